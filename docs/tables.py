@@ -47,7 +47,7 @@ CALLS = {
 # What its time counts as, where the rules do not say it in one word.
 COUNTS = {
     Phase.JOB: "`other`, where nothing else is open",
-    Phase.STEP: "`productive`, `wasted_progress` or `in_flight`",
+    Phase.STEP: "`productive`, `wasted_progress`, `stalled` or `in_flight`",
     Phase.ELASTIC_WAIT: "`elastic_slice_down` or `elastic_scale_up`",
     Phase.EXCLUSION: "nothing",
     Phase.PART: "nothing: the time stays the step's",

@@ -119,6 +119,7 @@ class Category:
     CHECKPOINT_RESTORE: Final = "checkpoint_restore"
     CUSTOM: Final = "custom"
     WASTED_PROGRESS: Final = "wasted_progress"
+    STALLED: Final = "stalled"
     INFRASTRUCTURE_RECOVERY: Final = "infrastructure_recovery"
     ELASTIC_SLICE_DOWN: Final = "elastic_slice_down"
     ELASTIC_SCALE_UP: Final = "elastic_scale_up"
@@ -137,6 +138,7 @@ CATEGORIES: Final[tuple[str, ...]] = (
     Category.CHECKPOINT_RESTORE,
     Category.CUSTOM,
     Category.WASTED_PROGRESS,
+    Category.STALLED,
     Category.INFRASTRUCTURE_RECOVERY,
     Category.ELASTIC_SLICE_DOWN,
     Category.ELASTIC_SCALE_UP,
@@ -320,12 +322,16 @@ GOODPUT_CLOCK_STATE: Final = "goodput.clock.state"
 GOODPUT_JOB_STATE: Final = "goodput.job.state"
 GOODPUT_COMPILE_CACHE_RESULT: Final = "goodput.compile.cache.result"
 GOODPUT_SCHEDULING_STAGE: Final = "goodput.scheduling.stage"
+GOODPUT_ACTIVITY: Final = "goodput.activity"
 
 WINDOW_RUN: Final = "run"
 STEP_KEPT: Final = "kept"
 STEP_LOST: Final = "lost"
 SLICE_STEPPING: Final = "stepping"
 SLICE_AVAILABLE: Final = "available"
+IN_STEP: Final = "step"
+BETWEEN_STEPS: Final = "other"  # loading, a save, an evaluation, anything else, and before the first step
+ACTIVITIES: Final = (IN_STEP, BETWEEN_STEPS)
 CACHE_RESULTS: Final = ("hit", "miss")
 
 
@@ -367,6 +373,13 @@ BADPUT_RATIO: Final = Metric(
     (GOODPUT_WINDOW, GOODPUT_CATEGORY, GOODPUT_CUSTOM_NAME),
     "Unproductive time as a share of elapsed time, by category.",
 )
+STALLED_RATIO: Final = Metric(
+    "goodput.stalled.ratio",
+    GAUGE,
+    "1",
+    (GOODPUT_WINDOW, GOODPUT_STEP_STATE),
+    "Stalled time of kept and of lost steps as a share of elapsed time.",
+)
 STEP_DURATION: Final = Metric("goodput.step.duration", HISTOGRAM, "s", (), "Net time of completed steps.")
 PHASE_DURATION: Final = Metric(
     "goodput.phase.duration",
@@ -383,6 +396,13 @@ QUEUE_DEPTH: Final = Metric(
 )
 STEP_COUNT: Final = Metric(
     "goodput.step.count", UP_DOWN, "{step}", (GOODPUT_STEP_STATE,), "Executions of steps, by fate."
+)
+STEP_AGE: Final = Metric(
+    "goodput.step.age",
+    GAUGE,
+    "s",
+    (GOODPUT_ACTIVITY,),
+    "Time since a step was completed, or since the job began; 0 for what the job does not do now.",
 )
 STEP_MAX: Final = Metric("goodput.step.max_productive", GAUGE, "{step}", (), "Highest step kept.")
 STEP_IDEAL: Final = Metric("goodput.step.ideal_time", GAUGE, "s", (), "Ideal step time.")
@@ -496,11 +516,13 @@ METRICS: Final[tuple[Metric, ...]] = (
     TIME,
     RATIO,
     BADPUT_RATIO,
+    STALLED_RATIO,
     STEP_DURATION,
     PHASE_DURATION,
     PART_DURATION,
     QUEUE_DEPTH,
     STEP_COUNT,
+    STEP_AGE,
     STEP_MAX,
     STEP_IDEAL,
     STEP_DEVIATION,

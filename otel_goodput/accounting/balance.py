@@ -66,6 +66,8 @@ def draw(
         lost=cursor.steps.lost,
         attempts=cursor.steps.attempts,
         first_step=cursor.steps.first_step,
+        since_step=cursor.since_step,
+        in_step=cursor.in_step,
         disruptions=dict(cursor.steps.disruptions),
         history=_history(cursor, startups),
         ideal_step_time=stats.ideal_step_time(recent) if ideal_step_time is None else ideal_step_time,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from otel_goodput.accounting import proof
-from otel_goodput.accounting.buckets import Bucket, Buckets, add
+from otel_goodput.accounting.buckets import Bucket, Buckets, add, folded
 from otel_goodput.accounting.execution import Execution, Parts
 from otel_goodput.accounting.rules import PRODUCTIVE, PROGRAM_STARTUP, WASTED_PROGRESS
 from otel_goodput.accounting.step_segments import StepSegment
@@ -140,7 +140,7 @@ class Bins(Buckets):
                     found[at] = found[at].copy()
                 add(found[at], source, -taken)
                 add(found[at], PROGRAM_STARTUP, taken)
-        return [{category: duration for category, duration in bucket.items() if duration} for bucket in found]
+        return [{category: duration for category, duration in folded(bucket).items() if duration} for bucket in found]
 
     def prove(self, spots: Iterable[tuple[int, int]]) -> None:
         """Raise ValueError if one of the `spots` is in no bin."""

@@ -8,12 +8,19 @@ buckets says. A step that begins and ends in the open bucket costs nothing.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import sub
 from typing import ClassVar, TypeVar
 
 from otel_goodput.accounting.execution import Execution, Parts
-from otel_goodput.accounting.rules import IN_FLIGHT, PRODUCTIVE, WASTED_PROGRESS
+from otel_goodput.accounting.rules import (
+    IN_FLIGHT,
+    PRODUCTIVE,
+    STALLED,
+    STALLED_KEPT,
+    STALLED_LOST,
+    WASTED_PROGRESS,
+)
 
 Bucket = dict[int, int]
 B = TypeVar("B", bound="Buckets")
@@ -21,6 +28,15 @@ B = TypeVar("B", bound="Buckets")
 
 def add(bucket: Bucket, category: int, duration: int) -> None:
     bucket[category] = bucket.get(category, 0) + duration
+
+
+def folded(times: Mapping[int, int]) -> Bucket:
+    """Time by category number with stalled time as one category, ns."""
+    found = dict(times)
+    for category in (STALLED_KEPT, STALLED_LOST):
+        if category in found:
+            add(found, STALLED, found.pop(category))
+    return found
 
 
 class Buckets:
@@ -80,14 +96,14 @@ class Buckets:
         for place, duration in parts:
             self._move(place, IN_FLIGHT, PRODUCTIVE, duration)
         if inserted:  # its index tells when its neighbors completed
-            self._mark(execution)
+            self.mark(execution)
             parts = getattr(execution, self.PARTS)
         if parts:
             self._parts[index] = parts
 
     def discard(self, execution: Execution, fate: int) -> None:
         """Move the time of `execution` from in flight to the category `fate`: it is not kept."""
-        self._mark(execution)
+        self.mark(execution)
         for place, duration in getattr(execution, self.PARTS):
             self._move(place, IN_FLIGHT, fate, duration)
 
@@ -96,7 +112,16 @@ class Buckets:
         for place, duration in getattr(execution, self.PARTS):
             self._move(place, fate, IN_FLIGHT, duration)
 
-    def _mark(self, execution: Execution) -> None:
+    def stand_still(self, stall: Execution, source: int, target: int) -> None:
+        """Move the stalled time of a step that is over from the category `source` to `target`."""
+        for place, duration in getattr(stall, self.PARTS):
+            self._move(place, source, target, duration)
+
+    def lengthen(self, index: int, stall: Execution) -> None:
+        """Count stalled time as that of the kept entry at `index` from now on."""
+        self._parts[index] = (*self._parts.get(index, ()), *getattr(stall, self.PARTS))
+
+    def mark(self, execution: Execution) -> None:
         """Note that the time that `execution` gained since the last call is in the open bucket."""
         gained = execution.visible - getattr(execution, self.MARKED)
         if gained > 0:
@@ -125,7 +150,9 @@ class Buckets:
     def _shut(self, times: Sequence[int], running: Iterable[Execution], length: int) -> Bucket:
         """Close the open bucket and open the next one; returns the closed one."""
         for execution in running:
-            self._mark(execution)
+            self.mark(execution)
+            if execution.stall is not None:
+                self.mark(execution.stall)
         bucket = self._since(times)
         self._buckets.append(bucket)
         self._lows.append(length)

@@ -18,6 +18,7 @@ from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.overlay import shares_of
 from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.rules import COMPILE, PART, SIMPLE, STEP
+from otel_goodput.accounting.stalls import NO_LIMIT
 from otel_goodput.accounting.steady import SteadyLoop
 from otel_goodput.accounting.timepiece import NOBODY
 from otel_goodput.semconv import ELASTIC_SLICE_DOWN, FALLBACK_CLOCKS, REASONS, ClockState, Reason
@@ -47,6 +48,8 @@ class Cursor(SteadyLoop):
                     self.totals[owner] += time - self.now
                 else:
                     owner.net += time - self.now  # type: ignore[union-attr]
+                    if owner.net > owner.limit:  # type: ignore[union-attr]
+                        self._stand_still(owner)  # type: ignore[arg-type]
                 self.now = time
             else:
                 self._spend(time)
@@ -97,6 +100,10 @@ class Cursor(SteadyLoop):
             self._end_save(key, True)
         elif kind == ev.CLOCK:
             self.fallback = FALLBACK_CLOCKS[phase]
+        elif kind == ev.LOOP:
+            self.steps.enter(step)
+        elif kind == ev.LIMIT:
+            self.steps.limit = min(max(0, key), NO_LIMIT)
         else:
             return
         self.choose()

@@ -22,6 +22,8 @@ UNOBSERVED: Final = 9  # the device end of the step `key` will never be known: f
 DURABLE: Final = 10  # the checkpoint saved in phase `key` is durable
 CLOCK: Final = 11  # `phase` indexes semconv.FALLBACK_CLOCKS: the clock of steps with no reported device end
 MARK: Final = 12  # work that the phase `step` (signed key) dispatched since `time` is on the device until `key` ends
+LOOP: Final = 13  # the steps that start from now on belong to the loop `step`
+LIMIT: Final = 14  # the limit of the steps that start from now on is `key` ns; 0: it follows from the usual step (R10)
 
 
 # Flags of START and END.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
+from otel_goodput.accounting.rules import STALLED_SLACK
 from otel_goodput.accounting.step_segments import StepSegment
 from otel_goodput.accounting.windows import EXCLUDED
 
@@ -31,6 +32,10 @@ _STORED: Final = {
     "ordinal": "ordinal",
     "histogram_buckets": "profile",
     "category": "fate",
+    "loop": "loop",
+    "limit": "limit",
+    "limit_set": "fixed",
+    "limit_known": "judged",
 }
 Parts: TypeAlias = "tuple[tuple[int, int], ...]"  # (place of a bucket, ns), in order of time
 
@@ -64,6 +69,11 @@ class Execution:
         ordinal: its number in order of completion; -1 before that, or if nobody counts.
         profile: where histograms count it; 0 before that.
         fate: the category that holds its time while a checkpoint may still save it; None for all others.
+        loop: number of the loop that it belongs to.
+        fixed: the limit of its time if somebody set it, ns; else 0.
+        limit: the longest `net` that is not stalled, ns; until it is `judged`, the least that this can be (rule R10).
+        stall: its stalled time, as an execution of its own; None if there is none. That of a settled execution is never
+            changed: clones share it.
     """
 
     net = beyond = 0
@@ -77,6 +87,10 @@ class Execution:
     parts: Parts = ()
     spots: Parts = ()
     fate: int | None = None
+    loop = fixed = 0
+    limit = STALLED_SLACK
+    judged = False
+    stall: Execution | None = None
 
     def __init__(self, number: int, key: int, start: int, segment: StepSegment) -> None:
         self.number = number
@@ -90,6 +104,20 @@ class Execution:
     def visible(self) -> int:
         """Own time outside exclusions, ns."""
         return self.net if self.shares is None else self.net - self.shares.get(EXCLUDED, 0)
+
+    @property
+    def own(self) -> int:
+        """All of its time, with what stalled, ns."""
+        return self.net if self.stall is None else self.net + self.stall.net
+
+    def stand_still(self, spent: int) -> Execution:
+        """Take `spent` ns of its time for stalled; returns its stalled time."""
+        if self.stall is None:
+            self.stall = Execution(self.number, self.key, self.start, self.step_segment)
+            self.stall.pieces = None
+        self.net -= spent
+        self.stall.net += spent
+        return self.stall
 
     def share(self, bit: int, spent: int) -> None:
         """Add `spent` ns of own time to the window `bit`, which was open meanwhile."""
@@ -107,6 +135,7 @@ class Execution:
         twin.step_segment = segment
         twin.shares = None if self.shares is None else self.shares.copy()
         twin.pieces = None if self.pieces is None else self.pieces.copy()
+        twin.stall = None if self.stall is None else self.stall.clone(segment)
         return twin
 
     def to_state(self) -> dict[str, Any]:
@@ -116,6 +145,7 @@ class Execution:
             "time_in_order": self.pieces,
             "rolling_parts": self.parts,
             "bin_parts": self.spots,
+            "stalled": None if self.stall is None else self.stall.to_state(),
         }
 
     @classmethod
@@ -128,4 +158,6 @@ class Execution:
         execution.pieces = None if pieces is None else [(duration, mask) for duration, mask in pieces]
         execution.parts = tuple((bucket, duration) for bucket, duration in state["rolling_parts"])
         execution.spots = tuple((place, duration) for place, duration in state["bin_parts"])
+        if state["stalled"] is not None:
+            execution.stall = cls.from_state(state["stalled"], segment)
         return execution

@@ -153,6 +153,23 @@ class Progress:
             self._early = {}
         return entries
 
+    def lengthen(self, index: int, duration: int) -> None:
+        """Add `duration` ns to the net time of the entry at `index`. The work is bounded by the entries of a chunk."""
+        self.total += duration
+        if self._early and index <= STARTUP_SAMPLE:
+            self._early = {}
+        at, within = divmod(index, CHUNK)
+        if at >= len(self._chunks):
+            self._nets[within] += duration
+            return
+        chunk = self._chunks[at]
+        nets = chunk.nets
+        if nets is not None:
+            changed = list(nets)
+            changed[within] += duration
+            nets = _packed(changed)
+        self._chunks[at] = Chunk(chunk.numbers, nets, chunk.count, chunk.total + duration)
+
     def early_median(self, but: int | None) -> int | None:
         """Median of the first kept net times of the run without the entry at index `but`, ns; None if there are none.
 

@@ -15,6 +15,7 @@ from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.overlay import NOTHING, Weighted, as_weighted
 
 BUCKETS: Final = 240
+NOWHERE: Final = -1  # place of what is in none of the buckets
 FEWEST: Final = 40  # buckets in the shortest window, for windows that came later than the buckets
 
 
@@ -114,6 +115,8 @@ class Rolling(Buckets):
         self._firsts = [self._offset for _ in self.spans]
         for execution in running:
             execution.marked, execution.parts = execution.visible, ()
+            if execution.stall is not None:
+                execution.stall = forgotten(execution.stall)
         self._open(times)
 
     def _change(self, at: int, source: int, target: int, duration: int) -> None:
@@ -134,7 +137,9 @@ class Rolling(Buckets):
             del self._buckets[:spare], self._lows[:spare], self._beside[:spare]
             self._offset += spare
             if self._parts:
-                self._parts = {i: parts for i, parts in self._parts.items() if parts[-1][0] >= self._offset}
+                # A step that stalled was over long after its own time had passed: the rest is not where it was over.
+                least, opened = self._offset, self._lows[0]
+                self._parts = {at: parts for at, parts in self._parts.items() if parts[-1][0] >= least or at >= opened}
 
     def _advance(self, which: int, first: int) -> None:
         """Make window `which` begin after bucket `first`."""
@@ -206,6 +211,13 @@ class Rolling(Buckets):
             passed = left % self.resolution / self.resolution
             before = [low + (high - low) * passed for low, high in zip(*self._beside[at : at + 2], strict=True)]
         return [(whole - earlier) * part for whole, earlier in zip(sums, before, strict=True)]
+
+
+def forgotten(stall: Execution) -> Execution:
+    """The same stalled time, older than every bucket."""
+    twin = stall.clone(stall.step_segment)
+    twin.marked, twin.parts = stall.visible, ((NOWHERE, stall.visible),)
+    return twin
 
 
 def _share(bucket: Bucket, part: int, whole: int) -> Bucket:

@@ -20,10 +20,16 @@ STARTING: Final = (
 )
 CUSTOM: Final = CATEGORY_INDEX[Category.CUSTOM]
 WASTED_PROGRESS: Final = CATEGORY_INDEX[Category.WASTED_PROGRESS]
+STALLED: Final = CATEGORY_INDEX[Category.STALLED]
 RECOVERY: Final = CATEGORY_INDEX[Category.INFRASTRUCTURE_RECOVERY]
 IN_FLIGHT: Final = CATEGORY_INDEX[Category.IN_FLIGHT]
 OTHER: Final = CATEGORY_INDEX[Category.OTHER]
-FIXED: Final = len(CATEGORIES)  # custom names are numbered from here on
+# Stalled time of steps that are kept, and of those that are lost; STALLED is that of the others. Answers add them up.
+STALLED_KEPT: Final = len(CATEGORIES)
+STALLED_LOST: Final = STALLED_KEPT + 1
+# Names by category number; custom phases are numbered from FIXED on.
+NAMES: Final = (*CATEGORIES, Category.STALLED, Category.STALLED)
+FIXED: Final = len(NAMES)
 
 JOB: Final = PHASE_INDEX[Phase.JOB]
 STEP: Final = PHASE_INDEX[Phase.STEP]
@@ -78,4 +84,8 @@ RECOMPILED_NAMES: Final = 100  # functions whose recompilations are counted one 
 IDEAL_SAMPLE: Final = 1000  # ideal step time: over this many latest steps
 CADENCE_SAMPLE: Final = 100  # cadence: over this many latest intervals between the starts of two steps
 DEVIATION_SAMPLE: Final = 100  # step time deviation: this many steps count as recent
+STALLED_SLACK: Final = 10_000_000_000  # R10: a step may take this much longer than the usual one, ns,
+STALLED_FACTOR: Final = 10  # or this many times as long
+STALLED_FROM: Final = 8  # R10: the first step of a loop that is judged; so many long ones in a row are the usual
+STALLED_RECURRING: Final = 3  # R10: so many long ones at equal distances are long steps
 USUAL_SAMPLE: Final = 1000  # R4: a step left by a break is compared with this many latest kept steps

@@ -24,6 +24,7 @@ from otel_goodput.accounting.landmarks import Landmarks
 from otel_goodput.accounting.overlay import Overlay
 from otel_goodput.accounting.progress import Blob, Progress
 from otel_goodput.accounting.rolling import Rolling
+from otel_goodput.accounting.stalls import LOOPS, REMEMBERED, Loop
 from otel_goodput.accounting.step_segments import Life, StepSegment
 from otel_goodput.accounting.step_summary import StepSummary
 from otel_goodput.accounting.windows import Window, WindowSet
@@ -76,6 +77,9 @@ _STEPS: Final = {
     "disruption_count": "disrupted",
     "job_started_at": "job_begin",
     "first_step_time": "first_step",
+    "step_ended_at": "step_end",
+    "current_loop": "loop",
+    "step_limit": "limit",
 }
 
 
@@ -119,6 +123,8 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
         "conditions": cursor.overlay.to_state(),
         "running_steps": [place(execution) for execution in steps.running.values()],
         "recoverable_steps": [place(execution) for execution in steps.recoverable.values()],
+        "loops": [[number, loop.to_state()] for number, loop in steps.loops.items()],
+        "stalled_steps": [[at, stall.to_state()] for at, stall in steps.stalls.items()],
         "open_steps": [execution.key for execution in cursor.hosts],
         "device_queue": [
             [None, segment.owner, *segment[1:]]
@@ -153,7 +159,7 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
         setattr(cursor, name, head["run"][key])
     for key, name in _STEPS.items():
         setattr(steps, name, head["steps"][key])
-    for number in (steps.job_begin, steps.first_step):
+    for number in (steps.job_begin, steps.first_step, steps.step_end):
         _optional(number)
     cursor.finished = cursor.ended and cursor.clean and cursor.notice is None
     cursor.spans = tuple(cursor.spans)
@@ -194,6 +200,12 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
         for at, state in head[kind]:
             execution = Execution.from_state(state, steps.segments[at])
             executions[execution.key] = execution
+    steps.loops = {number: Loop.from_state(state) for number, state in head["loops"]}
+    for at, state in head["stalled_steps"]:
+        steps.stalls[at] = Execution.from_state(state, steps.segments[-1])
+    if len(steps.loops) > LOOPS or steps.loop not in steps.loops or len(steps.stalls) > REMEMBERED:
+        raise ValueError("the loops of a snapshot contradict each other")
+    proof.whole((steps.limit, steps.loop, *steps.loops, *steps.stalls))
     cursor.hosts = [steps.running[key] for key in head["open_steps"]]
     for key, category, begin, end in head["device_queue"]:
         cursor.device.append(DeviceSegment(category if key is None else steps.running[key], begin, end))

@@ -12,7 +12,7 @@ from otel_goodput.accounting import rules
 from otel_goodput.accounting.events import END, FAILED, START, Event
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.overview import NOT_KNOWN
-from otel_goodput.accounting.rules import SIMPLE, STEP
+from otel_goodput.accounting.rules import SIMPLE, STALLED_SLACK, STEP
 from otel_goodput.accounting.step_summary import no_steps
 from otel_goodput.accounting.timepiece import Timepiece
 from otel_goodput.semconv import ClockState
@@ -59,6 +59,7 @@ class SteadyLoop(Timepiece):
             not others and execution.number > self.steps.progress.top
             and execution.on_host and not execution.segments and not execution.timed
             and not execution.failed and not execution.superseded
+            and execution.net <= execution.limit and execution.stall is None
             and execution.pieces is None and execution.shares is None and execution.ordinal < 0
             and execution.step_segment is self.steps.segments[-1]
         )  # fmt: skip
@@ -73,6 +74,7 @@ class SteadyLoop(Timepiece):
         last, previous, latest = steps.last_step, steps.previous, steps.latest
         beside = self._beside() if self.landmarks is not None else 0  # time of no step so far
         between = beside if self._between is None else self._between
+        slack = steps.limit or STALLED_SLACK
         key: int | None = None  # of the open step
         number = start = net = 0
         opened = next(iter(steps.running.values()), None)  # the same, if it was open before
@@ -110,7 +112,7 @@ class SteadyLoop(Timepiece):
             elif name:
                 break
             elif which == key:
-                if flags & FAILED or (opened is not None and (opened.parts or opened.spots)):
+                if net > slack or flags & FAILED or (opened is not None and (opened.parts or opened.spots)):
                     break
                 opened = None
                 numbers.append(number)
@@ -146,8 +148,10 @@ class SteadyLoop(Timepiece):
             steps.running.clear()
             self.hosts.clear()
         if key is not None:
-            execution = opened or Execution(number, key, start, steps.segments[-1])
+            execution = opened or steps.begun(number, key, start)
             execution.net = net
+            if net > execution.limit:
+                self._stand_still(execution)
             steps.running[key] = execution
             self.hosts[:] = [execution]
         self._choose_directly()

@@ -17,7 +17,19 @@ from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.progress import Progress
 from otel_goodput.accounting.rolling import Rolling
-from otel_goodput.accounting.rules import CADENCE_SAMPLE, OTHER, RECOMPILED_NAMES, USUAL_SAMPLE, WASTED_PROGRESS
+from otel_goodput.accounting.rules import (
+    CADENCE_SAMPLE,
+    OTHER,
+    PRODUCTIVE,
+    RECOMPILED_NAMES,
+    STALLED,
+    STALLED_KEPT,
+    STALLED_LOST,
+    STALLED_SLACK,
+    USUAL_SAMPLE,
+    WASTED_PROGRESS,
+)
+from otel_goodput.accounting.stalls import LOOPS, NO_LIMIT, REMEMBERED, Loop
 from otel_goodput.accounting.stats import median
 from otel_goodput.accounting.step_segments import Life, StepSegment
 from otel_goodput.accounting.step_summary import Steps, StepSummary, row_of
@@ -50,6 +62,7 @@ class StepHistory:
         latest_disruptions: the latest of them. All but the last are replaced, never changed: clones share them.
         job_begin: start of the latest job of this attempt, ns; None before it, or if that is not known.
         first_step: from the start of the latest job to the end of its first completed step, ns; None before that.
+        step_end: when the latest step of this attempt completed, ns; None before that, or if that is not known.
         awaited: a kept step with this or a higher number regains what a disruption of this job had set back; None if
             there is nothing to regain.
         recompiled: number of recompilations by function, for a bounded number of functions. Replaced, never changed,
@@ -58,6 +71,11 @@ class StepHistory:
         finished: net times (ns) of completed steps whose ends are known, until taken; None if nobody collects them.
         windows, rolling: exact and rolling windows; they are updated with every decision.
         bins, summary: what an overview of the run shows, updated in the same way; None if nobody asks for one.
+        loops: the loops of this attempt, by number.
+        returned: number of steps whose stalled time was given back.
+        loop: number of the loop to which the steps that start now belong.
+        limit: of the steps that start now, ns; 0 if it follows from the usual step (rule R10).
+        stalls: what stalled of kept steps, by index in the kept stack.
         earlier: disruptions before `latest_disruptions`, up to a bound. Replaced, never changed: clones share it.
     """
 
@@ -88,10 +106,16 @@ class StepHistory:
         self.latest_disruptions: list[Disruption] = []
         self.job_begin: int | None = None
         self.first_step: int | None = None
+        self.step_end: int | None = None
         self.awaited: int | None = None
         self.recompiled: Mapping[str, int] = {}
         self.recent: deque[int] = deque(maxlen=CADENCE_SAMPLE + 1)
         self.finished: list[int] | None = None
+        self.loops: dict[int, Loop] = {0: Loop()}
+        self.loop = 0
+        self.limit = 0
+        self.stalls: dict[int, Execution] = {}
+        self.returned = 0
 
     def clone(self, windows: list[Window], *, overview: bool) -> StepHistory:
         """Return an independent copy that updates `windows` instead, without bins and summary if not for `overview`."""
@@ -119,6 +143,8 @@ class StepHistory:
         twin.running = {key: one.clone(mine[id(one.step_segment)]) for key, one in self.running.items()}
         twin.recoverable = {key: one.clone(mine[id(one.step_segment)]) for key, one in self.recoverable.items()}
         twin.discarded = self.discarded.copy()
+        twin.loops = {number: loop.clone() for number, loop in self.loops.items()}
+        twin.stalls = self.stalls.copy()
         twin.saves = self.saves.copy()
         twin.recent = self.recent.copy()
         twin.disruptions = self.disruptions.copy()
@@ -139,12 +165,13 @@ class StepHistory:
     def begin_attempt(self, number: int, time: int) -> None:
         """Start a new attempt: a new process began. The last sign of life of the old one was at `time` (ns)."""
         self.mark_lost(time)
-        self.job_begin = self.awaited = None
+        self.job_begin = self.awaited = self.step_end = None
         if self.summary is not None:
             self.summary.flush()
         self.life = Life(number)
         self.saves.clear()
         self.recoverable.clear()
+        self.loops, self.loop, self.limit = {0: Loop()}, 0, 0
 
     def mark_lost(self, time: int, *, pending: bool = True) -> None:
         """Mark the steps in flight as lost, at `time` (ns). Without `pending`, skip those that only the device still
@@ -212,8 +239,14 @@ class StepHistory:
                 other.superseded |= other.number >= number
         if self.recoverable:
             self.recoverable = {key: other for key, other in self.recoverable.items() if other.number < number}
-        execution = self.running[key] = Execution(number, key, time, self.segments[-1])
+        execution = self.running[key] = self.begun(number, key, time)
         self.latest, self.previous, self.last_step = key, self.last_step, number
+        return execution
+
+    def begun(self, number: int, key: int, time: int) -> Execution:
+        """Return an execution that begins at `time` (ns)."""
+        execution = Execution(number, key, time, self.segments[-1])
+        execution.loop, execution.fixed, execution.limit = self.loop, self.limit, self.limit or STALLED_SLACK
         return execution
 
     def settle(self, execution: Execution, time: int) -> bool:
@@ -226,6 +259,9 @@ class StepHistory:
         """Decide the fate of an execution; returns whether it has completed."""
         del self.running[execution.key]
         number = execution.number
+        if execution.stall is not None:
+            for buckets in self._buckets:
+                buckets.mark(execution.stall)
         saved = number <= self.safe and not execution.superseded
         if not execution.failed or saved or (execution.left and self._worked(execution)):
             self._complete(execution, time)
@@ -258,11 +294,12 @@ class StepHistory:
     def _complete(self, execution: Execution, time: int) -> None:
         segment = execution.step_segment
         self.executed += 1
+        self.step_end = time
         starts = self.first_step is None and self.job_begin is not None and not execution.former
         if starts:
             self._first_step(time - self.job_begin)  # type: ignore[operator]
         if self.finished is not None and not execution.blurred:
-            self.finished.append(execution.net)
+            self.finished.append(execution.own)
         first = segment.first_net is None
         if first:
             segment.first_net, segment.first_start = execution.net, execution.start
@@ -284,6 +321,8 @@ class StepHistory:
             self._keep(execution, first)
             if self.awaited is not None and execution.number >= self.awaited and not execution.former:
                 self._regain([execution.number], [time])
+        if not execution.blurred:
+            self._compare(execution)
 
     def _keep(self, execution: Execution, first: bool) -> None:
         progress = self.progress
@@ -302,6 +341,11 @@ class StepHistory:
             segment = execution.step_segment
         if first:
             segment.first_index = index
+        if execution.stall is not None:
+            self._move_stall(execution.stall, STALLED, STALLED_KEPT)
+            self.stalls[index] = execution.stall
+            if len(self.stalls) > REMEMBERED:
+                del self.stalls[min(self.stalls)]
         if execution.shares is not None:
             for window in self.windows:
                 window.keep(index, execution.shared(window.bit))
@@ -320,10 +364,12 @@ class StepHistory:
         numbers, starts, nets, walls, *_ = steps
         segment = self.segments[-1]
         self.executed += len(numbers)
+        self.step_end = starts[-1] + walls[-1]
         if self.finished is not None:
             self.finished += nets
         self.progress.extend(numbers, nets)
         self.recent.extend(starts)
+        self.loops[self.loop].extend(nets)
         segment.grow(len(numbers))
         if self.summary is not None:
             self.summary.push(segment.life.number, steps)
@@ -337,6 +383,7 @@ class StepHistory:
         self.progress.push(execution.number, execution.net)
         for number, net in above:
             self.progress.push(number, net)
+        self.stalls = {at + (at >= index): stall for at, stall in self.stalls.items()}
         for window in self.windows:
             window.insert(index)
         for buckets in self._buckets:
@@ -351,6 +398,8 @@ class StepHistory:
     def _discard(self, execution: Execution, fate: int) -> None:
         execution.fate = fate
         self._credit(fate, execution, 1)
+        if execution.stall is not None and fate == WASTED_PROGRESS:
+            self._move_stall(execution.stall, STALLED, STALLED_LOST)
         for buckets in self._buckets:
             buckets.discard(execution, fate)
 
@@ -373,6 +422,8 @@ class StepHistory:
         if self.summary is not None:
             lost = fate == WASTED_PROGRESS
             self.summary.take_back(execution, overview.LOST if lost else overview.NO_STEP_DONE)
+        if execution.stall is not None and fate == WASTED_PROGRESS:
+            self._move_stall(execution.stall, STALLED_LOST, STALLED)
         self.lost -= fate == WASTED_PROGRESS
         self._complete(execution, time)
 
@@ -385,6 +436,8 @@ class StepHistory:
         self.discarded[WASTED_PROGRESS] = self.discarded.get(WASTED_PROGRESS, 0) + sum(popped)
         hidden = self.windows[0].kept
         visible = [net - hidden.get(index, 0) for index, net in enumerate(popped, length)] if hidden else popped
+        for index in [index for index in self.stalls if index >= length]:
+            self._move_stall(self.stalls.pop(index), STALLED_KEPT, STALLED_LOST)
         for window in self.windows:
             window.lose_from(length, before)
         for buckets in self._buckets:
@@ -418,7 +471,69 @@ class StepHistory:
         if len(self.latest_disruptions) > Disruption.REMEMBERED:
             self.earlier = (*self.earlier, self.latest_disruptions.pop(0))[-Disruption.KEPT :]
 
-    # --- after a disruption -------------------------------------------------------------------------------------------
+    # --- steps that stand still ---------------------------------------------------------------------------------------
+
+    def enter(self, loop: int) -> None:
+        """Let the steps that start from now on belong to this loop."""
+        self.loop = loop
+        if loop not in self.loops:
+            if len(self.loops) >= LOOPS:
+                del self.loops[next(iter(self.loops))]
+            self.loops[loop] = Loop()
+
+    def judge(self, execution: Execution, *, known: bool) -> None:
+        """Set the limit of an execution that has reached the least that it can be; `known`: by a clock that is known.
+
+        Start-up hidden in a first step comes first (rule R5).
+        """
+        segment = execution.step_segment
+        limit = NO_LIMIT
+        if known and (segment.first_net is not None or segment.life.compiles_seen):
+            limit = self._loop_of(execution).limit(execution.number, execution.fixed)
+        execution.judged = True
+        execution.limit += limit - (execution.fixed or STALLED_SLACK)
+
+    def _loop_of(self, execution: Execution) -> Loop:
+        return self.loops.setdefault(execution.loop, Loop())
+
+    def _compare(self, execution: Execution) -> None:
+        """Compare a completed execution with the others of its loop; give back what is usual after all (rule R10)."""
+        stalled = execution.stall is not None
+        took = execution.visible + (0 if execution.stall is None else execution.stall.net)
+        loop = self._loop_of(execution)
+        for number in loop.complete(execution.number, took, stalled=stalled, fixed=execution.fixed):
+            index = self.progress.index_above(number) - 1
+            stall = self.stalls.get(index)
+            if stall is not None and stall.number == number:
+                self._give_back(index, self.stalls.pop(index))
+
+    def _give_back(self, index: int, stall: Execution) -> None:
+        """Count what stalled of the kept step at `index` as its own time: it is usual after all."""
+        self.returned += 1
+        self.discarded[STALLED_KEPT] -= stall.net
+        self.progress.lengthen(index, stall.net)
+        for window in self.windows:
+            window.discard(STALLED_KEPT, -stall.shared(window.bit))
+            window.give_back(index, stall.shared(window.bit))
+        for buckets in self._buckets:
+            buckets.stand_still(stall, STALLED_KEPT, PRODUCTIVE)
+            buckets.lengthen(index, stall)
+        for at in range(len(self.segments) - 1, -1, -1):
+            if self.segments[at].high <= index:
+                break
+            if self.segments[at].low <= index:
+                self._own_segment(at).forget()
+        if self.summary is not None:
+            self.summary.give_back(index)
+
+    def _move_stall(self, stall: Execution, source: int, target: int) -> None:
+        """Move stalled time from one category to another, by what became of its step."""
+        for category, sign in ((source, -1), (target, 1)):
+            self._credit(category, stall, sign)
+        for buckets in self._buckets:
+            buckets.stand_still(stall, source, target)
+
+    # --- after a disruption ---------------------------------------------------------------------------------------
 
     def _top(self) -> int | None:
         return self.progress.top if len(self.progress) else None

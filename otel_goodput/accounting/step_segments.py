@@ -125,6 +125,10 @@ class StepSegment(Stateful):
         self.low = min(self.low, length)
         self._known = None
 
+    def forget(self) -> None:
+        """The net time of one of its steps has changed."""
+        self._known = None
+
     def make_room(self, index: int, own: bool) -> None:
         """Follow an insertion into the kept stack at `index`; `own`: the entry belongs to this segment."""
         if self.low > index or (self.low == index and not own):

@@ -97,7 +97,7 @@ class StepSummary:
             numbers, starts, nets, _, outsides, devices, _ = row_of(execution)
             self._bins.add([numbers, starts, nets, outsides, devices], length)
             failed = execution.failed and not execution.left
-            if failed or (self._usual and execution.net > SLOW * self._usual):
+            if failed or (self._usual and execution.own > SLOW * self._usual):
                 self._note(ordinal, _entry(execution, fate, attempt))
         elif ordinal in self._notable:
             self._notable[ordinal] = self._notable[ordinal]._replace(fate=fate)
@@ -120,6 +120,9 @@ class StepSummary:
         self._tallies.add(execution.step_segment.life.number, fate, execution.profile, -1)
         if fate == LOST:
             self._bins.lose(execution.ordinal, -1)
+
+    def give_back(self, index: int) -> None:
+        """What stalled of the kept step at `index` is its own time. Here it was counted with the step all along."""
 
     def lose_from(self, index: int) -> list[int]:
         """Count the kept entries from `index` on as lost in the bins; returns their profiles, for :meth:`lose`."""
@@ -207,7 +210,7 @@ class StepSummary:
     def notable(self, running: Iterable[Execution]) -> list[StepEntry]:
         """Executions that stand out, in order of their start."""
         self.flush()
-        slow = [one for one in running if self._usual and one.net > SLOW * self._usual]
+        slow = [one for one in running if self._usual and one.own > SLOW * self._usual]
         late = [_entry(one, IN_FLIGHT, one.step_segment.life.number) for one in slow]
         return sorted((*self._notable.values(), *late), key=lambda entry: entry.begin)
 
@@ -255,7 +258,7 @@ class StepSummary:
 
 def row_of(execution: Execution) -> Steps:
     """One execution."""
-    number, start, wall, net = execution.number, execution.start, execution.wall, execution.net
+    number, start, wall, net = execution.number, execution.start, execution.wall, execution.own
     return [number], [start], [net], [wall], [execution.outside], [_device(execution)], [execution.key]
 
 
@@ -264,7 +267,7 @@ def _device(execution: Execution) -> int:
 
 
 def _entry(execution: Execution, fate: int, attempt: int) -> StepEntry:
-    number, start, wall, net = execution.number, execution.start, execution.wall, execution.net
+    number, start, wall, net = execution.number, execution.start, execution.wall, execution.own
     return StepEntry(attempt, number, start, wall, net, _device(execution), fate, execution.key)
 
 

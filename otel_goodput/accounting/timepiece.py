@@ -1,4 +1,7 @@
-"""Moves a run's account through time: every nanosecond goes to its owner (rules R1 to R3), and to windows and sums."""
+"""Moves a run's account through time: every nanosecond goes to its owner (rules R1 to R3), and to windows and sums.
+
+Longer than other files: whatever time passes for changes at once.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from otel_goodput.accounting.device import NEVER, DeviceSegment
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.landmarks import Landmarks
 from otel_goodput.accounting.overlay import Overlay, Weighted
-from otel_goodput.accounting.rolling import Rolling
+from otel_goodput.accounting.rolling import Rolling, forgotten
 from otel_goodput.accounting.step_history import StepHistory
 from otel_goodput.accounting.step_summary import StepSummary
-from otel_goodput.accounting.windows import Edge, Window, WindowSet
+from otel_goodput.accounting.windows import EXCLUDED, Edge, Window, WindowSet
 from otel_goodput.semconv import ClockState
 
 NOBODY: Final = -1
@@ -94,6 +97,17 @@ class Timepiece:
         """The rolling windows, from the first job start on."""
         return self.steps.rolling
 
+    @property
+    def in_step(self) -> bool:
+        """Whether time is a step's now."""
+        return isinstance(self._owner, Execution)
+
+    @property
+    def since_step(self) -> int | None:
+        """Time since a step completed, or since the job began if none has in it, ns; None while no job is open."""
+        begins = [moment for moment in (self.steps.step_end, self.steps.job_begin) if moment is not None]
+        return max(0, self.now - max(begins)) if self.alive and begins else None
+
     def clone(self: T, *, overview: bool = True) -> T:
         """Return an independent copy. Takes some microseconds, whatever the run's length.
 
@@ -133,19 +147,50 @@ class Timepiece:
         spent = time - self.now
         self.now = time
         owner = self._owner
-        if owner.__class__ is int:
-            self.totals[owner] += spent
-        else:
-            owner.net += spent  # type: ignore[union-attr]
+        if isinstance(owner, Execution):
+            self._spend_on_step(owner, spent)
+            return
+        self.totals[owner] += spent
         if not self._plain:
-            self._spend_beside(spent)
+            self._spend_beside(spent, owner)
 
-    def _spend_beside(self, spent: int) -> None:
-        """Add `spent` ns to everything but the owner's account: windows, the overlay, overlapped loading, pieces."""
-        owner = self._owner
+    def _spend_on_step(self, execution: Execution, spent: int) -> None:
+        """Divide `spent` ns, which have passed, between an execution and what stalls of it (rule R10)."""
+        execution.net += spent
+        if not self._plain and self.open_windows.mask & EXCLUDED:
+            execution.limit += spent  # what is cut out does not count
+        stalled = self._stand_still(execution) if execution.net > execution.limit else 0
+        if self._plain:
+            return
+        self.now -= stalled
+        if spent > stalled:
+            self._spend_beside(spent - stalled, execution)
+        self.now += stalled
+        if stalled:
+            self._spend_beside(stalled, execution, stalled=True)
+
+    def _stand_still(self, execution: Execution) -> int:
+        """Take for stalled what an execution owns beyond its limit; returns how much that is, ns."""
+        if not execution.judged:
+            self.steps.judge(execution, known=execution.timed or self.fallback != ClockState.UNKNOWN)
+        excess = execution.net - execution.limit
+        if excess <= 0:
+            return 0
+        execution.stand_still(excess)
+        self.totals[rules.STALLED] += excess
+        return excess
+
+    def _spend_beside(self, spent: int, owner: int | Execution, *, stalled: bool = False) -> None:
+        """Add `spent` ns to everything but the owner's account: windows, the overlay, overlapped loading, pieces.
+
+        `stalled`: they are stalled time of the execution.
+        """
         self.overlapped += len(self.loads) * spent
         mask = self.open_windows.mask
         execution = owner if isinstance(owner, Execution) else None
+        category = owner if isinstance(owner, int) else rules.STALLED if stalled else None
+        if execution is not None and stalled:
+            execution = execution.stall
         if execution is not None and execution.pieces is not None:
             execution.pieces.append((spent, mask))
         self.overlay.weigh(self.overlay.time, spent)
@@ -155,8 +200,8 @@ class Timepiece:
             window.elapsed += spent
             if execution is not None:
                 execution.share(window.bit, spent)
-            elif isinstance(owner, int):
-                window.totals[owner] = window.totals.get(owner, 0) + spent
+            if category is not None:
+                window.totals[category] = window.totals.get(category, 0) + spent
             self.overlay.weigh(window.beside, spent)
 
     def _fire(self, time: int) -> None:
@@ -217,6 +262,7 @@ class Timepiece:
             boundary = rolling.last_boundary_before(self.now) or self.begin
             running, length = self.steps.running.values(), len(self.steps.progress)
             rolling.jump(boundary, self.visible_times(), running, length, self.visible_beside())
+            self.steps.stalls = {at: forgotten(stall) for at, stall in self.steps.stalls.items()}
         self.choose()
 
     def visible_totals(self) -> list[int]:
@@ -280,7 +326,7 @@ class Timepiece:
     def _beside(self) -> int:
         """Time of no step so far without exclusions, ns."""
         hidden = self.windows[0].totals
-        return sum(self.totals) - (sum(hidden.values()) if hidden else 0)
+        return sum(self.totals) - self.totals[rules.STALLED] - (sum(hidden.values()) if hidden else 0)
 
     def _startup(self) -> tuple[int, int]:
         """Time of start-up, and of restoring checkpoints, in all of the run so far, ns."""
@@ -307,6 +353,16 @@ class Timepiece:
         if not execution.on_host and not execution.segments:
             self._finish(execution)
 
+    def _settle(self, execution: Execution) -> bool:
+        """Decide the fate of an execution that is over; returns whether it counts as a step."""
+        if self.landmarks is None or execution.stall is None:
+            return self.steps.settle(execution, self.now)
+        before, returned = self.steps.at_risk(), self.steps.returned
+        counts = self.steps.settle(execution, self.now)
+        if self.steps.returned > returned:
+            self.landmarks.jump(self.now, before, self.steps.at_risk())
+        return counts
+
     def _finish(self, execution: Execution) -> None:
         """End an execution that is over on host and device."""
         clock = ClockState.DEVICE if execution.timed else self.fallback
@@ -316,7 +372,7 @@ class Timepiece:
             if self._between is not None:
                 execution.outside = beside - self._between
             self._between = beside
-        if not self.steps.settle(execution, self.now):
+        if not self._settle(execution):
             return
         if self.startup_before >= 0 and self.steps.first_step is not None:
             startup, restored = self._startup()

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_goodput.accounting import checkpoints, markup, paces, rules
+from otel_goodput.accounting.buckets import folded
 from otel_goodput.accounting.checkpoints import RankStages, StageSums
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.markup import NS
 from otel_goodput.accounting.overlay import Weighted
 from otel_goodput.accounting.paces import Pace
-from otel_goodput.semconv import CATEGORIES, SLICE_AVAILABLE, SLICE_STEPPING, Category
+from otel_goodput.semconv import CATEGORIES, SLICE_AVAILABLE, SLICE_STEPPING, STEP_KEPT, STEP_LOST, Category
 
 NOT_KNOWN: Final = "not known: dispatch only"
 # What a report has of a disruption whose reason nobody corrected.
@@ -43,6 +44,7 @@ class Partition:
         max_productive_step: highest kept step with time in this partition, None if there is none.
         slice_efficiency: time-weighted share of slices by state; empty if no slice counts are known.
         unknown: ns of `elapsed` under steps whose end on the device is unknown.
+        stalled: ns of stalled time by the fate of its steps, ``STEP_KEPT`` or ``STEP_LOST``; the rest is of others.
     """
 
     elapsed: int
@@ -51,6 +53,7 @@ class Partition:
     max_productive_step: int | None = None
     slice_efficiency: Mapping[str, float] = field(default_factory=dict)
     unknown: int = 0
+    stalled: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def known(self) -> bool:
@@ -66,6 +69,16 @@ class Partition:
     def goodput(self) -> float | None:
         """Productive share of the elapsed time; None if no time has passed or the fate of steps is not known."""
         return self.productive / self.elapsed if self.elapsed and self.known else None
+
+    @property
+    def whole_steps(self) -> dict[str, int]:
+        """`categories` without rule R10, as Google accounts: stalled time is that of its steps, whatever their fate."""
+        times = dict(self.categories)
+        kept, lost = (self.stalled.get(fate, 0) for fate in (STEP_KEPT, STEP_LOST))
+        times[Category.PRODUCTIVE] += kept
+        times[Category.WASTED_PROGRESS] += lost
+        times[Category.IN_FLIGHT] += times.pop(Category.STALLED) - kept - lost
+        return times
 
     def rows(self) -> list[tuple[str, str, int]]:
         """(category, custom name or '', ns) for every category and custom name with time in it."""
@@ -114,6 +127,8 @@ class Totals:
         recompiled: recompilations by function, most frequent first, for the first hundred functions.
         slices: shares of slices by state, now; empty if nobody counted them.
         first_step: from the start of the latest job to the end of its first completed step; None before that.
+        since_step: time since a step completed, or since the job began if none has in it; None while no job is open.
+        in_step: time is a step's now, and not that of loading, a save or anything else.
         behind: how far `at` is before the time asked for, because the ledger had not caught up.
         compilations_seen: start-up is measured from compilations, not only estimated from first steps.
         stages: of checkpoints, by name of the part; `rank_stages`: those of each process.
@@ -161,6 +176,8 @@ class Totals:
     first_step: int | None = None
     failed: bool = False
     error: str | None = None
+    since_step: int | None = None
+    in_step: bool = False
 
     def __repr__(self) -> str:
         """The main figures in one line."""
@@ -300,9 +317,12 @@ def partition(times: Mapping[int, int], names: Sequence[str], top: int | None, b
         beside: overlay sums of the same time, weighted ns.
     """
     known, stepping, available, unknown = beside
+    stalled = {STEP_KEPT: times.get(rules.STALLED_KEPT, 0), STEP_LOST: times.get(rules.STALLED_LOST, 0)}
+    times = folded(times)
     return Partition(
         elapsed=sum(times.values()),
         categories={name: times.get(index, 0) for index, name in enumerate(CATEGORIES) if index != rules.CUSTOM},
+        stalled=stalled,
         custom={name: times[index] for index, name in enumerate(names, rules.FIXED) if times.get(index)},
         max_productive_step=top,
         slice_efficiency={SLICE_STEPPING: stepping / known, SLICE_AVAILABLE: available / known} if known else {},

@@ -31,6 +31,7 @@ _OWNER: Final = {
     NO_STEP_DONE: rules.OTHER,
 }
 _NONE: Final = -1
+_STALLED: Final = 1 << 40
 
 
 class StepTrace(NamedTuple):
@@ -39,7 +40,7 @@ class StepTrace(NamedTuple):
     Attributes:
         attempt: number of its attempt, from 0.
         wall: from its start to its end on the host; ``NOT_KNOWN`` if that never came.
-        net: its own time (rule R3), excluded time included.
+        net: its own time (rule R3), with excluded time and what stalled.
         device_begin, device_end: its first moment on the device and its last; ``NOT_KNOWN`` if not observed.
         fate: ``KEPT``, ``LOST``, ``IN_FLIGHT`` or ``NO_STEP_DONE``.
         clock: index into ``semconv.CLOCK_STATES``: what its end goes by.
@@ -73,12 +74,13 @@ class DeviceTrace(NamedTuple):
 class Fates(StepSummary):
     """Follows what becomes of executions, each of which has its ordinal from its start."""
 
-    __slots__ = ("_stack", "fates", "over")
+    __slots__ = ("_stack", "fates", "over", "usual")
 
     def __init__(self) -> None:
         super().__init__()
         self.fates = bytearray()  # by ordinal
         self.over: list[Execution] = []  # since it was last looked at
+        self.usual: set[int] = set()  # ordinals of long steps whose stalled time was given back
         self._stack: list[int] = []  # ordinals of the kept executions
 
     def settle(self, execution: Execution, fate: int, length: int) -> None:
@@ -90,6 +92,9 @@ class Fates(StepSummary):
 
     def take_back(self, execution: Execution, fate: int) -> None:
         self.fates[execution.ordinal] = IN_FLIGHT
+
+    def give_back(self, index: int) -> None:
+        self.usual.add(self._stack[index])
 
     def lose(self, attempt: int, profiles: Iterable[int]) -> None:
         """Nothing is counted by attempt."""
@@ -108,7 +113,8 @@ class Tracer(Cursor):
         edges = [edge for a, b in exclusions if a < b for edge in ((a, 0, True), (b, 0, False))]
         super().__init__(edges=sorted(edges))
         self.fates = self.steps.summary = Fates()
-        # Intervals: successive ones of one owner are one. An owner is a category number, or -1 - ordinal of a step.
+        # Intervals: successive ones of one owner are one. An owner is a category number, or -1 - ordinal of a step; of
+        # what stalled, less by _STALLED.
         self.begins, self.ends, self.owners, self.hidden = array("q"), array("q"), array("q"), array("b")
         self.columns = {name: array("Q" if name == "key" else "q") for name in StepTrace._fields}
         self.device_traces: list[DeviceTrace] = []
@@ -118,10 +124,9 @@ class Tracer(Cursor):
     def _nothing_beside(self) -> bool:
         return False  # so that it is told of all time that passes
 
-    def _spend_beside(self, spent: int) -> None:
-        super()._spend_beside(spent)
-        owner = self._owner
-        code = owner if isinstance(owner, int) else -1 - owner.ordinal
+    def _spend_beside(self, spent: int, owner: int | Execution, *, stalled: bool = False) -> None:
+        super()._spend_beside(spent, owner, stalled=stalled)
+        code = owner if isinstance(owner, int) else -1 - owner.ordinal - (_STALLED if stalled else 0)
         begin, hidden = self.now - spent, self.open_windows.mask & EXCLUSION
         if self.ends and self.ends[-1] == begin and self.owners[-1] == code and self.hidden[-1] == hidden:
             self.ends[-1] = self.now
@@ -164,7 +169,7 @@ class Tracer(Cursor):
         columns["number"][at] = execution.number
         columns["start"][at] = execution.start
         columns["wall"][at] = execution.wall
-        columns["net"][at] = execution.net
+        columns["net"][at] = execution.own
         columns["clock"][at] = CLOCK_STATES.index(clock)
         columns["failed"][at] = execution.failed and not execution.left
 
@@ -295,6 +300,11 @@ class Trace:
         for begin, end, owner, hidden in zip(tracer.begins, tracer.ends, tracer.owners, tracer.hidden, strict=True):
             if owner >= 0:
                 yield begin, end, EXCLUDED if hidden else owner
+                continue
+            if owner < -_STALLED:
+                ordinal = -1 - owner - _STALLED
+                stalled = ordinal not in tracer.fates.usual
+                yield begin, end, EXCLUDED if hidden else rules.STALLED if stalled else _OWNER[fates[ordinal]]
                 continue
             category = _OWNER[fates[-1 - owner]]
             left = startup.get(-1 - owner, 0)

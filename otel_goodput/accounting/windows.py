@@ -61,6 +61,12 @@ class Window(Stateful):
         if duration:
             self.discarded[fate] = self.discarded.get(fate, 0) + duration
 
+    def give_back(self, index: int, duration: int) -> None:
+        """Add `duration` ns to the kept entry at `index`."""
+        if duration:
+            self.kept[index] = self.kept.get(index, 0) + duration
+            self.kept_total += duration
+
     def insert(self, index: int) -> None:
         """Move the kept entries from `index` on up by one."""
         self.kept = {at + (at >= index): duration for at, duration in self.kept.items()}

@@ -18,7 +18,7 @@ def badput_seconds(partition: Partition, overlapped: int = 0, *, elastic: bool =
     """Seconds by type; custom events by name. With the productive time, all but ASYNC add up to the elapsed time.
 
     Args:
-        partition: the account.
+        partition: the account; stalled time is that of its steps, as in the original.
         overlapped: data loading beside steps, ns.
         elastic: whether to have the elastic types also if they are 0.
     """
@@ -28,7 +28,7 @@ def badput_seconds(partition: Partition, overlapped: int = 0, *, elastic: bool =
     if elastic:
         found |= dict.fromkeys(_ELASTIC, 0.0)
     found[BadputType.DATA_LOADING_ASYNC] = overlapped / NS
-    for category, duration in partition.categories.items():
+    for category, duration in partition.whole_steps.items():
         if category != Category.PRODUCTIVE and duration:
             kind = BadputType[BADPUT_SOURCES[category]]
             found[kind] = found.get(kind, 0.0) + duration / NS
@@ -47,4 +47,4 @@ def percent(seconds: Mapping[BadputType, float | dict[str, float]], elapsed: int
 
 def goodput_percent(partition: Partition) -> float:
     """The productive share in percent; by the host's clock where no other is known."""
-    return PERCENT * partition.productive / partition.elapsed
+    return PERCENT * partition.whole_steps[Category.PRODUCTIVE] / partition.elapsed

@@ -23,8 +23,15 @@ from otel_goodput.resources import process
 
 WRITE_S: Final = 10.0  # for one round of series
 
-OF_RUN: Final = (semconv.TIME, semconv.DISRUPTIONS, semconv.STEP_MAX, semconv.STEP_DEVIATION, semconv.STEP_IDEAL)
-OF_WINDOWS: Final = (semconv.RATIO, semconv.BADPUT_RATIO)
+OF_RUN: Final = (
+    semconv.TIME,
+    semconv.STALLED_RATIO,
+    semconv.DISRUPTIONS,
+    semconv.STEP_MAX,
+    semconv.STEP_DEVIATION,
+    semconv.STEP_IDEAL,
+)
+OF_WINDOWS: Final = (semconv.RATIO, semconv.BADPUT_RATIO, semconv.STALLED_RATIO)
 # The same for elastic jobs.
 SLICES_OF_RUN: Final = (semconv.SLICE_EFFICIENCY,)
 SLICES_OF_WINDOWS: Final = (semconv.SLICE_WINDOW_EFFICIENCY,)

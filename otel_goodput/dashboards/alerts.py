@@ -55,11 +55,13 @@ def _below_target(window: str, limits: Thresholds, words: Dialect) -> str:
 
 
 def _hang(limits: Thresholds, words: Dialect) -> str:
-    in_flight = {semconv.GOODPUT_CATEGORY: Category.IN_FLIGHT}
-    waiting = words.of_run("max", words.select(semconv.TIME, in_flight))
+    in_step, elsewhere = (
+        words.of_run("max", words.select(semconv.STEP_AGE, {semconv.GOODPUT_ACTIVITY: activity}))
+        for activity in (semconv.IN_STEP, semconv.BETWEEN_STEPS)
+    )
     ideal = words.of_run("max", words.select(semconv.STEP_IDEAL, {}))
-    known = f"{waiting} > clamp_min({limits.hang_multiple:g} * {ideal}, {limits.hang_least:g})"
-    return f"{known}\nor\n({waiting} unless {ideal}) > {limits.hang_unknown:g}"
+    known = f"{in_step} > clamp_min({limits.hang_multiple:g} * {ideal}, {limits.hang_least:g})"
+    return f"{known}\nor\n({in_step} unless {ideal}) > {limits.hang_other:g}\nor\n{elsewhere} > {limits.hang_other:g}"
 
 
 def _restart_loop(limits: Thresholds, words: Dialect) -> str:
@@ -138,9 +140,10 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             severity=CRITICAL,
             hold_min=1,
             expression=partial(_hang, limits),
-            value=f"a step has been running for {seconds}",
-            means=f"One step has been running for more than {limits.hang_multiple:g} ideal step times (and at least "
-            f"{limits.hang_least:g} s), or for {limits.hang_unknown:g} s where no ideal step time is known yet.",
+            value=f"no step was completed for {seconds}",
+            means=f"In a step, no step was completed for more than {limits.hang_multiple:g} ideal step times (and at "
+            f"least {limits.hang_least:g} s). In a load, a save or an evaluation, between steps, and before step times "
+            f"are known, none was for {limits.hang_other:g} s.",
             look=(
                 "Which phase is open, in which process? The last spans of the trace say so.",
                 "`py-spy dump --pid PID` on each host: who does not wait in a collective operation, as the rest do?",
@@ -222,7 +225,7 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             value="nothing tells when the device is done with a step",
             means="The job hands its steps' work to a device, and nothing tells when that is done. Goodput, shares, "
             "step times and what is at risk are not known and have no points, so the alerts that go by them are "
-            f"silent, and a hang is noticed after {limits.hang_unknown:g} s only. The times by category are exact.",
+            f"silent, and a hang is noticed after {limits.hang_other:g} s only. The times by category are exact.",
             look=(
                 "`otel-goodput doctor`, with the job's environment: it says what is known, and what to do.",
                 "Hand an output of each step over, one that is not donated: `goodput.observe(loss)`.",

@@ -41,8 +41,8 @@ def _has_ended() -> Query:
     return Query(semconv.JOB_STATE, only={semconv.GOODPUT_JOB_STATE: JobState.ENDED}, across=Across.MIN)
 
 
-def _in_flight(text: str = "") -> Query:
-    return Query(semconv.TIME, text, only={semconv.GOODPUT_CATEGORY: Category.IN_FLIGHT}, across=Across.MAX)
+def _step_age(text: str = "") -> Query:
+    return Query(semconv.STEP_AGE, text, across=Across.MAX)
 
 
 def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
@@ -63,12 +63,11 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
     return [
         *figures,
         Panel(
-            "Step in flight",
-            "How long the step that runs now has been running. It starts anew with every step; if it only grows, the "
-            "job hangs.",
+            "Since a step was completed",
+            "It starts anew with every step. If it only grows, the job hangs, or is in a long save or evaluation.",
             View.FIGURE,
             Unit.SECONDS,
-            [_in_flight()],
+            [_step_age()],
             width=2,
             bound=Bound(limits.hang_least),
         ),
@@ -170,11 +169,11 @@ def _losses(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
 def _life(limits: Thresholds) -> list[Panel]:
     return [
         Panel(
-            "Does the step in flight take too long?",
+            "How long has no step been completed?",
             "A saw whose teeth are about an ideal step high is healthy; a ramp is a hang.",
             View.LINES,
             Unit.SECONDS,
-            [_in_flight("in flight"), Query(semconv.STEP_IDEAL, "ideal step time", across=Across.MAX)],
+            [_step_age("since a step"), Query(semconv.STEP_IDEAL, "ideal step time", across=Across.MAX)],
             width=6,
             bound=Bound(limits.hang_least),
         ),

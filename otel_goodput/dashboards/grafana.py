@@ -48,6 +48,7 @@ _TYPES: Final = {
 _COLOURS: Final = {
     Category.PRODUCTIVE: "green",
     Category.WASTED_PROGRESS: "red",
+    Category.STALLED: "dark-orange",
     Category.INFRASTRUCTURE_RECOVERY: "dark-red",
     Category.IN_FLIGHT: "purple",
     Category.DATA_LOADING: "orange",

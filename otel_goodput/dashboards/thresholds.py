@@ -26,10 +26,13 @@ class Thresholds:
     goodput_target: float = field(
         default=0.8, metadata={"kind": SHARE, "help": "least goodput of the first rolling window"}
     )
-    hang_multiple: float = field(default=10.0, metadata={"help": "a step hangs after this many ideal step times ..."})
+    hang_multiple: float = field(
+        default=10.0, metadata={"help": "in a step, a job hangs after so many ideal step times ..."}
+    )
     hang_least: float = field(default=300.0, metadata={"help": "... but not before this many seconds"})
-    hang_unknown: float = field(
-        default=1800.0, metadata={"help": "seconds after which a step hangs while no ideal step time is known"}
+    hang_other: float = field(
+        default=1800.0,
+        metadata={"help": "the same in loads, saves, evaluations, between steps, and before step times are known"},
     )
     gone: float = field(default=300.0, metadata={"help": "seconds of silence after which a run that goes on is gone"})
     restarts: float = field(default=3.0, metadata={"help": "disruptions within an hour that make a restart loop"})

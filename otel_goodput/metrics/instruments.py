@@ -100,6 +100,16 @@ def _badput(totals: Totals) -> Rows:
             yield from _by_category(partition, share, {semconv.GOODPUT_WINDOW: window}, productive=False)
 
 
+def _stalled(totals: Totals) -> Rows:
+    for window, partition in _partitions(totals):
+        if partition.elapsed:
+            for state, duration in partition.stalled.items():
+                yield (
+                    duration / partition.elapsed,
+                    {semconv.GOODPUT_WINDOW: window, semconv.GOODPUT_STEP_STATE: state},
+                )
+
+
 def _share_of(elapsed: int) -> Callable[[int], float]:
     return lambda duration: duration / elapsed
 
@@ -107,6 +117,14 @@ def _share_of(elapsed: int) -> Callable[[int], float]:
 def _steps(totals: Totals) -> Rows:
     yield totals.kept, {semconv.GOODPUT_STEP_STATE: semconv.STEP_KEPT}
     yield totals.lost, {semconv.GOODPUT_STEP_STATE: semconv.STEP_LOST}
+
+
+def _step_age(totals: Totals) -> Rows:
+    """Yield both activities, so that the end of one cannot be mistaken for a series that stopped."""
+    if totals.started_at is not None:
+        for activity in semconv.ACTIVITIES:
+            now = totals.in_step == (activity == semconv.IN_STEP)
+            yield (totals.since_step or 0) / NS if now else 0.0, {semconv.GOODPUT_ACTIVITY: activity}
 
 
 def _max_step(totals: Totals) -> Rows:
@@ -207,7 +225,9 @@ ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
     (semconv.TIME, _time),
     (semconv.RATIO, _ratio),
     (semconv.BADPUT_RATIO, _badput),
+    (semconv.STALLED_RATIO, _stalled),
     (semconv.STEP_COUNT, _steps),
+    (semconv.STEP_AGE, _step_age),
     (semconv.STEP_MAX, _max_step),
     (semconv.STEP_IDEAL, _of_fates(_if_known(lambda totals: totals.ideal_step_time, NS))),
     (semconv.STEP_DEVIATION, _of_fates(_if_known(lambda totals: totals.step_time_deviation, NS))),

@@ -18,6 +18,10 @@ EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
     Category.CHECKPOINT_RESTORE: ("restoring checkpoints", "read them from faster or nearer storage"),
     Category.CUSTOM: ("in custom phases", "run them less often or beside training"),
     Category.WASTED_PROGRESS: ("on steps that were lost", "save checkpoints more often"),
+    Category.STALLED: (
+        "in steps that stood still",
+        "look at what the slowest steps waited for: network, storage, a rank",
+    ),
     Category.INFRASTRUCTURE_RECOVERY: ("waiting to be restarted", "look at scheduling and spare capacity"),
     Category.ELASTIC_SLICE_DOWN: ("waiting after slices were lost", "look at what takes slices away"),
     Category.ELASTIC_SCALE_UP: ("waiting for slices to come back", "scale up less eagerly"),

@@ -33,6 +33,7 @@ Row = Mapping[str, Any]
 _HEARTBEAT: Final = "heartbeat"
 _SLICE_COUNTS: Final = "slice_counts"
 _CLOCK: Final = "clock"
+_LIMIT: Final = "stall_limit"
 _OPEN: Final = NEVER
 _BLOCK: Final = 1 << 16  # bytes read at once
 _BOUND: Final = 4_600_000_000 * NS  # times are nearer to 0 than this; NEVER is not
@@ -54,6 +55,7 @@ class _Entry(NamedTuple):
         unsaid: it is a data load without a value for `blocking`.
         event: its START, or its only event.
         flags: of its END.
+        loop: of a step, the loop that it belongs to.
         segments: work dispatched to the device: pairs of ns, when dispatched and when it left (``NEVER``: it has not).
             Empty for a step with nothing but a device end, which is the `arg` of its START.
     """
@@ -67,6 +69,7 @@ class _Entry(NamedTuple):
     event: Event
     flags: int = 0
     segments: tuple[tuple[int, int], ...] = ()
+    loop: str = ""
 
 
 # Order of events at the same time: marks, ends, starts, and the ends of phases without length.
@@ -108,7 +111,7 @@ class Timeline:
                 continue
             if entry is None:
                 continue
-            _, start, _, _, end, _, event, _, segments = entry
+            _, start, _, _, end, _, event, _, segments, _ = entry
             last = start if end == _OPEN else end
             if _OPEN > event[6] > last and event[1] == ev.START:
                 last = event[6]
@@ -187,7 +190,9 @@ class Timeline:
         over = ev.FAILED if get("completed") is False else 0
         if get("left") is True:
             over = ev.FAILED | ev.LEFT | (ev.IDLE if over else 0)
-        return _make(_Entry, (attempt, start, factor * end + offset, number, end, unsaid, event, over, segments))
+        loop = get("loop")
+        loop = "" if loop is None else str(loop)
+        return _make(_Entry, (attempt, start, factor * end + offset, number, end, unsaid, event, over, segments, loop))
 
     @property
     def earliest(self) -> int | None:
@@ -212,7 +217,9 @@ def _in_order(entries: list[_Entry]) -> Iterator[Event]:
     # ends after its start; a job ends last.
     coming: list[tuple[int, bool, int, Event]] = []
     stepping = -_OPEN  # latest end of the steps started so far, ns
-    for _, start, _, row, end, unsaid, event, flags, segments in entries:
+    loops = {"": 0}  # numbers by name
+    latest = ""
+    for _, start, _, row, end, unsaid, event, flags, segments, loop in entries:
         limit = 4 * start + _STARTS
         while coming and coming[0][0] < limit:
             yield heappop(coming)[3]
@@ -220,6 +227,9 @@ def _in_order(entries: list[_Entry]) -> Iterator[Event]:
         if phase == rules.STEP:
             if end > stepping:
                 stepping = end
+            if loop != latest and not event[5] & ev.NONBLOCKING:
+                latest = loop
+                yield Event(start, ev.LOOP, step=loops.setdefault(loop, len(loops)))
         elif unsaid and end <= stepping:
             # A timeline has no threads: a data load inside a step counts as a prefetch unless it has `blocking`.
             event = event._replace(flags=ev.NONBLOCKING)
@@ -260,6 +270,11 @@ def _sign(kind: str, start: int, row: Row) -> Event:
         return Event(start, ev.SLICES, 0, available, active, 0, total)
     if kind == _CLOCK:
         return Event(start, ev.CLOCK, FALLBACK_CLOCKS.index(row["state"]))
+    if kind == _LIMIT:
+        limit = row["limit_ns"] if row.get("limit_ns") is not None else round(row["limit"] * _PER_SECOND)
+        if not 0 <= limit < _BOUND:
+            raise ValueError(f"invalid limit: {limit} ns")
+        return Event(start, ev.LIMIT, key=int(limit))
     raise ValueError(f"unknown kind {kind!r}")
 
 

@@ -194,7 +194,7 @@ class _Writer:
         return moment if moment == NOT_KNOWN else moment - self._origin
 
     def _categories(self) -> list[dict[str, str]]:
-        return [{"name": name, "custom": ""} for name in CATEGORIES] + [
+        return [{"name": name, "custom": ""} for name in rules.NAMES] + [
             {"name": Category.CUSTOM, "custom": self._redacted(name)} for name in self._custom
         ]
 

@@ -31,10 +31,13 @@ HOST_CATEGORIES = {
 # Phases whose work on the device has their name.
 MARKABLE = {"step", "custom", "checkpoint_save", "checkpoint_restore", "training_prep"}
 STARTING = {"accelerator_init", "training_prep", "program_startup"}
-SIGNS = {"slice_counts", "heartbeat", "clock"}
+SIGNS = {"slice_counts", "heartbeat", "clock", "stall_limit"}
 KINDS = {*HOST_CATEGORIES, *SIGNS, "job", "step", "part", "elastic_wait", "elastic_reinit", "exclusion"}
 CLOCKS = {"host", "unknown"}
 SAMPLE = 1000
+SLACK = 10 * 10**9  # a step may take this much longer than the usual one, or FACTOR times as long
+FACTOR = 10
+EIGHTH = 8
 
 Span = tuple[int, int]
 Moment = tuple[Any, ...]  # a place in the order of happenings: time, turn among what is at the same time, more turns
@@ -60,6 +63,8 @@ class Row:
     active: int
     available: int
     total: int
+    loop: str
+    limit: int  # of a stall_limit
     order: int
 
     @property
@@ -132,6 +137,9 @@ class Execution:
     cause: Disruption | None = None  # the disruption that lost it
     own: list[Span] = field(default_factory=list)
     startup: int = 0  # ns of program start-up, taken from the front of `own`
+    counted: list[Span] = field(default_factory=list)  # of `own`, without what is cut out
+    limit: float = OPEN  # of `counted`
+    usual: bool = False  # it is long, and that is usual
 
     @property
     def number(self) -> int:
@@ -143,8 +151,30 @@ class Execution:
         return self.outcome == "completed"
 
     @property
+    def stalled(self) -> list[Span]:
+        """What it owns beyond its limit."""
+        left, found = self.limit, []
+        for a, b in () if self.usual or self.limit == OPEN else sorted(self.counted):
+            if b - a > left:
+                found.append((int(a + left), b))
+            left = max(0, left - (b - a))
+        return found
+
+    @property
+    def worked(self) -> list[Span]:
+        return subtract(sorted(self.own), self.stalled)
+
+    @property
     def net(self) -> int:
-        return length(self.own)
+        return length(self.worked)
+
+    def reached(self, ns: int) -> float:
+        """When it begins to own more than so much that is not cut out."""
+        for a, b in sorted(self.counted):
+            if b - a > ns:
+                return a + ns
+            ns -= b - a
+        return OPEN
 
     @property
     def fate(self) -> str:
@@ -217,6 +247,8 @@ def leader_rows(rows: Iterable[dict[str, Any]]) -> list[Row]:
             active=row.get("active", 0),
             available=row.get("available", 0),
             total=row.get("total", 0),
+            loop="" if row.get("loop") is None else str(row["loop"]),
+            limit=nanoseconds(row, "limit") or 0,
             order=order,
         )
         blocking = read.blocking if read.kind == "data_loading" else read.blocking is not False
@@ -236,6 +268,7 @@ def leader_rows(rows: Iterable[dict[str, Any]]) -> list[Row]:
             read.active,
             read.available,
             read.total,
+            read.limit,
         )
         found.setdefault(identity, read)
     return list(found.values())
@@ -419,9 +452,58 @@ class Progress:
     segments: int = 0
     completed: int = 0
     last_step: int | None = None
+    loops: dict[tuple[int, str], Loop] = field(default_factory=dict)  # by attempt and name
 
 
-def follow_progress(lives: list[Life], executions: dict[Life, list[Execution]]) -> Progress:
+@dataclass
+class Loop:
+    """The steps of a loop in one attempt (R10)."""
+
+    times: list[int] = field(default_factory=list)
+    row: list[tuple[Execution, int]] = field(default_factory=list)  # the latest steps are long
+    longs: list[tuple[Execution, int]] = field(default_factory=list)
+    recurring: tuple[int, int] | None = None  # a step, and the distance
+    long_times: list[int] = field(default_factory=list)
+
+    def expects(self, number: int) -> bool:
+        return self.recurring is not None and (number - self.recurring[0]) % self.recurring[1] == 0
+
+    def limit(self, execution: Execution, fixed: int) -> float:
+        if len(self.times) < EIGHTH - 1:
+            return OPEN
+        return fixed or bound(self.long_times if self.expects(execution.number) else self.times)
+
+    def complete(self, execution: Execution, fixed: int) -> None:
+        took = length(execution.counted)
+        if self.expects(execution.number) and took > bound(self.times):
+            self.long_times.append(took)
+        self.times.append(took)
+        if not execution.stalled or fixed:
+            self.row = []
+            return
+        self.row.append((execution, took))
+        self.longs = [*self.longs, (execution, took)][-3:]
+        numbers = [e.number for e, _ in self.longs]
+        if len(self.row) == EIGHTH:
+            usual, self.times = self.row, [t for _, t in self.row]
+            self.row, self.longs, self.recurring, self.long_times = [], [], None, []
+        elif len(numbers) == 3 and numbers[2] - numbers[1] == numbers[1] - numbers[0] > 1:
+            usual, self.long_times = self.longs, [t for _, t in self.longs]
+            self.recurring, self.longs = (numbers[2], numbers[2] - numbers[1]), []
+        else:
+            return
+        for one, _ in usual:
+            one.usual = not one.lost  # what stalled of a lost step stays so
+
+
+def bound(times: list[int]) -> int:
+    usual = middle(times[-SAMPLE:])
+    return max(FACTOR * usual, usual + SLACK)
+
+
+def follow_progress(
+    lives: list[Life], executions: dict[Life, list[Execution]], attempts: dict[int, list[Row]]
+) -> Progress:
     """Plays the starts and ends of steps and saves in order and tells which executions are kept."""
     progress = Progress()
     for life, before in zip(lives, [None, *lives], strict=False):
@@ -441,7 +523,7 @@ def follow_progress(lives: list[Life], executions: dict[Life, list[Execution]]) 
         next_begin = min(
             (one.begin for one in lives if one.attempt == life.attempt and one.begin > life.begin), default=OPEN
         )
-        play(life, executions[life], former, disruption, progress, next_begin)
+        play(life, executions[life], former, disruption, progress, next_begin, attempts[life.attempt])
         progress.executions += executions[life]
     for execution in progress.executions:
         if execution.outcome == "died":
@@ -456,6 +538,7 @@ def play(
     disruption: Disruption | None,
     progress: Progress,
     next_begin: float,
+    rows: list[Row],
 ) -> None:
     """The events of one life: at the same instant ends come before starts, except those of no length.
 
@@ -499,6 +582,28 @@ def play(
         before[execution] = progress.last_step
         progress.last_step = number
 
+    def loop_of(execution: Execution) -> Loop:
+        return progress.loops.setdefault((life.attempt, execution.row.loop), Loop())
+
+    def fixed(execution: Execution) -> int:
+        """The limit that was set before it began, if one was."""
+        limits = [row for row in rows if row.kind == "stall_limit" and row.begins < execution.row.begins]
+        return max(limits, key=lambda row: row.begins).limit if limits else 0
+
+    def clock_known(execution: Execution, moment: float) -> bool:
+        words = [row for row in rows if row.kind == "clock" and row.start <= moment]
+        told = max(words, key=lambda row: row.begins).state if words else "host"
+        parts = range(len(execution.row.segments))
+        return told != "unknown" or any(dispatched(rows, execution.row, part)[0] <= moment for part in parts)
+
+    def judge(execution: Execution, moment: float) -> None:
+        """It has owned as much as the least limit."""
+        others = [e for e in (*progress.executions, *executions) if e.segment == execution.segment]
+        compiled = any(row.kind == "compile" and row.start <= moment for row in rows)
+        if not clock_known(execution, moment) or not (compiled or any(e.completed for e in others)):
+            return
+        execution.limit = loop_of(execution).limit(execution, fixed(execution))
+
     def is_saved(execution: Execution) -> bool:
         return execution.number <= progress.safe and not execution.lost
 
@@ -530,8 +635,15 @@ def play(
         if not execution.lost:
             kept.append(execution)
             kept.sort(key=lambda e: e.number)
+        if clock_known_at_the_end(execution):
+            loop_of(execution).complete(execution, fixed(execution))
         if execution.life is life and life.begin <= at <= next_begin:
             reach(execution, min(at, life.end))
+
+    def clock_known_at_the_end(execution: Execution) -> bool:
+        words = [row for row in rows if row.kind == "clock" and row.begins < execution.over]
+        told = max(words, key=lambda row: row.begins).state if words else "host"
+        return execution.over[0] == OPEN or bool(execution.row.segments) or told != "unknown"
 
     def reach(execution: Execution, at: float) -> None:
         """What the job has reached with this execution."""
@@ -569,6 +681,10 @@ def play(
     for row in life.rows:
         if row.kind == "checkpoint_save":
             happen(row.begins, row.ends, lambda row=row: start_save(row), lambda row=row: end_save(row))  # type: ignore[misc]
+    for e in (*former, *executions):
+        moment = e.reached(fixed(e) or SLACK)
+        if life.begin <= moment < life.end:
+            happenings.append(((moment, 9), lambda e=e, moment=moment: judge(e, moment)))  # type: ignore[misc]
     for _, action in sorted(happenings, key=lambda h: h[0]):
         action()
 
@@ -704,8 +820,9 @@ def estimate_startup(progress: Progress, compiled: set[int]) -> None:
 
 def settle(execution: Execution) -> list[Piece]:
     """The pieces of one execution: start-up in front, then its fate."""
-    pieces, startup = [], execution.startup
-    for a, b in sorted(execution.own):
+    pieces = [Piece(a, b, "stalled", None, execution) for a, b in execution.stalled]
+    startup = execution.startup
+    for a, b in execution.worked:
         split = min(b, a + startup)
         startup -= split - a
         if split > a:
@@ -848,16 +965,19 @@ def account(
         for row in same_attempt:
             if row.kind == "data_loading" and not blocks(row, same_attempt):
                 overlapped += max(0, int(min(row.end, life.end)) - max(row.start, life.begin))
-    progress = follow_progress(lives, of_life)
+    span = [(lives[0].begin, lives[-1].end)] if lives else []
+    holes = [(round(a * 1e9), round(b * 1e9)) for a, b in exclusions]
+    holes += [(row.start, int(min(row.end, span[0][1]))) for row in everything if row.kind == "exclusion" and span]
+    for executions in of_life.values():
+        for execution in executions:
+            execution.counted = subtract(sorted(execution.own), holes)
+    progress = follow_progress(lives, of_life, attempts)
     compiles = [row for rows in attempts.values() for row in rows if row.kind == "compile"]
     estimate_startup(progress, {row.attempt for row in compiles})
     for execution in progress.executions:
         pieces += settle(execution)
     unknown, clock = unknown_spans(lives, attempts, progress)
 
-    span = [(lives[0].begin, lives[-1].end)] if lives else []
-    holes = [(round(a * 1e9), round(b * 1e9)) for a, b in exclusions]
-    holes += [(row.start, int(min(row.end, span[0][1]))) for row in everything if row.kind == "exclusion" and span]
     counted = subtract(span, holes)
 
     def is_known(spans: list[Span]) -> bool:
@@ -876,7 +996,7 @@ def account(
 
     def window(a: float, b: float) -> dict[str, Any]:
         spans = clip(round(a * 1e9), round(b * 1e9), counted)
-        seen = [e.number for e in progress.kept if any(clip(c, d, spans) for c, d in e.own)]
+        seen = [e.number for e in progress.kept if any(clip(c, d, spans) for c, d in e.worked)]
         return {"start": a, "end": b, "max_productive_step": max(seen, default=None), **cut(spans)}
 
     executions, kept = progress.executions, progress.kept

@@ -8,7 +8,7 @@ from otel_goodput.semconv import Category, ClockState, JobState, Reason
 from .stories import Figure, Told
 
 HOUR = {semconv.GOODPUT_WINDOW: "1h"}
-IN_FLIGHT = {semconv.GOODPUT_CATEGORY: Category.IN_FLIGHT}
+ACTIVITIES = {"in_step": semconv.IN_STEP, "elsewhere": semconv.BETWEEN_STEPS}
 LOADING = {**HOUR, semconv.GOODPUT_CATEGORY: Category.DATA_LOADING}
 TOLD_CLOCKS = (ClockState.DEVICE, ClockState.UNKNOWN)
 TOLD_STATES = (JobState.RUNNING, JobState.ENDED)
@@ -33,7 +33,8 @@ def sawtooth(minutes: int) -> Figure:
 
 
 HEALTHY: dict[str, Figure] = {
-    "elapsed": growing(0), "ratio": flat(0.95), "in_flight": flat(7), "ideal": flat(20), "at_risk": sawtooth(20),
+    "elapsed": growing(0), "ratio": flat(0.95), "in_step": flat(7), "elsewhere": flat(0),
+    "ideal": flat(20), "at_risk": sawtooth(20),
     "loading": flat(0.01), "crashes": flat(0), "device": flat(1), "unknown": lambda minute: None,
     "running": flat(1), "ended": flat(0), "heard": growing(0), "whole": flat(0.9), "highest": float,
 }  # fmt: skip
@@ -46,7 +47,10 @@ def run(name: str = "run-7", **figures: Figure) -> list[Told]:
     crash, rollback = ({semconv.GOODPUT_DISRUPTION_REASON: reason} for reason in (Reason.CRASH, Reason.ROLLBACK))
     return [
         Told(name, semconv.TIME, figure["elapsed"], productive),
-        Told(name, semconv.TIME, figure["in_flight"], IN_FLIGHT),
+        *(
+            Told(name, semconv.STEP_AGE, figure[place], {semconv.GOODPUT_ACTIVITY: activity})
+            for place, activity in ACTIVITIES.items()
+        ),
         Told(name, semconv.TIME, flat(0), {semconv.GOODPUT_CATEGORY: Category.WASTED_PROGRESS}),
         Told(name, semconv.RATIO, figure["whole"], {semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN}),
         Told(name, semconv.STEP_MAX, figure["highest"]),

@@ -43,10 +43,16 @@ STORIES = {
     ),
     # The alert is the run's, so the time that it has held for outlives an attempt.
     "slow over restarts": Story(run(ratio=flat(0.5)), {179: {GOODPUT}}, range(0, MINUTES, 6)),
-    "hang": Story(run(in_flight=growing(10)), fires(HANG, 17)),
-    "long steps": Story(run(in_flight=sawtooth(15), ideal=flat(90)), never(*range(30))),
-    "hang in a long step": Story(run(in_flight=growing(0), ideal=flat(90)), fires(HANG, 17)),
-    "hang in the first step": Story(run(in_flight=growing(0), ideal=lambda minute: None), fires(HANG, 32)),
+    "hang in a step": Story(run(in_step=growing(10)), fires(HANG, 17)),
+    "long steps": Story(run(in_step=sawtooth(15), ideal=flat(90)), never(*range(30))),
+    "hang in a long step": Story(run(in_step=growing(0), ideal=flat(90)), fires(HANG, 17)),
+    "hang in the first step": Story(run(in_step=growing(0), ideal=lambda minute: None), fires(HANG, 32)),
+    # In loads, saves, evaluations, between steps and before the first step.
+    "long evaluations": Story(run(in_step=flat(0), elsewhere=sawtooth(30)), never(*range(40))),
+    "hang in an evaluation": Story(run(in_step=flat(0), elsewhere=growing(10)), fires(HANG, 42)),
+    "hang before the first step": Story(
+        run(in_step=flat(0), elsewhere=growing(0), ideal=lambda minute: None), fires(HANG, 32)
+    ),
     # Whether the first restart still counts after exactly an hour depends on the version of Prometheus.
     "restart loop": Story(
         run(crashes=LOOPING), {59: set(), 60: {LOOP}, 88: {LOOP}, 92: set()}, (0, 30, 45, 60)
@@ -89,7 +95,7 @@ STORIES = {
     "a restart loop that died": Story(
         lives(range(70), crashes=LOOPING), {60: {LOOP}, 74: {LOOP}, 75: {LOOP, GONE}, 95: {GONE}}, (0, 30, 45, 60)
     ),
-    "one of two": Story([*run(), *run("run-8", in_flight=growing(10))], {60: {"TrainingHang of run-8"}}),
+    "one of two": Story([*run(), *run("run-8", in_step=growing(10))], {60: {"TrainingHang of run-8"}}),
 }  # fmt: skip
 
 
@@ -108,7 +114,7 @@ def test_the_policy_by_absence_tells_of_the_same_runs(name: str) -> None:
 def test_a_story_that_is_told_wrong_is_noticed(tmp_path: Path) -> None:
     promtool()
     with pytest.raises(AssertionError, match=r"(?s)a wrong one: .*TrainingHang"):
-        judge("prometheus", {"a wrong one": Story(run(in_flight=growing(10)), never())}, tmp_path)
+        judge("prometheus", {"a wrong one": Story(run(in_step=growing(10)), never())}, tmp_path)
 
 
 def test_prometheus_takes_the_rules_and_fills_in_their_texts(tmp_path: Path) -> None:
@@ -122,7 +128,7 @@ def test_prometheus_takes_the_rules_and_fills_in_their_texts(tmp_path: Path) -> 
     labels = 'job="llama", instance="run-7/3/0@host"'
     test = {
         "input_series": [
-            {"series": f'goodput_time_seconds{{goodput_category="in_flight", {labels}}}', "values": "1925x5"}
+            {"series": f'goodput_step_age_seconds{{goodput_activity="step", {labels}}}', "values": "1925x5"}
         ],
         "alert_rule_test": [
             {
@@ -132,7 +138,7 @@ def test_prometheus_takes_the_rules_and_fills_in_their_texts(tmp_path: Path) -> 
                     {
                         "exp_labels": {"job": "llama", "goodput_run_id": "run-7", "severity": "critical"},
                         "exp_annotations": {
-                            "summary": "Training hangs: llama, run run-7: a step has been running for 32m 5s",
+                            "summary": "Training hangs: llama, run run-7: no step was completed for 32m 5s",
                             "description": rule["annotations"]["description"],
                         },
                     }

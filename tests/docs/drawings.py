@@ -25,6 +25,7 @@ KINDS = {
 LETTERS = {
     "p": "productive",
     "w": "wasted_progress",
+    "z": "stalled",
     "f": "in_flight",
     "o": "other",
     "a": "accelerator_init",
@@ -113,7 +114,7 @@ def drawing(text: str) -> Drawing:
 def drawings(document: str) -> list[tuple[str, Drawing]]:
     """(rule, drawing) of each that stands in a section of the document."""
     found = []
-    for section in re.split(r"(?=^### R\d )", document, flags=re.MULTILINE):
-        rule = re.match(r"### (R\d) ", section)
+    for section in re.split(r"(?=^### R\d+ )", document, flags=re.MULTILINE):
+        rule = re.match(r"### (R\d+) ", section)
         found += [(rule[1] if rule else "", drawing(text)) for text in FENCE.findall(section)]
     return found

@@ -14,7 +14,7 @@ from .drawings import Drawing, drawings
 
 ROOT = Path(__file__).parents[2]
 RULES = (ROOT / "docs/accounting.md").read_text()
-DEFINED = set(re.findall(r"^(?:### |- \*\*)([RP]\d)\b", RULES, re.MULTILINE))
+DEFINED = set(re.findall(r"^(?:### |- \*\*)([RP]\d+)\b", RULES, re.MULTILINE))
 DRAWN = drawings(RULES)
 
 
@@ -23,7 +23,7 @@ def citations() -> Iterator[tuple[str, str]]:
     for folder in ("otel_goodput", "tests", "docs", "everyday", "benchmarks"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix in (".py", ".md") and "third_party" not in path.parts:
-                for rule in re.findall(r"\b(?:rules?|property|properties)? ?\(?\b([RP]\d)\b", path.read_text()):
+                for rule in re.findall(r"\b(?:rules?|property|properties)? ?\(?\b(R\d\d?|P\d)\b", path.read_text()):
                     yield path.relative_to(ROOT).as_posix(), rule
 
 
@@ -31,11 +31,11 @@ def test_every_rule_that_is_cited_exists() -> None:
     cited = set(citations())
     assert len(cited) > 30
     assert {(place, rule) for place, rule in cited if rule not in DEFINED} == set()
-    assert {f"R{number}" for number in range(1, 10)} | {f"P{number}" for number in range(1, 8)} == DEFINED
+    assert {f"R{number}" for number in range(1, 11)} | {f"P{number}" for number in range(1, 8)} == DEFINED
 
 
 def test_every_rule_of_time_is_drawn() -> None:
-    assert {rule for rule, _ in DRAWN} >= {f"R{number}" for number in range(1, 10)}
+    assert {rule for rule, _ in DRAWN} >= {f"R{number}" for number in range(1, 11)}
 
 
 @pytest.mark.parametrize("drawn", [one for _, one in DRAWN], ids=[rule for rule, _ in DRAWN])

@@ -99,7 +99,7 @@ def test_names_are_written_as_the_conventions_have_them() -> None:
     keys = [attribute.key for attribute in semconv.SPAN_ATTRIBUTES]
     assert len(keys) == len(set(keys))
     assert len({metric.name for metric in semconv.METRICS}) == len(semconv.METRICS)
-    assert len(set(semconv.CATEGORIES)) == 15 and len(set(semconv.PHASES)) == len(semconv.PHASES)
+    assert len(set(semconv.CATEGORIES)) == 16 and len(set(semconv.PHASES)) == len(semconv.PHASES)
 
 
 def test_every_variable_is_documented() -> None:

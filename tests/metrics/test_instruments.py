@@ -45,6 +45,8 @@ TABLE: dict[str, tuple[str, str, set[str], type]] = {
     "goodput.part.duration": ("histogram", "s", {"goodput.part.name"}, float),
     "goodput.loading.queue_depth": ("gauge", "{batch}", set(), int),
     "goodput.step.count": ("updown", "{step}", {"goodput.step.state"}, int),
+    "goodput.stalled.ratio": ("gauge", "1", {"goodput.window", "goodput.step.state"}, float),
+    "goodput.step.age": ("gauge", "s", {"goodput.activity"}, float),
     "goodput.step.max_productive": ("gauge", "{step}", set(), int),
     "goodput.step.ideal_time": ("gauge", "s", set(), float),
     "goodput.step.deviation": ("gauge", "s", set(), float),

@@ -26,7 +26,7 @@ from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.errors import JournalError
 from otel_goodput.guard import report_once
 from otel_goodput.runs import Run, open_run
-from otel_goodput.semconv import Phase
+from otel_goodput.semconv import Category, Phase
 from otel_goodput.text.durations import NS
 
 __all__ = [
@@ -246,7 +246,7 @@ class GoodputCalculator:
         times = self._step_times()
         ideal = compute_ideal_step_time(list(times.values())) or 0.0
         return {
-            "goodput_time": {GoodputType.TOTAL: totals.run.productive / NS},
+            "goodput_time": {GoodputType.TOTAL: totals.run.whole_steps[Category.PRODUCTIVE] / NS},
             "badput_time": self._badput(totals),
             "max_productive_step": totals.run.max_productive_step or 0,
             "total_elapsed_time": totals.run.elapsed / NS,

@@ -61,11 +61,51 @@ Points = Sequence[tuple[Mapping[str, Any], float, int]]
 
 
 def rows(metrics: Mapping[str, Points]) -> Iterator[Row]:
-    """Yield the rows of Google's series for our metrics, given by name; :func:`nameless` points are skipped."""
+    """Yield the rows of Google's series for our metrics, given by name; :func:`nameless` points are skipped.
+
+    Google's account has no stalled time: it is that of the steps, whatever became of them.
+    """
+    metrics = _with_whole_steps(metrics)
     for metric, needed, convert in _CONVERSIONS:
         points = [point for point in metrics.get(metric.name, ()) if needed <= point[0].keys()]
         if points:
             yield from convert(points)
+
+
+# Where stalled time goes by the state of its steps; that of other steps is in BADPUT_SOURCES.
+_WHOLE_STEPS: Final = {semconv.STEP_KEPT: Category.PRODUCTIVE, semconv.STEP_LOST: Category.WASTED_PROGRESS}
+
+
+def _with_whole_steps(metrics: Mapping[str, Points]) -> dict[str, Points]:
+    """Give stalled time to what its steps came to."""
+    shares: dict[tuple[str, str], float] = {}  # by window and category
+    for attributes, share, _ in metrics.get(semconv.STALLED_RATIO.name, ()):
+        category = _WHOLE_STEPS.get(attributes.get(semconv.GOODPUT_STEP_STATE, ""))
+        if category is not None and share:
+            window = attributes[semconv.GOODPUT_WINDOW]
+            shares[window, category] = share
+            shares[window, Category.STALLED] = shares.get((window, Category.STALLED), 0.0) - share
+    if not shares:
+        return dict(metrics)
+    elapsed = math.fsum(seconds for _, seconds, _ in metrics.get(semconv.TIME.name, ()))
+
+    def moved(name: str, default: str, unit: float) -> Points:
+        return [
+            (
+                point,
+                value + unit * shares.get((point.get(semconv.GOODPUT_WINDOW, semconv.WINDOW_RUN), category), 0.0),
+                end,
+            )
+            for point, value, end in metrics.get(name, ())
+            for category in [point.get(semconv.GOODPUT_CATEGORY, default)]
+        ]
+
+    return {
+        **metrics,
+        semconv.TIME.name: moved(semconv.TIME.name, "", elapsed),
+        semconv.RATIO.name: moved(semconv.RATIO.name, Category.PRODUCTIVE, 1.0),
+        semconv.BADPUT_RATIO.name: moved(semconv.BADPUT_RATIO.name, "", 1.0),
+    }
 
 
 def nameless(metrics: Mapping[str, Points]) -> int:

@@ -10,7 +10,7 @@ import { isDetailed, isSettled, rowsIn, scopeOf, scopeTitle, tally } from "./sco
 // Part of the cadence: the categories it is made of, and the colour it is drawn in.
 const CADENCE_PARTS = [
   ["step, on the device", [], "productive"],
-  ["step, on the host", ["productive", "wasted_progress", "in_flight"], "in_flight"],
+  ["step, on the host", ["productive", "wasted_progress", "stalled", "in_flight"], "in_flight"],
   ["exposed data loading", ["data_loading"], "data_loading"],
   ["compiling", ["program_startup"], "program_startup"],
   ["saving", ["checkpoint_save"], "checkpoint_save"],

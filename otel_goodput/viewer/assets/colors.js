@@ -14,6 +14,7 @@ const CATEGORY_COLORS = {
   checkpoint_restore: ["#6fc3a8", "#8ad6be", "cross"],
   custom: ["#b8a900", "#d8cb2f", "level"],
   wasted_progress: ["#d55e00", "#ee7b30", "cross"],
+  stalled: ["#8c1d18", "#e0645c", "upright"],
   infrastructure_recovery: ["#4d4d4d", "#9a9a9a", "cross"],
   elastic_slice_down: ["#7a4a21", "#b07c4e", "rising"],
   elastic_scale_up: ["#a6764a", "#caa078", "falling"],

@@ -1,0 +1,258 @@
+"""Steps that stand still (rule R10)."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from otel_goodput.accounting import rules
+from otel_goodput.accounting.ledger import Ledger
+from otel_goodput.accounting.tracing import Trace
+from otel_goodput.reports.replay import account_timeline, replay, timeline_totals
+from otel_goodput.reports.timeline import Timeline
+
+from .oracle import account
+from .strategies import Question, Rows
+from .test_properties import SOME, USUAL, by_category, check_agreement
+from .test_streams import arrivals
+
+SECOND = 10**9
+FEW = settings(SOME, max_examples=USUAL // 5)  # the ledger is asked a hundred times in each
+
+
+class Loop:
+    """Writes down a job with one step after the other, in seconds."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.number = 0
+        self.rows: Rows = []
+
+    def steps(self, *lengths: float, **more: Any) -> Loop:
+        for length in lengths:
+            self.rows.append({"kind": "step", "start": self.now, "end": self.now + length, "step": self.number, **more})
+            self.now += length
+            self.number += 1
+        return self
+
+    def phase(self, kind: str, length: float, **more: Any) -> Loop:
+        self.rows.append({"kind": kind, "start": self.now, "end": self.now + length, **more})
+        self.now += length
+        return self
+
+    def seconds(self, *, ended: bool = True, at: float | None = None, **more: Any) -> dict[str, Any]:
+        rows = [{"kind": "job", "start": 0, "end": self.now if ended else None, **more}, *self.rows]
+        found = replay(rows, at=at)
+        assert by_category(account(rows, at=at)) == by_category(found), "the oracle says otherwise"
+        return found["seconds"]  # type: ignore[no-any-return]
+
+
+def test_a_step_far_beyond_the_usual_is_stalled_beyond_its_limit() -> None:
+    """4 min 18 s among steps of 160 ms: 10 s more than usual may be work, and the rest is none."""
+    found = Loop().steps(*[0.16] * 99, 258, *[0.16] * 100).seconds()
+    assert found == pytest.approx({"productive": 199 * 0.16 + 10.16, "stalled": 258 - 10.16})
+
+
+def test_the_limit_is_ten_times_the_usual_where_that_is_more() -> None:
+    assert Loop().steps(*[6] * 8, 59).seconds() == {"productive": 107}
+    assert Loop().steps(*[6] * 8, 65).seconds() == {"productive": 108, "stalled": 5}
+
+
+def test_no_step_is_judged_before_the_eighth_of_its_loop() -> None:
+    assert Loop().steps(*[1] * 6, 60).seconds() == {"productive": 66}
+    assert Loop().steps(*[1] * 7, 60).seconds() == {"productive": 18, "stalled": 49}
+    assert Loop().steps(*[1] * 9).steps(*[1] * 6, 60, loop="other").seconds() == {"productive": 75}
+    assert Loop().steps(*[1] * 9).steps(*[1] * 7, 60, loop="other").seconds() == {"productive": 27, "stalled": 49}
+
+
+def test_an_open_step_is_in_flight_up_to_its_limit() -> None:
+    hanging = Loop().steps(*[1] * 8, 3600)
+    assert hanging.seconds(ended=False, at=8 + 5) == {"productive": 8, "in_flight": 5}
+    assert hanging.seconds(ended=False, at=8 + 11) == {"productive": 8, "in_flight": 11}
+    assert hanging.seconds(ended=False, at=8 + 300) == {"productive": 8, "in_flight": 11, "stalled": 289}
+
+
+def test_what_stalled_of_a_lost_or_interrupted_step_stays_stalled() -> None:
+    rows = [{"kind": "job", "start": 0, "end": None}, *Loop().steps(*[1] * 8, 60, *[1] * 2).rows]
+    rows[-1]["end"] = None
+    again = [{"kind": "job", "start": 100, "end": 110, "attempt": 2}]
+    again += [{"kind": "step", "start": 100 + n, "end": 101 + n, "step": 8 + n, "attempt": 2} for n in range(10)]
+    found = replay([*rows, *again])["seconds"]
+    assert found == {"productive": 18, "wasted_progress": 12, "stalled": 49, "infrastructure_recovery": 31}
+    assert account([*rows, *again])["seconds"] == found
+    rows = [{"kind": "job", "start": 0, "end": None}, *Loop().steps(*[1] * 8, 60).rows]
+    rows[-1]["end"] = None
+    died = [*rows, {"kind": "heartbeat", "start": 68}, *again]
+    found = replay(died)["seconds"]
+    assert found == {"productive": 18, "wasted_progress": 11, "stalled": 49, "infrastructure_recovery": 32}
+    assert account(died)["seconds"] == found
+
+
+def test_eight_long_ones_in_a_row_are_the_new_usual() -> None:
+    seven = Loop().steps(*[1] * 20, *[30] * 7)
+    assert seven.seconds() == {"productive": 20 + 7 * 11, "stalled": 7 * 19}
+    assert seven.steps(30).seconds() == {"productive": 20 + 8 * 30}
+    assert seven.steps(30, 200, 400).seconds() == {"productive": 20 + 9 * 30 + 200 + 300, "stalled": 100}
+
+
+def test_long_ones_at_a_regular_distance_are_long_steps() -> None:
+    two = Loop().steps(*[1] * 20, 60, *[1] * 9, 60, *[1] * 9)
+    assert two.seconds() == {"productive": 38 + 2 * 11, "stalled": 2 * 49}
+    assert two.steps(60, *[1] * 9, 70, *[1] * 9).seconds() == {"productive": 38 + 3 * 60 + 9 + 70 + 9}
+    # What takes far longer than the long ones, or is long in between, is stalled nevertheless.
+    assert two.steps(700, 60).seconds() == {"productive": 306 + 600 + 11, "stalled": 100 + 49}
+
+
+def test_hangs_at_no_regular_distance_stay_stalled() -> None:
+    found = Loop().steps(*[1] * 20, 60, *[1] * 9, 60, *[1] * 8, 60, *[1] * 10, 60).seconds()
+    assert found == {"productive": 47 + 4 * 11, "stalled": 4 * 49}
+    row = Loop().steps(*[1] * 20, 60, 60, 60, *[1] * 5).seconds()
+    assert row == {"productive": 25 + 3 * 11, "stalled": 3 * 49}
+
+
+def test_compilations_saves_and_loads_inside_a_step_keep_their_time() -> None:
+    loop = Loop().steps(*[1] * 8)
+    for kind in ("compile", "checkpoint_save", "data_loading", "custom"):
+        loop.rows.append({"kind": kind, "start": 8.5, "end": 100, "name": "eval", "blocking": True})
+        assert "stalled" not in Loop.seconds(loop.steps(92.5)), kind
+        loop = Loop().steps(*[1] * 8)
+    assert Loop().steps(*[1] * 8).phase("data_loading", 500).seconds() == {"productive": 8, "data_loading": 500}
+
+
+def test_time_that_is_cut_out_does_not_stall() -> None:
+    loop = Loop().steps(*[1] * 8, 3603)
+    loop.rows.append({"kind": "exclusion", "start": 10, "end": 3610})
+    assert loop.seconds() == {"productive": 11}
+
+
+def test_nobody_is_accused_while_the_clock_is_unknown() -> None:
+    loop = Loop().phase("clock", 0, state="unknown").steps(*[0.001] * 200, 15, *[0.001] * 200)
+    assert "stalled" not in loop.seconds()
+
+
+def test_the_first_step_after_going_back_may_start_up() -> None:
+    loop = Loop().steps(*[1] * 10)
+    loop.number = 5
+    assert loop.steps(60, 1, 1).seconds() == {"productive": 5 + 3, "wasted_progress": 5, "program_startup": 59}
+
+
+def test_the_limit_can_be_set() -> None:
+    loop = Loop().phase("stall_limit", 0, limit=3).steps(*[1] * 8, *[5] * 20)
+    assert loop.seconds() == {"productive": 8 + 20 * 3, "stalled": 20 * 2}, "and then nothing is given back"
+
+
+def test_googles_account_has_no_stalled_time() -> None:
+    hang = Loop().steps(*[1] * 8, 60, *[1] * 3, 40)
+    rows = [{"kind": "job", "start": 0, "end": None}, *hang.rows]
+    at = round(hang.now * SECOND) - SECOND
+    run = timeline_totals(rows, at=at / SECOND).run
+    assert run.categories["stalled"] == 49 * SECOND + 28 * SECOND
+    assert {name: ns / SECOND for name, ns in run.whole_steps.items() if ns} == {"productive": 71, "in_flight": 39}
+
+
+# --- the ledger is the oracle ---------------------------------------------------------------------------------------
+
+
+def stalling_run(seed: int) -> Question:
+    """Loops of steps of some seconds, some of which are long: alone, in a row, at a distance, lost, with phases inside.
+
+    Drawn from a seed: a run of so many steps takes Hypothesis a second.
+    """
+    draw = Random(seed)
+    rows: Rows = []
+    now, number = 0, 0
+    lives = draw.randint(1, 2)
+    for attempt in range(1, lives + 1):
+        begin, dead = now, False
+        mine: Rows = []
+        if draw.random() < 0.2:
+            mine.append({"kind": "stall_limit", "start": now, "limit": draw.choice((4, 20))})
+        if draw.random() < 0.15:
+            mine.append({"kind": "clock", "start": now, "state": "unknown"})
+        every, loop = draw.choice((0, 0, 2, 3, 5)), draw.choice((None, None, "a", "b"))
+        lengths = [1] * draw.randint(0, 8) + draw.choices((1, 2, 3, 12, 30, 61, 200), (9, 3, 2, 1, 1, 1, 1), k=20)
+        if draw.random() < 0.4:
+            lengths += [draw.choice((12, 45))] * draw.randint(6, 10) + [1, 1, 100]
+        for at, length in enumerate(lengths):
+            if every and at > 8 and not at % every:
+                length = 50
+            step = {"kind": "step", "start": now, "end": now + length, "step": number, "loop": loop}
+            mine.append(step)
+            if length > 2 and draw.random() < 0.3:
+                cut = now + draw.randrange(length)
+                kind = draw.choice(("checkpoint_save", "custom", "exclusion", "data_loading", "compile"))
+                mine.append({"kind": kind, "start": cut, "end": cut + length // 2, "name": "eval", "blocking": True})
+            now += length
+            if draw.random() < 0.05:
+                step.update(draw.choice(({"completed": False}, {"left": True}, {"left": True, "completed": False})))
+            if draw.random() < 0.1:
+                step["device_end"] = now + draw.randint(0, 3)
+            if draw.random() < 0.05:
+                mine.append({"kind": "compile", "start": now, "end": now + 2, "name": "f"})
+                now += 2
+            number = number + 1 if draw.random() < 0.95 else max(0, number - draw.randint(0, 9))
+            if draw.random() < 0.04:
+                loop = draw.choice((None, "a", "b"))
+        if attempt < lives and draw.random() < 0.6:
+            dead, step["end"] = True, None
+            mine.append({"kind": "heartbeat", "start": now})
+        mine.append({"kind": "job", "start": begin, "end": None if dead else now + draw.randint(0, 3)})
+        rows += [{**row, "attempt": attempt} for row in mine]
+        now += 4 + draw.randint(0, 30)
+        number = max(0, number - draw.randint(0, 3))
+    low, high = sorted(draw.choices(range(now), k=2))
+    at = draw.choice((None, draw.randrange(now)))
+    return Question(rows, None if at is None else at * SECOND, [(low * SECOND, high * SECOND)])
+
+
+@SOME
+@given(st.integers(0, 1 << 40))
+def test_the_ledger_answers_as_the_oracle_does(seed: int) -> None:
+    check_agreement(stalling_run(seed))
+
+
+@FEW
+@given(st.integers(0, 1 << 40))
+def test_however_it_arrives_the_account_is_the_same(seed: int) -> None:
+    check_arrival(seed)
+
+
+def check_arrival(seed: int) -> None:
+    """In pieces, with ends on the device told late, through snapshots, with rolling windows: P1 and P2."""
+    fate = Random(seed)
+    rows = [row for row in stalling_run(seed).rows if row["kind"] not in ("compile", "exclusion")]
+    timeline = Timeline(rows)
+    known = account_timeline(timeline, at=None)
+    spans = (60 * SECOND, 600 * SECOND)
+    events = arrivals(timeline, fate)
+    ledger, whole = Ledger(spans), Ledger(spans)
+    whole.feed(events)
+    first = 0
+    while first < len(events):
+        chunk = fate.randint(1, 9)
+        ledger.feed(events[first : first + chunk])
+        first += chunk
+        if fate.random() < 0.2:
+            head, blobs = ledger.dump()
+            ledger = Ledger.load(json.loads(json.dumps(head)), b"".join(bytes(blob) for blob in blobs), spans)
+        now = max(event.time for event in events[:first]) + fate.choice((0, 0, 5 * SECOND, 50 * SECOND))
+        live, seen = ledger.totals(now), ledger.overview(now)
+        for part in (live.run, *(window for _, window in live.rolling)):
+            assert sum(part.categories.values()) + sum(part.custom.values()) == part.elapsed
+            assert min(part.categories.values()) >= 0, part
+        binned = sum(bin.get(rules.STALLED, 0) for bin in seen.bins)
+        assert binned == live.run.categories["stalled"]
+        assert sum(sum(bin.values()) for bin in seen.bins) == live.run.elapsed
+    found, expected = ledger.totals(known.at), whole.totals(known.at)
+    assert found.to_json() == known.to_json()
+    assert found.rolling == expected.rolling
+    # One after the other, the intervals are the same account.
+    trace = Trace(timeline.events(), at=known.at)
+    for category, name in ((rules.STALLED, "stalled"), (rules.PRODUCTIVE, "productive")):
+        held = sum(end - begin for begin, end, owner in trace.intervals() if owner == category)
+        assert held == known.run.categories[name]
