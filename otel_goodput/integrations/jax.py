@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from otel_goodput.guard import contain, report_once
 from otel_goodput.integrations.compilations import BACKEND, FUNCTIONS, LOWER, TRACE, Compilations, is_heard
+from otel_goodput.integrations.step_annotations import StepAnnotations, step_annotations
 from otel_goodput.recording.watched import Watched
 
 STAGES: Final = {
@@ -106,8 +107,8 @@ class Listener:
             self._registered.append((unregister, listener))
         tracer.hooks.at_tick(self._compilations.tick)
         tracer.hooks.before_figures(self._compilations.settle)
-        # So that xprof shows the same steps.
-        tracer.hooks.profile(getattr(getattr(sys.modules["jax"], "profiler", None), "StepTraceAnnotation", None))
+        self._annotate = step_annotations(getattr(sys.modules["jax"], "profiler", None))
+        tracer.hooks.profile(self._annotate)
 
     # jax calls these on the compiling thread, for each of its events. Those of no interest return at the first check.
 
@@ -159,6 +160,8 @@ class Listener:
         """Stop listening."""
         hooks = self._tracer.hooks
         hooks.profile(None)
+        if isinstance(self._annotate, StepAnnotations):
+            self._annotate.close()
         hooks.before_figures(None)
         compilations, self._compilations = self._compilations, None
         if compilations is not None:
