@@ -271,9 +271,9 @@ def test_observing_overrides(recorder: Recorder, tmp_path: Path) -> None:
     assert recorder.tracer is not None
     marker = None
     with recorder.job():
-        for number, _ in recorder.steps(range(10)):
+        for _ in recorder.steps(range(10)):
             state, loss = work(state)
-            number.observe(loss)
+            recorder.observe(loss)
         [marker] = recorder._observers._device_clock._markers
         state.block_until_ready()
     assert recorder._observers._device_clock._order._set == 0, "no mark was set"
