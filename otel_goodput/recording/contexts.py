@@ -19,8 +19,9 @@ from otel_goodput.errors import PhaseError
 from otel_goodput.guard import contain, unrecorded
 from otel_goodput.journal.records import LARGEST
 from otel_goodput.recording.decorators import F, decorate
+from otel_goodput.recording.departure import clean_exit
 from otel_goodput.recording.entries import Entry
-from otel_goodput.recording.fast_span import FastSpan, clean_exit
+from otel_goodput.recording.fast_span import FastSpan, leave_lapsed
 from otel_goodput.recording.nesting import innermost
 from otel_goodput.recording.phase_span import PhaseSpan
 from otel_goodput.recording.short_span import error_name
@@ -116,6 +117,7 @@ class PhaseContext:
             if tracer is not None:
                 start, end = self._arguments.get("start_time"), self._arguments.get("end_time")
                 checked_times(self._phase, start, end)
+                leave_lapsed(tracer.line)
                 entry = Entry(tracer, start or tracer.clock(), sys._getframe(1))
                 if tracer.jobs.none_yet and self._holds_up(tracer):
                     tracer.jobs.begin_implicit(entry.start)

@@ -1,8 +1,11 @@
-"""Tells how a loop was left: by a break or a return, or by an exception.
+"""Tells whether a loop was left, and how: by a break or a return, or by an exception.
 
 A loop that is left drops its iterator, whose ``__del__`` sees only the frame that drops it. The last instruction of
 that frame tells: if it takes the iterator off the stack, the loop was left by ``break`` or ``return``; any other one
 has raised. The instructions between the loop's head and that one tell whether the step did any work.
+
+If something else still holds the iterator (a variable, a traceback), nothing is called. Then the place of the loop
+tells: its frame has returned, or executes instructions that are not part of the loop.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 import dis
 import inspect
 import sys
+from bisect import bisect_right
+from collections.abc import Sequence
 from functools import lru_cache
 from opcode import opname
 from types import CodeType, FrameType
@@ -29,6 +34,122 @@ _WORK: Final = ("CALL", "PRECALL", "BEFORE_", "SETUP_", "LOAD_SPECIAL", "GET_", 
 _MATMUL: Final = ("BINARY_MATRIX_MULTIPLY", "INPLACE_MATRIX_MULTIPLY")
 _NO_WAY_ON: Final = ("JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "RETURN_", "RAISE_", "RERAISE")
 _JUMPS: Final = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
+# Functions that ask for the next item in the name of a loop further out.
+_PASSING_ON: Final = frozenset({"__next__", "__anext__"})
+
+
+def clean_exit(error: BaseException) -> bool:
+    """Return whether `error` is not a failure: ``sys.exit(0)``, or the closing of a generator."""
+    return isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and error.code in (None, 0))
+
+
+class Place:
+    """Where a loop asks for its next item: in which frame, and at which instruction of its code.
+
+    It holds no frame, because a frame holds the variables of the loop.
+
+    Attributes:
+        frame: id of the frame that runs the loop.
+        at: offset of the instruction at which the loop asks.
+        reliable: the loop was never said to be left and then asked for an item after all.
+    """
+
+    __slots__ = ("_code", "at", "frame", "reliable")
+
+    def __init__(self) -> None:
+        self._code: CodeType | None = None
+        self.frame = 0
+        self.at = -1
+        self.reliable = True
+
+    def ask(self, asking: FrameType) -> None:
+        """Find the loop in which the frame `asking` asks for an item; generators and ``__next__()`` pass items on."""
+        self._code = None
+        frame: FrameType | None = asking
+        while frame is not None:
+            code = frame.f_code
+            if not code.co_flags & _GENERATOR and code.co_name not in _PASSING_ON and _loop(code, frame.f_lasti):
+                self._code, self.frame, self.at = code, id(frame), frame.f_lasti
+                return
+            frame = frame.f_back
+
+    def left(self, thread: int) -> bool | None:
+        """Return whether the loop, which the thread with this id ran, was left; None if that is not known."""
+        code = self._code
+        if code is None or not self.reliable:
+            return None
+        frame = sys._current_frames().get(thread)
+        while frame is not None:
+            if id(frame) == self.frame and frame.f_code is code:
+                return frame.f_lasti not in _loop(code, self.at)
+            frame = frame.f_back
+        return None if code.co_flags & inspect.CO_COROUTINE else True  # a coroutine that waits is on no stack
+
+    def raised(self, thread: int) -> bool | None:
+        """Return whether the exception that the thread handles, or that a notebook has shown, came out of the loop.
+
+        None if it is not known where the loop is.
+        """
+        if self._code is None:
+            return None
+        handled = sys._current_exceptions().get(thread)
+        error = handled[1] if isinstance(handled, tuple) else handled  # a tuple before Python 3.12
+        return self._raised(error) or self._raised(getattr(sys, "last_value", None))
+
+    def _raised(self, error: BaseException | None) -> bool:
+        if error is None or clean_exit(error):
+            return False
+        at = error.__traceback__
+        while at is not None and self._code is not None:
+            frame = at.tb_frame
+            if id(frame) == self.frame and frame.f_code is self._code:
+                return at.tb_lasti in _loop(self._code, self.at)
+            at = at.tb_next
+        return False
+
+
+@lru_cache(maxsize=64)
+def _loop(code: CodeType, at: int) -> frozenset[int]:
+    """Return the offsets of the innermost loop around offset `at`, inline caches included; empty if there is none.
+
+    That is all from which the loop's head can be reached, and what stands between, such as a branch that raises.
+    """
+    try:
+        instructions = list(dis.get_instructions(code))
+        before = _flow(instructions)
+        offsets = [instruction.offset for instruction in instructions]
+        number = bisect_right(offsets, at) - 1
+        loops = []
+        for head, sources in before.items():
+            inside, ways = {head}, [source for source in sources if source >= head]
+            while ways:
+                inside.add(way := ways.pop())
+                ways += set(before.get(way, ())) - inside
+            if number in inside and len(inside) > 1:
+                loops.append((len(inside), head, inside))
+        if not loops:
+            return frozenset()
+        _, head, inside = min(loops)
+        if instructions[head].opname.endswith("FOR_ITER"):
+            inside |= set(range(head, bisect_right(offsets, instructions[head].argval) - 1))
+        elif "PUSH_EXC_INFO" not in [instruction.opname for instruction in instructions[head : max(inside)]]:
+            inside |= set(range(head, max(inside)))  # else it has handlers, which may stand behind all other code
+        ends = [*offsets[1:], len(code.co_code)]
+        return frozenset(offset for number in inside for offset in range(offsets[number], ends[number]))
+    except (LookupError, ValueError):
+        return frozenset()  # bytecode of an unknown Python version
+
+
+def _flow(instructions: Sequence[dis.Instruction]) -> dict[int, list[int]]:
+    """Return by the number of each instruction the numbers of those that can come right before it."""
+    at = {instruction.offset: number for number, instruction in enumerate(instructions)}
+    before: dict[int, list[int]] = {}
+    for number, instruction in enumerate(instructions):
+        if instruction.opcode in _JUMPS:
+            before.setdefault(at[instruction.argval], []).append(number)
+        if not instruction.opname.startswith(_NO_WAY_ON):
+            before.setdefault(number + 1, []).append(number)
+    return before
 
 
 def by_exception(loop: CodeType | None, depth: int = 1) -> bool:
@@ -96,12 +217,7 @@ def _nothing_between(loop: CodeType, begun: int, left: int) -> bool:
     if names[asked : asked + 2] != ["GET_ITER", "FOR_ITER"]:
         return False
     head = asked + 1
-    before: dict[int, list[int]] = {}
-    for number, instruction in enumerate(instructions):
-        if instruction.opcode in _JUMPS:
-            before.setdefault(at[instruction.argval], []).append(number)
-        if not instruction.opname.startswith(_NO_WAY_ON):
-            before.setdefault(number + 1, []).append(number)
+    before = _flow(instructions)
     ways, seen = [at[left]], {head}
     reached = False
     while ways:

@@ -30,6 +30,7 @@ from otel_goodput.accounting.rules import DATA_LOADING, PART, STEP
 from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.records import ERRED, EXPORT, INTERRUPTED, OUTLIER, SUMMARIZED
 from otel_goodput.recording.decorators import F, decorate
+from otel_goodput.recording.departure import clean_exit
 from otel_goodput.recording.finished import PhaseReadableSpan
 from otel_goodput.recording.ids import SAMPLED, UNSAMPLED
 from otel_goodput.recording.nesting import (
@@ -66,6 +67,15 @@ _detach = context_api.detach
 _current = context_api.get_current
 
 
+def leave_lapsed(line: StepLine) -> None:
+    """End the open step if its loop was left, and make sure that what the caller opens now is not inside it."""
+    line.lapse()
+    span = current_span()
+    if isinstance(span, FastSpan) and span._lapsed and span.closed:
+        _attach(alive(span.within))
+        leave(span)
+
+
 def step_around(line: StepLine) -> FastSpan | None:
     """Return the step of `line` that the caller's context is in, which may have ended; None if there is none."""
     phase = innermost()
@@ -74,11 +84,6 @@ def step_around(line: StepLine) -> FastSpan | None:
             return phase
         phase = phase.outer
     return None
-
-
-def clean_exit(error: BaseException) -> bool:
-    """Return whether `error` is not a failure: ``sys.exit(0)``, or the closing of a generator."""
-    return isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and error.code in (None, 0))
 
 
 def alive(context: context_api.Context) -> context_api.Context:
@@ -108,6 +113,7 @@ class FastSpan(ShortSpan):
     _token: Any = None
     _outermost = False  # it is noted in PHASE
     _annotation: Any = None
+    _lapsed = False  # over before anybody ended it
 
     def __init__(
         self, line: StepLine, phase: int, step: int, blocking: bool | None, start: int | None, end: int | None
@@ -138,7 +144,7 @@ class FastSpan(ShortSpan):
         costs a microsecond for each object that has it.
         """
         names = (
-            "in_loop", "title", "label", "gate", "thread", "saved", "undone", "observation", "_outer",
+            "loop", "title", "label", "gate", "thread", "saved", "undone", "observation", "_outer",
             "_keep", "_context", "_parent", "_end",
         )  # fmt: skip
         for name in names:
@@ -280,6 +286,8 @@ class FastSpan(ShortSpan):
         Returns the time at which it ended, ns: `end`, or after the device mark if one was dispatched for a step.
         """
         if self._ended:
+            if self._lapsed and self.loop is not None:
+                self.loop.reliable = False  # its loop goes on after all
             return end
         line = self._line
         if end < self._start:
@@ -308,7 +316,7 @@ class FastSpan(ShortSpan):
         device = line.hooks.device
         if device is not None and device.awake and self._blocking is not False and self._start_at is None:
             if self._phase == STEP and not flags & INTERRUPTED:
-                observation = device.end_step(self, end, begun=not flags & ev.IDLE)
+                observation = device.end_step(self, end, begun=not (flags & ev.IDLE or self._lapsed))
                 if observation is not self.observation and self._end_at is None:
                     end = line.clock()
             elif self._phase == DATA_LOADING:
@@ -407,6 +415,22 @@ class FastSpan(ShortSpan):
             line.spans.step = None
         line.spans.short.pop(self._key, None)
 
+    def lapse(self, now: int, *, failed: bool = False) -> None:
+        """End it where its work ended, because it is open at `now` (ns) although it is over.
+
+        Its loop was left, but is still referenced, or whoever was to end it was passed over by an exception. It took as
+        long as steps usually do, unless it was seen to take longer; what followed is no part of it (rule R4).
+
+        Args:
+            now: ns.
+            failed: an exception left its loop; used if the loop does not tell.
+        """
+        raised = True if self.loop is None else self.loop.raised(self.thread)
+        usual = self._line.policy.sampler.usual()
+        self._lapsed = True
+        end = now if usual is None else min(now, max(self._start + usual, self.seen))
+        self.abandon(end, left=not (failed if raised is None else raised))
+
     def _sweep(self, now: int) -> None:
         """End at `now` (ns) other spans that are still open on this thread, because a step begins or has ended on it.
 
@@ -420,7 +444,7 @@ class FastSpan(ShortSpan):
             span = span.outer
         for other in reversed(list(self._line.spans.short.values())):
             if other in inside or (other.said_blocking is None and not _in_event_loop()):
-                other.abandon(now, left=other.in_loop)
+                other.lapse(now)
 
     def _again(self) -> AbstractContextManager[trace_api.Span]:
         """Return a new span like this one, made by the current recorder; a null context if nothing records."""

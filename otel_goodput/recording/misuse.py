@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection
 
 from otel_goodput.envvars import OTEL_GOODPUT_DEVICE_CLOCK
@@ -76,6 +77,17 @@ class Misuse:
             "numbers continue: write `for step, batch in goodput.steps(loader):`.",
             (Category.WASTED_PROGRESS,),
         )
+
+    def pulled(self, caller: int) -> None:
+        """Warn that another thread than `caller` (its id), which called ``steps()``, iterates over it."""
+        if caller != threading.get_ident() and any(thread.ident == caller for thread in threading.enumerate()):
+            self._say(
+                "steps in another thread",
+                "goodput.steps() was called in one thread, and another one iterates over it. A thread that prefetches "
+                "does no steps: let it iterate over the loader, and the training thread over steps(), as in `for step, "
+                "batch in goodput.steps(prefetch(loader)):`. If the other thread trains, call steps() there.",
+                (Category.PRODUCTIVE, Category.DATA_LOADING),
+            )
 
     def part_outside(self, name: str) -> None:
         """Warn that a part began although no step is open."""

@@ -79,6 +79,11 @@ class StepSampler:
         recent = self._recent[: self._seen]
         return bool(recent) and duration * FLEETING < min(recent)
 
+    def usual(self) -> int | None:
+        """Return the median duration of recent steps, ns; None before the first."""
+        recent = self._recent[: self._seen]
+        return median(recent) if recent else None
+
     def _review(self) -> None:
         recent = sorted(self._recent[: self._seen])
         middle = median(recent, ordered=True)

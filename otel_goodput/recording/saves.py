@@ -6,7 +6,7 @@ from opentelemetry import trace as trace_api
 
 from otel_goodput.guard import contain
 from otel_goodput.recording.contexts import PhaseContext
-from otel_goodput.recording.fast_span import clean_exit
+from otel_goodput.recording.departure import clean_exit
 from otel_goodput.recording.phase_span import PhaseSpan
 from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.semconv import GOODPUT_CHECKPOINT_DURABLE

@@ -11,6 +11,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 from opentelemetry.util import types
 
 from otel_goodput.recording.admission import Gate
+from otel_goodput.recording.departure import Place
 from otel_goodput.recording.nesting import Nested
 from otel_goodput.recording.observation import Observation
 from otel_goodput.semconv import ERROR_TYPE, GOODPUT_PART_NAME, GOODPUT_PHASE, GOODPUT_STEP, PHASES
@@ -39,7 +40,8 @@ class ShortSpan(Nested):
         gate: gate of a load or part that is not exported because there are too many; else None.
         thread: id of the thread that opened it; only set if it is sampled at its begin.
         observation: observes when the step leaves the device.
-        in_loop: it is a step of ``steps()``.
+        loop: where the loop is whose step it is; None if it is not one of ``steps()``.
+        seen: when it was last seen to be in progress, ns; 0: when it began.
         saved: a checkpoint was saved in it.
         undone: it ended before it was completed, so that its number may be used again.
     """
@@ -51,7 +53,8 @@ class ShortSpan(Nested):
     gate: Gate | None = None
     thread = 0
     observation: Observation | None = None
-    in_loop = False
+    loop: Place | None = None
+    seen = 0
     saved = False
     undone = False
     _phase: int
@@ -156,6 +159,10 @@ class ShortSpan(Nested):
         self, end: int, flags: int = 0, *, failed: bool = True, left: bool = False, took: int | None = None
     ) -> None:
         """End it at `end` (ns) in place of its owner."""
+
+    @abstractmethod
+    def lapse(self, now: int, *, failed: bool = False) -> None:
+        """End it where its work ended, because it is open at `now` (ns) although it is over."""
 
     @abstractmethod
     def now(self) -> int:

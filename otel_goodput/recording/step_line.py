@@ -185,12 +185,24 @@ class StepLine:
         )
         return start
 
+    def lapse(self) -> None:
+        """End the open step if its loop was left, although something still holds the iterator."""
+        step = self.open_step
+        if step is None or step.loop is None or step.closed:
+            return
+        now = self.clock()
+        left = step.loop.left(step.thread)
+        if left:
+            step.lapse(now)
+        elif left is False:
+            step.seen = now
+
     def end_inner(self, *, left: bool) -> None:
         """End the open blocking steps, loads and parts, because the job ends; `left`: not by an exception."""
         now = self.clock()
         for span in reversed(list(self.spans.short.values())):
             if span.blocks:
-                span.abandon(now, left=left and span.in_loop)
+                span.lapse(now, failed=not left)
         self.number_loads(NO_STEP)
 
     def close_open(self) -> None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from types import CodeType, TracebackType
+from threading import get_ident
+from types import CodeType, FrameType, TracebackType
 from typing import Generic, TypeVar
 
+from otel_goodput.accounting.rules import DATA_LOADING, STEP
 from otel_goodput.guard import contain
 from otel_goodput.recording import departure
-from otel_goodput.recording.fast_span import FastSpan, clean_exit
+from otel_goodput.recording.departure import clean_exit
+from otel_goodput.recording.fast_span import FastSpan, leave_lapsed
 from otel_goodput.recording.tracer import PhaseTracer
 
 T = TypeVar("T")
 
 
 class Steps(Generic[T]):
-    """Iterator of (step number, batch). The numbers are plain ints: they go into checkpoints and to workers.
+    """Iterable of (step number, batch). The numbers are plain ints: they go into checkpoints and to workers.
 
     A class rather than a generator: a generator never sees an exception in the loop's body and would end the failed
     step as completed. Here, a step is completed when the next item is requested. A step left by an exception is not
@@ -30,25 +33,25 @@ class Steps(Generic[T]):
 
     _step: FastSpan | None = None
     _handed = 0  # when the latest batch was returned, ns: the begin of the loop's body
-    _code: CodeType | None = None  # the code of the loop
-    _begun = -1  # bytecode offset in it at which the loop begins
 
     def __init__(self, tracer: PhaseTracer | None, batches: Iterable[T], start: int | None) -> None:
         self._tracer = tracer
         self._number = start
         self._source = batches
         self._batches: Iterator[T] = iter(batches)
+        self._place = departure.Place()
+        self._thread = get_ident()
         if tracer is not None:
             leave_loop(tracer)
             tracer.line.begin_loop(sys.exc_info()[1])
 
-    def __iter__(self) -> Steps[T]:
-        frame = sys._getframe(1)
-        self._code, self._begun = frame.f_code, frame.f_lasti
+    def __iter__(self) -> Iterator[tuple[int, T]]:
         tracer = self._tracer
         if tracer is not None and not tracer.blocks(None):
             tracer.line.thread.moves(None)
-        return self
+            tracer.line.misused.pulled(self._thread)
+        frame = sys._getframe(1)
+        return _Passage(self, frame.f_code, frame.f_lasti)
 
     def __len__(self) -> int:
         """Return the length of the batches.
@@ -62,10 +65,14 @@ class Steps(Generic[T]):
         return True
 
     def __next__(self) -> tuple[int, T]:
+        return self._advance(sys._getframe(1))
+
+    def _advance(self, asking: FrameType) -> tuple[int, T]:
+        """Complete the open step and begin the next one, which the frame `asking` asks for."""
         tracer = self._tracer
-        if tracer is None or tracer.line.closed:
+        if tracer is None or (line := tracer.line).closed:
             return self._unrecorded()
-        number = tracer.line.next_number() if self._number is None else self._number
+        number = line.next_number() if self._number is None else self._number
         before = self._step
         load = None
         try:
@@ -74,7 +81,7 @@ class Steps(Generic[T]):
                 if before is not None:
                     now = before.close(now)
                     self._step = None
-                load = tracer.load(step=number)
+                load = FastSpan(line, DATA_LOADING, number, None, None, None)
                 load.open(now)
             except Exception as error:
                 contain("steps", error)
@@ -83,7 +90,11 @@ class Steps(Generic[T]):
                 now = tracer.clock()
                 if load is not None:
                     load.close(now)
-                self._step = span = tracer.loop_step(number)
+                place = self._place
+                if id(asking) != place.frame or asking.f_lasti != place.at:  # else it is the same loop
+                    place.ask(asking)
+                self._step = span = FastSpan(line, STEP, number, None, None, None)
+                span.loop = place
                 span.open(now)
             except Exception as error:
                 contain("steps", error)
@@ -142,21 +153,49 @@ class Steps(Generic[T]):
         if self._tracer is not None:
             self._leave(self._tracer.clock(), error is not None and not clean_exit(error))
 
-    def __del__(self) -> None:
-        # A loop that is left by `break`, `return` or an exception drops its iterator at once.
+    def _drop(self, code: CodeType | None, begun: int) -> None:
+        """Leave the loop, which began at the bytecode offset `begun` of `code`, because its iterator is dropped."""
         if self._step is not None and self._tracer is not None:
             now = self._tracer.clock()
-            if departure.at_head(self._code, self._begun):
+            if departure.at_head(code, begun, depth=2):
                 self._handed = now  # the body did no work, no matter how long a busy machine took to get there
-            self._leave(now, departure.by_exception(self._code))
+            self._leave(now, departure.by_exception(code, depth=2))
+
+    def __del__(self) -> None:
+        self._drop(None, -1)
+
+
+class _Passage(Iterator[tuple[int, T]]):
+    """The iterator of one loop over `steps`. The loop alone holds it, so it is dropped when the loop is left.
+
+    Whoever keeps ``steps()`` in a variable, as tqdm does, would otherwise keep the iterator.
+
+    Args:
+        steps: what gives the items.
+        code: the code of the loop.
+        begun: bytecode offset in it at which the loop begins.
+    """
+
+    __slots__ = ("_begun", "_code", "_steps")
+
+    def __init__(self, steps: Steps[T], code: CodeType, begun: int) -> None:
+        self._steps, self._code, self._begun = steps, code, begun
+
+    def __next__(self) -> tuple[int, T]:
+        return self._steps._advance(sys._getframe(1))
+
+    def __del__(self) -> None:
+        # A loop that is left by `break`, `return` or an exception drops its iterator at once.
+        self._steps._drop(self._code, self._begun)
 
 
 def leave_loop(tracer: PhaseTracer) -> None:
     """End the open step of an earlier loop whose iterator is still referenced, because a new loop begins."""
     try:
-        step = tracer.line.spans.step
-        if step is not None and step.in_loop and tracer.blocks(None):
-            step.abandon(tracer.clock(), left=not raising(tracer))
+        step = tracer.line.open_step
+        if step is not None and step.loop is not None and tracer.blocks(None):
+            step.lapse(tracer.clock(), failed=raising(tracer))
+        leave_lapsed(tracer.line)
     except Exception as error:
         contain("steps", error)
 

@@ -86,13 +86,6 @@ class PhaseTracer:
         """Return the span of a step, not begun yet; times in ns."""
         return FastSpan(self.line, rules.STEP, number, blocking, start, end)
 
-    def loop_step(self, number: int) -> FastSpan:
-        """Same as :meth:`step`, for a step of ``steps()``."""
-        # A flag and not a subclass: the interpreter is faster if a call site sees only one class.
-        span = FastSpan(self.line, rules.STEP, number, None, None, None)
-        span.in_loop = True
-        return span
-
     def load(
         self,
         start: int | None = None,
@@ -190,6 +183,7 @@ class PhaseTracer:
         if not self._ticking.acquire(timeout=LONGEST_TICK_S):
             return
         try:
+            self.line.lapse()
             self.line.traces.write_roots()  # JobSpans.start() may have been interrupted before it wrote them
             if final:
                 self.line.number_loads(NO_STEP)

@@ -424,20 +424,20 @@ def test_a_loop_in_a_handler_is_left_by_its_own_break(recording: Recording) -> N
     assert last_end(recording) == (FATAL, ev.FAILED | ev.LEFT)
 
 
-@pytest.mark.parametrize(
-    ("error", "flags"),
-    [(None, ev.FAILED | ev.LEFT), (SystemExit(0), ev.FAILED | ev.LEFT), (SystemExit(1), ev.FAILED), (KeyError(), 2)],
-    ids=repr,
-)
-def test_a_job_that_ends_with_a_held_loop(error: BaseException | None, flags: int, recording: Recording) -> None:
-    held = goodput.steps(range(10), start=0)
+@pytest.mark.parametrize("error", [None, SystemExit(0), SystemExit(1), KeyError()], ids=repr)
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_job_that_ends_with_a_held_loop(error: BaseException | None, inside: bool, recording: Recording) -> None:
+    held = enumerate(goodput.steps(range(10), start=0))
     with contextlib.suppress(SystemExit, KeyError), goodput.job():
         for step, _ in held:
             if stop(step):
+                if inside and error is not None:
+                    raise error
                 break
         if error is not None:
             raise error
-    assert last_end(recording) == (FATAL, flags)
+    failed = inside and isinstance(error, (KeyError, SystemExit)) and error.args != (0,)
+    assert last_end(recording) == (FATAL, ev.FAILED if failed else ev.FAILED | ev.LEFT)
     report = recording.report()
     assert report["in_flight_step"] is None and report["ended"]
     job, step_span = recording.span("job"), recording.spans("step")[-1]

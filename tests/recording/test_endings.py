@@ -53,7 +53,8 @@ def train() -> list[tuple[int, str]]:
         with goodput.accelerator_init(), goodput.training_prep(), goodput.checkpoint_restore(1), goodput.exclusion():
             pass
         for step, batch in goodput.steps("ab", start=2):
-            step.set_attribute("x", 1)
+            goodput.current_step().set_attribute("x", 1)
+            goodput.observe(batch)
             seen.append((step, batch))
         with goodput.data_loading() as load:
             load.add_event("e")

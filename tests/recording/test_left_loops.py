@@ -1,0 +1,321 @@
+"""A loop that is left while something still holds its iterator, and a step that nobody ends: live and after the end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from recorded import Recording
+from tqdm import tqdm
+
+import otel_goodput as goodput
+
+BODY_S = 0.02
+BODIES = 10
+AFTER_S = 0.4
+HELD: list[Any] = []
+Watch = Callable[[], None]
+
+
+class Stopwatch:
+    """The witness: measures the bodies of the loop."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.bodies = 0
+
+    def body(self) -> bool:
+        """Do a step's work; returns whether it was the last one."""
+        begun = time.perf_counter()
+        time.sleep(BODY_S)
+        self.seconds += time.perf_counter() - begun
+        self.bodies += 1
+        return self.bodies == BODIES
+
+
+def steps() -> Any:
+    return goodput.steps(range(100))
+
+
+def passed_on(items: Any) -> Iterator[Any]:
+    yield from items
+
+
+def a_variable(watch: Stopwatch) -> None:
+    HELD.append(held := steps())
+    for _ in held:
+        if watch.body():
+            break
+
+
+def a_progress_bar(watch: Stopwatch) -> None:
+    HELD.append(bar := tqdm(steps(), disable=True))
+    for _ in bar:
+        if watch.body():
+            break
+
+
+def a_progress_bar_of_enumerate(watch: Stopwatch) -> None:
+    HELD.append(bar := tqdm(enumerate(steps()), disable=None))
+    for _ in bar:
+        if watch.body():
+            break
+
+
+def a_zip(watch: Stopwatch) -> None:
+    HELD.append(held := zip(steps(), range(50), strict=False))
+    for _ in held:
+        if watch.body():
+            print("the last one")
+            break
+
+
+def a_generator(watch: Stopwatch) -> None:
+    HELD.append(held := passed_on(passed_on(steps())))
+    for _ in held:
+        try:
+            if watch.body():
+                break
+        except ValueError:
+            print("never")
+
+
+def an_iterator_asked_by_hand(watch: Stopwatch) -> None:
+    HELD.append(held := iter(steps()))
+    while True:
+        next(held)
+        if watch.body():
+            break
+
+
+def a_loop_in_a_coroutine(watch: Stopwatch) -> None:
+    async def train() -> None:
+        HELD.append(held := enumerate(steps()))
+        for _ in held:
+            await asyncio.sleep(0)
+            if watch.body():
+                break
+
+    asyncio.run(train())
+
+
+LEFT = [
+    a_variable,
+    a_progress_bar,
+    a_progress_bar_of_enumerate,
+    a_zip,
+    a_generator,
+    an_iterator_asked_by_hand,
+    a_loop_in_a_coroutine,
+]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_held() -> Iterator[None]:
+    yield
+    HELD.clear()
+
+
+@pytest.mark.parametrize("loop", LEFT, ids=lambda loop: loop.__name__)
+def test_what_follows_a_loop_is_no_part_of_its_last_step(
+    loop: Callable[[Stopwatch], None], recording: Recording
+) -> None:
+    watch = Stopwatch()
+    with goodput.job():
+        loop(watch)
+        left = time.perf_counter()
+        time.sleep(AFTER_S)
+        goodput.flush()  # as the keeper does at every tick
+        live = recording.report()
+        after = time.perf_counter() - left
+    # That a coroutine has returned is known only when the job ends: one that waits is on no stack either.
+    for report in (live, recording.report())[loop is a_loop_in_a_coroutine :]:
+        seconds = report["seconds"]
+        assert report["in_flight_step"] is None and report["steps"]["kept"] == BODIES
+        assert seconds["other"] > 0.7 * after
+        assert seconds["productive"] < watch.seconds + 0.3 * after
+
+
+def test_what_follows_may_be_a_phase(recording: Recording) -> None:
+    """The loop is left before the phase begins, so the phase is not inside its last step."""
+    watch = Stopwatch()
+    with goodput.job():
+        a_progress_bar_of_enumerate(watch)
+        left = time.perf_counter()
+        time.sleep(AFTER_S)
+        with goodput.custom("export"):
+            after = time.perf_counter() - left
+    (export,), last = recording.spans("export"), recording.spans("step")[-1]
+    assert export.parent is not None and export.parent.span_id != last.get_span_context().span_id
+    assert last.end_time is not None and export.start_time is not None and last.end_time <= export.start_time
+    assert recording.report()["seconds"]["other"] > 0.7 * after
+
+
+def test_an_exception_that_is_kept_holds_the_loop(recording: Recording) -> None:
+    watch = Stopwatch()
+
+    def train() -> None:
+        for _ in steps():
+            if watch.body():
+                raise ArithmeticError
+
+    with goodput.job():
+        try:
+            train()
+        except ArithmeticError as error:
+            HELD.append(error)
+            left = time.perf_counter()
+            time.sleep(AFTER_S)
+            goodput.flush()
+            live, after = recording.report(), time.perf_counter() - left
+    for report in (live, recording.report()):
+        assert report["steps"] == {"executed": BODIES - 1, "kept": BODIES - 1, "lost": 1}, "it failed"
+        assert report["seconds"]["other"] > 0.7 * after
+        assert report["seconds"]["wasted_progress"] < BODY_S + 0.3 * after
+
+
+def test_a_callbacks_step_that_nobody_ends(recording: Recording) -> None:
+    """As Keras calls: the end of the data comes after the begin of a step, and nobody calls the step's end."""
+    watch = Stopwatch()
+    step: Any = None
+    after = 0.0
+    with goodput.job():
+        for epoch in range(2):
+            data = iter(range(BODIES - 1))
+            try:
+                while True:
+                    step = goodput.step(watch.bodies)
+                    step.__enter__()
+                    next(data)
+                    watch.body()
+                    step.__exit__(None, None, None)
+            except StopIteration:
+                pass
+            left = time.perf_counter()
+            time.sleep(AFTER_S)
+            after += time.perf_counter() - left
+            assert epoch == 0 or watch.bodies == 2 * (BODIES - 1)
+    report = recording.report()
+    assert report["steps"]["kept"] == 2 * (BODIES - 1)
+    assert report["seconds"]["other"] > 0.7 * after
+    assert report["seconds"]["wasted_progress"] < 0.3 * after
+
+
+# --- steps that are in progress -----------------------------------------------------------------------------------
+
+
+class Wrapper:
+    def __init__(self, items: Any) -> None:
+        self.items = iter(items)
+
+    def __iter__(self) -> Wrapper:
+        return self
+
+    def __next__(self) -> Any:
+        while True:  # it looks like a loop
+            return next(self.items)
+
+
+def in_a_for_loop(watch: Watch) -> None:
+    for _, _ in zip(range(5), enumerate(steps()), strict=False):
+        watch()
+
+
+def in_a_handler(watch: Watch) -> None:
+    held = enumerate(steps())
+    for at, _ in held:
+        try:
+            raise KeyError(at)
+        except KeyError:
+            watch()
+        if at == 4:
+            break
+
+
+def in_a_branch_that_leaves(watch: Watch) -> None:
+    held = enumerate(steps())
+    for at, _ in held:
+        watch()
+        if at == 4:
+            watch()
+            break
+
+
+def asked_by_a_function(watch: Watch) -> None:
+    held = iter(steps())
+
+    def get() -> Any:
+        return next(held)
+
+    for _ in range(5):
+        get()
+        watch()
+
+
+def of_a_wrapper(watch: Watch) -> None:
+    for at, _ in enumerate(Wrapper(steps())):
+        watch()
+        if at == 4:
+            break
+
+
+def in_a_coroutine_that_waits(watch: Watch) -> None:
+    async def train() -> None:
+        held = enumerate(steps())
+        for at, _ in held:
+            await asyncio.to_thread(watch)
+            if at == 4:
+                break
+
+    asyncio.run(train())
+
+
+IN_PROGRESS = [
+    in_a_for_loop,
+    in_a_handler,
+    in_a_branch_that_leaves,
+    asked_by_a_function,
+    of_a_wrapper,
+    in_a_coroutine_that_waits,
+]
+
+
+@pytest.mark.parametrize("loop", IN_PROGRESS, ids=lambda loop: loop.__name__)
+def test_a_step_in_progress_stays_open(loop: Callable[[Watch], None], recording: Recording) -> None:
+    open_steps = []
+
+    def watch() -> None:
+        goodput.flush()  # as the keeper does at every tick
+        open_steps.append(recording.report()["in_flight_step"])
+
+    with goodput.job():
+        loop(watch)
+    assert open_steps[:5] == [0, 1, 2, 3, 4]
+
+
+def test_a_thread_that_prefetches_is_said(recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
+    import queue
+    import threading
+
+    def prefetched(items: Any) -> Iterator[Any]:
+        ready: queue.Queue[Any] = queue.Queue(2)
+
+        def fetch() -> None:
+            for item in items:
+                ready.put(item)
+            ready.put(None)
+
+        thread = threading.Thread(target=fetch)
+        thread.start()
+        while (item := ready.get()) is not None:
+            yield item
+        thread.join()
+
+    with goodput.job():
+        assert [step for step, _ in prefetched(goodput.steps(range(3)))] == [0, 1, 2]
+    (warning,) = recording.report()["warnings"]
+    assert "for step, batch in goodput.steps(prefetch(loader)):" in warning["text"]
+    assert caplog.messages.count(warning["text"]) == 1
