@@ -35,7 +35,7 @@ from otel_goodput.recording.passing import PassingSpanExporter
 from otel_goodput.recording.sampling import PhaseSampler
 from otel_goodput.recording.unexported import UnexportedSpan
 from otel_goodput.semconv import DROPPED
-from otel_goodput.text.redact import redacting_logger
+from otel_goodput.text.redact import redact_loggers, redacting_logger
 
 logger = redacting_logger("otel_goodput")
 
@@ -98,6 +98,8 @@ def open_exporters(names: Iterable[str], config: Config, context: ExporterContex
         if not config.leads:
             opened = opened._replace(metric_exporter=None)
         exporters.append(opened)
+    if exporters:
+        redact_loggers("opentelemetry")  # they log what a receiver answers as it is, with terminal escapes
     return exporters
 
 

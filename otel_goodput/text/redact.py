@@ -141,6 +141,13 @@ def redacting_logger(name: str) -> logging.Logger:
     return logger
 
 
+def redact_loggers(package: str) -> None:
+    """Do as :func:`redacting_logger` does with the loggers that the imported modules of `package` have."""
+    for name in tuple(logging.root.manager.loggerDict):  # not inherited: a filter is only for records of its own logger
+        if f"{name}.".startswith(f"{package}."):
+            redacting_logger(name)
+
+
 def secret(name: str) -> bool:
     """Return whether the value of the environment variable `name` must not be shown."""
     return name.startswith("OTEL_EXPORTER_") and name.endswith("HEADERS")
