@@ -147,11 +147,6 @@ class Bins(Buckets):
         if any(self._at(place) > len(self._buckets) for place, _ in spots):
             raise ValueError("a snapshot holds time that is in none of its bins")
 
-    def prove_categories(self, count: int) -> None:
-        """Raise ValueError if one of the bins holds time of a category that is not below `count`."""
-        if any(category >= count for bucket in (self._gains, *self._buckets) for category in bucket):
-            raise ValueError("a snapshot holds time of categories that do not exist")
-
     def to_state(self) -> dict[str, Any]:
         return {
             "begin": self._begin,

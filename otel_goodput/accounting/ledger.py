@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
-from otel_goodput.accounting import balance, snapshot
+from otel_goodput.accounting import balance, schema, snapshot
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.chronicle import Chronicle
 from otel_goodput.accounting.cursor import Cursor
@@ -328,6 +328,7 @@ class Ledger:
         Raises:
             ValueError, KeyError, TypeError: the snapshot is damaged or of another format.
         """
+        schema.LEDGER(head)
         cursor = snapshot.load(head["account"], blobs, tuple(spans))
         if cursor.landmarks is None:
             raise ValueError("a snapshot holds only a part of what an overview shows")

@@ -172,6 +172,8 @@ class Rolling(Buckets):
         rolling._beside = [tuple(as_weighted(sums)) for sums in state["weighted_times"]]
         rolling._buckets = [dict(map(tuple, bucket)) for bucket in state["buckets"]]
         rolling._parts = {index: [(bucket, ns) for bucket, ns in parts] for index, parts in state["split_steps"]}
+        if not rolling.spans or not len(rolling._lows) == len(rolling._beside) == len(rolling._buckets) + 1:
+            raise ValueError("the rolling windows of a snapshot contradict each other")
         rolling._gather()
         rolling._set_boundary()
         return rolling

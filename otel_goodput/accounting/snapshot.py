@@ -28,6 +28,7 @@ from otel_goodput.accounting.stalls import LOOPS, REMEMBERED, Loop
 from otel_goodput.accounting.step_segments import Life, StepSegment
 from otel_goodput.accounting.step_summary import StepSummary
 from otel_goodput.accounting.windows import Window, WindowSet
+from otel_goodput.semconv import REASONS
 
 FORMAT: Final = 1
 PART: Final = 256  # elements of a list that are encoded at once
@@ -209,10 +210,33 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     cursor.hosts = [steps.running[key] for key in head["open_steps"]]
     for key, category, begin, end in head["device_queue"]:
         cursor.device.append(DeviceSegment(category if key is None else steps.running[key], begin, end))
+    _prove(cursor)
     if spans is not None and spans != cursor.spans:
         cursor.change_spans(spans)
     cursor.choose()
     return cursor
+
+
+def _prove(cursor: Cursor) -> None:
+    """Raise ValueError if the parts of an account contradict each other."""
+    steps, categories = cursor.steps, rules.FIXED + len(cursor.names)
+    used = [*cursor.blockers.values(), *(category for _, category in cursor.elastic.values()), *steps.discarded]
+    used += [one.owner for one in cursor.device if isinstance(one.owner, int)]
+    used += [fate for one in (*steps.running.values(), *steps.recoverable.values()) if (fate := one.fate) is not None]
+    for window in cursor.windows:
+        used += [*window.totals, *window.discarded]
+    if steps.rolling is not None:
+        steps.rolling.prove_categories(categories)
+    if len(cursor.totals) != categories or max(used, default=0) >= categories:
+        raise ValueError("a snapshot holds time of categories that do not exist")
+    if len(cursor.name_index) != len(cursor.names) or not steps.disruptions.keys() <= set(REASONS):
+        raise ValueError("a snapshot holds names twice, or reasons that do not exist")
+    length = len(steps.progress)
+    for segment in steps.segments:
+        if not segment.low <= segment.high <= length or (segment.first_index or 0) > length:
+            raise ValueError("a snapshot holds steps that are not among the kept ones")
+    if steps.rolling is not None and (cursor.begin is None or steps.rolling.spans != cursor.spans):
+        raise ValueError("the rolling windows of a snapshot are of another run")
 
 
 def _optional(number: Any) -> Any:

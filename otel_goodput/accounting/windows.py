@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from otel_goodput.accounting import proof
 from otel_goodput.accounting.overlay import NOTHING, as_weighted
 from otel_goodput.accounting.rules import WASTED_PROGRESS
 from otel_goodput.accounting.state import Stateful
@@ -85,9 +84,6 @@ class Window(Stateful):
     def from_state(cls, state: list[Any]) -> Window:
         window = cls(0)
         window.restore(state)
-        proof.whole((window.bit, window.elapsed, window.kept_total, *window.kept.values(), *window.discarded.values()))
-        proof.whole((*window.totals, *window.kept, *window.discarded), 0)
-        proof.whole(window.totals.values())
         if window.kept_total != sum(window.kept.values()):
             raise ValueError("a window of a snapshot does not add up")
         window.beside = as_weighted(window.beside)
@@ -153,7 +149,6 @@ class WindowSet(Stateful):
     def from_state(cls, state: list[Any]) -> WindowSet:
         found = cls()
         found.restore(state)
-        proof.whole((found._next, found._excluded, found._opened, *found.exclusions), 0)
         return found
 
 

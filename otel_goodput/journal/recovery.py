@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_goodput import files
-from otel_goodput.accounting import Event, Ledger, snapshot
+from otel_goodput.accounting import Event, Ledger, rules, snapshot
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.progress import Blob
 from otel_goodput.files import TooLarge, write_privately
@@ -29,7 +29,7 @@ logger = redacting_logger(__name__)
 
 Position = tuple[int, int, int]
 _PLACES: Final = 2**31  # bound of the numbers of attempts, segments and records
-_HUGE: Final = 2**64
+_LONG: Final = 3600 * 10**9  # ns
 
 
 @dataclass
@@ -268,40 +268,30 @@ def _prove(restored: Restored) -> None:
     restored.index.prove()
     whole(restored.last_sign)
     _try_out(restored)
-    ledger = restored.ledger
-    _same_form(ledger.dump()[0], _template())
-    again = Ledger.load(*_dumped(ledger))
-    again.feed([Event(restored.last_sign, ev.ATTEMPT, step=restored.attempt + 1)])
-    again.totals(restored.last_sign)
+    again = Ledger.load(*_dumped(restored.ledger))
+    again.feed(_rehearsal(restored.last_sign, restored.attempt + 1, restored.ledger))
+    again.totals(restored.last_sign + 2 * _LONG)
+    again.overview(restored.last_sign + 2 * _LONG)
+
+
+def _rehearsal(last_sign: int, attempt: int, ledger: Ledger) -> list[Event]:
+    """What a next attempt may do after `last_sign` (ns): restore, go back, go on, save, and stand still for long."""
+    settled = ledger.settled
+    last = settled.steps.last_step or 0
+    at = last_sign
+    found = [Event(at, ev.ATTEMPT, step=attempt), Event(at, ev.START, rules.JOB, 1)]
+    phases = [(phase, ev.NO_STEP) for phase in rules.OWNERS] + [(rules.EXCLUSION, ev.NO_STEP)]
+    steps = [(rules.STEP, number) for number in (last + 1, last + 2, settled.steps.safe + 1, 0, 1, last + 3)]
+    for key, (phase, step) in enumerate((*phases, *steps, (rules.SAVE, last + 3), (rules.STEP, last + 4)), 2):
+        begun, ended = at + _LONG // 64, at + _LONG // 32
+        at = ended
+        found += [Event(begun, ev.START, phase, key, step), Event(ended, ev.END, phase, key)]
+    return [*found, Event(at + _LONG, ev.END, rules.JOB, 1)]
 
 
 def _dumped(ledger: Ledger) -> tuple[dict[str, Any], bytes]:
     head, blobs = ledger.dump()
     return json.loads(json.dumps(head)), b"".join(bytes(blob) for blob in blobs)
-
-
-def _template() -> dict[str, Any]:
-    return Ledger().dump()[0]
-
-
-def _same_form(found: Any, model: Any) -> None:
-    """Raise ValueError if the JSON types in `found` differ from those in `model`."""
-    if isinstance(model, dict):
-        if not isinstance(found, dict):
-            raise ValueError(f"{type(found).__name__} instead of an object")
-        for name, inner in model.items():
-            _same_form(found.get(name), inner)
-    elif isinstance(model, (list, tuple)):
-        if not isinstance(found, (list, tuple)):
-            raise ValueError(f"{type(found).__name__} instead of a list")
-        if model and all(type(one) is int for one in model):
-            for one in found:
-                _same_form(one, 0)
-    elif isinstance(model, (int, float)):
-        if not isinstance(found, (int, float)) or not abs(found) < _HUGE:
-            raise ValueError(f"{found!r} instead of a number")
-    elif isinstance(model, str) and not isinstance(found, str):
-        raise ValueError(f"{found!r} instead of text")
 
 
 def _vouched(path: Path) -> bytes:

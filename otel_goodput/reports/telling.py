@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -103,7 +104,7 @@ def tell_part(
 class _Beside:
     """What the records of one attempt say that the account does not need, by the key of a phase."""
 
-    def __init__(self, told: Iterable[Record]) -> None:
+    def __init__(self, told: Iterable[Record] = ()) -> None:
         self.flags: dict[int, int] = {}
         self.parents: dict[int, int] = {}
         self.traces: dict[int, int] = {}
@@ -131,7 +132,8 @@ class Teller:
         self._curve = curve
         self._shifts = shifts or {}
         self._tracer = Tracer()
-        self._beside: dict[int, _Beside] = {}
+        # A record that says another attempt than its segment makes one that nothing was told of.
+        self._beside: defaultdict[int, _Beside] = defaultdict(_Beside)
         self._found = Detail()
         self._attempt = 0
         self._open: dict[int, Phase] = {}

@@ -25,6 +25,7 @@ import tempfile
 import threading
 import time
 import traceback
+import zlib
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -36,19 +37,27 @@ from otel_goodput import Recorder, placement
 from otel_goodput import config as configuration
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import snapshot
+from otel_goodput.accounting.usage import Machine, Usage
 from otel_goodput.envvars import ENVVARS
 from otel_goodput.errors import GoodputError
 from otel_goodput.guard import contained
-from otel_goodput.journal import records
+from otel_goodput.journal import columns, digest, reasons, records
+from otel_goodput.journal.overview_rows import TABLES
 from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.sidecars import CHECK, checked_json
+from otel_goodput.journal.usage import UsageSheet
 from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.session import Session
+from otel_goodput.runs import open_runs
+from otel_goodput.viewer.document import document
 
 NS = 1_000_000_000
 DEADLINE_S = 20.0
 PART = 500  # cases in one process
 MEMORY = 200 * 2**20  # bytes
 WHOLE_ATTEMPT = 12  # one case in so many
+SHOWN = 6  # the same, for the page
 NUMBERS = (0, 1, -1, 2**7, 2**15, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, -(2**63), 10**18)
 ODD: tuple[Any, ...] = (
     None, True, 0, -1, 1.5, 1e308, float("inf"), float("nan"), 10**30, -(10**400), "", "x", "\udcff", "\x00", "é" * 999,
@@ -94,7 +103,7 @@ def template(place: Path) -> dict[str, bytes]:
     """The files of a run of three attempts, with all that a journal may have."""
     options: dict[str, Any] = {
         "run_id": "run", "directory": place, "exporters": "none", "integrations": "none", "process_index": 0,
-        "process_count": 2, "flops_per_step": 1e12, "peak_flops": 1e15, "windows": ["1h", "24h"],
+        "process_count": 2, "flops_per_step": 1e12, "peak_flops": 1e15, "windows": ["1h", "24h", "1s"],
     }  # fmt: skip
     for attempt in range(3):
         recorder = Recorder("fuzz", **options)
@@ -105,6 +114,10 @@ def template(place: Path) -> dict[str, bytes]:
             with recorder.custom("a name of more than one part of 24 bytes"), recorder.checkpoint_save(attempt * 20):
                 pass
             recorder.slice_counts(1, 2, 2)
+            with recorder.exclusion(), contextlib.suppress(ValueError), recorder.step(attempt * 20 + 5):
+                raise ValueError
+            with recorder.checkpoint_save(attempt * 20 + 5, durable=False), recorder.step(attempt * 20 + 6):
+                pass
             recorder._account.notes.add("kind", "text", ["other"])
         recorder.shutdown()
     found = {}
@@ -116,6 +129,12 @@ def template(place: Path) -> dict[str, bytes]:
                 path, data = path.with_name(path.name + ".gz"), gzip.compress(data)
         if data:
             found[str(path.relative_to(place / "run"))] = data
+    sheet = UsageSheet(2, 0)
+    sheet.add(Machine(4, 2**30, -1), Usage(time.time_ns(), NS, *[1] * (len(Usage._fields) - 2)))
+    sheet.keep(RunDirectory(place / "run"), last=True)
+    found["journal/a0002-p0000.usage"] = RunDirectory(place / "run").usage_path(2, 0).read_bytes()
+    said = reasons.statement(2, "maintenance", "restart", "alice", person=True, said_at=1.0)
+    found["journal/disruptions.reasons"] = json.dumps({"format": 1, **said.to_json()}).encode() + b"\n"
     found["journal/p0001.pace"] = found["journal/p0000.pace"]
     return found
 
@@ -214,11 +233,48 @@ def spoil_small(data: bytes, source: random.Random) -> bytes:
         return spoil_bytes(data, source)
     if draw < 0.4:
         return source.choice((b"[", b'{"a":', b'{"run_id":')) * source.choice((1, 1000, 50_000))
-    said = json.loads(data)
-    said.pop("checksum", None)
+    said: Any = json.loads(data)
+    said.pop(CHECK)
     for _ in range(source.choice((1, 1, 3))):
         said = spoil_json(said, source) if isinstance(said, (dict, list)) else said
-    return json.dumps(said).encode()
+    return checked_json(said) if isinstance(said, dict) else json.dumps(said).encode()
+
+
+def spoil_lines(data: bytes, source: random.Random) -> bytes:
+    """A file with a JSON object a line."""
+    if source.random() < 0.3:
+        return spoil_bytes(data, source)
+    return b"".join(json.dumps(spoil_json(json.loads(line), source)).encode() + b"\n" for line in data.splitlines())
+
+
+def spoil_digest(data: bytes, source: random.Random) -> bytes:
+    """Bytes; or numbers in its tables, or what its head says, with a checksum that is right."""
+    if source.random() < 0.3:
+        return spoil_bytes(data, source)
+    size, length = digest.SIZES.unpack_from(data, digest.FRAME.size)
+    begin = digest.FRAME.size + digest.SIZES.size
+    head: Any = json.loads(columns.unpacked(data[begin : begin + size], length))
+    at, tables = begin + size, {}
+    for name, table in TABLES.items():
+        count, taken = head["tables"][name]
+        tables[name] = columns.rows_of(data[at : at + taken], count, table.width)
+        at += taken
+    if source.random() < 0.5:
+        rows = tables[source.choice([name for name in tables if tables[name]])]
+        for _ in range(source.choice((1, 1, 5))):
+            place = source.randrange(len(rows))
+            numbers = list(rows[place])
+            numbers[source.randrange(len(numbers))] = source.choice((*NUMBERS, -(2**63), source.randrange(2000)))
+            rows[place] = tuple(numbers)
+    packed = {name: columns.packed(rows) for name, rows in tables.items()}
+    head["tables"] = {name: [len(tables[name]), len(packed[name])] for name in tables}
+    if source.random() < 0.6:
+        head = spoil_json(head, source)
+    text = json.dumps(head).encode()
+    whole = zlib.compress(text)
+    body = b"".join((digest.SIZES.pack(len(whole), len(text)), whole, *packed.values()))
+    check = hashlib.sha256(digest.VERSION.to_bytes(2, "little") + body).digest()
+    return digest.FRAME.pack(digest.MAGIC, digest.VERSION, check) + body
 
 
 def spoil_snapshot(data: bytes, source: random.Random) -> bytes:
@@ -251,7 +307,9 @@ SPOILERS: dict[str, Callable[[bytes, random.Random], bytes]] = {
     ".pace": spoil_small,
     ".notes": spoil_small,
     ".facts": spoil_small,
-    ".digest": spoil_bytes,
+    ".usage": spoil_small,
+    ".reasons": spoil_lines,
+    ".digest": spoil_digest,
 }
 
 
@@ -300,6 +358,17 @@ def read_all(run: RunDirectory) -> None:
             report = of_run(run, **questions)  # type: ignore[arg-type]
             json.dumps(report.to_json())
             str(report)
+
+
+def show_all(run: RunDirectory) -> None:
+    """What the page and `open_run` do with it."""
+    with contextlib.suppress(GoodputError):
+        document(Session.open(run))
+    with contextlib.suppress(GoodputError):
+        for opened in open_runs(run.path.parent):
+            str(opened.report())
+            list(opened.steps())
+            list(opened.phases())
 
 
 def attempt(base: Path) -> None:
@@ -354,6 +423,8 @@ def run_case(number: int, seed: str, files: dict[str, bytes], base: Path) -> str
     told = ", ".join((*spoilt, *(f"no {name}" for name in gone)))
     with marked(told):
         read_all(RunDirectory(folder))
+        if number % SHOWN == 0:
+            show_all(RunDirectory(folder))
         if number % WHOLE_ATTEMPT == 0:
             attempt(base)
     return told

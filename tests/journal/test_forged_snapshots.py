@@ -13,9 +13,11 @@ import pytest
 from recorded import NS, Recording
 
 import otel_goodput as goodput
-from otel_goodput.accounting import Event, Ledger, rules, snapshot, step_bins
+from otel_goodput.accounting import Event, Ledger, rules, schema, snapshot, step_bins
 from otel_goodput.accounting import events as ev
-from otel_goodput.journal.recovery import restore
+from otel_goodput.journal import records
+from otel_goodput.journal.records import Record
+from otel_goodput.journal.recovery import restore, write_snapshot
 from otel_goodput.journal.rundir import RunDirectory
 
 Place = tuple[Any, ...]
@@ -23,10 +25,6 @@ Place = tuple[Any, ...]
 HOSTILE: tuple[Any, ...] = (
     -1, 0, 1, 63, 64, 10**6, 1 << 40, 1 << 62, 1 << 63, 1 << 70, -(1 << 62), -(1 << 70), 0.5, 1e300, True, False, None,
     "", "x", [], [[]], {}, [0], [1, 2], [[0, 1]], [None], [["x", 1]], [-1, -1],
-)  # fmt: skip
-OF_AN_OVERVIEW = (
-    "bins", "step_summary", "overview", "step_segments", "kept_steps", "latest_disruptions", "earlier_disruptions",
-    "running_steps", "recoverable_steps",
 )  # fmt: skip
 
 
@@ -54,6 +52,45 @@ def past(record: Callable[..., Recording], base: int, monkeypatch: pytest.Monkey
     return RunDirectory(recording.folder)
 
 
+@pytest.fixture
+def amidst(past: RunDirectory, base: int) -> RunDirectory:
+    """The same run with a snapshot of a third attempt in the middle of everything that a job can do at once."""
+    restored = restore(past, 0, [3600 * NS])
+    at = base + 9000 * NS
+    told = [
+        Record(ev.ATTEMPT, 0, 0, "", 0, 2, at),
+        Record(ev.START, rules.JOB, records.EXPORT, "", 1, ev.NO_STEP, at),
+        Record(ev.CLOCK, 1, 0, "", 0, ev.NO_STEP, at),
+        Record(ev.SLICES, 0, 4, "", 3, 4, at),
+    ]
+    for number in range(40, 60):
+        begin, key = at + number * NS, 1000 + number
+        told.append(Record(ev.START, rules.STEP, records.EXPORT * (number % 2), "", key, number, begin))
+        told.append(Record(ev.OBSERVED, 0, 0, "", key, ev.NO_STEP, begin))
+        left = ev.FAILED | ev.LEFT if number == 50 else 0
+        told.append(Record(ev.END, rules.STEP, ev.ON_DEVICE | left, "", key, ev.NO_STEP, begin + NS // 4))
+        if number < 57:
+            told.append(Record(ev.DEVICE_END, 0, 0, "", key, ev.NO_STEP, begin + NS // 2))
+        if number == 45:
+            told.append(Record(ev.START, rules.SAVE, records.EXPORT, "", 2, number, begin + NS // 2))
+            told.append(Record(ev.END, rules.SAVE, ev.PENDING, "", 2, ev.NO_STEP, begin + NS // 2 + 1))
+    end = at + 60 * NS
+    told += [
+        Record(ev.NOTICE, 1, 0, "SIGTERM", 0, ev.NO_STEP, end),
+        Record(ev.START, rules.CUSTOM_PHASE, records.EXPORT, "eval", 3, ev.NO_STEP, end + 1),
+        Record(ev.START, rules.DATA_LOADING, ev.NONBLOCKING, "", 4, ev.NO_STEP, end + 2),
+        Record(ev.START, rules.ELASTIC_WAIT, records.EXPORT, "slice_down", 5, ev.NO_STEP, end + 3),
+        Record(ev.START, rules.EXCLUSION, records.EXPORT, "", 6, ev.NO_STEP, end + 4),
+    ]
+    index = restored.index.successor(2)
+    for record in told:
+        index.take(record)
+    restored.ledger.feed([event for record in told if (event := record.event()) is not None])
+    write_snapshot(past, 0, restored.ledger.dump(), index, ["", "eval"], (2, 0, 0))
+    assert not restore(past).damages
+    return past
+
+
 def places(value: Any, path: Place = ()) -> Iterator[Place]:
     """The place of each value in `value`, containers included."""
     if path:
@@ -67,7 +104,7 @@ def forged(head: dict[str, Any], source: random.Random, known: list[Place]) -> t
     """The head with one value replaced, or one taken away."""
     spoilt = deepcopy(head)
     path = source.choice(known)
-    where = spoilt["ledger"]["account"]
+    where = spoilt
     for key in path[:-1]:
         where = where[key]
     value = source.choice(HOSTILE)
@@ -108,27 +145,67 @@ def go_on(ledger: Ledger, at: int, attempt: int) -> None:
     Ledger.load(json.loads(json.dumps(head)), b"".join(bytes(blob) for blob in blobs)).overview(end)
 
 
-@pytest.mark.parametrize("cases", [60, pytest.param(2000, marks=[pytest.mark.attack, pytest.mark.timeout(1800)])])
-def test_no_value_that_is_forged_breaks_the_next_attempt(past: RunDirectory, cases: int) -> None:
-    path = past.snapshot_path(0)
+def members(head: dict[str, Any]) -> dict[Place, list[Place]]:
+    """The places inside each part of a head: each part is as likely as another, however many values it has."""
+    parts: list[Place] = [("ledger", part, name) for part, held in head["ledger"].items() for name in held]
+    parts += [("spans", name) for name in head["spans"]] + [("names",), ("position",)]
+    found = {}
+    for part in parts:
+        value: Any = head
+        for key in part:
+            value = value[key]
+        found[part] = list(places(value, part))
+    return found
+
+
+@pytest.mark.parametrize("when", ["past", "amidst"])
+@pytest.mark.parametrize("cases", [30, pytest.param(2000, marks=[pytest.mark.attack, pytest.mark.timeout(1800)])])
+def test_no_value_that_is_forged_breaks_the_next_attempt(request: pytest.FixtureRequest, when: str, cases: int) -> None:
+    run: RunDirectory = request.getfixturevalue(when)
+    path = run.snapshot_path(0)
     head, blobs = snapshot.from_bytes(path.read_bytes())
-    cursor = head["ledger"]["account"]
-    summary = cursor["step_summary"]
-    assert cursor["bins"]["buckets"] and summary["bins"] and summary["executions"] and cursor["overview"]["jobs"]
+    account = head["ledger"]["account"]
+    summary = account["step_summary"]
+    assert account["bins"]["buckets"] and summary["bins"] and summary["executions"] and account["overview"]["jobs"]
+    if when == "amidst":
+        assert head["ledger"]["unsettled"]["events"] and account["pending_saves"] and account["conditions"]
     source = random.Random("forged")
-    # A field is as likely as another, however many values it has.
-    known = {name: list(places(cursor[name], (name,))) for name in OF_AN_OVERVIEW if cursor[name]}
+    known = members(head)
     wrong, used = [], 0
     for _ in range(cases):
         what, spoilt = forged(head, source, source.choice(list(known.values())))
         path.write_bytes(sealed(spoilt, blobs))
-        restored = restore(past)
+        restored = restore(run, 0, [3600 * NS])
         if restored.damages:
             continue
         used += 1
         try:
             go_on(restored.ledger, restored.last_sign + NS, restored.attempt + 1)
+            restored.index.successor(restored.attempt + 1).to_state()
         except Exception as error:
             wrong.append(f"{what}: {type(error).__name__}: {error}")
     assert used, "some values are as good as others"
     assert not wrong, f"{len(wrong)} of {cases}: {wrong[:12]}"
+
+
+def test_each_member_of_an_account_has_a_schema(amidst: RunDirectory) -> None:
+    """Taken away or of another type, it is refused: a new member needs a line in ``accounting/schema.py``."""
+    head, _ = snapshot.from_bytes(amidst.snapshot_path(0).read_bytes())
+    ledger = head["ledger"]
+    own = {"format", "bins", "overview", "step_summary", "kept_steps"}  # checked where they are read
+    for part, names in (("account", set(ledger["account"]) - own), ("unsettled", set(ledger["unsettled"]))):
+        inner = [(part, name) for name in names]
+        inner += [(part, name, key) for name in ("run", "steps") if name in names for key in ledger[part][name]]
+        for path in inner:
+            for wrong in (None, object):
+                spoilt = where = dict(ledger)
+                for key in path[:-1]:
+                    copied = dict(where[key])
+                    where[key] = copied
+                    where = copied
+                if wrong is None:
+                    del where[path[-1]]
+                else:
+                    where[path[-1]] = {"a": {"a": object()}}
+                with pytest.raises(ValueError, match=r"\w"):
+                    schema.LEDGER(spoilt)
