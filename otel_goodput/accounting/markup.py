@@ -6,16 +6,28 @@ from collections.abc import Iterable
 from html import escape
 from typing import Final
 
-from otel_goodput.semconv import CATEGORIES, Category
+from otel_goodput.semconv import Category
 
 NS: Final = 1_000_000_000  # here too: the pure core imports nothing but the words on the wire
 
-# Productive time is green. Each kind of badput has a hue of its own.
-_PRODUCTIVE: Final = "#2e7d32"
-_BADPUT: Final = ("#c62828", "#ef6c00", "#f9a825", "#6a1b9a", "#1565c0", "#00838f", "#ad1457", "#4e342e", "#546e7a")
+# After Okabe and Ito: people who do not see all colors can tell them apart. The page has the same table (colors.js),
+# and a second color of each for the dark.
 COLORS: Final = {
-    name: _PRODUCTIVE if name == Category.PRODUCTIVE else _BADPUT[at % len(_BADPUT)]
-    for at, name in enumerate(CATEGORIES)
+    Category.PRODUCTIVE: "#0072b2",
+    Category.ACCELERATOR_INIT: "#8d6bb5",
+    Category.TRAINING_PREP: "#b59ad6",
+    Category.PROGRAM_STARTUP: "#cc79a7",
+    Category.DATA_LOADING: "#e69f00",
+    Category.CHECKPOINT_SAVE: "#009e73",
+    Category.CHECKPOINT_RESTORE: "#6fc3a8",
+    Category.CUSTOM: "#b8a900",
+    Category.WASTED_PROGRESS: "#d55e00",
+    Category.INFRASTRUCTURE_RECOVERY: "#4d4d4d",
+    Category.ELASTIC_SLICE_DOWN: "#7a4a21",
+    Category.ELASTIC_SCALE_UP: "#a6764a",
+    Category.ELASTIC_REINITIALIZATION: "#c9a987",
+    Category.IN_FLIGHT: "#56b4e9",
+    Category.OTHER: "#b3b3b3",
 }
 
 

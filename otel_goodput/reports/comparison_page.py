@@ -26,6 +26,7 @@ table {{ border-collapse: collapse; margin: 1.25rem 0; font-variant-numeric: tab
 th, td {{ padding: .2rem .75rem; text-align: right; border-bottom: 1px solid #8884; }}
 th:first-child, td:first-child {{ text-align: left; }}
 svg {{ width: 100%; height: auto; }} svg text {{ fill: currentColor; font-size: 12px; }}
+.legend {{ display: inline-block; margin-right: 1rem; }}
 .a {{ color: {_A}; }} .b {{ color: {_B}; }} .a, .b {{ font-weight: 600; }}
 @media (prefers-color-scheme: dark) {{ .a {{ color: #64b5f6; }} .b {{ color: #ffb74d; }} }}
 """
@@ -41,6 +42,7 @@ def render(found: Comparison) -> str:
         f'<p class="verdict" id="verdict">{_escaped(found.verdict)}</p>',
         *(f'<p class="note">{_escaped(remark)}</p>' for remark in text.remarks(found)),
         *(_bar(name, side) for name, side in (("A", found.a), ("B", found.b))),
+        _legend(found.a, found.b),
         _table("main", text.MAIN, text.main_rows(found)),
         _histogram(found),
         _table("steps", text.STEPS, text.step_rows(found)),
@@ -84,6 +86,21 @@ def _bar(name: str, side: Side) -> str:
     return (
         f'<svg viewBox="-16 0 {_WIDTH + 16} 24" role="img" aria-label="{name}: where the time went">'
         f'<text x="-14" y="16">{name}</text>{"".join(pieces)}</svg>'
+    )
+
+
+def _legend(*sides: Side) -> str:
+    """The colors of the categories in the bars."""
+    shown_in = {
+        category
+        for side in sides
+        for category, held in side.answer["seconds"].items()
+        if side.share(sum(held.values()) if isinstance(held, dict) else held)
+    }
+    return "".join(
+        f'<span class="legend"><span style="color:{color}">&#9632;</span> {category.replace("_", " ")}</span> '
+        for category, color in COLORS.items()
+        if category in shown_in
     )
 
 
