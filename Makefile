@@ -11,6 +11,7 @@ PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 # uv is four times as fast, but does not read where pip shall look; whatever it cannot do, pip does. Bytecode is made once,
 # for where PYTHONDONTWRITEBYTECODE is set every process makes its own: 1.9 s for jax instead of 0.7 s.
 define install
+@echo "make: installing into $(VENV), which takes a minute or two the first time"
 @if ! $(PY) -m pip config list | grep -q index && \
   $(PY) -m uv pip install --quiet --compile-bytecode --python $(PY) $(1); then :; else $(PIP) $(1); fi
 endef
@@ -19,6 +20,7 @@ endef
 .PHONY: demo demo-gcp test test-fast test-pythons test-lowest attack everyday search bench bench-gcp bench-viewer bench-newcomer collector docs parts lint types lock clean
 
 demo: $(VENV)/.demo  ## a training job that is killed and resumes, and its report
+	@echo "make: a training job that is killed and resumes; about a minute"
 	$(PY) examples/preempted.py
 
 demo-gcp: $(VENV)/.test  ## the same job, exporting to an emulator of Google Cloud, and what arrives there
@@ -168,6 +170,7 @@ $(VENV)/.made:
 	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && \
 	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$package; } || \
 	  { echo "make: install $$package (or the like), or choose another Python with 'make PYTHON=…'." >&2; exit 1; }; }
+	@echo "make: creating $(VENV), which takes some seconds"
 	$(PYTHON) -m venv --clear $(VENV)
 	$(PIP) --upgrade 'pip>=25.1'
 	@$(PIP) --only-binary :all: uv 2>/dev/null || true

@@ -79,6 +79,15 @@ def otel_goodput(*arguments: str | Path) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
+def typed() -> str:
+    """The command as it works when it is typed here, also where the environment of this Python is not activated."""
+    beside = Path(sys.executable).with_name("otel-goodput")
+    found = shutil.which("otel-goodput")
+    if not beside.exists():
+        return f"{sys.executable} -m otel_goodput"
+    return "otel-goodput" if found is not None and beside.samefile(found) else os.path.relpath(beside)
+
+
 def in_ns(seconds: dict[str, Any]) -> Iterator[int]:
     """Every category's time, the custom ones included. The report's seconds are whole ns, so nothing is lost."""
     for value in seconds.values():
@@ -233,7 +242,8 @@ def main() -> int:
     second = run_attempt(command)
 
     journal = directory / "goodput"
-    print(f"\n$ otel-goodput report {journal}\n\n{otel_goodput('report', journal)}")
+    command_line = typed()
+    print(f"\n$ {command_line} report {journal}\n\n{otel_goodput('report', journal)}")
     report = json.loads(otel_goodput("report", journal, "--json"))
     losses = [json.loads(line) for line in (directory / "losses.jsonl").read_text().splitlines()]
     traces = sorted(journal.rglob("traces-*.jsonl"))
@@ -241,7 +251,8 @@ def main() -> int:
     for check in results:
         print(f"{'ok  ' if check.holds else 'FAIL'}  {check.text}")
     page = directory / "report.html"
-    print(f"\n$ otel-goodput report {journal} --html {page}\n{otel_goodput('report', journal, '--html', page)}", end="")
+    print(f"\n$ {command_line} report {journal} --html {page}")
+    print(otel_goodput("report", journal, "--html", page), end="")
     print("\nThe traces as OTLP JSON, one file an attempt:", *map(str, traces), sep="\n  ")
     if not args.keep:
         shutil.rmtree(directory / "checkpoints")

@@ -21,6 +21,7 @@ from otel_goodput.tools import report as reporting
 from otel_goodput.tools.arguments import add_run, found_in, length, place
 from otel_goodput.tools.completion import SHELLS, commands_of, script
 from otel_goodput.tools.manual import describe, statuses
+from otel_goodput.tools.statuses import USAGE
 from otel_goodput.version import __version__
 
 
@@ -35,7 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gc.disable()  # a short run creates many small tuples, but no cycles
     try:
         try:
-            options = _parser().parse_args(arguments)
+            parser = _parser()
+            if not (sys.argv[1:] if arguments is None else arguments):
+                parser.print_help()
+                return USAGE
+            options = parser.parse_args(arguments)
             status: int = options.run(options)
         finally:
             sys.stdout.flush()

@@ -79,6 +79,13 @@ def test_preempted_job_is_accounted_for(tmp_path: Path, compiled: dict[str, str]
     done = run("preempted.py", *arguments, cwd=tmp_path, **compiled)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "FAIL" not in done.stdout
+    typed = [line.removeprefix("$ ") for line in done.stdout.splitlines() if line.startswith("$ ")]
+    assert len(typed) == 2
+    for line in typed:  # as it stands there, without an activated environment
+        again = subprocess.run(
+            line, shell=True, cwd=tmp_path, capture_output=True, timeout=60, env={"PATH": "/usr/bin:/bin"}
+        )
+        assert again.returncode == 0, (line, again.stderr)
     told, shown = as_words(done.stdout), as_words(README.split("<!-- begin: report -->")[1].split("<!-- end")[0])
     assert len(shown) > 15 and shown - told - {"text"} <= {"checkpoint_restore", "data_loading", "other"}, (
         "see README.md"

@@ -43,6 +43,12 @@ def test_examples_are_taken(example: str) -> None:
         assert isinstance(PARSER.parse_args(shlex.split(example)), argparse.Namespace)
 
 
+def test_without_a_command_the_commands_are_listed() -> None:
+    done = goodput()
+    assert (done.returncode, done.stderr) == (2, "")
+    assert all(f"\n    {name}" in done.stdout for name in COMMANDS)
+
+
 def test_help_of_what_is_not_there() -> None:
     done = goodput("help", "nosuch")
     assert (done.returncode, done.stdout) == (2, "")

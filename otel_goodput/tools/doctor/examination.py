@@ -83,11 +83,11 @@ def _findings(
         for text in said.take():
             yield Finding(WARNING, "run", text, "what cannot be read is missing from the account")
     if more:
-        yield Finding(OK, "run", f"{more} older runs are not examined; set OTEL_GOODPUT_RUN_ID to examine one")
+        yield Finding(OK, "run", f"the newest were examined; for one of {more} older runs set OTEL_GOODPUT_RUN_ID")
     if force.run_id and not present:
         yield Finding(OK, "run", f"run {force.run_id!r} is new on this machine")
     elif not force.run_id:
-        yield Finding(OK, "run", "the run id is unknown, because the job's code sets it (configure(), run_id=)")
+        yield Finding(OK, "run", "the job's code sets the run id: configure(run_id=)")
     folder = storage.local_base(config) / folder_name(force.run_id or config.run_id)
     if not force.run_id:
         folder = folder.with_name("<run id>")

@@ -117,7 +117,7 @@ class ExporterChecks:
     def idle(self, names: tuple[str, ...]) -> Iterator[Finding]:
         """Yield what is not exported, such as by exporters that `auto` would select but whose packages are missing."""
         if not names:
-            yield Finding(OK, "exporters", "nothing is exported; `otel-goodput report` reads the journal")
+            yield Finding(OK, "exporters", "none is active; the journal has everything for `otel-goodput report`")
         for name in registry.names() if registry.AUTO in self._config.exporters else ():
             reason = registry.reason(name, Situation(os.environ, self._directory, None, names))
             if reason and name not in names and (missing := registry.missing(name, os.environ)):
@@ -127,9 +127,10 @@ class ExporterChecks:
                     f"packages of exporter {name} are missing",
                 )  # fmt: skip
         if not self._config.exports_spans():
-            yield Finding(OK, "exporters", f"spans of this process are not exported ({self._config.processes})")
+            whose = "leading process" if self._config.processes == "leader" else f"process {self._config.processes}"
+            yield Finding(OK, "exporters", f"the {whose} exports the spans, as configured")
         if not self._config.leads:
-            yield Finding(OK, "exporters", "metrics come from the leading process only")
+            yield Finding(OK, "exporters", "the leading process exports the metrics of the job")
 
     def _note(self, name: str, one: Destination) -> bool:
         """Return whether this process exports the signal of a destination; if so, note it."""

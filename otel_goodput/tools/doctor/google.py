@@ -105,7 +105,7 @@ class Google:
             yield _named(*next(iter(sources.items())), sources)
         elif self._connection.plaintext:
             yield _no_project()
-        yield Finding(OK, _PLACE, "nothing was asked of it", "`otel-goodput doctor --gcp` does that")
+        yield Finding(OK, _PLACE, "the settings were read; `otel-goodput doctor --gcp` also sends requests")
 
     # --- packages -----------------------------------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class Google:
     def _clock(self) -> Iterator[Finding]:
         """Compare clocks: with Google's if known, because a metadata server may use the clock of this machine."""
         if not self._clocks:
-            yield Finding(OK, _CLOCK, "not checked: no server reported its time")
+            yield Finding(OK, _CLOCK, "no server reported a time to compare it with")
             return
         whose, seconds = self._clocks[-1]
         off = f"{format_duration(abs(seconds))} {'ahead of' if seconds > 0 else 'behind'} {whose}"

@@ -26,7 +26,7 @@ def check(run: RunDirectory, process: int, *, renewable: bool) -> Iterator[Findi
     if (note := restored.damages.note()) is not None:
         yield Finding(WARNING, "run", f"run {name!r}: {note.text}", "check the disk; `report` shows details")
     if restored.attempt < 0:
-        yield Finding(OK, "run", f"run {name!r} has no journal of process {process} yet")
+        yield Finding(OK, "run", f"run {name!r} is new for process {process}")
         return
     attempt = restored.attempt + 1
     if run.alive(restored.attempt, process):
@@ -91,7 +91,7 @@ def _measured(name: str, restored: Restored, notes: Collection[Note]) -> Iterato
             f"waits for the device, set {OTEL_GOODPUT_DEVICE_CLOCK.name}=host",
         )
     elif totals.clock == ClockState.DEVICE:
-        yield Finding(OK, "run", f"run {name!r} knows when the device was done with its steps")
+        yield Finding(OK, "run", f"run {name!r} measured on the device when its steps were done")
     elif dispatch_only(answer):
         yield Finding(
             WARNING,
@@ -104,6 +104,4 @@ def _measured(name: str, restored: Restored, notes: Collection[Note]) -> Iterato
             "short, ignore this",
         )
     else:
-        yield Finding(
-            OK, "run", f"the steps of run {name!r} were timed by the host: no asynchronous runtime was in use"
-        )
+        yield Finding(OK, "run", f"the steps of run {name!r} were timed on the host, where all of its work was done")

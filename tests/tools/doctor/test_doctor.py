@@ -164,7 +164,7 @@ def test_a_killed_and_an_ended_run(place: Path, tmp_path: Path) -> None:
     new = doctor(place, OTEL_GOODPUT_DIR=tmp_path / "runs", OTEL_GOODPUT_RUN_ID="new")
     assert "run 'new' is new on this machine" in findings(new, "run", "ok")
     other = doctor(place, OTEL_GOODPUT_DIR=tmp_path / "runs", OTEL_GOODPUT_RUN_ID="dead", RANK="1", WORLD_SIZE="2")
-    assert "no journal of process 1 yet" in findings(other, "run", "ok")
+    assert "is new for process 1" in findings(other, "run", "ok")
 
 
 def test_a_journal_that_is_damaged(place: Path, tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ HOST = UNKNOWN.replace("total_bytes=lambda: 1", "total_bytes=lambda: 0")
     ("program", "level", "words"),
     [
         (UNKNOWN, "warning", "run 'job': the end of the latest steps on the device is not known"),
-        (HOST, "ok", "timed by the host"),
+        (HOST, "ok", "timed on the host"),
     ],
 )
 def test_the_clock_of_the_latest_attempt(program: str, level: str, words: str, place: Path, tmp_path: Path) -> None:
