@@ -219,8 +219,13 @@ class Pipelines:
             lost["traces"] = lost.get("traces", 0) + crowded
         return lost
 
-    def flushers(self) -> list[tuple[str, Closer]]:
-        return self._each(lambda processor: processor.force_flush, lambda reader: reader.force_flush)
+    def flushers(self, *, asked: bool = True) -> list[tuple[str, Closer]]:
+        """Return what exports everything so far, to be run in parallel.
+
+        `asked`: the user asks for it. Else a reader of the user's that only they read from is left alone: collecting
+        would take deltas from them.
+        """
+        return self._each(lambda processor: processor.force_flush, lambda reader: reader.force_flush, pulled=asked)
 
     def closers(self, figures: Closer = lambda _: None) -> list[tuple[str, Closer]]:
         """Return the closers of all processors and readers, to be run in parallel.
@@ -248,13 +253,18 @@ class Pipelines:
         return [("figures", prepare), *self._each(lambda processor: lambda _: processor.shutdown(), closing)]
 
     def _each(
-        self, of_processor: Callable[[SpanProcessor], Closer], of_reader: Callable[[MetricReader], Closer]
+        self,
+        of_processor: Callable[[SpanProcessor], Closer],
+        of_reader: Callable[[MetricReader], Closer],
+        *,
+        pulled: bool = True,
     ) -> list[tuple[str, Closer]]:
         named: list[tuple[str, Closer]] = []
         for kind, processors in (("spans", self.batchers), ("processor", self._given_processors)):
             named += [(f"{kind} {at}", of_processor(each)) for at, each in enumerate(processors)]
         for kind, readers in (("metrics", self.readers), ("reader", self._given_readers)):
-            named += [(f"{kind} {at}", of_reader(each)) for at, each in enumerate(readers)]
+            pushing = [each for each in readers if pulled or isinstance(each, PeriodicExportingMetricReader)]
+            named += [(f"{kind} {at}", of_reader(each)) for at, each in enumerate(pushing)]
         return named
 
 

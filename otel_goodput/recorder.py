@@ -24,6 +24,7 @@ from otel_goodput.config import Config
 from otel_goodput.errors import ConfigurationError, GoodputError
 from otel_goodput.exporters.spec import ExporterContext
 from otel_goodput.guard import contain, report_once
+from otel_goodput.job_end import JobEndExport
 from otel_goodput.journal.account import PATIENCE_S, behind
 from otel_goodput.journal.paces import Paces
 from otel_goodput.journal.records import OWN_TRACES
@@ -116,6 +117,7 @@ class Recorder(Phases):
         self._closing = threading.RLock()  # held during the shutdown
         self._begun = threading.Lock()  # acquired by the first shutdown, and never released
         self._closed = False
+        self._job_end = JobEndExport(self._export_job)
         self._exiting = False
         self._forked = False
         self._rebuilt = False
@@ -374,6 +376,8 @@ class Recorder(Phases):
         if self._paces is not None:
             self._paces.exchange(self._account)
         self._productivity.keep()
+        if tracer is not None:
+            self._job_end.look(tracer.job_span)
 
     def _export_unexported(self, most: int) -> None:
         """Export up to `most` spans that earlier attempts did not export; the exporters' queues hold only so many."""
@@ -488,12 +492,19 @@ class Recorder(Phases):
         Args:
             timeout: in seconds; by default the grace period.
         """
+        return self._export(self.config.grace_period_s if timeout is None else timeout, self._pipelines.flushers())
+
+    def _export(self, seconds: float, flushers: list[tuple[str, deadline.Closer]]) -> bool:
         if self._closed:
             return False
-        seconds = self.config.grace_period_s if timeout is None else timeout
         until = time.monotonic() + seconds
         written = self._on_disk("flush", seconds / 2, self._keeper.tick, self._tell_pace)
-        return not deadline.close_all(self._pipelines.flushers(), until - time.monotonic()) and written
+        return not deadline.close_all(flushers, until - time.monotonic()) and written
+
+    def _export_job(self) -> None:
+        """Export everything, because a job has ended."""
+        if flushers := self._pipelines.flushers(asked=False):
+            self._export(self.config.grace_period_s, flushers)
 
     def _tell_pace(self) -> None:
         if self._paces is not None:
