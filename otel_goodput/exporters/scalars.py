@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -30,6 +30,8 @@ from otel_goodput.text.redact import encodable, without_credentials
 LARGEST: Final = 1 << 20
 # Bytes that are kept while they cannot be written: about a week of the figures of a run.
 MOST_KEPT: Final = 16 << 20
+
+OURS: Final = ".goodput"  # what the name of a file of ours ends with
 
 _number = count()
 
@@ -74,7 +76,17 @@ class ScalarWriter:
 
     def write(self, tag: str, value: float, step: int, wall_time: float) -> None:
         """Take a value, which :meth:`flush` writes; `wall_time` is in seconds since the epoch."""
-        record = self._records.scalar(tag, value, step, wall_time)
+        self._keep(self._records.scalar(tag, value, step, wall_time))
+
+    def restart(self, step: int) -> None:
+        """Have TensorBoard forget the values of the folder from `step` on: the steps from there are done again.
+
+        It would forget those of other writers too, so nothing happens if there are files of others in the folder.
+        """
+        if self._place.alone():
+            self._keep(self._records.start(step))
+
+    def _keep(self, record: bytes) -> None:
         with self._lock:
             self._kept.append(record)
             self._bytes += len(record)
@@ -111,12 +123,13 @@ class _Records:
 
     def __init__(self) -> None:
         try:
-            from tensorboard.compat.proto.event_pb2 import Event
+            from tensorboard.compat.proto.event_pb2 import Event, SessionLog
             from tensorboard.plugins.scalar.summary_v2 import scalar_pb
             from tensorboard.summary.writer.record_writer import RecordWriter
         except ImportError as error:
             raise ExporterUnavailable("tensorboard", str(error), install_command("tensorboard")) from error
         self._event: Any = Event
+        self._session: Any = SessionLog
         self._summary: Any = scalar_pb
         self._writer: Any = RecordWriter
 
@@ -127,6 +140,11 @@ class _Records:
     def scalar(self, tag: str, value: float, step: int, wall_time: float) -> bytes:
         return self._record(self._event(wall_time=wall_time, step=step, summary=self._summary(encodable(tag), value)))
 
+    def start(self, step: int) -> bytes:
+        """The start of a session at `step`: TensorBoard takes what it read before of later steps for superseded."""
+        session = self._session(status=self._session.START)
+        return self._record(self._event(wall_time=time.time(), step=step, session_log=session))
+
     def _record(self, event: Any) -> bytes:
         stream = io.BytesIO()
         self._writer(stream).write(event.SerializeToString())
@@ -135,7 +153,13 @@ class _Records:
 
 def _name() -> str:
     """The name of a new file: TensorBoard looks for ``tfevents``, and reads in the order of the names."""
-    return f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_number):06d}"
+    now = int(time.time())
+    return f"events.out.tfevents.{now:010d}.{socket.gethostname()}.{os.getpid()}.{next(_number):06d}{OURS}"
+
+
+def _alone(names: Iterable[str]) -> bool:
+    """Return whether all event files among these `names` are of this module's writers."""
+    return all(name.endswith(OURS) for name in names if "tfevents" in name)
 
 
 class _Folder:
@@ -161,6 +185,10 @@ class _Folder:
         except OSError as error:
             self.close()  # another file may do better, such as after a mount has come back
             raise OSError(error.errno, error.strerror, str(self._path)) from error
+
+    def alone(self) -> bool:
+        """Whether no other writer has event files here. Raises OSError."""
+        return _alone(each.name for each in Path(self._path).iterdir())
 
     def _begin(self) -> None:
         files.make_folders(self._path, self._path, shared=self._shared)
@@ -208,6 +236,16 @@ class _Bucket:
         except Exception as error:  # each fsspec filesystem raises its own errors
             raise self._failed(error) from error
         self._name, self._there = name, whole
+
+    def alone(self) -> bool:
+        """Whether no other writer has event files here. Raises OSError."""
+        try:
+            names = self._filesystem.ls(self._path, detail=False)
+        except FileNotFoundError:
+            return True
+        except Exception as error:
+            raise self._failed(error) from error
+        return _alone(str(name) for name in names)
 
     def _failed(self, error: Exception) -> OSError:
         return OSError(f"{self._url}: {type(error).__name__}: {without_credentials(str(error))}")

@@ -45,6 +45,19 @@ def scalars(folder: Path | str) -> dict[str, list[tuple[int, float]]]:
     }
 
 
+def shown(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """(step, value) of each tag as TensorBoard shows them: without what a later session supersedes."""
+    from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+    from tensorboard.util.tensor_util import make_ndarray
+
+    found = EventAccumulator(str(folder))
+    found.Reload()
+    return {
+        tag: [(event.step, float(make_ndarray(event.tensor_proto))) for event in found.Tensors(tag)]
+        for tag in found.Tags()["tensors"]
+    }
+
+
 def job(directory: Path, **options: object) -> Recorder:
     return Recorder("job", directory=directory, exporters="tensorboard", integrations="none", **options)  # type: ignore[arg-type]
 
@@ -96,6 +109,45 @@ def test_a_restart_goes_on_in_the_same_folder(tmp_path: Path) -> None:
     assert found["steps/kept"][-1] == (19, 20)
     assert found["steps/lost"][-1] == (19, 5)
     assert found["disruptions/restart"][-1] == (19, 1)
+
+
+@pytest.mark.parametrize("beside", ["alone", "a writer of the user's"])
+def test_a_run_that_goes_back_never_goes_back_on_the_axis(beside: str, tmp_path: Path) -> None:
+    """After a resume and after a rollback. TensorBoard drops what was written of the steps that are done again."""
+    folder = tmp_path / "job" / "tensorboard"
+    with job(tmp_path, run_id="job") as recorder:
+        train(recorder, 0, 80)
+        recorder.flush()
+    users = f"events.out.tfevents.{int(time.time()):010d}.host.1.0"
+    if beside != "alone":
+        writer = ScalarWriter(str(folder))
+        (own,) = (path for path in folder.iterdir() if path.stat().st_size < 100)
+        writer.write("user/loss", 0.5, 70, time.time())
+        writer.close()
+        own.rename(folder / users)
+    with job(tmp_path, run_id="job") as recorder, recorder.job():
+        recorder.flush()  # before anything is known to be done again
+        with recorder.checkpoint_restore(20):
+            pass
+        for number in range(21, 50):
+            with recorder.step(number):
+                pass
+            if number % 10 == 0:
+                recorder.flush()
+        with recorder.checkpoint_restore(30):
+            pass
+        for number in range(31, 41):
+            with recorder.step(number):
+                pass
+        recorder.flush()
+    found = shown(folder)
+    if beside == "alone":
+        for tag, values in found.items():
+            steps = [step for step, _ in values]
+            assert steps == sorted(steps), tag
+        assert found["steps/kept"][-1] == (40, 41.0)
+    else:
+        assert found["user/loss"] == [(70, 0.5)], "what is the user's stays"
 
 
 def test_what_a_killed_job_wrote_is_read(tmp_path: Path) -> None:
