@@ -299,10 +299,15 @@ def whole(file: BinaryIO, path: Path, most: int) -> bytes:
         OSError: it cannot be read.
     """
     file.seek(0)
-    data = file.read(most + 1) if _size(file) <= most else None
-    if data is None or len(data) > most:
-        raise TooLarge(errno.EFBIG, f"it holds more than {most} bytes", str(path))
-    return data
+    size = _size(file)
+    if size <= most:
+        # Not more than its size is asked for, since as much memory is taken; it may grow, or be of the kernel's, of 0.
+        data = file.read(size + 1)
+        while len(data) <= most and (more := file.read(min(MIB, most + 1 - len(data)))):
+            data += more
+        if len(data) <= most:
+            return data
+    raise TooLarge(errno.EFBIG, f"it holds more than {most} bytes", str(path))
 
 
 def beginning(path: Path, size: int) -> bytes:
@@ -338,8 +343,10 @@ def new(path: Path) -> int:
     return _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
 
-def write_privately(path: Path, *pieces: ReadableBuffer) -> None:
+def write_privately(path: Path, *pieces: ReadableBuffer, size: int = 0) -> None:
     """Write a file atomically from `pieces`, with mode 0600; a link in its place is replaced.
+
+    If it is shorter than `size` bytes, the rest reads as zeros, and takes no room where the file system can do that.
 
     Raises:
         OSError: it cannot be written.
@@ -350,6 +357,8 @@ def write_privately(path: Path, *pieces: ReadableBuffer) -> None:
         try:
             with os.fdopen(file, "wb") as stream:
                 stream.writelines(pieces)
+                if stream.tell() < size:
+                    stream.truncate(size)
             os.replace(part, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with suppress(OSError):

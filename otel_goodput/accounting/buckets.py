@@ -191,7 +191,7 @@ class Buckets:
 
     def prove_categories(self, count: int) -> None:
         """Raise ValueError if a bucket of a snapshot holds time of a category that is not below `count`."""
-        known = len(self._base) in (0, count) and not any(
+        known = len(self._base) <= count and not any(
             category >= count for bucket in (self._gains, *self._buckets) for category in bucket
         )
         if not known:

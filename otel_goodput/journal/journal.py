@@ -45,14 +45,16 @@ class Segment:
         buffer: header and records.
         places: iterator that returns the next free place, atomically.
         path: its file; None if it is in memory only.
+        copy: where one in memory has been written, or will be; None before that.
         read: number of records that have been drained.
         end: number of records that it will hold.
     """
 
-    __slots__ = ("_file", "buffer", "end", "hole_since", "number", "path", "places", "read")
+    __slots__ = ("_file", "buffer", "copy", "end", "hole_since", "number", "path", "places", "read")
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
+        self.copy: Path | None = None
         self.buffer: mmap.mmap | bytearray
         self.number = -1
         self.places = count()
@@ -137,6 +139,11 @@ class Journal:
     @property
     def current(self) -> Segment:
         return self._segment
+
+    @property
+    def in_memory(self) -> list[Segment]:
+        """The segments that have no file."""
+        return [segment for segment in list(self._segments) if segment.path is None]
 
     def append(self, kind: int, phase: int, flags: int, name: int, key: int, step: int, moment: int) -> None:
         """Record one event at `moment` (ns). Neither waits nor makes a system call, unless a new segment is needed."""

@@ -88,7 +88,7 @@ class Keeper:
         self._thread = threading.Thread(target=self._loop, name="otel-goodput-keeper", daemon=True)
         # Set when there is work before the next tick: by the spares, or by the journal itself if it has none.
         self._wake = account.journal.rolled if run is None else threading.Event()
-        self._spares = Spares(account.journal, run, self._wake.set, prepare)
+        self._spares = Spares(account.journal, run, self._wake.set, self._save, self._waiting, prepare)
         if run is not None:
             account.notes.load(run, account.journal.process)
 
@@ -192,6 +192,8 @@ class Keeper:
         if waiting and self._spares.writable:
             for segment in waiting:
                 self._write_out(segment)
+            if not self._waiting():
+                journal.rolled.set()  # now there may be spares
         while sum(segment.path is None for segment in self._kept) > MEMORY_SEGMENTS:
             oldest = next(segment for segment in self._kept if segment.path is None)
             self._kept.remove(oldest)
@@ -213,16 +215,33 @@ class Keeper:
         left = (segment for segment in self._kept if segment.read < segment.end)  # at the end
         return next(left, self.account.journal.drained)
 
-    def _write_out(self, segment: Segment) -> None:
+    def _waiting(self) -> bool:
+        """Whether records wait in memory for the disk."""
+        return any(segment.path is None for segment in list(self._kept)) or bool(self.account.journal.in_memory)
+
+    def _save(self) -> None:
+        """Write the records that wait in memory as far as there are any. Raises OSError."""
+        for segment in (*(one for one in list(self._kept) if one.path is None), *self.account.journal.in_memory):
+            self._write(segment)
+
+    def _write(self, segment: Segment) -> None:
+        """Write what a segment in memory holds, and no more: the disk may have room for that alone. Raises OSError."""
         if self.run is None:
             return
-        path = self._spares.next_path(self.run)
+        if segment.copy is None:
+            segment.copy = self._spares.next_path(self.run)
+        with memoryview(segment.buffer) as whole:
+            used = records.HEADER_SIZE + records.used(segment.buffer) * records.SIZE
+            with whole[:used] as part:
+                write_privately(segment.copy, part, size=len(whole))
+
+    def _write_out(self, segment: Segment) -> None:
         try:
-            write_privately(path, segment.buffer)
+            self._write(segment)
         except OSError as error:
             self._spares.trouble(error)
             return
-        segment.path = path
+        segment.path = segment.copy
 
     def _snapshot(self) -> None:
         run, account = self.run, self.account

@@ -81,7 +81,7 @@ def _digest(run: RunDirectory, process: int, only: Container[str] | None) -> Dig
         return read_digest(run, process, only)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, MemoryError) as error:
         logger.warning("journal: %s is not used: %s", run.digest_path(process), error)
         return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from mmap import mmap
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -256,7 +257,7 @@ def _vouched(
             yield fields
 
 
-def used(data: bytes) -> int:
+def used(data: bytes | bytearray | mmap) -> int:
     """How many records of a segment are in use. The part never written to is zeros and need not be read."""
     end = len(data)
     while end >= _BLOCK and data[end - _BLOCK : end] == _ZEROS:  # much faster than rstrip alone

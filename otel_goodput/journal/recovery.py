@@ -239,6 +239,8 @@ def _from_snapshot(
         return restored, names, (attempt, number, read)
     except (FileNotFoundError, NotADirectoryError):
         pass
+    except MemoryError:  # the file may be sound, and the journal needs less at once
+        logger.warning("journal: there is too little memory to read %s, the whole journal is read instead", path)
     except Exception as error:  # a hostile file can raise anything
         logger.warning("journal: %s is not used, the whole journal is read instead: %s", path, error)
         restored = Restored(Ledger(spans))

@@ -32,6 +32,8 @@ class Spares:
         journal: the journal that needs segments.
         run: the run's folder; None if the journal is in memory only.
         laid: called after each round, so that the keeper can continue.
+        save: writes the records that wait in memory; raises OSError. Called before any room is taken for spares.
+        waiting: whether records wait in memory.
         prepare: creates the run's folder if that has failed before; raises OSError if it fails again.
 
     Attributes:
@@ -43,12 +45,16 @@ class Spares:
         journal: Journal,
         run: RunDirectory | None,
         laid: Callable[[], None] = lambda: None,
+        save: Callable[[], None] = lambda: None,
+        waiting: Callable[[], bool] = lambda: False,
         prepare: Callable[[], None] | None = None,
     ) -> None:
         self.writable = prepare is None
         self._journal = journal
         self._run = run
         self._laid = laid
+        self._save = save
+        self._waiting = waiting
         self._prepare = prepare
         self._numbers = count(1)  # the first segment already exists
         self._wanted = FEWEST
@@ -73,7 +79,10 @@ class Spares:
             self._laid()
 
     def lay(self) -> None:
-        """Create spares up to the wanted number; double that number if nearly all had been taken."""
+        """Create spares up to the wanted number; double that number if nearly all had been taken.
+
+        As long as records wait in memory there is no more than one, in which the journal continues: they come first.
+        """
         if self._run is None:
             return
         with self._laying:
@@ -81,8 +90,12 @@ class Spares:
             if self.writable and journal.current.number and len(journal.spares) <= 1:
                 self._wanted = min(MOST_SPARES, 2 * self._wanted)
             while not self._stopped and len(journal.spares) < self._wanted:
+                if journal.spares and self._waiting():
+                    return
                 try:
                     self._prepared()
+                    if not self.writable:
+                        self._save()
                     spare = self._make(self._run)
                 except OSError as error:
                     self.trouble(error)
@@ -95,6 +108,7 @@ class Spares:
                     )
                 if journal.current.path is None:
                     journal.leave()
+                    return
 
     def _prepared(self) -> None:
         """Create the run's folder if that has failed before. Raises OSError if it fails again."""

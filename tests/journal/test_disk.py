@@ -152,6 +152,63 @@ def test_full_later_and_free_again(
     assert {point.value for point in dropped} == {0}  # type: ignore[union-attr]
 
 
+def test_records_come_before_spares(record: Callable[..., Recording], mount: Mount) -> None:
+    """Full at the start; then there is room for little more than the records that wait."""
+    disk = mount("size=3m")
+    if disk is None:
+        return  # test_files_may_not_grow[and back] stands for it
+    fill(disk / "ballast")
+    recording = record(directory=disk / "runs")
+    recording.folder = disk / "runs" / "run"
+    with goodput.job():
+        steps(0, 700)
+        (disk / "ballast").unlink()
+
+        def written() -> bool:
+            goodput.flush()
+            try:
+                return bool(recording.report_on_disk()["steps"]["kept"] == 700)
+            except JournalError:
+                return False
+
+        until(written, lacking=lambda: "records that waited in memory")
+        assert not recording.report_on_disk()["damage"]
+    goodput.shutdown()
+    assert recording.report_on_disk()["steps"]["kept"] == 700
+
+
+# What the process has already taken, and less than half of what a snapshot may hold.
+LITTLE_MEMORY = """
+import pathlib, resource, sys
+import otel_goodput as goodput
+goodput.Recorder
+if len(sys.argv) > 2:
+    taken = int(pathlib.Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + (400 << 20),) * 2)
+goodput.configure("job", run_id="run", directory=sys.argv[1], exporters="none", integrations="none")
+with goodput.job(), goodput.step(len(sys.argv)):
+    pass
+goodput.shutdown()
+"""
+
+
+def test_a_limit_of_memory_is_no_damage(tmp_path: Path) -> None:
+    """RLIMIT_AS, as Slurm's VSizeFactor sets it: a file takes the memory of its size, not that of its largest size."""
+    for limited in ((), ("limited",)):
+        done = subprocess.run(
+            [sys.executable, "-c", LITTLE_MEMORY, str(tmp_path), *limited],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "snapshot" not in done.stderr and "damage" not in done.stderr
+    assert not list(tmp_path.rglob("*damaged*"))
+    report = of_run(RunDirectory(tmp_path / "run")).to_json()
+    assert (report["attempts"], report["steps"]["kept"]) == (2, 2) and not report["damage"]
+
+
 def test_full_till_the_end(record: Callable[..., Recording], mount: Mount, caplog: pytest.LogCaptureFixture) -> None:
     disk = mount("size=3m")
     if disk is None:
