@@ -1,7 +1,7 @@
 """The `otlp` exporter: OpenTelemetry's own exporters over gRPC or HTTP, configured by the standard variables.
 
 Endpoints, headers, certificates, compression and temporality are read by these exporters themselves, from the process's
-OTEL_EXPORTER_OTLP_* variables. Added are the choice between gRPC and HTTP, a check of the answers over HTTP, a timeout
+OTEL_EXPORTER_OTLP_* variables. Added are the choice between gRPC and HTTP, a look at the answers, a timeout
 that fits the grace period, a buffer for spans while no receiver listens, a wait at the end for a receiver that does not
 listen yet, and last values with times that Cloud Monitoring accepts, in case it is behind the endpoint.
 """
@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from otel_goodput.exporters.endpoints import Endpoint, address, endpoint
-from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES, HTTP, protocol, timeout, variables
+from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES, GRPC, HTTP, protocol, timeout, variables
 from otel_goodput.exporters.spec import (
     SIGNALS,
     Destination,
@@ -36,6 +36,7 @@ def open_otlp(context: ExporterContext) -> Exporters:
         ImportError: the extra `otlp` is not installed.
         ExporterUnavailable: a header cannot be sent, so that every export would fail.
     """
+    from otel_goodput.exporters import otlp_grpc, otlp_http
     from otel_goodput.exporters.buffering import BufferingSpanExporter
     from otel_goodput.exporters.headers import headers, unsaid
     from otel_goodput.exporters.listener import AwaitingMetricExporter, AwaitingSpanExporter, Listener
@@ -55,11 +56,10 @@ def open_otlp(context: ExporterContext) -> Exporters:
         timeout=timeout(environ, "metrics", grace),
         preferred_aggregation=_aggregation(environ),
     )
-    if HTTP in (protocol(environ, signal) for signal in SIGNALS):
-        from otel_goodput.exporters import otlp_http as http
+    wires = {GRPC: otlp_grpc, HTTP: otlp_http}
     with unsaid():
-        spans = http.spans(environ, make_spans) if protocol(environ, "traces") == HTTP else make_spans()
-        values = http.values(environ, make_values) if protocol(environ, "metrics") == HTTP else make_values()
+        spans = wires[protocol(environ, "traces")].spans(environ, make_spans)
+        values = wires[protocol(environ, "metrics")].values(environ, make_values)
     places = [address(environ, signal) for signal in SIGNALS]
     listeners = {place: Listener(place, context.stopping) for place in places if place is not None}
     if places[0] is not None:

@@ -10,7 +10,6 @@ import importlib
 import zlib
 from typing import Any, Final, NamedTuple, Protocol
 
-from otel_goodput.guard import report_once
 from otel_goodput.text.redact import shown
 
 PROTOBUF: Final = ("application/x-protobuf", "application/protobuf")
@@ -35,25 +34,6 @@ class Accepted(NamedTuple):
 
     rejected: int
     said: str
-
-
-class Rejections:
-    """What `receiver` has rejected of requests that it accepted; each reason is reported once.
-
-    Attributes:
-        refused: number of spans or points.
-    """
-
-    def __init__(self, receiver: object) -> None:
-        self._receiver = str(receiver)
-        self.refused = 0
-
-    def note(self, answer: Accepted) -> None:
-        """Count and report what `answer` says."""
-        self.refused += answer.rejected
-        if answer.rejected:
-            site = f"partial {self._receiver} {answer.said[:80]}"
-            report_once(site, "%s did not accept %d items: %s", self._receiver, answer.rejected, shown(answer.said))
 
 
 class NotAccepted(Exception):

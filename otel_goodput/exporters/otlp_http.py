@@ -19,8 +19,9 @@ from opentelemetry.sdk.trace.export import SpanExporter
 
 from otel_goodput.answers import TooLong, bound, whole
 from otel_goodput.exporters.endpoints import Endpoint, endpoint
-from otel_goodput.exporters.otlp_answers import NotAccepted, Rejections, read
+from otel_goodput.exporters.otlp_answers import NotAccepted, read
 from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES, HTTP
+from otel_goodput.exporters.rejections import CountingMetricExporter, CountingSpanExporter, Rejections
 from otel_goodput.exporters.spec import ExporterUnavailable
 from otel_goodput.guard import report_once
 from otel_goodput.recording.passing import PassingMetricExporter, PassingSpanExporter
@@ -113,13 +114,13 @@ def spans(environ: Mapping[str, str], make: Callable[..., SpanExporter]) -> Pass
         ExporterUnavailable: OpenTelemetry's variable for credentials names a provider that is not installed.
     """
     rejections = Rejections(where := endpoint(environ, "traces"))
-    return _CountingSpanExporter(make(session=_session(environ, where, rejections)), rejections)
+    return CountingSpanExporter(make(session=_session(environ, where, rejections)), rejections)
 
 
 def values(environ: Mapping[str, str], make: Callable[..., MetricExporter]) -> PassingMetricExporter:
     """Return the exporter of metrics that `make` makes, in the same way."""
     rejections = Rejections(where := endpoint(environ, "metrics"))
-    return _CountingMetricExporter(make(session=_session(environ, where, rejections)), rejections)
+    return CountingMetricExporter(make(session=_session(environ, where, rejections)), rejections)
 
 
 def _session(environ: Mapping[str, str], place: Endpoint, rejections: Rejections) -> requests.Session:
@@ -146,27 +147,3 @@ def _provided(name: str) -> requests.Session:
             return made
         raise ExporterUnavailable("otlp", f"the credential provider {name!r} does not make a requests.Session")
     raise ExporterUnavailable("otlp", f"the credential provider {name!r} is not installed")
-
-
-class _CountingSpanExporter(PassingSpanExporter):
-    """Passes spans on, and counts in `refused` those that the receiver rejected."""
-
-    def __init__(self, exporter: SpanExporter, rejections: Rejections) -> None:
-        super().__init__(exporter)
-        self._rejections = rejections
-
-    @property
-    def refused(self) -> int:
-        return self._rejections.refused
-
-
-class _CountingMetricExporter(PassingMetricExporter):
-    """Passes metrics on, and counts in `refused` the points that the receiver rejected."""
-
-    def __init__(self, exporter: MetricExporter, rejections: Rejections) -> None:
-        super().__init__(exporter)
-        self._rejections = rejections
-
-    @property
-    def refused(self) -> int:
-        return self._rejections.refused

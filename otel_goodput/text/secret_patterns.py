@@ -96,7 +96,11 @@ _VOCABULARY: Final = (
     "per|of|decoder|forced|suppress|prefix|suffix|separator|fim|n"
 )
 # And of names of which a text is secret, but a number is not.
-_TEXTS: Final = r"pass|pwd|auth|authorization|cookies?|jwt|headers?|dsn|\w*tokens?"
+# Tokens are those of a data set, unless it is said that they open something.
+_TEXTS: Final = (
+    r"pass|pwd|auth|authorization|cookies?|jwt|headers?|dsn|\w*token|"
+    r"(?:access|api|auth|bearer|github|hf|refresh|secret|session|user)_?tokens"
+)
 
 _SECRET_NAME: Final = re.compile(rf"(?:{_ALWAYS})$")
 _SECRET_TEXT: Final = re.compile(rf"(?:^|_)(?:{_TEXTS})$")

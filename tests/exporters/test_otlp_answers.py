@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 from http_server import Answer, HttpServer, Request, Response, dripping, flooding
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.trace.export import SpanExportResult
+from otlp_server import otlp_server
 
 from otel_goodput import answers
 from otel_goodput.exporters.registry import dropped_items, open_exporter
@@ -111,6 +113,25 @@ def test_a_success_by_otlp_s_rules(case: str, server: HttpServer, caplog: pytest
     assert dropped_items(exporters)["traces"] == rejected
     assert len(server.requests) == 1
     assert ("did not accept 2 items: too old" in caplog.text) == bool(rejected)
+
+
+def test_a_success_over_grpc_that_says_that_parts_were_rejected(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+    with otlp_server(lambda *_: PARTLY, lambda *_: ExportMetricsServiceResponse()) as endpoint:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+        exporters = opened()
+        assert exporters.span_exporter is not None and exporters.metric_exporter is not None
+        for _ in range(2):
+            assert exporters.span_exporter.export(spans(3)) is SpanExportResult.SUCCESS
+        data = collect(observed("gauge", "g", (1.0, {"a": "b"})))
+        assert exporters.metric_exporter.export(data, timeout_millis=10_000) is MetricExportResult.SUCCESS
+        assert dropped_items(exporters) == {"traces": 4, "metrics": 0}
+        exporters.span_exporter.shutdown()
+        exporters.metric_exporter.shutdown()
+    (message,) = caplog.messages
+    assert message.endswith("did not accept 2 items: too old")
 
 
 @pytest.mark.parametrize("case", FAILURES)
