@@ -58,6 +58,7 @@ class ScalarWriter:
         self._kept: deque[bytes] = deque()
         self._bytes = 0  # of what is kept
         self._given_up = 0
+        self._step: int | None = None  # of the latest value
         self._place: _Bucket | _Folder
         if "://" in directory:
             self._place = _Bucket(directory, self._records.head)
@@ -76,17 +77,12 @@ class ScalarWriter:
 
     def write(self, tag: str, value: float, step: int, wall_time: float) -> None:
         """Take a value, which :meth:`flush` writes; `wall_time` is in seconds since the epoch."""
-        self._keep(self._records.scalar(tag, value, step, wall_time))
-
-    def restart(self, step: int) -> None:
-        """Have TensorBoard forget the values of the folder from `step` on: the steps from there are done again.
-
-        It would forget those of other writers too, so nothing happens if there are files of others in the folder.
-        """
-        if self._place.alone():
-            self._keep(self._records.start(step))
-
-    def _keep(self, record: bytes) -> None:
+        record = self._records.scalar(tag, value, step, wall_time)
+        if (self._step is None or step < self._step) and self._place.alone():
+            # The steps from here on are done again: TensorBoard drops the values that it has of them. It would drop
+            # those of other writers too.
+            record = self._records.start(step) + record
+        self._step = step
         with self._lock:
             self._kept.append(record)
             self._bytes += len(record)
@@ -187,8 +183,11 @@ class _Folder:
             raise OSError(error.errno, error.strerror, str(self._path)) from error
 
     def alone(self) -> bool:
-        """Whether no other writer has event files here. Raises OSError."""
-        return _alone(each.name for each in Path(self._path).iterdir())
+        """Whether it is known that no other writer has event files here."""
+        try:
+            return _alone(each.name for each in Path(self._path).iterdir())
+        except OSError:
+            return False
 
     def _begin(self) -> None:
         files.make_folders(self._path, self._path, shared=self._shared)
@@ -238,14 +237,13 @@ class _Bucket:
         self._name, self._there = name, whole
 
     def alone(self) -> bool:
-        """Whether no other writer has event files here. Raises OSError."""
+        """Whether it is known that no other writer has event files here."""
         try:
-            names = self._filesystem.ls(self._path, detail=False)
+            return _alone(str(name) for name in self._filesystem.ls(self._path, detail=False))
         except FileNotFoundError:
             return True
-        except Exception as error:
-            raise self._failed(error) from error
-        return _alone(str(name) for name in names)
+        except Exception:  # each fsspec filesystem raises its own errors
+            return False
 
     def _failed(self, error: Exception) -> OSError:
         return OSError(f"{self._url}: {type(error).__name__}: {without_credentials(str(error))}")

@@ -84,7 +84,6 @@ class TensorBoardExporter(MetricExporter):
         self._writer: ScalarWriter | None = None
         self._lost = 0
         self._drawn: set[str] = set()
-        self._step: int | None = None  # of the latest export
         self._told = 0, 0.0  # number of steps, and seconds, that the histogram had told
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
@@ -95,9 +94,6 @@ class TensorBoardExporter(MetricExporter):
         try:
             if self._writer is None:
                 self._writer = ScalarWriter(self._directory, shared=self._shared)
-            if self._step is None or step < self._step:
-                self._writer.restart(step)
-            self._step = step
             for tag, value, time in self._scalars(points, metrics_data):
                 self._writer.write(tag, value, step, time)
             self._writer.flush()
