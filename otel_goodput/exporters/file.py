@@ -78,7 +78,10 @@ FILE: Final = ExporterSpec(
 
 
 class LineFile:
-    """Appends whole lines to a file in numbered parts. Thread-safe; only one process may write the file."""
+    """Appends whole lines to a file in numbered parts. Thread-safe; only one process may write the file.
+
+    `directory` is a run's folder: it is made if it is missing, and not used if its owner is not trusted.
+    """
 
     def __init__(self, directory: Path, stem: str, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         self._directory = directory.absolute()
@@ -125,7 +128,7 @@ class LineFile:
         if self._fd is not None and os.fstat(self._fd).st_nlink == 0:
             self._close()
         if self._fd is None:
-            files.make_folders(self._directory, self._directory)
+            files.make_folders(self._directory, self._directory.parent)  # a run's folder: as the journal checks it
             if self._part is None:
                 self._part = self._last_part()
             path = self._directory / (f"{self._stem}.{self._part}.jsonl" if self._part else f"{self._stem}.jsonl")

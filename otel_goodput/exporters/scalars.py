@@ -46,13 +46,15 @@ class ScalarWriter:
         directory: path or fsspec URL, such as ``gs://bucket/run``. The last part of a path may not be a link.
         shared: whether others of this machine may read the files, as far as the umask allows, as those of TensorBoard's
             own writers; otherwise only their owner.
+        of: the directory that the user named, above a path: what is below it is used only if its owner is trusted. By
+            default it is `directory` itself.
 
     Raises:
         ExporterUnavailable: a package is missing: TensorBoard, or the one for this kind of URL.
         OSError: the folder cannot be written to.
     """
 
-    def __init__(self, directory: str, *, shared: bool = False) -> None:
+    def __init__(self, directory: str, *, shared: bool = False, of: Path | None = None) -> None:
         self._records = _Records()
         self._lock = threading.Lock()
         self._kept: deque[bytes] = deque()
@@ -63,7 +65,7 @@ class ScalarWriter:
         if "://" in directory:
             self._place = _Bucket(directory, self._records.head)
         else:
-            self._place = _Folder(directory, self._records.head, shared=shared)
+            self._place = _Folder(directory, self._records.head, shared=shared, of=of)
 
     @property
     def lost(self) -> int:
@@ -161,9 +163,10 @@ def _alone(names: Iterable[str]) -> bool:
 class _Folder:
     """A file in a folder."""
 
-    def __init__(self, directory: str, head: Callable[[], bytes], *, shared: bool) -> None:
+    def __init__(self, directory: str, head: Callable[[], bytes], *, shared: bool, of: Path | None) -> None:
         place = Path(directory)
         self._path = files.named(place.parent) / place.name
+        self._of = self._path if of is None else of
         self._head = head
         self._shared = shared
         self._fd: int | None = None
@@ -190,7 +193,7 @@ class _Folder:
             return False
 
     def _begin(self) -> None:
-        files.make_folders(self._path, self._path, shared=self._shared)
+        files.make_folders(self._path, self._of, shared=self._shared)
         path = self._path / _name()
         fd = files.descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, shared=self._shared)
         try:

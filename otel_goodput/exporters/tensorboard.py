@@ -74,12 +74,13 @@ class TensorBoardExporter(MetricExporter):
 
     Args:
         directory: where the event files go, a path or a URL.
-        shared: whether others of this machine may read them, as far as the umask allows.
+        shared, of: as of :class:`~otel_goodput.exporters.scalars.ScalarWriter`.
     """
 
-    def __init__(self, directory: str, *, shared: bool = False) -> None:
+    def __init__(self, directory: str, *, shared: bool = False, of: Path | None = None) -> None:
         super().__init__()
         self._directory = directory
+        self._of = of
         self._shared = shared
         self._writer: ScalarWriter | None = None
         self._lost = 0
@@ -93,7 +94,7 @@ class TensorBoardExporter(MetricExporter):
         step = max((int(value) for name, _, value, _ in points if name == semconv.STEP_MAX.name), default=0)
         try:
             if self._writer is None:
-                self._writer = ScalarWriter(self._directory, shared=self._shared)
+                self._writer = ScalarWriter(self._directory, shared=self._shared, of=self._of)
             for tag, value, time in self._scalars(points, metrics_data):
                 self._writer.write(tag, value, step, time)
             self._writer.flush()
@@ -187,7 +188,8 @@ def open_tensorboard(context: ExporterContext) -> Exporters:
     if chosen and "://" not in directory:
         directory = str(files.named(directory))  # what the user names may be a link
     # The run's folder is closed to others. A folder of the user's own is often read by a TensorBoard of somebody else.
-    return Exporters("tensorboard", None, TensorBoardExporter(directory, shared=chosen))
+    of = None if chosen or context.directory is None else context.directory.parent
+    return Exporters("tensorboard", None, TensorBoardExporter(directory, shared=chosen, of=of))
 
 
 def describe(context: ExporterContext) -> list[Destination]:

@@ -94,6 +94,31 @@ def objects(url: str) -> dict[str, bytes]:
     return {path: memory.cat_file(path) for path in memory.find(url)}
 
 
+# --- a folder of somebody else ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exporter", ["file", "tensorboard"])
+def test_nothing_is_written_into_the_run_folder_of_another_user(
+    exporter: str, record: Callable[..., Recording], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a folder for all, such as /tmp: neither the journal nor an exporter uses what a stranger has made there."""
+    if exporter == "tensorboard":
+        pytest.importorskip("tensorboard")
+    base = tmp_path / "shared"
+    base.mkdir(mode=0o777)
+    base.chmod(0o1777)
+    if not given_to(base / "run", STRANGER, STRANGER, 0o777):
+        pytest.skip("only the superuser can give a folder away")
+    planted = base / "run" / "traces-attempt0000-p0000.jsonl"
+    planted.touch()
+    record(directory=base, exporters=[exporter])
+    with goodput.job():
+        steps(0, 5)
+    goodput.shutdown()
+    assert [path for path in (base / "run").rglob("*") if path.is_file() and path.stat().st_size] == []
+    assert sum("belongs to another user" in line.getMessage() for line in caplog.records) >= 2, "both say why"
+
+
 # --- links ------------------------------------------------------------------------------------------------------------
 
 

@@ -72,3 +72,19 @@ def test_nothing_else_opens_files(module: str) -> None:
 def test_what_opens_is_seen() -> None:
     """The search finds what it looks for."""
     assert {"os.open", "os.mkdir", "os.unlink", "os.replace", "path.open"} <= {call for _, call in _calls("files")}
+
+
+def _trusting(module: str) -> Iterator[int]:
+    """Lines where `make_folders` gets one folder twice: then it trusts whoever owns it, as if the user had named it."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("make_folders"):
+            path, of = node.args[:2]
+            if ast.dump(path) == ast.dump(of):
+                yield node.lineno
+
+
+@pytest.mark.parametrize("module", [module for module in FILES if "make_folders" in FILES[module].read_text()])
+def test_no_folder_vouches_for_itself(module: str) -> None:
+    """A run's folder may be somebody else's: who makes it says which directory above it the user has named."""
+    found = [f"{FILES[module].name}:{line}" for line in _trusting(module)]
+    assert not found, "its owner is not checked: " + ", ".join(found)
