@@ -62,6 +62,7 @@ class Config:
     grace_period_s: float
     submitted_at: int | None
     usage_interval: int | None
+    stalled_after: int
     process_index: int
     process_count: int
     leader: int
@@ -214,6 +215,7 @@ def read(
         grace_period_s=setting("grace_period", options),
         submitted_at=setting("submitted_at", options),
         usage_interval=setting("usage_interval", options),
+        stalled_after=setting("stalled_after", options),
         process_index=index,
         process_count=count,
         leader=leader,

@@ -99,6 +99,13 @@ OTEL_GOODPUT_DEVICE_CLOCK: Final = EnvVar(
     "how the end of a step on the device is found: `auto` marks it there, `observe` uses only what `goodput.observe()` "
     "is given, `host` states that steps wait for their results",
 )
+OTEL_GOODPUT_STALLED_AFTER: Final = EnvVar(
+    "OTEL_GOODPUT_STALLED_AFTER",
+    "duration",
+    "",
+    "how long a step may take before the rest of its time is `stalled`, such as 5m; empty: 10 times the usual step, "
+    "and at least 10 s more",
+)
 OTEL_GOODPUT_GRACE_PERIOD: Final = EnvVar(
     "OTEL_GOODPUT_GRACE_PERIOD",
     "seconds",

@@ -13,7 +13,7 @@ from opentelemetry.metrics import MeterProvider
 
 from otel_goodput import deadline
 from otel_goodput.accounting import Ledger, Totals
-from otel_goodput.clock import anchored
+from otel_goodput.clock import leaping
 from otel_goodput.config import Config
 from otel_goodput.journal import facts
 from otel_goodput.journal.account import Account
@@ -48,7 +48,7 @@ class LiveAccount:
     """
 
     def __init__(self, config: Config, flags: int = 0, *, in_memory: bool = False) -> None:
-        clock = anchored()
+        clock, leap = leaping()
         self.opened: Opened | None = None
         if in_memory:
             journal, ledger = Journal(0, config.process_index, Segment(None)), Ledger(config.windows)
@@ -61,7 +61,7 @@ class LiveAccount:
         ledger.collect_finished()
         ledger.collect_ended()
         self._listeners = Listeners()
-        self.account = Account(journal, ledger, clock, self._listeners)
+        self.account = Account(journal, ledger, clock, self._listeners, leap)
         self._keeper: Keeper | None = None
         if self.opened is not None:
             self.opened.introduce(self.account)
@@ -69,6 +69,8 @@ class LiveAccount:
         self.facts = FactSheet(config, self.attempt, clock())
         self.usage = UsageSheet(self.attempt, config.process_index) if config.usage_interval else None
         self.account.begin_attempt(flags)
+        if config.stalled_after:
+            self.account.limit_steps(config.stalled_after)
 
     def before(self) -> int | None:
         """Return when the attempt before this one began, ns since the epoch; None if it left no facts."""

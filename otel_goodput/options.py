@@ -71,6 +71,13 @@ def _interval(text: str) -> int | None:
     return length
 
 
+def _limit(text: str) -> int:
+    limit = parse_duration(text) if text.strip() else 0
+    if not 0 <= limit < 1_000_000 * NS:
+        raise ValueError(f"no length of a step: {text!r}")
+    return limit
+
+
 def _processes(text: str) -> str:
     if text in ("leader", "all"):
         return text
@@ -154,6 +161,7 @@ class Options(TypedDict, total=False):
         str | Sequence[str] | None, Option(variable=envvars.OTEL_GOODPUT_INTEGRATIONS, parse=_integrations)
     ]
     device_clock: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_DEVICE_CLOCK, parse=_device_clock)]
+    stalled_after: Annotated[float | str | None, Option(variable=envvars.OTEL_GOODPUT_STALLED_AFTER, parse=_limit)]
     grace_period: Annotated[float | None, Option(variable=envvars.OTEL_GOODPUT_GRACE_PERIOD, parse=_grace)]
     usage_interval: Annotated[float | str | None, Option(variable=envvars.OTEL_GOODPUT_USAGE_INTERVAL, parse=_interval)]
     submitted_at: Annotated[float | str | None, Option(variable=envvars.OTEL_GOODPUT_SUBMITTED_AT, parse=parse_moment)]

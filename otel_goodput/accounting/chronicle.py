@@ -122,10 +122,13 @@ class Chronicle:
         if phase == SAVE:
             self._end_save(event)
         elif phase == EXCLUSION:
-            if len(self._excluded) < EXCLUDED:
-                self._excluded.append((began, end))
-            else:
-                self._left_out += 1
+            self._exclude(began, end)
+
+    def _exclude(self, begin: int, end: int) -> None:
+        if len(self._excluded) < EXCLUDED:
+            self._excluded.append((begin, end))
+        else:
+            self._left_out += 1
 
     def note(self, event: Event) -> None:
         """Take an event of another kind."""
@@ -141,6 +144,8 @@ class Chronicle:
             number = self._saving.pop(key, None)
             if number is not None and number in self._saves:
                 self._saves[number] = self._saves[number]._replace(durable=time)
+        elif kind == ev.SUSPENDED:
+            self._exclude(time, time + max(0, key))
         elif kind == ev.NOTICE:
             self._notices.append((time, REASONS[phase], bool(flags & ev.WITHDRAWN)))
             if len(self._notices) > TOLD:

@@ -26,6 +26,9 @@ from otel_goodput.semconv import ELASTIC_SLICE_DOWN, FALLBACK_CLOCKS, REASONS, C
 MOST_ENDS: Final = 4  # signals and statuses that are told of one end
 
 
+SUSPENSION: Final = -1  # in place of the key of an exclusion
+
+
 class Cursor(SteadyLoop):
     """The account of one run, updated event by event."""
 
@@ -100,6 +103,8 @@ class Cursor(SteadyLoop):
             self._end_save(key, True)
         elif kind == ev.CLOCK:
             self.fallback = FALLBACK_CLOCKS[phase]
+        elif kind == ev.SUSPENDED:
+            self._suspend(time + max(0, key))
         elif kind == ev.LOOP:
             self.steps.enter(step)
         elif kind == ev.LIMIT:
@@ -196,6 +201,19 @@ class Cursor(SteadyLoop):
             self.choose()
         self.advance(time)
         self.elastic, self.loads = held
+
+    def _suspend(self, until: int) -> None:
+        """Cut out the time up to `until` (ns), in which the machine was suspended: it is nobody's (rule R7)."""
+        if not self.alive:
+            return
+        held, begin = (self.elastic, self.loads), self.now
+        self.elastic, self.loads = {0: (rules.REINITIALIZING, rules.OTHER)}, set()
+        self.open_windows.exclude(SUSPENSION)
+        self.choose()
+        self.advance(until)
+        self.open_windows.include(SUSPENSION)
+        self.elastic, self.loads = held
+        self.suspended += self.now - begin
 
     # --- phases -------------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ CLOCK: Final = 11  # `phase` indexes semconv.FALLBACK_CLOCKS: the clock of steps
 MARK: Final = 12  # work that the phase `step` (signed key) dispatched since `time` is on the device until `key` ends
 LOOP: Final = 13  # the steps that start from now on belong to the loop `step`
 LIMIT: Final = 14  # the limit of the steps that start from now on is `key` ns; 0: it follows from the usual step (R10)
-
+SUSPENDED: Final = 15  # the machine was suspended for `key` ns from `time` on
 
 # Flags of START and END.
 NONBLOCKING: Final = 1  # START: the phase does not block training

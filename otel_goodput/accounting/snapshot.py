@@ -53,6 +53,7 @@ _RUN: Final = {
     "clock_skewed": "skewed",
     "recompilations": "recompilations",
     "loading_overlapped": "overlapped",
+    "suspended": "suspended",
     "open_job": "job",
     "clock_shift": "shift",
     "device_free_at": "freed",

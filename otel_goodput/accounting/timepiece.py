@@ -69,6 +69,7 @@ class Timepiece:
         self.notice: str | None = None
         self.skewed = False
         self.recompilations = 0
+        self.suspended = 0  # ns in which the machine was suspended
         self.overlapped = 0  # ns of non-blocking data loading
         self.fallback = ClockState.HOST
         self.clock: str | None = None

@@ -129,6 +129,7 @@ class Totals:
         first_step: from the start of the latest job to the end of its first completed step; None before that.
         since_step: time since a step completed, or since the job began if none has in it; None while no job is open.
         in_step: time is a step's now, and not that of loading, a save or anything else.
+        suspended: how long the machine was suspended meanwhile; that is in no category.
         behind: how far `at` is before the time asked for, because the ledger had not caught up.
         compilations_seen: start-up is measured from compilations, not only estimated from first steps.
         stages: of checkpoints, by name of the part; `rank_stages`: those of each process.
@@ -176,6 +177,7 @@ class Totals:
     first_step: int | None = None
     failed: bool = False
     error: str | None = None
+    suspended: int = 0
     since_step: int | None = None
     in_step: bool = False
 
@@ -217,6 +219,7 @@ class Totals:
             "reason": whole["reason"],
             "seconds": whole["seconds"],
             "excluded_s": self.excluded / NS,
+            "suspended_s": self.suspended / NS,
             "max_productive_step": self.run.max_productive_step,
             "last_step": self.last_step,
             "in_flight_step": self.in_flight_step,

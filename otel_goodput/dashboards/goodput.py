@@ -178,6 +178,21 @@ def _life(limits: Thresholds) -> list[Panel]:
             bound=Bound(limits.hang_least),
         ),
         Panel(
+            "Do steps stand still?",
+            "What single steps took beyond their limit, as a share of the run: in steps that were kept, and in lost ones.",
+            View.LINES,
+            Unit.SHARE,
+            [
+                Query(
+                    semconv.STALLED_RATIO,
+                    only={semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN},
+                    by=(semconv.GOODPUT_STEP_STATE,),
+                    across=Across.MAX,
+                )
+            ],
+            width=6,
+        ),
+        Panel(
             "Does it make progress?",
             "The highest step kept must rise. Executions that are lost were repeated after a restart or a rollback.",
             View.LINES,

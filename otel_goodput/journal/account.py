@@ -13,7 +13,7 @@ from typing import Final
 
 from otel_goodput.accounting import Ledger, Totals, rules
 from otel_goodput.accounting import events as ev
-from otel_goodput.clock import Clock
+from otel_goodput.clock import Clock, Suspensions
 from otel_goodput.journal.journal import DRAINED, Journal
 from otel_goodput.journal.listeners import EndedPhase, Listeners
 from otel_goodput.journal.notes import Note, Notes
@@ -38,12 +38,20 @@ class Account:
         ledger: the run so far.
         clock: returns ns since the epoch.
         listeners: told of what the ledger takes.
+        leap: sets `clock` forward by some ns.
 
     Attributes:
         notes: remarks that a person must know to read the figures.
     """
 
-    def __init__(self, journal: Journal, ledger: Ledger, clock: Clock, listeners: Listeners | None = None) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        ledger: Ledger,
+        clock: Clock,
+        listeners: Listeners | None = None,
+        leap: Callable[[int], None] = lambda length: None,
+    ) -> None:
         self.journal = journal
         self.ledger = ledger
         self.clock = clock
@@ -54,12 +62,31 @@ class Account:
         self._hanging = False  # the journal was not closed in time, and perhaps never will be
         self.reached = 0  # time of the latest event fed to the ledger, ns
         self._answered = 0
+        self._leap = leap
+        self._suspensions = Suspensions()
+        self._looking = threading.Lock()
         self._recall: Callable[[], Ledger] | None = None
         self._recalled = False
 
     def begin_attempt(self, flags: int = 0) -> None:
         """Write the first record of this process; `flags` are ``OWN_TRACES`` or 0."""
         self.append(ev.ATTEMPT, 0, flags, 0, 0, self.journal.attempt, self.clock())
+
+    def limit_steps(self, limit: int) -> None:
+        """Record that what a step takes beyond `limit` (ns) is stalled time."""
+        self.append(ev.LIMIT, 0, 0, 0, fitting(limit), ev.NO_STEP, self.clock())
+
+    def look_for_suspension(self) -> None:
+        """Record that the machine was suspended since this was last called, and set the clock forward, if it was.
+
+        What happened since it woke up has times before that. So all durations are right, and at most as much of the
+        account as passes between two calls lies too early.
+        """
+        with self._looking:
+            length = self._suspensions.noticed()
+            if length:
+                self.append(ev.SUSPENDED, 0, 0, 0, fitting(length), ev.NO_STEP, fitting(self.clock()))
+                self._leap(length)
 
     def start(self, phase: int, key: int, step: int, flags: int, name: str, moment: int) -> None:
         """Record that a phase opens at `moment` (ns); `key` is its span id."""
@@ -179,6 +206,7 @@ class Account:
         If the ledger has not caught up within `patience` seconds, the totals are those at the moment it has reached,
         and `Totals.behind` says how far back that is.
         """
+        self.look_for_suspension()
         caught_up = self.refresh(patience)
         with self.lock:
             if at is not None:

@@ -108,6 +108,7 @@ class Keeper:
         with self._pass:
             for job in (
                 *(
+                    self.account.look_for_suspension,
                     self._beat,
                     self._retry,
                     self._follow_up,

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from otel_goodput.accounting.events import NO_STEP
+from otel_goodput.accounting.events import LOOP, NO_STEP
 from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.records import INTERRUPTED, PARENT, signed
@@ -26,6 +26,7 @@ TIMED: Final = 63
 SAMPLED_ONE_IN: Final = TIMED + 1
 LONGEST_SAMPLE: Final = 100_000  # ns
 MOST_STEPS: Final = 100_000  # maximum number of steps in a summary
+MOST_LOOPS: Final = 1_000  # places in a program that begin loops; further ones are taken for one
 KEPT_BACK: Final = 16  # data loads held until their step is known; if there are more, they are exported without it
 
 
@@ -102,6 +103,8 @@ class StepLine:
         self.closed = False
         traces.tell_bounds(self.thinner.most)
         self._loads: deque[tuple[ShortSpan, Callable[[], None]]] = deque()  # held until their step is known
+        self._loops: dict[tuple[str, int], int] = {}  # numbers by place
+        self._loop = 0  # number of the latest
         self._restored: ShortSpan | None = None  # represents the latest restored step
 
     def begin(self, first: ShortSpan) -> None:
@@ -222,9 +225,18 @@ class StepLine:
         """Add the `took` ns of a begin or end that was timed for itself alone."""
         self.overhead += took
 
-    def begin_loop(self, handled: BaseException | None) -> None:
-        """Take note that a loop begins while `handled` is being handled: that exception cannot end it."""
+    def begin_loop(self, handled: BaseException | None, place: tuple[str, int]) -> None:
+        """Take note that a loop begins while `handled` is being handled: that exception cannot end it.
+
+        `place` is the file and the line that begins it: a loop that is begun there again is the same.
+        """
         self.handled = id(handled)
+        if place not in self._loops and len(self._loops) < MOST_LOOPS:
+            self._loops[place] = len(self._loops) + 1
+        loop = self._loops.get(place, 0)
+        if loop != self._loop and self.blocks(None):
+            self._loop = loop
+            self.jobs.append(LOOP, 0, 0, 0, 0, loop, self.clock())
 
     def close(self) -> None:
         """Stop recording; later calls by holders of this object have no effect."""

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from threading import get_ident
 from types import CodeType, FrameType, TracebackType
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from otel_goodput.accounting.rules import DATA_LOADING, STEP
 from otel_goodput.guard import contain
@@ -16,6 +16,7 @@ from otel_goodput.recording.fast_span import FastSpan, leave_lapsed
 from otel_goodput.recording.tracer import PhaseTracer
 
 T = TypeVar("T")
+_US: Final = __name__.partition(".")[0]
 
 
 class Steps(Generic[T]):
@@ -43,7 +44,7 @@ class Steps(Generic[T]):
         self._thread = get_ident()
         if tracer is not None:
             leave_loop(tracer)
-            tracer.line.begin_loop(sys.exc_info()[1])
+            tracer.line.begin_loop(sys.exc_info()[1], _called_from())
 
     def __iter__(self) -> Iterator[tuple[int, T]]:
         tracer = self._tracer
@@ -187,6 +188,14 @@ class _Passage(Iterator[tuple[int, T]]):
     def __del__(self) -> None:
         # A loop that is left by `break`, `return` or an exception drops its iterator at once.
         self._steps._drop(self._code, self._begun)
+
+
+def _called_from() -> tuple[str, int]:
+    """Return file and line of the call that begins a loop: the first outside of this package."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == _US:
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 def leave_loop(tracer: PhaseTracer) -> None:

@@ -34,6 +34,7 @@ _HEARTBEAT: Final = "heartbeat"
 _SLICE_COUNTS: Final = "slice_counts"
 _CLOCK: Final = "clock"
 _LIMIT: Final = "stall_limit"
+_SUSPENDED: Final = "suspended"
 _OPEN: Final = NEVER
 _BLOCK: Final = 1 << 16  # bytes read at once
 _BOUND: Final = 4_600_000_000 * NS  # times are nearer to 0 than this; NEVER is not
@@ -113,6 +114,8 @@ class Timeline:
                 continue
             _, start, _, _, end, _, event, _, segments, _ = entry
             last = start if end == _OPEN else end
+            if event[1] == ev.SUSPENDED:
+                last = start + event[3]
             if _OPEN > event[6] > last and event[1] == ev.START:
                 last = event[6]
             for dispatched, left in segments:
@@ -159,7 +162,9 @@ class Timeline:
         if not (-_BOUND < start < _BOUND and (end is None or -_BOUND < end < _BOUND)):
             raise ValueError(f"invalid times: {start} ns, {end} ns")
         if phase is None:
-            return _Entry(attempt, start, 0, number, _OPEN, False, _sign(kind, start, row))
+            return _Entry(
+                attempt, start, 0, number, _OPEN, False, _sign(kind, start, start if end is None else end, row)
+            )
         if end is None:
             end = _OPEN
         elif end < start:
@@ -203,7 +208,7 @@ class Timeline:
         """Yield the rows as events ordered by attempt and time, as known at time `at` (ns; None: at the end)."""
         entries = self._entries
         if at is not None:
-            entries = sorted(_as_known(entry, at) for entry in entries if entry[1] <= at)
+            entries = sorted(_as_known(entry, at) for entry in entries if _begun(entry) <= at)
         compiling = {entry[0] for entry in entries if entry[6][2] == rules.COMPILE}
         for number, attempt in groupby(entries, itemgetter(0)):
             mine = list(attempt)
@@ -261,7 +266,7 @@ def _once(entries: list[_Entry]) -> list[_Entry]:
     return list(once.values())
 
 
-def _sign(kind: str, start: int, row: Row) -> Event:
+def _sign(kind: str, start: int, end: int, row: Row) -> Event:
     """Return the event of a row without a duration: a heartbeat, slice counts or a clock state."""
     if kind == _HEARTBEAT:
         return Event(start, ev.HEARTBEAT)
@@ -270,6 +275,8 @@ def _sign(kind: str, start: int, row: Row) -> Event:
         return Event(start, ev.SLICES, 0, available, active, 0, total)
     if kind == _CLOCK:
         return Event(start, ev.CLOCK, FALLBACK_CLOCKS.index(row["state"]))
+    if kind == _SUSPENDED:
+        return Event(start, ev.SUSPENDED, key=max(0, end - start))
     if kind == _LIMIT:
         limit = row["limit_ns"] if row.get("limit_ns") is not None else round(row["limit"] * _PER_SECOND)
         if not 0 <= limit < _BOUND:
@@ -305,6 +312,12 @@ def _segments(row: Row, start: int, end: int, device_end: int) -> tuple[tuple[in
             raise ValueError(f"invalid times: {dispatched} ns, {left} ns")
         segments.append((begin, _OPEN if left is None else max(begin, round(left), 1)))
     return tuple(sorted(segments))
+
+
+def _begun(entry: _Entry) -> int:
+    """When it is known that the entry has begun, ns: of a suspension, when it is over."""
+    event = entry.event
+    return event.time + event.key if event.kind == ev.SUSPENDED else entry.start
 
 
 def _as_known(entry: _Entry, at: int) -> _Entry:

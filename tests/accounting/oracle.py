@@ -32,7 +32,7 @@ HOST_CATEGORIES = {
 MARKABLE = {"step", "custom", "checkpoint_save", "checkpoint_restore", "training_prep"}
 STARTING = {"accelerator_init", "training_prep", "program_startup"}
 SIGNS = {"slice_counts", "heartbeat", "clock", "stall_limit"}
-KINDS = {*HOST_CATEGORIES, *SIGNS, "job", "step", "part", "elastic_wait", "elastic_reinit", "exclusion"}
+KINDS = {*HOST_CATEGORIES, *SIGNS, "suspended", "job", "step", "part", "elastic_wait", "elastic_reinit", "exclusion"}
 CLOCKS = {"host", "unknown"}
 SAMPLE = 1000
 SLACK = 10 * 10**9  # a step may take this much longer than the usual one, or FACTOR times as long
@@ -307,7 +307,7 @@ def known_at(rows: list[Row], now: int) -> list[Row]:
     return [
         replace(row, end=hide(row.end), segments=tuple((s, hide(e)) for s, e in row.segments if s <= now))
         for row in rows
-        if row.start <= now
+        if row.start <= now and not (row.kind == "suspended" and row.end > now)
     ]
 
 
@@ -764,7 +764,9 @@ def paint(
         reinits = [p for p in open_phases if p.kind == "elastic_reinit"]
         waits = [p for p in open_phases if p.kind == "elastic_wait"]
         hosts = [p for p in open_phases if p.kind in HOST_CATEGORIES]
-        if reinits:
+        if any(p.kind == "suspended" for p in open_phases):
+            pieces.append(Piece(a, b, "other"))
+        elif reinits:
             pieces.append(Piece(a, b, "elastic_reinitialization"))
         elif waits:
             up = max(waits, key=lambda p: p.rank).name == "scale_up"
@@ -968,6 +970,14 @@ def account(
     span = [(lives[0].begin, lives[-1].end)] if lives else []
     holes = [(round(a * 1e9), round(b * 1e9)) for a, b in exclusions]
     holes += [(row.start, int(min(row.end, span[0][1]))) for row in everything if row.kind == "exclusion" and span]
+    asleep = [
+        (max(row.start, life.begin), min(int(row.end), life.end))
+        for life in lives
+        for row in attempts[life.attempt]
+        if row.kind == "suspended" and row.end != OPEN
+    ]
+    slept = length(span) - length(subtract(span, asleep))
+    holes += asleep
     for executions in of_life.values():
         for execution in executions:
             execution.counted = subtract(sorted(execution.own), holes)
@@ -1050,7 +1060,8 @@ def account(
 
     answer = cut(counted)
     answer.update(
-        excluded_s=(length(span) - length(counted)) / 1e9,
+        excluded_s=(length(span) - length(counted) - slept) / 1e9,
+        suspended_s=slept / 1e9,
         max_productive_step=kept[-1].number if kept else None,
         last_step=progress.last_step,
         disruptions=len(progress.disruptions),

@@ -130,6 +130,16 @@ def test_time_that_is_cut_out_does_not_stall() -> None:
     assert loop.seconds() == {"productive": 11}
 
 
+def test_a_suspension_inside_a_step_comes_first() -> None:
+    """8 h of sleep are in no category, and the step has its own time only."""
+    loop = Loop().steps(*[1] * 8, 28803, *[1] * 8)
+    loop.rows.append({"kind": "suspended", "start": 10, "end": 28810})
+    found = replay([{"kind": "job", "start": 0, "end": loop.now}, *loop.rows], windows=[(5, 28815)])
+    assert loop.seconds() == found["seconds"] == {"productive": 19}
+    assert (found["suspended_s"], found["excluded_s"], found["elapsed_s"]) == (28800, 0, 19)
+    assert found["step_time"]["max_s"] == 3 and found["windows"][0]["elapsed_s"] == 10
+
+
 def test_nobody_is_accused_while_the_clock_is_unknown() -> None:
     loop = Loop().phase("clock", 0, state="unknown").steps(*[0.001] * 200, 15, *[0.001] * 200)
     assert "stalled" not in loop.seconds()
@@ -187,6 +197,11 @@ def stalling_run(seed: int) -> Question:
                 cut = now + draw.randrange(length)
                 kind = draw.choice(("checkpoint_save", "custom", "exclusion", "data_loading", "compile"))
                 mine.append({"kind": kind, "start": cut, "end": cut + length // 2, "name": "eval", "blocking": True})
+            elif draw.random() < 0.05:
+                cut, asleep = now + draw.randrange(length), draw.randint(1, 90)
+                mine.append({"kind": "suspended", "start": cut, "end": cut + asleep})
+                length += asleep
+                step["end"] = now + length
             now += length
             if draw.random() < 0.05:
                 step.update(draw.choice(({"completed": False}, {"left": True}, {"left": True, "completed": False})))

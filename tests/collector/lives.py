@@ -51,6 +51,7 @@ def run(name: str = "run-7", **figures: Figure) -> list[Told]:
             Told(name, semconv.STEP_AGE, figure[place], {semconv.GOODPUT_ACTIVITY: activity})
             for place, activity in ACTIVITIES.items()
         ),
+        Told(name, semconv.TIME, flat(7), {semconv.GOODPUT_CATEGORY: Category.IN_FLIGHT}),
         Told(name, semconv.TIME, flat(0), {semconv.GOODPUT_CATEGORY: Category.WASTED_PROGRESS}),
         Told(name, semconv.RATIO, figure["whole"], {semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN}),
         Told(name, semconv.STEP_MAX, figure["highest"]),

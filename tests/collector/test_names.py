@@ -25,7 +25,9 @@ IN_PROMETHEUS = {
     "goodput.phase.duration": "goodput_phase_duration_seconds",
     "goodput.part.duration": "goodput_part_duration_seconds",
     "goodput.loading.queue_depth": "goodput_loading_queue_depth",
+    "goodput.stalled.ratio": "goodput_stalled_ratio",
     "goodput.step.count": "goodput_step_count",
+    "goodput.step.age": "goodput_step_age_seconds",
     "goodput.step.max_productive": "goodput_step_max_productive",
     "goodput.step.ideal_time": "goodput_step_ideal_time_seconds",
     "goodput.step.deviation": "goodput_step_deviation_seconds",
@@ -67,11 +69,13 @@ LABELS = {
     "goodput.compile.cache.result": "goodput_compile_cache_result",
     "goodput.scheduling.stage": "goodput_scheduling_stage",
     "goodput.signal": "goodput_signal",
+    "goodput.activity": "goodput_activity",
 }
 
 WINDOWS = OTEL_GOODPUT_WINDOWS.default.split(",")
 VALUES = {
     "goodput_category": {*semconv.CATEGORIES},
+    "goodput_activity": {*semconv.ACTIVITIES},
     "goodput_window": {semconv.WINDOW_RUN, *WINDOWS},
     "goodput_step_state": {semconv.STEP_KEPT, semconv.STEP_LOST},
     "goodput_slice_state": {semconv.SLICE_STEPPING, semconv.SLICE_AVAILABLE},
@@ -125,7 +129,7 @@ def problems(content: Any) -> Iterator[str]:
     known = _known()
     words = {*known, *IN_PROMETHEUS, *(label for one in known.values() for label in one.labels)}
     words |= {name.rpartition("/")[2] for name in known} | {semconv.RUN_ID}
-    words |= {attribute.key for attribute in semconv.SPAN_ATTRIBUTES}
+    words |= {attribute.key for attribute in semconv.SPAN_ATTRIBUTES} | {"goodput.observe"}
     for one in selections(content):
         if one.metric not in known:
             yield f"metric {one.metric}"
@@ -191,11 +195,11 @@ def test_names_are_translated_as_otlptranslator_does(name: str, kind: str, unit:
         ("alerts/prometheus.yaml", "(job, goodput_run_id)", "(job, goodput_run)", "label goodput_run of"),
         ("alerts/prometheus.yaml", '"instance", ', '"pod", ', "label pod of"),
         ("alerts/prometheus.yaml", '"1h"', '"2h"', "goodput_window=2h of"),
-        ("alerts/training-hang.json", "goodput.time", "goodput.tide", "metric workload.googleapis.com/goodput.tide"),
+        ("alerts/training-hang.json", "goodput.step.age", "goodput.age", "metric workload.googleapis.com/goodput.age"),
         ("alerts/training-hang.json", "generic_task", "gce_instance", "resource gce_instance of"),
-        ("alerts/training-hang.json", '"in_flight', '"inflight', "goodput_category=inflight of"),
+        ("alerts/training-hang.json", '"other', '"others', "goodput_activity=others of"),
         ("alerts/restart-loop.json", "disruption_reason", "disruption_cause", "label goodput_disruption_cause of"),
-        ("alerts/otlp/training-hang.json", "goodput.time", "goodput.tide", "metric goodput.tide"),
+        ("alerts/otlp/training-hang.json", "goodput.step.age", "goodput.age", "metric goodput.age"),
         ("alerts/otlp/restart-loop.json", "disruption.reason", "disruption.cause", "label goodput.disruption.cause of"),
         ("dashboards/goodput.grafana.json", "{{goodput_phase}}", "{{phase}}", "label phase of goodput_phase_duration"),
         ("dashboards/goodput.grafana.json", "(goodput_signal)", "(signal)", "label signal of goodput_telemetry"),
@@ -207,7 +211,7 @@ def test_names_are_translated_as_otlptranslator_does(name: str, kind: str, unit:
         ("dashboards/goodput.cloud-monitoring.json", '"goodput_slice_state', '"slice_state', "label slice_state of"),
         ("dashboards/goodput-otlp.cloud-monitoring.json", '"goodput.at_risk', '"goodput.risk', "metric goodput.risk"),
         ("dashboards/goodput-otlp.cloud-monitoring.json", '"goodput.signal"', '"signal"', "label signal of"),
-        ("dashboards/goodput-otlp.cloud-monitoring.json", '="in_flight', '="inflight', "goodput.category=inflight of"),
+        ("dashboards/goodput-otlp.cloud-monitoring.json", '="run"', '="runs"', "goodput.window=runs of"),
         ("dashboards/goodput-otlp.cloud-monitoring.json", "duration/histogram", "duration/gauge", "duration/gauge"),
         ("dashboards/runs-otlp.cloud-monitoring.json", "job, instance", "job, namespace", "label namespace of"),
         ("dashboards/workload.cloud-monitoring.json", "googleapis.com/Workload", "googleapis.com/Work", "resource"),
