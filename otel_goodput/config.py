@@ -62,7 +62,7 @@ class Config:
     grace_period_s: float
     submitted_at: int | None
     usage_interval: int | None
-    stalled_after: int
+    stalled_after: int | None
     process_index: int
     process_count: int
     leader: int

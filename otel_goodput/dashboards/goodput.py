@@ -179,7 +179,7 @@ def _life(limits: Thresholds) -> list[Panel]:
         ),
         Panel(
             "Do steps stand still?",
-            "What single steps took beyond their limit, as a share of the run: in steps that were kept, and in lost ones.",
+            "What single steps took beyond their limit, as a share of the run: in kept steps, and in lost ones.",
             View.LINES,
             Unit.SHARE,
             [

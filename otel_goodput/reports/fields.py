@@ -293,6 +293,7 @@ class _AlwaysFields(PartitionFields):
     last_sign_of_life: float | None
     last_step_open_s: float | None
     excluded_s: float
+    suspended_s: float
     last_step: int | None
     in_flight_step: int | None
     in_flight_step_s: float | None
@@ -335,6 +336,7 @@ class ReportFields(_AlwaysFields, total=False):
         error_type, error_message: the exception that ended the latest job, redacted; None if none did.
         last_sign_of_life, last_step_open_s: of a run that died or is silent; how long its last step had been open.
         excluded_s: time that you excluded; it is in no category.
+        suspended_s: how long the machine was suspended; it is in no category.
         last_step: number of the latest step that began.
         in_flight_step, in_flight_step_s: number of the open step; how long it has been open.
         disruptions, disruption_reasons, disruption_list: how many; how many by reason; the latest ones.

@@ -40,6 +40,8 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {words} {report[name] * 100:.1f} %"
     if report["excluded_s"]:
         yield f"  {format_duration(report['excluded_s'])} excluded"
+    if report["suspended_s"]:
+        yield f"  {format_duration(report['suspended_s'])} suspended"
     yield from _warnings(report)
     yield ""
     yield from sections.table(report["seconds"], elapsed, shares=report["goodput"] is not None)

@@ -108,6 +108,7 @@ function figures(model) {
     if (report[name] !== null && report[name] !== undefined) add(`${(100 * report[name]).toFixed(1)} %`, words);
   }
   if (report.excluded_s) add(duration(nanoseconds(report.excluded_s)), "excluded");
+  if (report.suspended_s) add(duration(nanoseconds(report.suspended_s)), "suspended");
   return told;
 }
 
