@@ -68,7 +68,7 @@ class LiveAccount:
         self._process = config.process_index
         self.facts = FactSheet(config, self.attempt, clock())
         self.usage = UsageSheet(self.attempt, config.process_index) if config.usage_interval else None
-        self.account.begin_attempt(flags)
+        self.account.begin_attempt(flags, 0 if self.opened is None else self.opened.restored.last_sign)
         if config.stalled_after:
             self.account.limit_steps(config.stalled_after)
 

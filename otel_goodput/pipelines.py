@@ -1,4 +1,7 @@
-"""Builds what connects a recorder with its exporters: batching processors, periodic readers and providers."""
+"""Builds what connects a recorder with its exporters: batching processors, periodic readers and providers.
+
+Longer than other files: what is opened here is also flushed, closed and given up here, in the same order.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from opentelemetry import metrics as metrics_api
-from opentelemetry.context import Context
 from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.util.types import AttributeValue
@@ -266,38 +268,6 @@ class Pipelines:
             pushing = [each for each in readers if pulled or isinstance(each, PeriodicExportingMetricReader)]
             named += [(f"{kind} {at}", of_reader(each)) for at, each in enumerate(pushing)]
         return named
-
-
-class SwitchedSpanProcessor(SpanProcessor):
-    """Passes spans on to processors that can be replaced, since a provider cannot give up those that it has."""
-
-    def __init__(self) -> None:
-        self._current: tuple[SpanProcessor, ...] = ()
-
-    def turn(self, processors: Iterable[SpanProcessor]) -> None:
-        """Pass spans on to `processors` from now on."""
-        self._current = tuple(processors)
-
-    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        for each in self._current:
-            each.on_start(span, parent_context)
-
-    def _on_ending(self, span: Span) -> None:
-        for each in self._current:
-            each._on_ending(span)
-
-    def on_end(self, span: ReadableSpan) -> None:
-        for each in self._current:
-            each.on_end(span)
-
-    def shutdown(self) -> None:
-        for each in self._current:
-            each.shutdown()
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        until = time.monotonic() + timeout_millis / 1000
-        done = [each.force_flush(max(0, int((until - time.monotonic()) * 1000))) for each in self._current]
-        return all(done)
 
 
 class Batcher(BatchSpanProcessor):

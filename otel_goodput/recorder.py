@@ -33,7 +33,7 @@ from otel_goodput.metrics.durations import Durations
 from otel_goodput.metrics.productivity import Inputs, Productivity
 from otel_goodput.observers import Observers
 from otel_goodput.options import Options, described, parse_windows, taking_options
-from otel_goodput.pipelines import Pipelines, SwitchedSpanProcessor, check_providers, exporter_names, open_exporters
+from otel_goodput.pipelines import Pipelines, check_providers, exporter_names, open_exporters
 from otel_goodput.recording import ids
 from otel_goodput.recording.admission import Admission
 from otel_goodput.recording.attempt_traces import AttemptTraces
@@ -45,6 +45,7 @@ from otel_goodput.recording.job_thread import JobThread
 from otel_goodput.recording.misuse import Misuse
 from otel_goodput.recording.nesting import Nesting
 from otel_goodput.recording.open_spans import OpenSpans
+from otel_goodput.recording.passing import SwitchedSpanProcessor
 from otel_goodput.recording.phases import Phases
 from otel_goodput.recording.sampling import StepSampler
 from otel_goodput.recording.span_processor import PhaseSpanProcessor
@@ -618,7 +619,8 @@ class Recorder(Phases):
     def _silence(self) -> None:
         """In a forked child, stop recording: it must not write its parent's journal or export its parent's figures."""
         tracer, self._tracer, self._settled = self._tracer, None, None
-        self._closed = self._forked = True
+        self._forked = not self._closed and self._line.latest.step < 0  # else its parent trains, and it is a helper
+        self._closed = True
         self._closing = threading.RLock()
         self._begun.acquire(blocking=False)
         self._live.orphan()

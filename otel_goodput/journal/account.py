@@ -68,9 +68,12 @@ class Account:
         self._recall: Callable[[], Ledger] | None = None
         self._recalled = False
 
-    def begin_attempt(self, flags: int = 0) -> None:
-        """Write the first record of this process; `flags` are ``OWN_TRACES`` or 0."""
-        self.append(ev.ATTEMPT, 0, flags, 0, 0, self.journal.attempt, self.clock())
+    def begin_attempt(self, flags: int = 0, seen: int = 0) -> None:
+        """Write the first record of this process; `flags` are ``OWN_TRACES`` or 0.
+
+        `seen` is the last sign of life of the attempt before when this one began, ns; 0 if there is none.
+        """
+        self.append(ev.ATTEMPT, 0, flags, 0, seen, self.journal.attempt, self.clock())
 
     def limit_steps(self, limit: int) -> None:
         """Record that what a step takes beyond `limit` (ns) is stalled time."""

@@ -21,6 +21,7 @@ from otel_goodput.accounting.overview import Overview
 from otel_goodput.journal import records, segment_file
 from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.growing_segment import GrowingSegment, Place
+from otel_goodput.journal.overlaps import counted_until
 from otel_goodput.journal.records import CAPACITY, SIZE, Record
 from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory, head_of
@@ -82,6 +83,7 @@ class Follower:
         self._places: dict[str, Place | None] = {}  # by name without .gz; None: not used yet
         self._paths: dict[Place, Path] = {}
         self._order: list[Place] = []
+        self._sign_before = 0  # the last sign of life of the attempt before, ns
         self._late = False  # a segment has appeared before the one that is being read
 
     def poll(self) -> int:
@@ -304,6 +306,7 @@ class Follower:
 
     def _enter(self, attempt: int) -> None:
         if attempt != self.attempt:
+            self._sign_before = self.last_sign
             self.attempt, self.last_sign = attempt, 0
             self._names, self._begun = records.Names(), False
 
@@ -326,6 +329,9 @@ class Follower:
             self._begun = True
             if events[0].kind != ev.ATTEMPT:  # its first record is lost
                 events.insert(0, Event(events[0].time, ev.ATTEMPT, step=source.place[0]))
+            until = counted_until(events[0])
+            # The attempt before went on beside this one, and its records have been taken: the next poll restores.
+            self._late = self._late or (until is not None and self._sign_before > until)
         if header.heartbeat > source.beat:
             source.beat = header.heartbeat
             events.append(Event(header.heartbeat, ev.HEARTBEAT))

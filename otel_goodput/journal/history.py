@@ -10,6 +10,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.device import NEVER, place
 from otel_goodput.journal import records
 from otel_goodput.journal.damage import Damages
+from otel_goodput.journal.overlaps import Overlaps
 from otel_goodput.journal.records import NewerVersion
 from otel_goodput.journal.recovery import look, settled
 from otel_goodput.journal.rundir import RunDirectory
@@ -43,6 +44,7 @@ def stored_events(
     segments = run.segments(
         process, left_out=lambda path, error: left_out.file(path.name, error, newer=isinstance(error, NewerVersion))
     )
+    overlaps = Overlaps(segments)
     for at, segment in enumerate(segments):
         if segment.attempt != attempt:
             attempt, expected, begun, names = segment.attempt, 0, False, records.Names()
@@ -54,7 +56,7 @@ def stored_events(
         try:
             data = settled(segment)
             skipped: list[records.Skip] = []
-            found = list(records.decode_events(data, names, skipped))
+            found = overlaps.kept(attempt, list(records.decode_events(data, names, skipped)))
         except (OSError, EOFError, ValueError) as error:
             left_out.file(segment.path.name, error, newer=isinstance(error, NewerVersion))
             continue

@@ -275,8 +275,10 @@ def _remarks(candidate: _Candidate) -> list[Note]:
         remarks.append(Note(ASIDE, f"Damaged files of this run have been set aside in {candidate.run.path}: {names}"))
     for remark in remarks:
         logger.warning("%s", printable(remark.text))
-    damage = candidate.restored.damages.note()
-    return remarks if damage is None else [*remarks, damage]
+    if candidate.restored.overlap is not None:
+        logger.warning("%s", candidate.restored.overlap.text)
+    more = (candidate.restored.damages.note(), candidate.restored.overlap)
+    return [*remarks, *(note for note in more if note is not None)]
 
 
 def _folders(base: Path, mirror: Mirror | None) -> set[str]:

@@ -18,6 +18,8 @@ from otel_goodput.accounting.progress import Blob
 from otel_goodput.files import TooLarge, write_privately
 from otel_goodput.journal import records
 from otel_goodput.journal.damage import Damages
+from otel_goodput.journal.notes import Note
+from otel_goodput.journal.overlaps import Overlaps
 from otel_goodput.journal.records import NewerVersion, Record
 from otel_goodput.journal.rundir import SNAPSHOT, RunDirectory
 from otel_goodput.journal.segment_file import NAME, SegmentFile
@@ -48,6 +50,7 @@ class Restored:
         begun: whether the account knows of the last attempt.
         holes: places before that which read as empty or damaged and may still be written: (attempt, segment, record).
         left_out: segments whose events cannot be accounted for.
+        overlap: the note on attempts that were alive at once, if there were any.
     """
 
     ledger: Ledger
@@ -61,6 +64,7 @@ class Restored:
     begun: bool = False
     holes: list[Position] = field(default_factory=list)
     left_out: frozenset[Path] = frozenset()
+    overlap: Note | None = None
 
 
 # Segments left out one by one because their events cannot be accounted for; if there are more, all are left out.
@@ -117,10 +121,14 @@ def _restore(
         culprit: the segments read are appended to it, so that the caller knows which one failed.
         last: skip all segments.
     """
-    restored, names, position = _from_snapshot(run, process, spans)
-    damages = restored.damages
     known: list[tuple[Path, Exception]] = []
     segments = run.segments(process, left_out=lambda path, error: known.append((path, error)))
+    overlaps = Overlaps(segments)
+    restored, names, position = _from_snapshot(run, process, spans)
+    if position is not None and overlaps.ends(position[0], restored.last_sign):
+        # Written by an attempt beside the next one: read the whole journal instead.
+        restored, names, position = Restored(Ledger(spans)), records.Names(), None
+    damages = restored.damages
     for path, error in known:
         match = NAME.fullmatch(path.name)
         if position is None or match is None or int(match[1]) >= position[0]:
@@ -151,7 +159,7 @@ def _restore(
             continue
         ends = at + 1 == len(segments) or segments[at + 1].attempt != segment.attempt
         culprit.append(segment)
-        found = _read(segment, names, skip, restored, ends)
+        found = overlaps.kept(segment.attempt, _read(segment, names, skip, restored, ends))
         events = [event for record in found if (event := record.event()) is not None]
         if not begun and events and events[0].kind != ev.HEARTBEAT:
             begun = restored.begun = True
@@ -161,6 +169,7 @@ def _restore(
         for record in found:
             restored.index.take(record)
         restored.last_sign = restored.index.last_sign
+    restored.overlap = overlaps.note()
     return restored
 
 

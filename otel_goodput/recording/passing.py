@@ -1,11 +1,13 @@
-"""Exporters that pass on to another one what they do not change."""
+"""Exporters and a span processor that pass on to others what they do not change."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 
+from opentelemetry.context import Context
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 
@@ -52,3 +54,35 @@ class PassingMetricExporter(MetricExporter):
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
         self._exporter.shutdown(timeout_millis=timeout_millis, **kwargs)
+
+
+class SwitchedSpanProcessor(SpanProcessor):
+    """Passes spans on to processors that can be replaced, since a provider cannot give up those that it has."""
+
+    def __init__(self) -> None:
+        self._current: tuple[SpanProcessor, ...] = ()
+
+    def turn(self, processors: Iterable[SpanProcessor]) -> None:
+        """Pass spans on to `processors` from now on."""
+        self._current = tuple(processors)
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        for each in self._current:
+            each.on_start(span, parent_context)
+
+    def _on_ending(self, span: Span) -> None:
+        for each in self._current:
+            each._on_ending(span)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        for each in self._current:
+            each.on_end(span)
+
+    def shutdown(self) -> None:
+        for each in self._current:
+            each.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        until = time.monotonic() + timeout_millis / 1000
+        done = [each.force_flush(max(0, int((until - time.monotonic()) * 1000))) for each in self._current]
+        return all(done)

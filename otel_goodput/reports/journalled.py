@@ -91,11 +91,12 @@ def of_run(
     said = read_reasons(run)
     totals, corrections = corrected(totals, in_force(said.statements))
     notes = {note.kind: note for note in read_notes(run, process)}
-    if said.note is not None:
-        notes[said.note.kind] = said.note
+    for one in (said.note, restored.overlap):
+        if one is not None:
+            notes[one.kind] = one
     if (note := damages.note()) is not None:
         notes[note.kind] = note
-    damage = tuple(one for one in damages.found if not one.harmless)
+    damage = tuple(found for found in damages.found if not found.harmless)
     startups = Attempts(run, process).startups(asked) if ranks else Startups()
     return Report(totals, whose, tuple(notes.values()), standing, damage, corrections, startups)
 

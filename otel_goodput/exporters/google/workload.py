@@ -272,7 +272,8 @@ def _series(row: Row, resource: Resource, replica_id: str) -> Series:
     labels = {key: labels[key][:VALUE_LENGTH] for key in row.series.labels if labels[key]}
     replica = {
         workload_series.LOCATION: where,
-        workload_series.ID: str(known.get(semconv.SERVICE_NAME, "")),
+        # The run, because two runs of one job at once would write the same series. By default it has the job's name.
+        workload_series.ID: str(known.get(semconv.RUN_ID) or known.get(semconv.SERVICE_NAME, ""))[:VALUE_LENGTH],
         workload_series.REPLICA_ID: str(known.get(semconv.REPLICA_ID, replica_id)),
     }
     value = int(row.value) if row.series.value_type == workload_series.INT64 else float(row.value)

@@ -93,12 +93,12 @@ def check_whole(spans: Iterable[Span], steps: int = 2 * OPTIONS["steps"], proces
 
 
 def differences(
-    google: GoogleEmulator, account: Account, job: str = "llama", attempt: int = 0, process: int = 0
+    google: GoogleEmulator, account: Account, job: str = "llama", attempt: int = 0, process: int = 0, run: str = ""
 ) -> list[str]:
     """Where the last value of a series is not the process's own."""
     gcp = last(google.series, CUSTOM, {("job", job), ("task_id", str(process))})
     otlp = last(google.otlp_series, "", {("job", job)}, f"/{attempt}/{process}@")
-    workload = last(google.series, WORKLOAD, {("workload_id", job), ("replica_id", str(process))})
+    workload = last(google.series, WORKLOAD, {("workload_id", run or job), ("replica_id", str(process))})
     return [
         *(f"gcp: {one}" for one in missed(gcp, expected(account))),
         *(f"gcp-otlp: {one}" for one in missed(otlp, expected(account))),

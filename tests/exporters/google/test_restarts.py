@@ -84,7 +84,7 @@ def live_on(base: Path, seed: int) -> None:
         totals = of_run(RunDirectory(run.folder)).totals
         run.check(run.report())
         before = totals.executed - sum(edge.phase == "step" and edge.begins for edge in run.lives[-1].edges)
-        assert not differences(google, account(totals, before), "crash", attempts - 1)
+        assert not differences(google, account(totals, before), "crash", attempts - 1, run=run.run_id)
         assert disruptions(google)["crash"][-1].value == attempts - 1
         check_series(google)
         assert {refusal.rule for refusal in google.refusals} <= EARLY

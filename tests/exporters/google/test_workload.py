@@ -89,7 +89,7 @@ def test_a_run_that_was_killed_and_went_on(google: GoogleEmulator, tmp_path: Pat
     for series in google.series:
         assert series.resource == "compute.googleapis.com/Workload"
         labels = dict(series.resource_labels)
-        assert (labels["location"], labels["workload_id"], labels["replica_id"]) == ("us-central1-a", "llama", "0")
+        assert (labels["location"], labels["workload_id"], labels["replica_id"]) == ("us-central1-a", "run-1", "0")
         if not series.type.endswith("/performance"):
             assert dict(series.labels)["accelerator_type"] == "TPU-v5p"
             assert dict(series.labels)["cluster_name"] == "tpus"
@@ -115,6 +115,22 @@ def test_nothing_is_made_of_steps_whose_ends_nobody_knows(
     assert names == {"goodput_time", "badput_time", "total_elapsed_time", "disruptions", "max_productive_steps"}
     (elapsed,) = last(google, "total_elapsed_time").values()
     assert elapsed == pytest.approx(totals.run.elapsed / NS, abs=1e-9)
+
+
+def test_two_runs_of_one_job_write_series_of_their_own(google: GoogleEmulator, tmp_path: Path) -> None:
+    """A sweep: one name, several runs at once."""
+    kept = {"sweep-1": 3, "sweep-2": 5}
+    for run_id, steps in kept.items():
+        with recorder(tmp_path, run_id=run_id) as goodput, goodput.job():
+            for number in range(steps):
+                with goodput.step(number):
+                    pass
+    found = {
+        dict(series.resource_labels)["workload_id"]: points[-1].value
+        for series, points in google.series.items()
+        if series.type.endswith("/max_productive_steps")
+    }
+    assert found == {run_id: steps - 1 for run_id, steps in kept.items()}
 
 
 def test_slices(google: GoogleEmulator, tmp_path: Path) -> None:

@@ -1,0 +1,102 @@
+"""Attempts that were alive at once: the launcher took a process for dead that went on, on a machine out of reach.
+
+Its records from the begin of the next attempt on count for nothing, so that no second is counted twice. The next
+attempt's first record tells up to when it had seen the journal of the one before. What is later than that, and than
+its own begin, was written by a process that was alive beside it; a clock that is merely fast wrote it before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, TypeVar
+
+from otel_goodput.accounting import Event
+from otel_goodput.accounting import events as ev
+from otel_goodput.journal import records, segment_file
+from otel_goodput.journal.notes import Note
+from otel_goodput.journal.records import Record
+from otel_goodput.journal.segment_file import SegmentFile
+from otel_goodput.text.durations import NS
+from otel_goodput.text.quantities import format_duration
+
+OVERLAP: Final = "attempts at once"  # kind of the note
+SHORTEST: Final = NS  # a process that is ending may still write for a moment
+
+T = TypeVar("T", Record, Event)
+
+
+class Overlaps:
+    """Up to when each attempt of a process counts, and what was recorded after that.
+
+    Args:
+        segments: all segments of the process, ordered by attempt and number.
+    """
+
+    def __init__(self, segments: Sequence[SegmentFile]) -> None:
+        self._firsts = {one.attempt: one for one in reversed(segments) if not one.number}
+        self._next = dict(pairwise(sorted({one.attempt for one in segments})))
+        self._until: dict[int, int | None] = {}
+        self._after: dict[int, int] = {}
+
+    def until(self, attempt: int) -> int | None:
+        """Return the time up to which an attempt counts, ns; None if no next one is known to have begun."""
+        if attempt not in self._until:
+            self._until[attempt] = None
+            first = _first(self._firsts.get(self._next.get(attempt, -1)))
+            if first is not None and first.kind == ev.ATTEMPT:
+                self._until[attempt] = counted_until(first)
+        return self._until[attempt]
+
+    def ends(self, attempt: int, sign: int) -> bool:
+        """Whether a sign of life of an attempt (ns) is from after the next attempt had begun."""
+        until = self.until(attempt)
+        return until is not None and sign > until
+
+    def kept(self, attempt: int, found: list[T]) -> list[T]:
+        """Return the records or events of an attempt that count; remember how long the others went on."""
+        until = self.until(attempt)
+        if until is None or not found or found[-1].time <= until:
+            return found
+        late = [one.time for one in found if one.time > until and one.kind < records.NAME]
+        if not late:
+            return found
+        self._after[attempt] = max(self._after.get(attempt, 0), max(late) - until)
+        return [one for one in found if one.time <= until or one.kind >= records.NAME]
+
+    def note(self) -> Note | None:
+        """Return the note on attempts that were alive at once; None if there were none."""
+        return note(self._after)
+
+
+def counted_until(first: Record | Event) -> int | None:
+    """Return up to when the attempt before counts, by the ATTEMPT of the next one, ns; None if that does not tell."""
+    return max(first.key, first.time) if first.key > 0 else None
+
+
+def note(after: Mapping[int, int]) -> Note | None:
+    """Return the note on attempts (counted from 0) that went on for so many ns beside the next; None if none did."""
+    long = {attempt: duration for attempt, duration in after.items() if duration >= SHORTEST}
+    if not long:
+        return None
+    told = ", ".join(
+        f"attempts {attempt + 1} and {attempt + 2} for {format_duration(duration / NS)}"
+        for attempt, duration in sorted(long.items())
+    )
+    text = (
+        f"Two attempts were alive at once: {told}. The first of each two was taken for dead and went on. What it "
+        "recorded meanwhile counts for nothing; see that it is ended before the job is started again."
+    )
+    return Note(OVERLAP, text)
+
+
+def _first(segment: SegmentFile | None) -> Record | None:
+    """Return the first record of a segment; None if there is none that can be read."""
+    if segment is None:
+        return None
+    try:
+        data = segment_file.beginning(segment.path, records.HEADER_SIZE + records.SIZE)
+        found: Iterable[Record] = records.decode_segment(data, records.Names())
+        return next(iter(found), None)
+    except (OSError, EOFError, ValueError):
+        return None

@@ -1,0 +1,108 @@
+"""Two attempts alive at once: the launcher took a process for dead that went on, on a machine out of reach."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_goodput.journal.following import Follower
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.journalled import of_run
+
+# Steps until it is told to stop; says when its job began and ended, by the clock that all share.
+JOB = """
+import sys, threading, time
+import otel_goodput as goodput
+goodput.configure("job", run_id="run", directory=sys.argv[1], exporters="none", integrations="none")
+over = threading.Event()
+with goodput.job():
+    print(time.time(), flush=True)
+    threading.Thread(target=lambda: (sys.stdin.readline(), over.set()), daemon=True).start()
+    step = int(sys.argv[2])
+    while not over.is_set():
+        with goodput.step(step):
+            time.sleep(0.01)
+        step += 1
+    with goodput.custom("last"):
+        pass
+print(time.time(), flush=True)
+"""
+
+
+def begin(folder: Path, first: int) -> tuple[subprocess.Popen[str], float]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", JOB, str(folder), str(first)], env={**os.environ, "OTEL_GOODPUT_STRICT": ""},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    return process, float(process.stdout.readline())
+
+
+def stop(process: subprocess.Popen[str]) -> float:
+    out, _ = process.communicate("\n", timeout=60)
+    return float(out.splitlines()[-1])
+
+
+def bring(source: Path, to: Path) -> None:
+    """What a machine's journal has by now is copied to another place, as to a URL; its own lock stays there."""
+    for path in sorted((source / "run").rglob("*")):
+        target = to / "run" / path.relative_to(source / "run")
+        if path.is_dir():
+            target.mkdir(parents=True, exist_ok=True)
+        elif path.suffix != ".lock":
+            shutil.copy(path, target)
+
+
+@pytest.mark.parametrize("snapshot", ["of the second", "of the first", "none"])
+def test_no_second_counts_twice_and_that_they_were_is_said(snapshot: str, tmp_path: Path) -> None:
+    one, other, whole = (tmp_path / name for name in ("one", "other", "whole"))
+    first, began = begin(one, 0)
+    time.sleep(0.6)  # an outage that the launcher sees, and the process does not
+    bring(one, other)
+    second, again = begin(other, 5)
+    time.sleep(1.5)
+    if snapshot == "of the first":
+        ended = stop(second)
+        late = stop(first)
+        bring(other, whole)
+        bring(one, whole)  # it wrote its snapshot last
+        for path in sorted((other / "run" / "journal").glob("a0001-*")):
+            shutil.copy(path, whole / "run" / "journal")
+    else:
+        late = stop(first)
+        ended = stop(second)
+        bring(one, whole)
+        bring(other, whole)
+        if snapshot == "none":
+            (whole / "run" / "journal" / "p0000.snapshot").unlink()
+        for path in sorted((one / "run" / "journal").glob("a0000-*.segment*")):
+            shutil.copy(path, whole / "run" / "journal")
+    run = RunDirectory(whole / "run")
+    with Follower(run) as follower:
+        follower.poll()
+        followed = follower.totals().run.elapsed / 1e9
+    told: list[dict[str, Any]] = [of_run(run).to_json(), of_run(run, at=int(ended * 1e9)).to_json()]
+    for report in (*told, {**told[0], "elapsed_s": followed}):
+        assert report["elapsed_s"] == pytest.approx(ended - began, abs=0.1 * (late - again))
+        assert report["attempts"] == 2 and not report["skewed_clocks"]
+    assert "last" in told[0]["seconds"].get("custom", {}), "of the second"
+    if snapshot != "of the second":
+        (note,) = (each for each in told[0]["warnings"] if each["kind"] == "attempts at once")
+        assert "attempts 1 and 2 for " in note["text"]
+
+
+def test_one_after_the_other_is_no_overlap(tmp_path: Path) -> None:
+    for first in (0, 10):
+        process, _ = begin(tmp_path, first)
+        process.kill()
+        process.communicate(timeout=60)
+    report = of_run(RunDirectory(tmp_path / "run")).to_json()
+    assert report["attempts"] == 2
+    assert not [note for note in report["warnings"] if note["kind"] == "attempts at once"]
