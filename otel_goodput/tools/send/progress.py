@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from otel_goodput import files
 from otel_goodput.errors import GoodputError
 from otel_goodput.files import write_privately
 from otel_goodput.journal.lock import Lock
-from otel_goodput.journal.sidecars import read_json, whole
+from otel_goodput.journal.sidecars import checked_json, read_json, whole
 
 _VERSION: Final = 2
 _HEAD: Final = 64 * 2**10
@@ -130,7 +129,7 @@ class Progress:
         self.losses = Losses(**{name: getattr(losses, name) for name in asdict(self.losses)})
         self._entry |= {"offset": offset, "lines": lines, "doubt": doubt, **asdict(self.losses)}
         state = {"version": _VERSION, "entries": [*self._others, self._entry][-_KEPT:]}
-        write_privately(_state(self.path), json.dumps(state, indent=1).encode())
+        write_privately(_state(self.path), checked_json(state, indent=1))
 
     def mark(self, doubt: bool) -> None:
         """Save whether a request may have arrived that will be sent again. Raises OSError."""

@@ -17,6 +17,7 @@ import pytest
 from exporters.backends import grpc_backend, http_backend
 from waits import until
 
+from otel_goodput.journal.sidecars import CHECK, checked_json
 from otel_goodput.tools.send import progress
 
 from ..commands import PATIENCE_S, environment, failed, succeeded
@@ -160,7 +161,8 @@ def test_a_memory_that_does_not_fit(traces: Path) -> None:
         remembered = json.loads(state.read_bytes())
         (entry,) = remembered["entries"]
         entry["offset"] -= 1
-        state.write_text(json.dumps(remembered))
+        del remembered[CHECK]
+        state.write_bytes(checked_json(remembered))
         assert "--again" in failed(send(traces, to=received.endpoint))
         state.write_text("{}")
         assert "cannot be parsed" in failed(send(traces, to=received.endpoint))
