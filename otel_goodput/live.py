@@ -44,6 +44,7 @@ class LiveAccount:
         run_id, attempt: the run, and the number of this attempt at it, from 0.
         facts: what is told of this attempt.
         usage: takes samples of processor and memory; None if none are wanted.
+        past: what the attempts before have done.
         index: the span index of this attempt, with the spans that earlier attempts did not export.
     """
 
@@ -58,6 +59,7 @@ class LiveAccount:
             journal, ledger = opened.journal, opened.restored.ledger
             self.run_id, self.attempt = opened.run_id, opened.attempt
             self.index = opened.restored.index.successor(opened.attempt)
+        self.past = ledger.past()
         ledger.collect_finished()
         ledger.collect_ended()
         self._listeners = Listeners()

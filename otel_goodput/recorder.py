@@ -42,6 +42,7 @@ from otel_goodput.recording.emitter import SpanEmitter, processor_of
 from otel_goodput.recording.hooks import Hooks
 from otel_goodput.recording.job_spans import JobSpans
 from otel_goodput.recording.job_thread import JobThread
+from otel_goodput.recording.labels import Labels
 from otel_goodput.recording.misuse import Misuse
 from otel_goodput.recording.nesting import Nesting
 from otel_goodput.recording.open_spans import OpenSpans
@@ -211,7 +212,8 @@ class Recorder(Phases):
         sdk_tracer, misused = tracer_provider.get_tracer(SCOPE_NAME, __version__), Misuse(account.notes)
         jobs = JobSpans(account, sdk_tracer, generator, traces, thread, misused)
         new_key = self._generator.new_span_id
-        self._line = line = StepLine(account, hooks, policy, spans, emitter, jobs, misused, new_key, self._successor)
+        labels, find = Labels(live.past), self._successor
+        self._line = line = StepLine(account, hooks, policy, spans, emitter, jobs, misused, new_key, find, labels)
         self._tracer = tracer = PhaseTracer(line, sdk_tracer, self._processor, samples_parents=shared)
         if not self._rebuilt:
             self.meter_provider = meter_provider or pipelines.meter_provider(resource)

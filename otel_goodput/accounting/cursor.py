@@ -70,6 +70,8 @@ class Cursor(SteadyLoop):
                         self._plain = self._calm
                 return
             elif phase == PART:
+                if not flags & ev.NONBLOCKING:
+                    self._find_working()
                 return
             else:
                 self._start_phase(time, phase, key, step, flags, name)
@@ -77,7 +79,7 @@ class Cursor(SteadyLoop):
             execution = self.steps.running.get(key)
             if execution is not None:
                 self._end_step(execution, time, flags)
-            elif self.blockers.pop(key, None) is None or key in self.steps.saves:
+            elif self.blockers.pop(key, None) is None or key in self.steps.saves or key in self.steps.restores:
                 self._end_phase(key, flags)
             if name:
                 if phase == COMPILE:
@@ -101,6 +103,8 @@ class Cursor(SteadyLoop):
                 self.ended_by.append(name)
         elif kind == ev.DURABLE:
             self._end_save(key, True)
+        elif kind == ev.LABEL:
+            self.steps.label(key, step)
         elif kind == ev.CLOCK:
             self.fallback = FALLBACK_CLOCKS[phase]
         elif kind == ev.SUSPENDED:
@@ -185,6 +189,9 @@ class Cursor(SteadyLoop):
         if dead:
             self.drain()
             self.alive = False
+        for execution in list(self.steps.running.values()):
+            if execution.usual and execution.worked(execution.usual):
+                self._works()
         if not self.alive:
             self.steps.mark_lost(self.now, pending=dead)
 
@@ -225,10 +232,14 @@ class Cursor(SteadyLoop):
         if phase == rules.EXCLUSION:
             self.open_windows.exclude(key)
             return
+        if not flags & ev.NONBLOCKING:
+            self._find_working()
         if phase == rules.COMPILE:
             self.steps.life.compiles_seen = True
         elif phase == rules.SAVE:
-            self.steps.begin_save(key, step)
+            self.steps.begin_save(key, step, not flags & ev.NONBLOCKING)
+        elif phase == rules.RESTORE and not flags & ev.NONBLOCKING:
+            self.steps.begin_restore(key, step)
         elif phase == rules.CUSTOM_PHASE:
             category = self._custom(name)
         if flags & ev.NONBLOCKING:
@@ -251,7 +262,9 @@ class Cursor(SteadyLoop):
 
     def _end_phase(self, key: int, flags: int) -> None:
         """End a phase that is neither a step nor a simple phase."""
-        if key in self.steps.saves:
+        if key in self.steps.restores:
+            self.steps.end_restore(key, flags & ev.FAILED != 0)
+        elif key in self.steps.saves:
             if flags & ev.FAILED or not flags & ev.PENDING:
                 self._end_save(key, not flags & ev.FAILED)
         elif key in self.loads:
@@ -287,7 +300,7 @@ class Cursor(SteadyLoop):
             return
         if time < self.now and self.alive:
             time = self.now
-        if self.landmarks is not None and steps.progress.top >= step:
+        if self.landmarks is not None and (steps.resume is not None or steps.progress.top >= step + steps.offset):
             before = steps.at_risk()
             execution = steps.start(step, key, time)
             self.landmarks.jump(self.now, before, steps.at_risk())
@@ -296,6 +309,11 @@ class Cursor(SteadyLoop):
         self.hosts.append(execution)
         if device_end:
             self._enqueue(execution, time, device_end)
+
+    def _find_working(self) -> None:
+        """A phase that blocks training begins: if that is in a body after a restore, the body is a step (rule R4)."""
+        if self.hosts and self.hosts[-1].usual:
+            self._works()
 
     def _mark(self, owner: int, time: int, device_end: int) -> None:
         """Queue the work that `owner` dispatched from `time` on until `device_end` (ns; 0 if that is never known)."""

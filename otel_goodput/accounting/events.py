@@ -25,6 +25,8 @@ MARK: Final = 12  # work that the phase `step` (signed key) dispatched since `ti
 LOOP: Final = 13  # the steps that start from now on belong to the loop `step`
 LIMIT: Final = 14  # the limit of the steps that start from now on is `key` ns; 0: it follows from the usual step (R10)
 SUSPENDED: Final = 15  # the machine was suspended for `key` ns from `time` on
+LABEL: Final = 16  # the checkpoint that the open phase `key` saves or restores is labeled `step`
+
 
 # Flags of START and END.
 NONBLOCKING: Final = 1  # START: the phase does not block training

@@ -36,6 +36,7 @@ _STORED: Final = {
     "limit": "limit",
     "limit_set": "fixed",
     "limit_known": "judged",
+    "usual_time": "usual",
 }
 Parts: TypeAlias = "tuple[tuple[int, int], ...]"  # (place of a bucket, ns), in order of time
 
@@ -74,6 +75,8 @@ class Execution:
         limit: the longest `net` that is not stalled, ns; until it is `judged`, the least that this can be (rule R10).
         stall: its stalled time, as an execution of its own; None if there is none. That of a settled execution is never
             changed: clones share it.
+        usual: what a step usually takes, ns, while it is not known whether this is one, or a batch that the loop skips
+            after a restore; 0 for all others.
     """
 
     net = beyond = 0
@@ -82,7 +85,7 @@ class Execution:
     timed = blurred = failed = left = idle = superseded = former = False
     shares: dict[int, int] | None = None
     pieces: list[tuple[int, int]] | None = None
-    marked = binned = busy = profile = 0
+    marked = binned = busy = profile = usual = 0
     wall = outside = ordinal = -1
     parts: Parts = ()
     spots: Parts = ()
@@ -118,6 +121,10 @@ class Execution:
         self.net -= spent
         self.stall.net += spent
         return self.stall
+
+    def worked(self, usual: int) -> bool:
+        """Whether it did a step's work so far: at least half the `usual` time (ns), also after the job's end."""
+        return 2 * (self.own + self.beyond) >= usual
 
     def share(self, bit: int, spent: int) -> None:
         """Add `spent` ns of own time to the window `bit`, which was open meanwhile."""

@@ -24,6 +24,7 @@ from otel_goodput.accounting.device import NEVER, place
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.overview import Overview
 from otel_goodput.accounting.progress import Blob
+from otel_goodput.accounting.resuming import Past
 from otel_goodput.accounting.rules import MARKABLE, PART, SAVE, STEP
 from otel_goodput.accounting.survey import survey
 from otel_goodput.accounting.totals import Totals
@@ -294,6 +295,10 @@ class Ledger:
         """The whole run at `at`, in bounded space; its bins add up to ``Totals.run``. Arguments as of `totals`."""
         cursor = self._provisional(at, dead=dead, overview=True)
         return survey(cursor, self._chronicle, at)
+
+    def past(self) -> Past:
+        """What a new attempt needs to know of those so far, whose processes are no longer alive."""
+        return self._provisional(None, dead=True, overview=False).steps.past()
 
     def _provisional(self, at: int | None, *, dead: bool, overview: bool) -> Cursor:
         cursor = self._settled.clone(overview=overview)

@@ -38,6 +38,7 @@ KEPT: Final = 0
 LOST: Final = 1
 IN_FLIGHT: Final = 2
 NO_STEP_DONE: Final = 3  # left by a break before it did a step's work
+SKIPPED: Final = 4  # a batch that the loop skipped after a restore
 
 NOT_KNOWN: Final = -1  # of a time: not over yet, or never observed
 

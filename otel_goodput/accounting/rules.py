@@ -24,6 +24,7 @@ STALLED: Final = CATEGORY_INDEX[Category.STALLED]
 RECOVERY: Final = CATEGORY_INDEX[Category.INFRASTRUCTURE_RECOVERY]
 IN_FLIGHT: Final = CATEGORY_INDEX[Category.IN_FLIGHT]
 OTHER: Final = CATEGORY_INDEX[Category.OTHER]
+DATA_LOADING_TIME: Final = CATEGORY_INDEX[Category.DATA_LOADING]
 # Stalled time of steps that are kept, and of those that are lost; STALLED is that of the others. Answers add them up.
 STALLED_KEPT: Final = len(CATEGORIES)
 STALLED_LOST: Final = STALLED_KEPT + 1
@@ -35,6 +36,7 @@ JOB: Final = PHASE_INDEX[Phase.JOB]
 STEP: Final = PHASE_INDEX[Phase.STEP]
 DATA_LOADING: Final = PHASE_INDEX[Phase.DATA_LOADING]
 SAVE: Final = PHASE_INDEX[Phase.CHECKPOINT_SAVE]
+RESTORE: Final = PHASE_INDEX[Phase.CHECKPOINT_RESTORE]
 CUSTOM_PHASE: Final = PHASE_INDEX[Phase.CUSTOM]
 COMPILE: Final = PHASE_INDEX[Phase.COMPILE]
 ELASTIC_WAIT: Final = PHASE_INDEX[Phase.ELASTIC_WAIT]
@@ -61,10 +63,8 @@ MARKABLE: Final = frozenset(
     PHASE_INDEX[phase]
     for phase in (Phase.STEP, Phase.CUSTOM, Phase.CHECKPOINT_SAVE, Phase.CHECKPOINT_RESTORE, Phase.TRAINING_PREP)
 )
-# The owners that need no handling beyond their category.
-SIMPLE: Final[dict[int, int]] = {
-    phase: category for phase, category in OWNERS.items() if phase not in (SAVE, CUSTOM_PHASE, COMPILE, ELASTIC_REINIT)
-}
+# The owner that needs no handling beyond its category; steps of a loop have one of it between them.
+SIMPLE: Final[dict[int, int]] = {DATA_LOADING: OWNERS[DATA_LOADING]}
 ELASTIC_CATEGORY: Final = {
     ELASTIC_SLICE_DOWN: CATEGORY_INDEX[Category.ELASTIC_SLICE_DOWN],
     ELASTIC_SCALE_UP: CATEGORY_INDEX[Category.ELASTIC_SCALE_UP],

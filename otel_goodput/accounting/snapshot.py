@@ -23,6 +23,7 @@ from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.landmarks import Landmarks
 from otel_goodput.accounting.overlay import Overlay
 from otel_goodput.accounting.progress import Blob, Progress
+from otel_goodput.accounting.resuming import Resume, Watch
 from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.stalls import LOOPS, REMEMBERED, Loop
 from otel_goodput.accounting.step_segments import Life, StepSegment
@@ -82,6 +83,9 @@ _STEPS: Final = {
     "step_ended_at": "step_end",
     "current_loop": "loop",
     "step_limit": "limit",
+    "number_offset": "offset",
+    "skipped_batches": "skipped",
+    "doubtful_steps": "doubtful",
 }
 
 
@@ -117,6 +121,10 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
         "windows": [window.to_state() for window in cursor.windows],
         "rolling_windows": cursor.rolling.to_state() if cursor.rolling else None,
         "pending_saves": list(steps.saves.items()),
+        "checkpoints": steps.checkpoints.to_state(),
+        "open_restores": list(steps.restores.items()),
+        "resumed": steps.resume.to_state() if steps.resume is not None else None,
+        "watched": steps.watch.to_state() if steps.watch is not None else None,
         "discarded": list(steps.discarded.items()),
         "open_phases": list(cursor.blockers.items()),
         "open_elastic_phases": list(cursor.elastic.items()),
@@ -195,6 +203,10 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
             steps.bins.prove_categories(rules.FIXED + len(cursor.names))
             steps.bins.prove(spot for segment in steps.segments for spot in segment.spots)
     steps.saves, steps.discarded = dict(head["pending_saves"]), dict(head["discarded"])
+    steps.checkpoints.restore(head["checkpoints"])
+    steps.restores = dict(head["open_restores"])
+    steps.resume = Resume.from_state(head["resumed"]) if head["resumed"] is not None else None
+    steps.watch = Watch.from_state(head["watched"]) if head["watched"] is not None else None
     cursor.blockers = dict(head["open_phases"])
     cursor.elastic = {key: (rank, category) for key, (rank, category) in head["open_elastic_phases"]}
     cursor.loads = set(head["open_overlapped_loads"])

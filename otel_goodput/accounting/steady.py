@@ -48,7 +48,8 @@ class SteadyLoop(Timepiece):
         steps = self.steps
         return (
             self._direct and self._calm and self.fallback != ClockState.UNKNOWN
-            and not steps.saves and not steps.recoverable
+            and not steps.saves and not steps.recoverable and not steps.restores
+            and steps.resume is None and steps.watch is None
             and steps.life.steps_started and steps.segments[-1].first_net is not None
             and (not steps.running or self._usual(*steps.running.values()))
         )  # fmt: skip
@@ -58,7 +59,7 @@ class SteadyLoop(Timepiece):
         return (
             not others and execution.number > self.steps.progress.top
             and execution.on_host and not execution.segments and not execution.timed
-            and not execution.failed and not execution.superseded
+            and not execution.failed and not execution.superseded and not execution.usual
             and execution.net <= execution.limit and execution.stall is None
             and execution.pieces is None and execution.shares is None and execution.ordinal < 0
             and execution.step_segment is self.steps.segments[-1]
@@ -70,7 +71,7 @@ class SteadyLoop(Timepiece):
         The time up to that event has passed, too, if it does nothing but begin or end a phase.
         """
         steps, totals, blockers, timer, shift = self.steps, self.totals, self.blockers, self._timer, self.shift
-        top, safe, now = steps.progress.top, steps.safe, self.now
+        top, safe, offset, now = steps.progress.top, steps.safe, steps.offset, self.now
         last, previous, latest = steps.last_step, steps.previous, steps.latest
         beside = self._beside() if self.landmarks is not None else 0  # time of no step so far
         between = beside if self._between is None else self._between
@@ -99,6 +100,7 @@ class SteadyLoop(Timepiece):
             now = time
             if kind == START:
                 if phase == STEP:
+                    step += offset
                     if key is not None or flags or arg or step <= top or step <= safe:
                         break
                     key, number, start, net = which, step, time, 0

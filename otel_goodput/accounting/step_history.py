@@ -14,11 +14,14 @@ from otel_goodput.accounting import overview
 from otel_goodput.accounting.bins import Bins
 from otel_goodput.accounting.buckets import Buckets
 from otel_goodput.accounting.disruption import Disruption
+from otel_goodput.accounting.events import NO_STEP
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.progress import Progress
+from otel_goodput.accounting.resuming import WATCHED, Checkpoints, Past, Resume, Watch
 from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.rules import (
     CADENCE_SAMPLE,
+    DATA_LOADING_TIME,
     OTHER,
     PRODUCTIVE,
     RECOMPILED_NAMES,
@@ -57,6 +60,13 @@ class StepHistory:
         latest, previous: key of that step; number of the step started before it.
         safe: the highest step that a durable checkpoint covers, -1 if there is none.
         saves: by the key of a save, the highest step that its checkpoint will cover once durable.
+        checkpoints: the checkpoints by their labels.
+        restores: labels of the restores in progress, by key.
+        resume: the latest restore, while no step has followed it; None if there is none, or if it moves nothing.
+        offset: what is added to the numbers that loops give their steps.
+        watch: looks at the first steps after a restore in a run that has no earlier ones; None otherwise.
+        doubtful: steps after a restore that look like batches that the loop skipped.
+        skipped: bodies that are no steps, but batches that a loop skipped after a restore.
         attempts: number of job starts so far.
         disruptions, disrupted: number of disruptions by reason; in total.
         latest_disruptions: the latest of them. All but the last are replaced, never changed: clones share them.
@@ -100,6 +110,13 @@ class StepHistory:
         self.observed = False
         self.safe = -1
         self.saves: dict[int, int] = {}
+        self.checkpoints = Checkpoints()
+        self.restores: dict[int, int] = {}
+        self.resume: Resume | None = None
+        self.offset = 0
+        self.skipped = 0
+        self.watch: Watch | None = None
+        self.doubtful = 0
         self.attempts = 0
         self.disruptions: dict[str, int] = {}
         self.disrupted = 0
@@ -147,6 +164,9 @@ class StepHistory:
         twin.stalls = self.stalls.copy()
         twin.saves = self.saves.copy()
         twin.recent = self.recent.copy()
+        twin.checkpoints, twin.restores = self.checkpoints.clone(), self.restores.copy()
+        twin.resume = self.resume.clone() if self.resume is not None else None
+        twin.watch = self.watch.clone() if self.watch is not None else None
         twin.disruptions = self.disruptions.copy()
         latest = self.latest_disruptions
         twin.latest_disruptions = [*latest[:-1], *(disruption.clone() for disruption in latest[-1:])]
@@ -169,6 +189,8 @@ class StepHistory:
         if self.summary is not None:
             self.summary.flush()
         self.life = Life(number)
+        self.resume, self.watch, self.offset = None, None, 0
+        self.restores.clear()
         self.saves.clear()
         self.recoverable.clear()
         self.loops, self.loop, self.limit = {0: Loop()}, 0, 0
@@ -181,7 +203,7 @@ class StepHistory:
             if not pending and not execution.on_host:
                 continue
             execution.failed, execution.left = True, False
-            if not self._settle(execution, time):
+            if not self._settle(execution, time) and not execution.usual:
                 self.interrupted += execution.visible
 
     def begin_life(self, *, first: bool, reason: str, gap: int, time: int) -> None:
@@ -211,12 +233,34 @@ class StepHistory:
     # --- steps --------------------------------------------------------------------------------------------------------
 
     def start(self, number: int, key: int, time: int) -> Execution:
-        """Start a step. If it goes back, kept steps with the same or a higher number are lost (rule R4)."""
+        """Start a step whose loop numbers it `number`. If it goes back, kept steps with the same or a higher number
+        are lost (rule R4); right after a restore, that is decided once it is known to be a step.
+        """
+        if self.resume is not None:
+            if self.resume.doubtful:
+                return self._wait_for_work(self.resume, number, key, time)
+            if any(execution.usual for execution in self.running.values()):
+                self.found_working()  # more bodies than there are batches to skip
+        resume = self.resume
+        if resume is not None:
+            number = self._place(resume, number)
+        else:
+            if number + self.offset < 0:
+                self.offset = 0  # the loop has given up the numbers that it had after the restore
+            number += self.offset
+        self._move_to(number, time, resume)
+        execution = self.running[key] = self.begun(number, key, time)
+        self.latest, self.previous, self.last_step = key, self.last_step, number
+        return execution
+
+    def _move_to(self, number: int, time: int, resume: Resume | None) -> None:
+        """Have a step begin at `time` (ns) as `number`, `resume` being the restore that it follows."""
         life = self.life
         top = self.progress.top
         popped = top >= number
         first = not life.steps_started
         if popped:
+            self.checkpoints.reached = max(self._reached, self.checkpoints.reached)
             # If the first step of an attempt goes back, that is part of the disruption that began the attempt.
             wasted = self._go_back(number, self.disrupted + (not first))
             if not first:
@@ -233,15 +277,15 @@ class StepHistory:
             self.saves = {save: min(covered, number - 1) for save, covered in self.saves.items()}
         if first or popped:
             self.recent.clear()
+        if resume is not None and resume.walking:
+            self.segments[-1].move_to(self.progress.length, time)
+        elif first or popped or resume is not None:
             self.segments.append(StepSegment(life, self.progress.length, time))
         if self.running:
             for other in self.running.values():
                 other.superseded |= other.number >= number
         if self.recoverable:
             self.recoverable = {key: other for key, other in self.recoverable.items() if other.number < number}
-        execution = self.running[key] = self.begun(number, key, time)
-        self.latest, self.previous, self.last_step = key, self.last_step, number
-        return execution
 
     def begun(self, number: int, key: int, time: int) -> Execution:
         """Return an execution that begins at `time` (ns)."""
@@ -249,14 +293,116 @@ class StepHistory:
         execution.loop, execution.fixed, execution.limit = self.loop, self.limit, self.limit or STALLED_SLACK
         return execution
 
+    # --- after a restore ----------------------------------------------------------------------------------------------
+
+    @property
+    def _reached(self) -> int:
+        """The highest step that has started, apart from those before the run went back."""
+        return max(self.progress.top, NO_STEP if self.last_step is None else self.last_step)
+
+    def past(self) -> Past:
+        """Return what the next attempt needs to know."""
+        if not self.progress.length:
+            return Past(self.checkpoints.labels, NO_STEP, self.safe, NO_STEP)
+        reached = max(self._reached, self.checkpoints.reached)
+        return Past(self.checkpoints.labels, reached, self.safe, self.progress.number_at(0))
+
+    def label(self, key: int, label: int) -> None:
+        """The checkpoint that the open phase `key` saves or restores turned out to be labeled `label`."""
+        if key in self.restores:
+            self.restores[key] = label
+        elif label >= 0 and self.saves.get(key, NO_STEP) >= 0:
+            self.checkpoints.save(label, self.saves[key])
+
+    def begin_restore(self, key: int, label: int) -> None:
+        """Begin to restore the checkpoint that is labeled `label`, ``NO_STEP`` if it has no label."""
+        self.restores[key] = label
+
+    def end_restore(self, key: int, failed: bool) -> None:
+        """End a restore: the next step follows the last one that its checkpoint stands for."""
+        label = self.restores.pop(key)
+        if failed:
+            return
+        own = label in self.checkpoints.labels
+        kept, before = self.progress.length, self.resume
+        if not own and before is not None and before.own:
+            return
+        at = NO_STEP
+        if own or kept:
+            at = self.checkpoints.stands_for(label, max(self._reached, self.checkpoints.reached))
+        if at < 0 and (before is not None or self.life.steps_started):
+            return
+        room = self.progress.index_above(at) if at >= 0 else kept
+        nets = self.progress.nets(kept - USUAL_SAMPLE, kept)
+        self.resume = Resume(at, label, own, median(nets) if nets else 0, room)
+
+    def _place(self, resume: Resume, number: int) -> int:
+        """Return which step the first one after `resume` is, whose loop numbers it `number`."""
+        self.resume = None
+        self.watch = None if resume.usual else Watch()
+        placed = resume.place(number, self.offset, self.progress.top)
+        self.offset = placed - number
+        return placed
+
+    def _wait_for_work(self, resume: Resume, number: int, key: int, time: int) -> Execution:
+        """Start a body of which it is not known yet whether it is a step."""
+        if not resume.walking:
+            resume.walking = True
+            self.segments.append(StepSegment(self.life, self.progress.length, time))
+        resume.room -= 1
+        execution = self.running[key] = self.begun(number, key, time)
+        execution.usual = resume.usual
+        return execution
+
+    def found_working(self) -> None:
+        """A body after a restore turned out to be a step, and so are all whose fate is not known yet."""
+        waiting = [one for one in self.running.values() if one.usual]
+        resume = self.resume
+        if resume is not None:
+            self._place(resume, waiting[0].number)
+        for one in waiting:
+            del self.running[one.key]
+        for one in waiting:
+            one.usual = 0
+            one.number += self.offset
+            self._move_to(one.number, one.start, resume)
+            resume = None
+            one.step_segment = self.segments[-1]
+            self.running[one.key] = one
+            self.latest, self.previous, self.last_step = one.key, self.last_step, one.number
+
+    def _skip(self, execution: Execution) -> None:
+        """A body after a restore did no work: it is no step."""
+        self.skipped += 1
+        if self.resume is not None:
+            self.resume.skipped += 1
+        self._discard(execution, DATA_LOADING_TIME)
+        if self.summary is not None:
+            self.summary.settle(execution, overview.SKIPPED, self.progress.length)
+
+    def _look(self, watch: Watch, execution: Execution) -> None:
+        if watch.look(execution.net):
+            self.doubtful += watch.count
+            self.watch = None
+        elif watch.count >= WATCHED:
+            self.watch = None
+
+    # --- the end of steps ---------------------------------------------------------------------------------------------
+
     def settle(self, execution: Execution, time: int) -> bool:
         """End an execution that is over on host and device at `time` (ns); returns whether it counts as a step (rule
         R4).
         """
-        return self._settle(execution, time) or not execution.left
+        return self._settle(execution, time) or not (execution.left or execution.usual)
 
     def _settle(self, execution: Execution, time: int) -> bool:
         """Decide the fate of an execution; returns whether it has completed."""
+        if execution.usual:
+            if not execution.worked(execution.usual):
+                del self.running[execution.key]
+                self._skip(execution)
+                return False
+            self.found_working()
         del self.running[execution.key]
         number = execution.number
         if execution.stall is not None:
@@ -289,12 +435,14 @@ class StepHistory:
             return False
         length = self.progress.length
         usual = self.progress.nets(length - USUAL_SAMPLE, length)
-        return not usual or 2 * (execution.net + execution.beyond) >= median(usual)
+        return not usual or execution.worked(median(usual))
 
     def _complete(self, execution: Execution, time: int) -> None:
         segment = execution.step_segment
         self.executed += 1
         self.step_end = time
+        if self.watch is not None:
+            self._look(self.watch, execution)
         starts = self.first_step is None and self.job_begin is not None and not execution.former
         if starts:
             self._first_step(time - self.job_begin)  # type: ignore[operator]
@@ -593,19 +741,23 @@ class StepHistory:
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
-    def begin_save(self, key: int, step: int) -> None:
-        """Begin to save a checkpoint.
+    def begin_save(self, key: int, label: int, blocking: bool) -> None:
+        """Begin to save a checkpoint, which stands for the steps that are done, whatever its label.
 
-        It covers the steps kept now. If its `step` is given, it covers none after that, but also steps in progress up
-        to it.
+        A step that only the device has still to finish is done. An open one is if it has the number of the label, or if
+        the save holds it up and it has done a step's work.
         """
         covered = self.progress.top
-        if step >= 0:
-            begun = [execution.number for execution in self.running.values() if execution.number <= step]
-            covered = min(step, max((covered, *begun)))
+        for one in self.running.values():
+            if one.number > covered and not (one.failed or one.usual) and (
+                not one.on_host or one.number == label or (blocking and (one.timed or (one.own and self._worked(one))))
+            ):  # fmt: skip
+                covered = one.number
         self.saves[key] = covered
         if len(self.saves) > SAVES:
             del self.saves[next(iter(self.saves))]
+        if label >= 0 and covered >= 0:
+            self.checkpoints.save(label, covered)
 
     def end_save(self, key: int, durable: bool, time: int) -> None:
         """End a save at `time` (ns): its checkpoint is durable, or was given up."""

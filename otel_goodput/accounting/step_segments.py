@@ -97,6 +97,11 @@ class StepSegment(Stateful):
         twin.life = life
         return twin
 
+    def move_to(self, length: int, time: int) -> None:
+        """Have the segment, which is empty, begin at `time` (ns) on top of a kept stack of `length`."""
+        self.low = self.high = length
+        self.begin = time
+
     def grow(self, count: int = 1) -> None:
         """Count `count` more kept steps of this segment, on top of the stack."""
         if self.high - self.low <= STARTUP_SAMPLE:

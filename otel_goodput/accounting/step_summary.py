@@ -23,6 +23,7 @@ from otel_goodput.accounting.overview import (
     LOST,
     NO_STEP_DONE,
     NOT_KNOWN,
+    SKIPPED,
     STEPS_KEPT,
     StepBin,
     StepEntry,
@@ -85,6 +86,8 @@ class StepSummary:
 
         `length` is that of the kept stack before it.
         """
+        if fate == SKIPPED:
+            return
         self.flush()
         profile = execution.profile = profile_of(execution)
         attempt = execution.step_segment.life.number

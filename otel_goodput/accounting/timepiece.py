@@ -364,6 +364,15 @@ class Timepiece:
             self.landmarks.jump(self.now, before, self.steps.at_risk())
         return counts
 
+    def _works(self) -> None:
+        """A body after a restore turned out to be a step (rule R4)."""
+        if self.landmarks is None:
+            self.steps.found_working()
+            return
+        before = self.steps.at_risk()
+        self.steps.found_working()
+        self.landmarks.jump(self.now, before, self.steps.at_risk())
+
     def _finish(self, execution: Execution) -> None:
         """End an execution that is over on host and device."""
         clock = ClockState.DEVICE if execution.timed else self.fallback
@@ -373,6 +382,8 @@ class Timepiece:
             if self._between is not None:
                 execution.outside = beside - self._between
             self._between = beside
+        if execution.usual and execution.worked(execution.usual):
+            self._works()
         if not self._settle(execution):
             return
         if self.startup_before >= 0 and self.steps.first_step is not None:

@@ -130,6 +130,10 @@ class Totals:
         since_step: time since a step completed, or since the job began if none has in it; None while no job is open.
         in_step: time is a step's now, and not that of loading, a save or anything else.
         suspended: how long the machine was suspended meanwhile; that is in no category.
+        last_given: number that its loop gave the latest step, which may differ from `last_step` after a restore.
+        skipped: batches that loops skipped after a restore: their bodies are no steps.
+        doubtful: first steps after a restore that look like such batches; counted as steps, because the run had none
+            before that tell how long a step takes.
         behind: how far `at` is before the time asked for, because the ledger had not caught up.
         compilations_seen: start-up is measured from compilations, not only estimated from first steps.
         stages: of checkpoints, by name of the part; `rank_stages`: those of each process.
@@ -180,6 +184,9 @@ class Totals:
     suspended: int = 0
     since_step: int | None = None
     in_step: bool = False
+    last_given: int | None = None
+    skipped: int = 0
+    doubtful: int = 0
 
     def __repr__(self) -> str:
         """The main figures in one line."""
@@ -222,6 +229,7 @@ class Totals:
             "suspended_s": self.suspended / NS,
             "max_productive_step": self.run.max_productive_step,
             "last_step": self.last_step,
+            "last_step_given": self.last_given,
             "in_flight_step": self.in_flight_step,
             "in_flight_step_s": None if self.in_flight_since is None else max(0, self.at - self.in_flight_since) / NS,
             "disruptions": sum(self.disruptions.values()),
@@ -258,6 +266,8 @@ class Totals:
             "steps": {"executed": self.executed, "kept": self.kept, "lost": self.lost},
             "pending_steps": self.pending,
             "started_steps": self.started,
+            "skipped_batches": self.skipped,
+            "doubtful_steps": self.doubtful,
             "ideal_step_time_s": _seconds(self.ideal_step_time),
             "step_time_deviation_s": _seconds(self.step_time_deviation),
             "at_risk_s": self.at_risk / NS,

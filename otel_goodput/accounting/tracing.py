@@ -14,7 +14,7 @@ from otel_goodput.accounting import rules
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.execution import Execution
-from otel_goodput.accounting.overview import IN_FLIGHT, KEPT, LOST, NO_STEP_DONE, NOT_KNOWN
+from otel_goodput.accounting.overview import IN_FLIGHT, KEPT, LOST, NO_STEP_DONE, NOT_KNOWN, SKIPPED
 from otel_goodput.accounting.step_summary import StepSummary
 from otel_goodput.accounting.windows import EXCLUDED as EXCLUSION
 from otel_goodput.semconv import CLOCK_STATES, ClockState
@@ -29,6 +29,7 @@ _OWNER: Final = {
     LOST: rules.WASTED_PROGRESS,
     IN_FLIGHT: rules.IN_FLIGHT,
     NO_STEP_DONE: rules.OTHER,
+    SKIPPED: rules.DATA_LOADING_TIME,
 }
 _NONE: Final = -1
 _STALLED: Final = 1 << 40
@@ -42,7 +43,7 @@ class StepTrace(NamedTuple):
         wall: from its start to its end on the host; ``NOT_KNOWN`` if that never came.
         net: its own time (rule R3), with excluded time and what stalled.
         device_begin, device_end: its first moment on the device and its last; ``NOT_KNOWN`` if not observed.
-        fate: ``KEPT``, ``LOST``, ``IN_FLIGHT`` or ``NO_STEP_DONE``.
+        fate: ``KEPT``, ``LOST``, ``IN_FLIGHT``, ``NO_STEP_DONE`` or ``SKIPPED``.
         clock: index into ``semconv.CLOCK_STATES``: what its end goes by.
         failed: it was left by an exception, or it was open when its process died.
         key: key of its phase.

@@ -59,8 +59,10 @@ class CheckpointLogger:
         start = end - (length_of(entry.get(ENTRIES[kind].total.seconds)) or 0)
         step = step_number(entry.get("step"))
         if phase == Phase.CHECKPOINT_RESTORE:
-            if enclosing(phase) is not None:
+            if (around := enclosing(phase)) is not None:
                 tell(tracer, entry, step, end)
+                if step is not None:
+                    tracer.restored(step, around.get_span_context().span_id)
                 return
             with RestoreContext(lambda: tracer, phase, step=step, start_time=start, end_time=end):
                 tell(tracer, entry, step, end)
@@ -71,6 +73,8 @@ class CheckpointLogger:
             before.last_look()  # Orbax has waited for the previous commit
         around = enclosing(phase)
         if around is not None:
+            if step is not None:
+                tracer.saves(step, around.get_span_context().span_id)
             self._save(tracer, around, entry, step, end)
             return
         with SaveContext(lambda: tracer, phase, step=step, durable=True, start_time=start, end_time=end) as save:

@@ -122,6 +122,8 @@ class Saving:
                 return None
             self._context = context
             span = save.span
+        elif self.step is not None:
+            self._tracer.saves(self.step, span.get_span_context().span_id)
         self._span = span
         self._promise = promise_of(self._tracer, span)
         self._promise.begin(span)
@@ -258,12 +260,14 @@ class Hook:
         if step is None and len(args) < 4 and kwargs.get("directory") is None:
             step = manager.latest_step()
         tracer, number = self._tracer, step_number(step)
-        if enclosing(Phase.CHECKPOINT_RESTORE) is not None:
+        around = enclosing(Phase.CHECKPOINT_RESTORE)
+        if around is not None:
+            key = around.get_span_context().span_id
 
             def told(_: Any, error: BaseException | None) -> None:
                 tell()
                 if error is None and number is not None:
-                    tracer.restored(number)
+                    tracer.restored(number, key)
 
             return told
         context = RestoreContext(lambda: None if tracer.closed else tracer, Phase.CHECKPOINT_RESTORE, step=number)

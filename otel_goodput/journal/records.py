@@ -52,6 +52,7 @@ KINDS: Final[dict[int, int]] = {
     ev.LOOP: ANY,
     ev.LIMIT: ANY,
     ev.SUSPENDED: ANY,
+    ev.LABEL: ANY,
     NAME: ANY,
     PARENT: ANY,
     TRACE: ANY,

@@ -254,7 +254,7 @@ class PhaseContext:
 
 
 class RestoreContext(PhaseContext):
-    """A checkpoint restore: steps are numbered on from the restored one."""
+    """A checkpoint restore: steps are numbered on from the last one that the checkpoint stands for."""
 
     __slots__ = ()
 

@@ -181,7 +181,7 @@ class FastSpan(ShortSpan):
             if self.step <= line.latest.step and self._start_at is None:
                 line.go_back(self.step)
             if line.unsure:
-                line.number_loads(self.step)
+                line.begin_first(self.step)
             line.latest = self
         elif not line.blocks(self._blocking):
             flags = ev.NONBLOCKING

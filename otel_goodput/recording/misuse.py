@@ -89,6 +89,17 @@ class Misuse:
                 (Category.PRODUCTIVE, Category.DATA_LOADING),
             )
 
+    def anew(self, number: int, label: int, done: int) -> None:
+        """Warn that a new attempt begins at step `number` although the checkpoint `label` of step `done` is durable."""
+        self._say(
+            "begins anew",
+            f"This attempt begins at step {number}, although a checkpoint that holds the steps up to {done} is durable "
+            "and no restore was recorded; so all steps from there on count as lost work. If the loop resumes, say "
+            f"where: write `with goodput.checkpoint_restore({label}):` around the code that loads the checkpoint, or "
+            f"`goodput.steps(batches, start={done + 1})`.",
+            (Category.WASTED_PROGRESS,),
+        )
+
     def part_outside(self, name: str) -> None:
         """Warn that a part began although no step is open."""
         self._say(

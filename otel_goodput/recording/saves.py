@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from opentelemetry import trace as trace_api
 
 from otel_goodput.guard import contain
@@ -23,7 +25,9 @@ class SaveContext(PhaseContext):
         if line.admission.budget.detailed and span.get_span_context().span_id not in line.admission.left_out:
             line.thinner.cut()
         span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, bool(self._arguments["durable"]))
-        step = line.spans.step if tracer.blocks(None) else None
+        blocking, label = tracer.blocks(None), self._arguments.get("step")
+        line.saves(None if label is None else operator.index(label), blocking=blocking)
+        step = line.spans.step if blocking else None
         if step is not None:
             step.saved = True
         return span

@@ -15,6 +15,7 @@ from otel_goodput.recording.admission import Admission
 from otel_goodput.recording.emitter import SpanEmitter
 from otel_goodput.recording.hooks import Hooks
 from otel_goodput.recording.job_spans import JobSpans
+from otel_goodput.recording.labels import Labels
 from otel_goodput.recording.misuse import Misuse
 from otel_goodput.recording.nesting import Place
 from otel_goodput.recording.open_spans import OpenSpans
@@ -50,6 +51,7 @@ class StepLine:
         misused: warns of wrong use.
         new_key: returns a new span id.
         find: returns what records now; None if nothing does.
+        labels: which steps checkpoints stand for.
 
     Attributes:
         thread: the job's thread.
@@ -78,6 +80,7 @@ class StepLine:
         misused: Misuse,
         new_key: Callable[[], int],
         find: Callable[[], StepLine | None],
+        labels: Labels,
     ) -> None:
         self.account = account
         self.clock = account.clock
@@ -97,6 +100,7 @@ class StepLine:
         self.left_out = admission.left_out
         self.new_key = new_key
         self.find = find
+        self.labels = labels
         self.unsure = traces.attempt > 0
         self.overhead = 0
         self.handled = 0
@@ -106,6 +110,7 @@ class StepLine:
         self._loops: dict[tuple[str, int], int] = {}  # numbers by place
         self._loop = 0  # number of the latest
         self._restored: ShortSpan | None = None  # represents the latest restored step
+        self._begun_before = NO_STEP  # the latest step that has begun here, when that was restored
 
     def begin(self, first: ShortSpan) -> None:
         """Start recording; `first` stands for the latest step before the first."""
@@ -140,10 +145,38 @@ class StepLine:
         if latest is not self._restored and not (latest.undone and latest.step == number):
             self.misused.back(number, latest.step)
 
-    def stand_for_restored(self, step: ShortSpan) -> None:
-        """Make `step`, whose checkpoint was restored and which never begins here, the latest step."""
-        self.latest = self._restored = step
+    def restored(self, label: int, stand_in: Callable[[int], ShortSpan]) -> None:
+        """Note that the checkpoint `label` was restored: by default, the next step follows those that it stands for.
+
+        Args:
+            label: what the checkpoint is called.
+            stand_in: returns a step of the given number that never begins; the last of those becomes the latest step.
+        """
+        latest = self._begun_before if self.latest is self._restored else self.latest.step
+        done = self.labels.restore(label, latest, again=self.unsure)
+        if done is not None:
+            self._begun_before = latest
+            self.latest = self._restored = stand_in(done)
         self.unsure = True
+
+    def saves(self, label: int | None, *, blocking: bool) -> None:
+        """Note that a checkpoint with this `label` (None: that of the open step) begins to be saved."""
+        latest, step = self.latest, self.spans.step
+        done = latest.step
+        if step is None:
+            done -= latest.undone
+        elif label not in (None, step.step):
+            done = step.step - (not blocking or self.policy.sampler.fleeting(self.clock() - step.start_time))
+        if label is None and step is not None:
+            label = step.step
+        if label is not None:
+            self.labels.save(label, done)
+
+    def begin_first(self, number: int) -> None:
+        """Handle the begin of step `number`, the first one since a restart or a restore."""
+        if self.latest.step < 0 and self.labels.begins_anew(number):
+            self.misused.anew(number, *self.labels.durable)
+        self.number_loads(number)
 
     def forget_number(self) -> None:
         """Take the next step's number for unknown, because a checkpoint was restored whose step is not known."""

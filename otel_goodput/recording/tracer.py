@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanContext, Tracer
 from opentelemetry.util import types
 
 from otel_goodput.accounting import rules
-from otel_goodput.accounting.events import NO_STEP, NONBLOCKING
+from otel_goodput.accounting.events import LABEL, NO_STEP, NONBLOCKING
 from otel_goodput.recording.budget import VITAL
 from otel_goodput.recording.compile_phases import CompilePhases
 from otel_goodput.recording.fast_span import FastSpan
@@ -128,10 +128,24 @@ class PhaseTracer:
             if around.trace_flags.sampled:
                 part.keep()
 
-    def restored(self, step: int) -> None:
-        """Note that the checkpoint of `step` was restored: by default, the next step is the one after it."""
+    def restored(self, label: int, key: int | None = None) -> None:
+        """Note that the checkpoint `label` was restored: by default, the next step is the one after it.
+
+        `key`: of the open restore that did not know the label when it began.
+        """
+        if key is not None:
+            self.label(key, label)
         if self.blocks(None):
-            self.line.stand_for_restored(self.step(step))
+            self.line.restored(label, self.step)
+
+    def saves(self, label: int, key: int) -> None:
+        """Note that the open save `key` saves the checkpoint `label`."""
+        self.label(key, label)
+        self.line.saves(label, blocking=self.blocks(None))
+
+    def label(self, key: int, label: int) -> None:
+        """Record that the open save or restore `key` is of the checkpoint `label`."""
+        self.jobs.append(LABEL, 0, 0, 0, key, label, self.clock())
 
     # --- other phases -------------------------------------------------------------------------------------------------
 
@@ -143,7 +157,8 @@ class PhaseTracer:
         if self._samples_parents:
             line.spans.hold(around)  # first: with an unsampled parent, the phase might not be recorded, nor accounted
         step = line.spans.step if self.blocks(None) else None
-        if step is not None and step.step >= 0:
+        # A restored checkpoint has nothing to do with the open step.
+        if step is not None and step.step >= 0 and attributes[GOODPUT_PHASE] != Phase.CHECKPOINT_RESTORE:
             attributes.setdefault(GOODPUT_STEP, step.step)
         number = line.latest.step if step is None else step.step
         inside = identity(around)

@@ -33,6 +33,12 @@ SKEWED_CLOCKS: Final = Note(
     (Category.INFRASTRUCTURE_RECOVERY,),
 )
 
+SKIPPED: Final = (
+    "The first {0} steps after a restore took less than a tenth of the time of the next one. If the loop only skipped "
+    "batches there, they are counted as steps, because the run has no earlier steps to compare them with. Begin behind "
+    "them: write `for step, batch in goodput.steps(itertools.islice(loader, {0}, None), start={0}):`."
+)
+
 
 def doubts(report: Mapping[str, Any]) -> Iterator[Note]:
     """Yield the notes that the figures of a report (as JSON) call for."""
@@ -40,6 +46,8 @@ def doubts(report: Mapping[str, Any]) -> Iterator[Note]:
         yield UNKNOWN_CLOCK
     elif dispatch_only(report):
         yield DISPATCH_ONLY
+    if report.get("doubtful_steps"):
+        yield Note("skipped batches", SKIPPED.format(report["doubtful_steps"]))
     if report["skewed_clocks"]:
         yield SKEWED_CLOCKS
 

@@ -295,6 +295,7 @@ class _AlwaysFields(PartitionFields):
     excluded_s: float
     suspended_s: float
     last_step: int | None
+    last_step_given: int | None
     in_flight_step: int | None
     in_flight_step_s: float | None
     disruptions: int
@@ -308,6 +309,8 @@ class _AlwaysFields(PartitionFields):
     steps: StepsFields
     pending_steps: int | None
     started_steps: int
+    skipped_batches: int
+    doubtful_steps: int
     ideal_step_time_s: float | None
     step_time_deviation_s: float | None
     at_risk_s: float | None
@@ -337,13 +340,14 @@ class ReportFields(_AlwaysFields, total=False):
         last_sign_of_life, last_step_open_s: of a run that died or is silent; how long its last step had been open.
         excluded_s: time that you excluded; it is in no category.
         suspended_s: how long the machine was suspended; it is in no category.
-        last_step: number of the latest step that began.
+        last_step, last_step_given: number of the latest step that began; the number that its loop gave it.
         in_flight_step, in_flight_step_s: number of the open step; how long it has been open.
         disruptions, disruption_reasons, disruption_list: how many; how many by reason; the latest ones.
         attempts: job starts.
         first_step_s: from the start of the latest job to the end of its first completed step; None until then.
         clock: where the end of the latest step came from: ``device``, ``host`` or ``unknown``.
         steps, pending_steps, started_steps: executions by fate; those whose fate is open; all that began.
+        skipped_batches, doubtful_steps: bodies after a restore that were no steps; those that may have been none.
         ideal_step_time_s, step_time_deviation_s: ideal net time of a step; how much longer recent ones take.
         at_risk_s: productive time that no durable checkpoint covers.
         overlapped_data_loading_s: data loading that did not block training.

@@ -58,6 +58,10 @@ def end(report: Mapping[str, Any]) -> Iterator[str]:
 def steps(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield what became of the steps and how long they took, recompilations, progress at risk and slices."""
     yield f"  steps    {_fates(report)}"
+    if report.get("last_step_given") != report.get("last_step"):
+        yield f"           the loop calls the latest step {report['last_step_given']}; here it is {report['last_step']}"
+    if report.get("skipped_batches"):
+        yield f"           batches skipped after a restore: {report['skipped_batches']}; their time is data_loading"
     if report.get("in_flight_step") is not None:
         open_for = report.get("in_flight_step_s")
         since = "" if open_for is None else f", for {format_duration(open_for)} now"

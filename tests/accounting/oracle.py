@@ -33,6 +33,8 @@ MARKABLE = {"step", "custom", "checkpoint_save", "checkpoint_restore", "training
 STARTING = {"accelerator_init", "training_prep", "program_startup"}
 SIGNS = {"slice_counts", "heartbeat", "clock", "stall_limit"}
 KINDS = {*HOST_CATEGORIES, *SIGNS, "suspended", "job", "step", "part", "elastic_wait", "elastic_reinit", "exclusion"}
+# Phases that a body has which works: what it loads does not count.
+WORK = {*HOST_CATEGORIES, "part", "elastic_wait", "elastic_reinit"} - {"data_loading"}
 CLOCKS = {"host", "unknown"}
 SAMPLE = 1000
 SLACK = 10 * 10**9  # a step may take this much longer than the usual one, or FACTOR times as long
@@ -128,6 +130,7 @@ class Execution:
     life: Life
     over: Moment  # on the host and on the device
     beyond: float = 0  # ns on the device after the job's end
+    stays: list[Stay] = field(default_factory=list)
     segment: int = -1
     outcome: str | None = None  # completed, failed, idle (never began); None: nobody knows
     idle: bool = False  # it was so when it ended; a checkpoint may have saved it since
@@ -140,11 +143,13 @@ class Execution:
     counted: list[Span] = field(default_factory=list)  # of `own`, without what is cut out
     limit: float = OPEN  # of `counted`
     usual: bool = False  # it is long, and that is usual
+    shift: int = 0  # from the number that its loop gave it
+    doubted: int = 0  # while it is not known whether it is a step
 
     @property
     def number(self) -> int:
         assert self.row.step is not None
-        return self.row.step
+        return self.row.step + self.shift
 
     @property
     def completed(self) -> bool:
@@ -180,7 +185,17 @@ class Execution:
     def fate(self) -> str:
         if self.outcome == "completed":
             return "wasted_progress" if self.lost else "productive"
-        return {"failed": "wasted_progress", "idle": "other", None: "in_flight"}[self.outcome]
+        fates = {"failed": "wasted_progress", "idle": "other", "skipped": "data_loading", None: "in_flight"}
+        return fates[self.outcome]
+
+    def did_a_steps_work(self, usual: int, until: float = OPEN) -> bool:
+        """Whether its own time is at least half the usual one, also what the device did after the job's end."""
+        over = self.life.job_end
+        beyond = sum(max(0, min(stay.end, until) - max(stay.begin, over)) for stay in self.stays if stay.end != OPEN)
+        return 2 * (self.time(until) + beyond) >= usual
+
+    def time(self, until: float) -> int:
+        return sum(int(max(0, min(b, until) - a)) for a, b in self.own)
 
 
 @dataclass(eq=False)
@@ -437,8 +452,21 @@ def find_executions(life: Life, device: list[Stay]) -> list[Execution]:
             stay = last.get(id(row))
             if stay is not None and stay.end > row.end:
                 over = (stay.end, -1, stay.turn)
-            executions.append(Execution(row, life, over, beyond[id(row)]))
+            own = [each for each in device if each.row is row]
+            executions.append(Execution(row, life, over, beyond[id(row)], own))
     return executions
+
+
+@dataclass
+class Resume:
+    """A restore that no step has followed."""
+
+    at: int  # last step of its checkpoint, -1: not known
+    label: int | None
+    own: bool
+    usual: int
+    room: int  # how many batches may be skipped
+    skipped: int = 0
 
 
 @dataclass
@@ -453,6 +481,12 @@ class Progress:
     completed: int = 0
     last_step: int | None = None
     loops: dict[tuple[int, str], Loop] = field(default_factory=dict)  # by attempt and name
+    labels: dict[int, int] = field(default_factory=dict)  # of checkpoints, with the last step of each
+    reached: int = -1  # the highest step to have started
+    resume: Resume | None = None
+    offset: int = 0  # from the numbers that loops give to those of the account
+    undecided: list[Execution] = field(default_factory=list)
+    skipped: int = 0
 
 
 @dataclass
@@ -518,6 +552,8 @@ def follow_progress(
             for execution in progress.executions:
                 if execution.life is before and execution.outcome == "died":
                     execution.cause = disruption
+        if before is None or before.attempt != life.attempt:
+            progress.resume, progress.offset, progress.undecided = None, 0, []
         same = [e for e in progress.executions if e.life.attempt == life.attempt and e.row.end != OPEN]
         former = [e for e in same if e.outcome in ("died", None)]
         next_begin = min(
@@ -544,6 +580,7 @@ def play(
 
     `former`: what former jobs of the attempt have left on the device; `next_begin`: when its next job starts.
     """
+    hosts: list[Execution] = []  # open, the latest last
     kept = progress.kept
     held: dict[int, int] = {}  # by save, the highest step kept when it started and ever since
     started: list[Execution] = []
@@ -553,6 +590,82 @@ def play(
     behind = [] if disruption is None else [disruption]  # since which this job may regain what was kept
 
     def start_step(execution: Execution) -> None:
+        hosts.append(execution)
+        resume = progress.resume
+        if resume is not None and resume.usual and resume.room:
+            resume.room -= 1
+            execution.doubted = resume.usual
+            progress.undecided.append(execution)
+            return
+        if resume is not None and progress.undecided:  # more bodies than there are batches to skip
+            decide()
+        resume = progress.resume
+        place(execution)
+        begin_step(execution, resume)
+
+    def place(execution: Execution) -> None:
+        """Which step the execution is after a restore."""
+        resume, progress.resume = progress.resume, None
+        assert execution.row.step is not None
+        if resume is not None:
+            given, following = execution.row.step, resume.at + 1
+            shifted = given + progress.offset
+            top = max([-1, *(e.number for e in kept)])
+            if resume.at < 0:
+                number = given
+            elif resume.skipped or following in (given, shifted):
+                number = following
+            elif shifted == resume.at == resume.label or following < shifted <= top + 1:
+                number = shifted
+            else:
+                number = following
+            progress.offset = number - given
+        elif execution.number + progress.offset < 0:
+            progress.offset = 0
+        execution.shift = progress.offset
+
+    def decide() -> None:
+        """A body works: it is a step, and so are all of which it is not known yet."""
+        resume, undecided = progress.resume, progress.undecided
+        progress.undecided = []
+        place(undecided[0])
+        for one in undecided:
+            one.doubted, one.shift = 0, progress.offset
+            begin_step(one, resume)
+            resume = None
+
+    def end_host(execution: Execution) -> None:
+        hosts.remove(execution)
+
+    def start_phase(row: Row) -> None:
+        if hosts and hosts[-1].doubted:
+            decide()
+
+    def skip(execution: Execution) -> None:
+        execution.outcome = "skipped"
+        progress.undecided.remove(execution)
+        progress.skipped += 1
+        if progress.resume is not None:
+            progress.resume.skipped += 1
+
+    def end_restore(row: Row) -> None:
+        if not row.completed or row.left:
+            return
+        own = row.step in progress.labels
+        if not own and progress.resume is not None and progress.resume.own:
+            return
+        at = -1
+        if row.step is not None and own:
+            at = progress.labels[row.step]
+        elif row.step is not None and kept and row.step <= max(progress.reached, *(e.number for e in kept)):
+            at = row.step
+        if at < 0 and (progress.resume is not None or started):
+            return
+        nets = [e.net for e in kept][-SAMPLE:]
+        room = sum(e.number <= at or at < 0 for e in kept)
+        progress.resume = Resume(at, row.step, own, middle(nets) if nets else 0, room)
+
+    def begin_step(execution: Execution, resume: Resume | None) -> None:
         number = execution.number
         popped = [e for e in kept if e.number >= number]
         superseded = [e for e in running if e.number >= number]
@@ -565,7 +678,7 @@ def play(
             cause = Disruption("rollback", None, progress.last_step, number, execution.row.start, kept[-1].number)
             progress.disruptions.append(cause)
             behind.append(cause)
-        if not started or popped:
+        if not started or popped or resume is not None:
             progress.segments += 1
         execution.segment = progress.segments
         for lost in popped:
@@ -581,6 +694,7 @@ def play(
         running.add(execution)
         before[execution] = progress.last_step
         progress.last_step = number
+        progress.reached = max(progress.reached, number)
 
     def loop_of(execution: Execution) -> Loop:
         return progress.loops.setdefault((life.attempt, execution.row.loop), Loop())
@@ -611,9 +725,14 @@ def play(
         if execution.row.idle:
             return False
         usual = [e.net for e in kept][-SAMPLE:]
-        return not usual or 2 * (execution.net + execution.beyond) >= middle(usual)
+        return not usual or execution.did_a_steps_work(middle(usual))
 
     def end_step(execution: Execution) -> None:
+        if execution.doubted:
+            if not execution.did_a_steps_work(execution.doubted):
+                skip(execution)
+                return
+            decide()
         running.discard(execution)
         left = execution.row.left
         whole = execution.row.completed and not left
@@ -655,11 +774,25 @@ def play(
             if behind_it and not execution.lost:
                 one.regained = max(0, at - one.time)
 
+    def holds(row: Row, execution: Execution) -> bool:
+        """Whether the checkpoint has what the step in progress did."""
+        step = execution.row
+        if step.ends < row.begins:  # only the device has still to finish it
+            return step.completed and not step.left
+        if execution.number == row.step:
+            return True
+        if row.blocking is False:
+            return False
+        if any(dispatched(rows, step, which) < row.begins for which in range(len(step.segments))):
+            return True
+        usual = [e.net for e in kept][-SAMPLE:]
+        return execution.time(row.start) > 0 and (not usual or execution.did_a_steps_work(middle(usual), row.start))
+
     def start_save(row: Row) -> None:
-        # Of the step in progress the checkpoint of that step has the result.
-        begun = [e.number for e in running if row.step is not None and e.number <= row.step]
-        covered = max([-1, *(e.number for e in kept), *begun])
-        held[row.order] = covered if row.step is None else min(covered, row.step)
+        covered = max([-1, *(e.number for e in kept), *(e.number for e in running if holds(row, e))])
+        held[row.order] = covered
+        if row.step is not None and covered >= 0:
+            progress.labels[row.step] = covered
 
     def end_save(row: Row) -> None:
         covered = held.pop(row.order)
@@ -678,7 +811,12 @@ def play(
 
     for e in executions:
         happen(e.row.begins, e.over, lambda e=e: start_step(e), lambda e=e: end_step(e))  # type: ignore[misc]
+        happenings.append((e.row.ends, lambda e=e: end_host(e)))  # type: ignore[misc]
     for row in life.rows:
+        if row.kind in WORK and row.blocking is not False:
+            happenings.append((row.begins, lambda row=row: start_phase(row)))  # type: ignore[misc]
+        if row.kind == "checkpoint_restore" and row.blocking is not False and row.end != OPEN:
+            happenings.append((row.ends, lambda row=row: end_restore(row)))  # type: ignore[misc]
         if row.kind == "checkpoint_save":
             happen(row.begins, row.ends, lambda row=row: start_save(row), lambda row=row: end_save(row))  # type: ignore[misc]
     for e in (*former, *executions):
@@ -688,6 +826,13 @@ def play(
     for _, action in sorted(happenings, key=lambda h: h[0]):
         action()
 
+    for execution in list(progress.undecided):
+        if execution in progress.undecided and execution.did_a_steps_work(execution.doubted):
+            decide()
+    if not life.open:
+        for execution in list(progress.undecided):
+            if not life.latest or execution.row.end == OPEN:
+                skip(execution)
     for execution in (*former, *started):
         # What is open in an ended job does not end any more; what only the device has, with its process.
         if execution in running and not life.open and (not life.latest or execution.row.end == OPEN):
@@ -703,7 +848,11 @@ def unknown_spans(lives: list[Life], attempts: dict[int, list[Row]], progress: P
     state = None
     for life in lives:
         words = [row for row in attempts[life.attempt] if row.kind == "clock"]
-        mine = [e for e in progress.executions if e.life is life and e.over[0] != OPEN and not e.idle]
+        mine = [
+            e
+            for e in progress.executions
+            if e.life is life and e.over[0] != OPEN and not e.idle and e.outcome != "skipped"
+        ]
         since: int | None = None
         for execution in sorted(mine, key=lambda e: e.over):
             fallback = max((row for row in words if row.begins < execution.over), key=lambda r: r.begins, default=None)
@@ -1073,7 +1222,9 @@ def account(
             "lost": sum(e.fate == "wasted_progress" for e in executions),
         },
         pending_steps=sum(e.fate == "in_flight" for e in executions),
-        started_steps=sum(e.outcome != "idle" for e in executions),
+        started_steps=sum(e.outcome not in ("idle", "skipped") for e in executions),
+        skipped_batches=progress.skipped,
+        last_step_given=None if progress.last_step is None else progress.last_step - progress.offset,
         clock=clock,
         ideal_step_time_s=ideal_step(nets) if ideal_step_time is None else ideal_step_time,
         step_time_deviation_s=deviation(nets),

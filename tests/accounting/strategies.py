@@ -65,6 +65,7 @@ class Trainer:
         self.attempt = draw(st.sampled_from((1, 1, 1, 3)))
         self.device_free = 0
         self.step = draw(st.sampled_from((0, 0, 0, 1, 7)))
+        self.micro = draw(st.sampled_from((1, 1, 4)))  # checkpoints are numbered by every so manieth step
 
     # --- drawing
 
@@ -93,7 +94,7 @@ class Trainer:
         elif kind == "compile":
             extra["name"] = self.draw(st.sampled_from(("train", "init", None)))
         elif kind in ("checkpoint_save", "checkpoint_restore") and self.chance(2):
-            extra["step"] = max(0, self.step + self.pick(-2, 1))
+            extra["step"] = max(0, self.step // self.micro + self.pick(-2, 1))
         elif kind == "data_loading" and self.chance(3):
             extra["blocking"] = self.chance(2)
         if depth < 2 and self.chance(4):
@@ -130,6 +131,15 @@ class Trainer:
         start = max(0, self.now - self.pick(0, 3))
         extra = {"step": max(0, self.step - self.pick(0, 2))} if kind == "checkpoint_save" and self.chance(2) else {}
         self.write(kind, start, start + self.pick(0, 12), blocking=False, **extra)
+
+    def resume(self) -> None:
+        """Restore checkpoints, then walk through batches that are done; their numbers may begin anew."""
+        for _ in range(self.pick(1, 2)):
+            self.phase("checkpoint_restore")
+        for _ in range(self.draw(st.sampled_from((0, 0, 2, 4)))):
+            start = self.now
+            self.write("step", start, self.go(1), step=self.step)
+            self.step += 1
 
     def elastic(self) -> None:
         start = self.now
@@ -198,6 +208,8 @@ class Trainer:
                 self.phase(kind)
         if self.compiles and self.chance(2):
             self.phase("compile")
+        if self.chance(2):
+            self.resume()
         for _ in range(self.pick(0, 9)):
             if self.chance(3):
                 self.phase("data_loading")
@@ -208,6 +220,8 @@ class Trainer:
                     act()
             if self.chance(5):
                 self.phase(self.draw(st.sampled_from(("custom", "checkpoint_save"))))
+            if self.chance(12):
+                self.resume()
             if self.chance(4):
                 self.go()
         dies = self.crashes and self.chance(2)

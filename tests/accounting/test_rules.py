@@ -278,6 +278,120 @@ def test_step_numbers_may_skip_and_start_anywhere(ask: Ask) -> None:
     assert (answer["max_productive_step"], answer["last_step"]) == (130, 130)
 
 
+# --- R4 after a restore ---------------------------------------------------------------------------------------------
+
+MICRO = "job 0-90 / steps 0..9 @0 every 5 / save 2 @39-40"  # of step 7, in whose body it begins
+
+
+def ends(text: str) -> str:
+    """The first attempt, killed at 50, and a second one."""
+    return text.replace("job 0-90", "job 0-") + SEEN + " / heartbeat @50\nattempt 2\njob 60-200 / " + SEEN[3:] + " / "
+
+
+def lost(answer: dict[str, Any]) -> tuple[int, int, int, int]:
+    return *(answer["steps"][fate] for fate in ("kept", "lost")), answer["last_step"], answer["last_step_given"]
+
+
+def test_a_checkpoint_stands_for_what_was_done_when_its_save_began(ask: Ask) -> None:
+    assert ask(MICRO, at=41)["at_risk_s"] == 0
+    assert ask(MICRO, at=50)["at_risk_s"] == 10
+    answer = ask(ends(MICRO) + "restore 2 60-61 / steps 8..9 @61 every 5")
+    assert lost(answer) == (10, 2, 9, 9)
+
+
+@pytest.mark.parametrize("given", [0, 8, 50], ids=["begins anew", "as before", "far on"])
+def test_the_step_after_a_restore_is_the_next_whatever_its_loop_calls_it(ask: Ask, given: int) -> None:
+    answer = ask(ends(MICRO) + f"restore 2 60-61 / steps {given}..{given + 4} @61 every 5")
+    assert lost(answer) == (13, 2, 12, given + 4)
+
+
+@pytest.mark.parametrize("order", ["restore 2 60-61 / restore {} 61-62", "restore {} 60-61 / restore 2 61-62"])
+@pytest.mark.parametrize("other", [5, 100_000])
+def test_a_checkpoint_of_this_run_takes_precedence(ask: Ask, order: str, other: int) -> None:
+    assert lost(ask(ends(MICRO) + order.format(other) + " / steps 8..9 @62 every 5")) == (10, 2, 9, 9)
+
+
+def test_a_checkpoint_that_the_run_did_not_save_goes_back_by_number_or_not_at_all(ask: Ask) -> None:
+    saved_unseen = ends("job 0-90 / steps 0..9 @0 every 5")
+    assert lost(ask(saved_unseen + "restore 6 60-61 / steps 0..2 @61 every 5")) == (10, 3, 9, 2)
+    teacher = "job 0-200 / steps 0..9 @0 every 5 / restore 100000 50-51 / steps 10..14 @51 every 5"
+    assert lost(ask(teacher)) == (15, 0, 14, 14)
+    assert ask(teacher)["disruptions"] == 0
+
+
+def test_a_restore_in_a_run_without_steps_leaves_numbers_as_they_are(ask: Ask) -> None:
+    assert lost(ask("job 0-200 / restore 100000 0-1 / steps 100001..100005 @1 every 5")) == (5, 0, 100_005, 100_005)
+    assert lost(ask("job 0-200 / restore 100000 0-1 / steps 0..4 @1 every 5")) == (5, 0, 4, 4)
+
+
+def test_a_number_after_that_step_is_believed(ask: Ask) -> None:
+    """No step is lost that its loop does not do again."""
+    assert lost(ask(ends(MICRO) + "restore 2 60-61 / steps 9..11 @61 every 5")) == (12, 1, 11, 11)
+
+
+def test_a_failed_restore_moves_nothing(ask: Ask) -> None:
+    rows = story(ends(MICRO) + "steps 0..9 @62 every 5")
+    rows.append({"kind": "checkpoint_restore", "start": 60, "end": 61, "step": 2, "attempt": 2, "completed": False})
+    for answer in (replay(rows), account(rows)):
+        assert lost(answer) == (10, 10, 9, 9)
+
+
+def test_a_save_at_the_head_of_a_body_does_not_hold_its_step(ask: Ask) -> None:
+    head = "job 0-90 / steps 0..9 @0 every 5 / save 400 @36-37"
+    assert lost(ask(ends(head) + "restore 400 60-61 / steps 7..9 @61 every 5")) == (10, 3, 9, 9)
+    # By its own number it holds the step, unless the loop that is resumed does it again.
+    head = "job 0-90 / steps 0..9 @0 every 5 / save 7 @35-36"
+    assert lost(ask(ends(head) + "restore 7 60-61 / steps 7..9 @61 every 5")) == (10, 3, 9, 9)
+    assert lost(ask(ends(head) + "restore 7 60-61 / steps 8..9 @61 every 5")) == (10, 2, 9, 9)
+
+
+# --- R4 batches that a loop skips -----------------------------------------------------------------------------------
+
+WALK = ends(MICRO) + "restore 2 60-61 / steps {0}..{1} @61 every 1 / steps {2}..{3} @69 every 5"
+
+
+@pytest.mark.parametrize("first", [0, 8], ids=["numbered from 0", "numbered on"])
+def test_bodies_without_work_after_a_restore_are_no_steps(ask: Ask, first: int) -> None:
+    answer = ask(WALK.format(first, first + 7, first + 8, first + 11))
+    assert lost(answer) == (12, 2, 11, first + 11)
+    assert (answer["skipped_batches"], answer["seconds"]["data_loading"]) == (8, 8)
+    assert answer["disruption_list"][0]["to_step"] == 8
+
+
+def test_nothing_goes_back_while_a_loop_skips(ask: Ask) -> None:
+    text = ends(MICRO) + "restore 2 60-61 / steps 0..5 @61 every 1 / steps 8..11 @69 every 5"
+    answer = ask(text, at=66.5)
+    assert (answer["steps"]["kept"], answer["steps"]["lost"], answer["in_flight_step"]) == (10, 0, 5)
+    assert answer["seconds"]["in_flight"] == 0.5
+    assert ask(text, at=71)["steps"]["kept"] == 10, "it may yet be a batch that is skipped"
+    assert ask(text, at=72)["steps"] == {"executed": 10, "kept": 8, "lost": 2}, "it works"
+
+
+@pytest.mark.parametrize("inside", ["custom eval @67.5", "save @67.5", "part @67.5"])
+def test_a_phase_shows_that_a_body_works(ask: Ask, inside: str) -> None:
+    answer = ask(WALK.format(0, 7, 8, 11) + " / " + inside)
+    assert (answer["skipped_batches"], answer["disruption_list"][0]["to_step"]) == (6, 8)
+    assert ask(WALK.format(0, 7, 8, 11) + " / load @67.5 sync")["skipped_batches"] == 8
+
+
+def test_no_more_bodies_are_skipped_than_the_checkpoint_stands_for(ask: Ask) -> None:
+    text = ends(MICRO) + "restore 2 60-61 / steps 0..19 @61 every 1"
+    assert (ask(text)["skipped_batches"], ask(text)["steps"]["kept"]) == (8, 20)
+
+
+def test_only_what_follows_a_restore_is_skipped(ask: Ask) -> None:
+    text = ends(MICRO) + "steps 0..7 @61 every 1 / steps 8..11 @69 every 5"
+    assert (ask(text)["skipped_batches"], ask(text)["steps"]["lost"]) == (0, 10)
+
+
+def test_without_earlier_steps_bodies_count_and_that_is_said() -> None:
+    text = "job 0-200 / restore 7 0-1 / steps 0..7 @1 every 0.1 / steps 8..11 @2 every 5"
+    answer = replay(story(text))
+    assert (answer["skipped_batches"], answer["doubtful_steps"], answer["steps"]["kept"]) == (0, 8, 12)
+    assert replay(story(text.replace("restore 7 0-1 / ", "")))["doubtful_steps"] == 0
+    assert replay(story("job 0-99 / restore 7 0-1 / steps 0..11 @2 every 5"))["doubtful_steps"] == 0
+
+
 # --- R5 start-up ----------------------------------------------------------------------------------------------------
 
 
@@ -621,8 +735,8 @@ def test_an_asynchronous_save_holds_what_was_kept_when_it_started(ask: Ask) -> N
     assert ask(text, at=31)["seconds"] == {"productive": 30, "in_flight": 1}
 
 
-def test_a_save_of_a_step_holds_no_later_step(ask: Ask) -> None:
-    assert ask("job 0-40 / steps 0..5 @0 every 5 / save 3 @30-32")["at_risk_s"] == 10
+def test_a_save_holds_the_steps_that_are_done_whatever_its_label(ask: Ask) -> None:
+    assert ask("job 0-40 / steps 0..5 @0 every 5 / save 3 @30-32")["at_risk_s"] == 0
     assert ask("job 0-40 / steps 0..5 @0 every 5 / save 9 @30-32")["at_risk_s"] == 0
 
 
@@ -632,7 +746,8 @@ def test_a_save_of_the_step_in_progress_holds_it(ask: Ask) -> None:
     assert ask(text, at=14)["at_risk_s"] == 0
     assert ask(text, at=15)["at_risk_s"] == 0, "the step itself, now that it has completed"
     assert ask(text, at=25)["at_risk_s"] == 10
-    assert ask("job 0-40 / steps 0..4 @0 every 5 / save 13-14", at=25)["at_risk_s"] == 14, "nobody said of which step"
+    assert ask("job 0-40 / steps 0..4 @0 every 5 / save 13-14", at=25)["at_risk_s"] == 10, "most of its work was done"
+    assert ask("job 0-40 / steps 0..4 @0 every 5 / save 12-13", at=25)["at_risk_s"] == 14, "most was still to do"
 
 
 def test_an_earlier_checkpoint_that_is_stored_later_takes_nothing_back(ask: Ask) -> None:

@@ -62,7 +62,8 @@ def _runs(line: str) -> Iterator[tuple[str, int, int]]:
 
 def drawing(text: str) -> Drawing:
     """Rows are a name and characters from column 9 on. In `job` a digit is the attempt, `!` the second in which it is
-    killed; in `step` and `device` a digit is the step, `x` the second in which an exception leaves it, `b` a break."""
+    killed; in `step` and `device` a digit is the step, `x` the second in which an exception leaves it, `b` a break;
+    in `save` and `restore` a digit is the label of the checkpoint."""
     lines = [(line[:9].strip(), line[9:]) for line in text.splitlines() if line.strip()]
     found: list[dict[str, Any]] = []
     attempts: list[tuple[int, int]] = []  # start, number
@@ -98,11 +99,13 @@ def drawing(text: str) -> Drawing:
                     "device_end"
                 ] = end
         elif name in KINDS:
-            for _, start, end in _runs(line):
+            for character, start, end in _runs(line):
                 row = {"kind": KINDS[name], "start": start, "end": end, "attempt": attempt(start)}
                 if name in ("custom", "wait"):
                     row["name"] = "slice_down" if name == "wait" else "eval"
-                if name == "save":
+                if character.isdigit():  # the label of a checkpoint
+                    row["step"] = int(character)
+                elif name == "save":
                     row["step"] = max((step["step"] for step in steps if step["start"] < start), default=0)
                 found.append(row)
         elif name not in ("job", "account"):
