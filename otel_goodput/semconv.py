@@ -418,7 +418,7 @@ WINDOW_DISRUPTIONS: Final = Metric(
     GAUGE,
     "{disruption}",
     (GOODPUT_WINDOW, GOODPUT_DISRUPTION_REASON),
-    "Restarts and rollbacks in rolling windows, of the latest hundred; a reason is told once it has occurred.",
+    "Restarts and rollbacks per rolling window, of the latest 100 at most; a reason appears once it has occurred.",
 )
 OVERLAPPED_LOADING: Final = Metric(
     "goodput.loading.overlapped", UP_DOWN, "s", (), "Data loading beside the training thread; it costs no goodput."

@@ -1,4 +1,4 @@
-"""The closing sentence of a report: the largest loss and what usually helps. Doubtful figures give no advice."""
+"""The closing sentence of a report: the largest loss and what usually helps."""
 
 from __future__ import annotations
 
@@ -53,22 +53,39 @@ def doubted(report: Mapping[str, Any]) -> set[str]:
 
 
 def sentence(report: Mapping[str, Any]) -> str:
-    """Return the closing sentence of a report (as JSON) whose elapsed time is not 0."""
+    """Return the closing sentences of a report (as JSON) whose elapsed time is not 0.
+
+    On a loss whose figure is doubtful nobody should act yet, so the largest one that is not is named as well.
+    """
     if report["goodput"] is None:
         return "There is no advice while it is unknown when the device was done: see the note above."
     losses = [source for source in sources(report["seconds"]) if source[0] != Category.PRODUCTIVE]
     if not losses:
         return "All time was productive."
+    elapsed, doubtful = report["elapsed_s"], doubted(report)
     category, name, held = losses[0]
-    share = percent(held, report["elapsed_s"])
-    if held < WORTH * report["elapsed_s"]:
+    if held < WORTH * elapsed:
         which = f"{category} {name}".strip()
-        return f"Nothing here is worth an hour: the largest loss, {which}, is {share} of the time."
+        return f"Nothing here is worth an hour: the largest loss, {which}, is {percent(held, elapsed)} of the time."
+    if category not in doubtful:
+        return f"The largest loss: {_spent(losses[0], report)}; {_explained(losses[0], report)[1]}."
+    text = f"The largest loss: {_spent(losses[0], report)}; before acting on it, see the note above."
+    certain = next((loss for loss in losses if loss[0] not in doubtful and loss[2] >= WORTH * elapsed), None)
+    if certain is not None:
+        text += f" The largest one without doubt: {_spent(certain, report)}; {_explained(certain, report)[1]}."
+    return text
+
+
+def _explained(loss: tuple[str, str, float], report: Mapping[str, Any]) -> tuple[str, str]:
+    """Return how the time of a loss was spent, and what usually helps."""
+    category, name, _ = loss
     doing, advice = EXPLAINED[category]
     if not report.get("compilations_seen", True):
         doing, advice = _UNCOMPILED.get(category, (doing, advice))
-    if name:
-        doing = f"in {name!r}"
-    if category in doubted(report):
-        advice = "before acting on it, see the note above"
-    return f"The largest loss: {format_duration(held)} ({share}) was spent {doing} ({category}); {advice}."
+    return (f"in {name!r}" if name else doing), advice
+
+
+def _spent(loss: tuple[str, str, float], report: Mapping[str, Any]) -> str:
+    category, _, held = loss
+    share = percent(held, report["elapsed_s"])
+    return f"{format_duration(held)} ({share}) was spent {_explained(loss, report)[0]} ({category})"

@@ -278,7 +278,7 @@ DamageFields.__doc__ = """A part of a journal that could not be read.
     Attributes:
         where: the file, and the place in it.
         what: what is wrong.
-        from, to: the time about which it leaves doubts, in seconds since the epoch; None if that bound is unknown.
+        from, to: start and end of the affected time, in seconds since the epoch; None if unknown.
         uncertain_s: how much time is in doubt; None if unknown.
         newer_version: whether it is intact, but a newer version of this package wrote it.
 """

@@ -31,7 +31,7 @@ def sentence(a: Side, b: Side, sources: Sequence[Source], ratio: Ratio | None) -
             "dispatch was seen. So nothing can be said about what changed."
         )
     first, second = a.answer["goodput"], b.answer["goodput"]
-    words = ", and ".join((_steps(a, b, ratio), *_largest(a, b, sources)))
+    words = ". ".join((_steps(a, b, ratio), *_largest(a, b, sources)))
     return f"{words}. Goodput: {100 * first:.1f} % in A, {100 * second:.1f} % in B."
 
 
@@ -43,9 +43,9 @@ def _steps(a: Side, b: Side, ratio: Ratio | None) -> str:
     if ratio.low is None or ratio.high is None:
         few = " and ".join(name for name, side in (("A", a), ("B", b)) if _few(side))
         return f"B is {_direction(ratio)} per step (no interval: {few} kept fewer than {LEAST_STEPS} steps)"
-    within = f"95 %: {_span(ratio)}"
+    within = f"95 % interval {_span(ratio)}"
     if not ratio.clear:
-        return f"No difference per step can be told (B {100 * change:+.1f} %, {within})"
+        return f"Median step time: no significant difference (B {100 * change:+.1f} %, {within})"
     return f"B is {_direction(ratio)} per step ({within})"
 
 
@@ -79,4 +79,5 @@ def _largest(a: Side, b: Side, sources: Sequence[Source]) -> Iterator[str]:
         return
     change, name, first, second = max(changes, key=lambda one: abs(one[0]))
     if abs(change) >= _MENTIONED:
-        yield f"B loses {100 * second:.1f} % of its time to {name} (A: {100 * first:.1f} %)"
+        more = "more" if second > first else "less"
+        yield f"B spends {more} time in {name}: {100 * second:.1f} % instead of {100 * first:.1f} %"

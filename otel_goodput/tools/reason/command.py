@@ -123,7 +123,7 @@ def _print_list(known: Disrupted, rows: Sequence[dict[str, Any]]) -> None:
     print(shown(f"run {known.run_id!r}: {plural(known.attempts, 'attempt')}"))
     for attempt, loss in sorted(known.losses.items()):
         said = [row for row in rows if row["attempt"] == attempt]
-        print(f"  attempt {attempt}: {loss.reason}" + ("" if said else ", nothing was said of it"))
+        print(f"  attempt {attempt}: {loss.reason}" + ("" if said else ", no reason was given later"))
         for row in reversed(said):
             note = f", “{row['note']}”" if row["note"] else ""
             when, counts = format_moment(row["said_at"]), "" if row["in_force"] else " (does not count)"

@@ -111,7 +111,7 @@ def test_the_latest_counts_and_the_first_stays(tmp_path: Path) -> None:
     ]
     assert told["disruptions"] == [{"attempt": 2, "reason": "crash"}, {"attempt": 3, "reason": "crash"}]
     text = succeeded(goodput("reason", folder))
-    assert "attempt 2: crash, nothing was said of it" in text
+    assert "attempt 2: crash, no reason was given later" in text
     assert text.count("(does not count)") == 2
 
 
