@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from otel_goodput import envvars, semconv
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.dashboards import naming
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.sidecars import checked_json
 
 from .written import FILES, load, selections
 
@@ -49,7 +49,7 @@ def trained(directory: Path, **settings: Any) -> Iterator[None]:
     )  # fmt: skip
     other = Pace(1, time.time_ns(), 20, 10**6, 10**6, 0)
     pace = RunDirectory(directory / recorder.run_id).pace_path(1)
-    pace.write_text(json.dumps({"attempt": recorder.attempt, **other._asdict()}))
+    pace.write_bytes(checked_json({"attempt": recorder.attempt, **other._asdict()}))
     assert recorder.tracer is not None
     recorder.tracer.hooks.compile_cache.use()
     recorder.tracer.hooks.scheduled(dict.fromkeys(semconv.SCHEDULING_STAGES, 10**9))

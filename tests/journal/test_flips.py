@@ -22,6 +22,7 @@ from otel_goodput.journal import records
 from otel_goodput.journal.history import all_events
 from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.sidecars import checked_json
 from otel_goodput.reports.journalled import of_run
 from otel_goodput.tools.cli import main
 
@@ -275,7 +276,7 @@ def test_one_unreadable_run_does_not_keep_the_others(
     place = whole.parent
     for name in ("other", "ruined", "closed"):
         shutil.copytree(whole, place / name)
-        (place / name / "run.json").write_text(json.dumps({"run_id": name}))
+        (place / name / "run.json").write_bytes(checked_json({"run_id": name}))
     for path in (place / "ruined/journal").iterdir():
         path.write_bytes(b"nothing that can be read")
     if os.geteuid():

@@ -82,7 +82,7 @@ def test_only_the_reasons_change(entries: Entries, statements: dict[int, object]
         assert entry["said_by"] is not None or entry["reason"] == one.reason
 
     losses = tuple(Loss(100, 95, attempt, reason, 5, 7, 3, 2) for attempt, reason in entries)
-    overview = corrected_overview(Overview(0, 1, losses=losses), corrections)
+    overview = corrected_overview(Overview(0, 1, disruptions=losses), corrections)
     assert [one.reason for one in overview.disruptions] == [one.reason for one in after.history]
     assert [one["said_by"] for one in told(overview.disruptions, corrections)] == [
         one["said_by"] for one in answer["disruption_list"]

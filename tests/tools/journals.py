@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.journal import records
+from otel_goodput.journal.sidecars import checked_json
 
 START = 1_790_000_000 * 10**9
 MS = 10**6
@@ -21,9 +21,8 @@ class Written:
         self._place = attempt, process
         self._journal = self.run / "journal"
         self._journal.mkdir(parents=True, exist_ok=True)
-        (self.run / "run.json").write_text(
-            json.dumps({"run_id": run_id, "job_name": run_id, "created_at": START / 1e9})
-        )
+        identity = {"run_id": run_id, "job_name": run_id, "created_at": START / 1e9}
+        (self.run / "run.json").write_bytes(checked_json(identity))
         self._segment = 0
         self._records: list[bytes] = []
         self._key = 0

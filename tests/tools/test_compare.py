@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.sidecars import checked_json
 from otel_goodput.reports.comparison import compare
 
 from .commands import failed, finished, goodput, job, killed, succeeded
@@ -94,7 +95,7 @@ def test_text_for_people(runs: Path) -> None:
     text = succeeded(goodput("compare", "even", "device", "--dir", runs))
     lines = text.splitlines()
     assert lines[:2] == ["A: run even, 1 attempt, ended", "B: run device, 1 attempt, ended"]
-    assert lines[3].startswith("B is 10.0 % slower per step (95 %: ")
+    assert lines[3].startswith("B is 10.0 % slower per step (95 % interval ")
     for word in ("goodput", "pp", "median", "p90", "where the time went", "data_loading", "at risk"):
         assert word in text
     assert all(len(line) <= 120 for line in lines)
@@ -190,7 +191,7 @@ def test_a_page(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "alpha", folder / "alpha")
     shutil.copytree(runs / "beta", folder / "beta")
     hostile = "<script>alert(1)</script>"
-    (folder / "beta" / "run.json").write_text(json.dumps({"run_id": hostile, "job_name": hostile}))
+    (folder / "beta" / "run.json").write_bytes(checked_json({"run_id": hostile, "job_name": hostile}))
     page = tmp_path / "page.html"
     text = succeeded(goodput("compare", "alpha", folder / "beta", "--dir", folder, "--html", page))
     shown = _Page()

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from otel_goodput.journal.sidecars import checked_json
+
 from .commands import failed, finished, goodput, job, killed, succeeded
 from .journals import Written
 
@@ -88,7 +90,7 @@ def test_what_cannot_be_read_is_a_row_that_says_so(runs: Path, tmp_path: Path) -
 
 def test_names_do_not_steer_the_terminal(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "beta", tmp_path / "evil")
-    (tmp_path / "evil" / "run.json").write_text(json.dumps({"run_id": "\x1b[2Jevil", "job_name": "a\nb"}))
+    (tmp_path / "evil" / "run.json").write_bytes(checked_json({"run_id": "\x1b[2Jevil", "job_name": "a\nb"}))
     text = succeeded(goodput("runs", tmp_path))
     assert "\x1b" not in text and "?[2Jevil" in text and "a?b" in text
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from otel_goodput.journal.sidecars import checked_json, read_json
+
 from ..commands import failed, finished, goodput, killed, succeeded
 from .logs import NS, audit, event, listed, losses, middle, new_event, written
 
@@ -153,17 +155,15 @@ def test_of_several_processes_one_is_enough(own: Callable[[str], Path]) -> None:
     folder = own("machine")
     at = middle(losses(folder)[2])
     about = json.dumps([audit("compute.instances.preempted", at, "vm-2", "99")])
-    identity = json.loads((folder / "run.json").read_text())
-    identity.pop("check")
-    (folder / "run.json").write_text(json.dumps({**identity, "process_count": 2}))
+    identity = read_json(folder / "run.json")
+    (folder / "run.json").write_bytes(checked_json({**identity, "process_count": 2}))
     # Process 1 left nothing: it may have run there.
     assert "matched by time only" in imported(folder, about, "--dry-run")
     for attempt, machine in ((0, "vm-2"), (1, "vm-3")):
-        facts = json.loads((folder / f"journal/a{attempt:04d}-p0000.facts").read_text())
-        del facts["check"]
+        facts = read_json(folder / f"journal/a{attempt:04d}-p0000.facts")
         facts["process"] = 1
         facts["resource"] |= {"host.id": {"vm-2": "99", "vm-3": "98"}[machine], "host.name": machine}
-        (folder / f"journal/a{attempt:04d}-p0001.facts").write_text(json.dumps(facts))
+        (folder / f"journal/a{attempt:04d}-p0001.facts").write_bytes(checked_json(facts))
     assert "matched by name" in imported(folder, about)
     assert reported(folder)[2][0] == "preemption"
     late = json.dumps([audit("compute.instances.preempted", middle(losses(folder)[3]), "vm-2", "99")])
