@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.util import types
 
-from otel_goodput.disruption.launchers import exit_code, exit_reason
+from otel_goodput.disruption.launchers import exit_code, exit_reason, launches
 from otel_goodput.disruption.maintenance import Maintenance
 from otel_goodput.disruption.metadata import metadata_host
 from otel_goodput.disruption.notices import Notices
@@ -21,6 +21,7 @@ from otel_goodput.semconv import (
     REASONS,
 )
 
+LIMIT_NS: Final = 300 * 10**9  # Slurm's --signal announces the time limit so long before it, or less
 _SIGNALS: Final = frozenset(one.name for one in SIGNALS)
 
 C = TypeVar("C", bound=Callable[[], object])
@@ -80,7 +81,8 @@ class Watch:
         if _finished(span):
             return  # closing a notebook, or stopping a script in its last lines, disrupts no job
         source = str(about.get(GOODPUT_NOTICE_SOURCE, ""))
-        self._tracer.notice(REASONS.index(reason), moment, ended_by=source if source in _SIGNALS else "")
+        ended_by = f"{source}{_at_a_limit(moment)}" if source in _SIGNALS else ""
+        self._tracer.notice(REASONS.index(reason), moment, ended_by=ended_by)
         if span is not None and span.is_recording():
             span.add_event(GOODPUT_NOTICE_EVENT, {GOODPUT_DISRUPTION_REASON: reason, **about}, moment)
 
@@ -88,6 +90,14 @@ class Watch:
         self._tracer.notice(0, moment, withdrawn=True)
         if left is not None:
             self._tracer.notice(REASONS.index(left), moment)
+
+
+def _at_a_limit(moment: int) -> str:
+    """Return which scheduler's time limit a signal at `moment` (ns) belongs to, as text; empty if to none."""
+    for launch in launches():
+        if launch.ends_at is not None and moment > launch.ends_at - LIMIT_NS:
+            return f" at the time limit of {launch.name}"
+    return ""
 
 
 def _finished(job: object) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.overview import Loss, Overview
 from otel_goodput.accounting.totals import Totals
+from otel_goodput.journal.deaths import Culprit
 from otel_goodput.journal.reasons import Statement
 
 One = TypeVar("One", Disruption, Loss)
@@ -21,14 +22,16 @@ class Correction(NamedTuple):
     Attributes:
         reason: that counts.
         first: the reason that the journal has.
-        by: who said so.
+        by: who said so; empty if the journals of all processes tell it together.
         note: more for a person, or an empty string.
+        process: index of the process that ended first; None if that is not known.
     """
 
     reason: str
     first: str
     by: str
     note: str
+    process: int | None = None
 
 
 Corrections = Mapping[int, Correction]  # by the number of the attempt that the disruption began
@@ -43,23 +46,32 @@ def restarts(disruptions: Iterable[One]) -> dict[int, One]:
     return found
 
 
-def corrected(totals: Totals, said: Mapping[int, Statement]) -> tuple[Totals, Corrections]:
-    """Return the account with the reasons that were said, and what was corrected.
+def corrected(
+    totals: Totals, said: Mapping[int, Statement], found_out: Mapping[int, Culprit] | None = None
+) -> tuple[Totals, Corrections]:
+    """Return the account with the reasons that were said or `found_out`, and what was corrected.
 
-    Disruptions that the account no longer remembers one by one are counted by the reason that they had when it was
-    said.
+    What somebody said counts before what the journals of all processes tell together. Disruptions that the account no
+    longer remembers one by one are counted by the reason that they had when it was said.
     """
-    if not said:
+    found_out = found_out or {}
+    if not said and not found_out:
         return totals, {}
     counts = Counter(totals.disruptions)
     known = restarts(totals.history)
     oldest = min(known, default=None)
     replaced: dict[int, Disruption] = {}
     found: dict[int, Correction] = {}
-    for attempt, one in said.items():
+    inferred = {
+        attempt: Statement(attempt, one.reason, known[attempt].reason, "", False, 0.0)
+        for attempt, one in found_out.items()
+        if attempt in known
+    }
+    for attempt, one in {**inferred, **said}.items():
         if attempt in known:
             entry = known[attempt]
-            found[attempt] = Correction(one.reason, entry.reason, one.said_by, one.note)
+            process = found_out[attempt].process if attempt in found_out else None
+            found[attempt] = Correction(one.reason, entry.reason, one.said_by, one.note, process)
             replaced[id(entry)] = entry.clone()
             replaced[id(entry)].reason = one.reason
             first = entry.reason
@@ -99,5 +111,10 @@ def told(entries: Sequence[One], corrections: Corrections) -> list[dict[str, Any
 def fields(correction: Correction | None, reason: str) -> dict[str, Any]:
     """Return what is told of a disruption with this `reason` and its correction, if there is one."""
     if correction is None:
-        return {"first_reason": reason, "said_by": None, "note": None}
-    return {"first_reason": correction.first, "said_by": correction.by, "note": correction.note or None}
+        return {"first_reason": reason, "said_by": None, "note": None, "process": None}
+    return {
+        "first_reason": correction.first,
+        "said_by": correction.by or None,
+        "note": correction.note or None,
+        "process": correction.process,
+    }

@@ -75,6 +75,7 @@ class DisruptionFields(TypedDict):
         first_reason: the reason in the journal; `reason` differs from it if somebody corrected it.
         said_by: who corrected `reason`, with ``otel-goodput reason``; None if nobody did.
         note: their note; None if there is none.
+        process: index of the process that ended first, by the journals of all; None if that is not known.
         kept_step: highest step kept before it; None if there is none.
         first_step_s: from the job's start to the end of its first completed step; None until then, for a rollback
             within an attempt, or if the job ended before.
@@ -99,6 +100,7 @@ class DisruptionFields(TypedDict):
     first_reason: str
     said_by: str | None
     note: str | None
+    process: int | None
     kept_step: int | None
     first_step_s: float | None
     regained_s: float | None

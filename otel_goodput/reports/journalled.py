@@ -11,6 +11,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.errors import JournalError
+from otel_goodput.journal.deaths import culprits
 from otel_goodput.journal.history import all_events
 from otel_goodput.journal.notes import read_notes
 from otel_goodput.journal.paces import read_paces
@@ -51,7 +52,8 @@ def of_run(
         ideal_step_time: ns; by default it is estimated.
         process: index of the process whose journal is read.
         ranks: compare the stages of checkpoints of all processes, which reads a file of each (not for a past moment),
-            and tell how the attempts were started, which reads a file of each.
+            tell how the attempts were started, which reads a file of each, and which process ended first, which reads
+            the last segments of each.
 
     Raises:
         JournalError: `process` left no journal, or none that can be read.
@@ -89,7 +91,8 @@ def of_run(
     if ranks and at is None and totals.stages:
         totals = replace(totals, rank_stages=rank_stages(run, process, totals.stages))
     said = read_reasons(run)
-    totals, corrections = corrected(totals, in_force(said.statements))
+    found_out = culprits(run, totals.history) if ranks else {}
+    totals, corrections = corrected(totals, in_force(said.statements), found_out)
     notes = {note.kind: note for note in read_notes(run, process)}
     for one in (said.note, restored.overlap):
         if one is not None:

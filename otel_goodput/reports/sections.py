@@ -132,7 +132,8 @@ def disruptions(report: Mapping[str, Any]) -> Iterator[str]:
             went = f", from step {entry['from_step']} back to {entry['to_step']}"
         ended = entry.get("died_at") or entry.get("time")
         when = "" if ended is None else f" at {format_moment(ended)}"
-        yield f"    {entry['reason']}{when} ({where}{said}){_cause(entry)}"
+        who = "" if entry.get("process") is None else f" (process {entry['process']})"
+        yield f"    {entry['reason']}{who}{when} ({where}{said}){_cause(entry)}"
         yield f"      cost {format_duration(entry['cost_s'])}: {', '.join(_costs(entry))}{went}"
         after = [_first_step(entry), _regained(entry, known=report["reason"] is None)]
         if any(after):

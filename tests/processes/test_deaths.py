@@ -1,0 +1,137 @@
+"""Who ended whom: a launcher ends the other processes once one has crashed; a scheduler ends all of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from otel_goodput.journal.deaths import APART_NS, RAISED_NS, Culprit, Death, culprit
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.journalled import of_run
+
+RANK = """
+import os, signal, sys, time
+import otel_goodput as goodput
+how = sys.argv[1]
+goodput.configure("ranks", run_id="run", exporters="none")
+with goodput.job():
+    for step, _ in goodput.steps(range(100_000)):
+        time.sleep(0.002)
+        if step == 5:
+            print("there", flush=True)
+            sys.stdin.readline()
+            if how == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if how == "raise":
+                raise RuntimeError("diverged")
+            if how == "end":
+                break
+"""
+
+
+def start(folder: Path, hows: list[str], **variables: str) -> list[subprocess.Popen[str]]:
+    processes = []
+    for rank, how in enumerate(hows):
+        environment = {**os.environ, "OTEL_GOODPUT_STRICT": "", "RANK": str(rank), "WORLD_SIZE": str(len(hows))}
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-c", RANK, how],
+                cwd=folder,
+                env={**environment, **variables},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        )
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "there\n"
+    return processes
+
+
+def go_on(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def disruption(folder: Path) -> dict[str, Any]:
+    """What is told of the latest one, once all have begun again and ended."""
+    processes = start(folder, ["end", "end"])
+    for process in processes:
+        process.communicate("\n", timeout=60)
+    report = of_run(RunDirectory(folder / "goodput" / "run"))
+    (told,) = report.to_json()["disruption_list"]
+    assert report.to_json()["disruption_reasons"] == {told["reason"]: 1}
+    return {**told, "text": str(report)}
+
+
+@pytest.mark.parametrize(("how", "rank"), [("kill", 1), ("raise", 1), ("kill", 0)])
+def test_the_launcher_ends_the_others_when_one_crashes(how: str, rank: int, tmp_path: Path) -> None:
+    hows = ["wait", "wait"]
+    hows[rank] = how
+    processes = start(tmp_path, hows)
+    for process in processes:
+        go_on(process)
+    processes[rank].wait(60)
+    other = processes[1 - rank]
+    other.send_signal(signal.SIGTERM)  # as torchrun does
+    for process in processes:
+        process.communicate(timeout=60)
+    assert other.returncode == -signal.SIGTERM
+    told = disruption(tmp_path)
+    assert (told["reason"], told["process"], told["said_by"]) == ("crash", rank, None)
+    assert f"crash (process {rank})" in told["text"]
+
+
+def test_the_scheduler_ends_all_at_its_time_limit(tmp_path: Path) -> None:
+    processes = start(tmp_path, ["wait", "wait"], SLURM_JOB_END_TIME=str(int(time.time()) + 100))
+    for process in processes:
+        go_on(process)
+        process.send_signal(signal.SIGTERM)
+    for process in processes:
+        process.communicate(timeout=60)
+    told = disruption(tmp_path)
+    assert (told["reason"], told["process"]) == ("signal", None)
+    assert told["ended_by"] == "SIGTERM at the time limit of slurm"
+
+
+def test_nobody_knows_who_was_first(tmp_path: Path) -> None:
+    """Both are killed at once, as where a node is lost."""
+    processes = start(tmp_path, ["wait", "wait"])
+    for process in processes:
+        process.kill()
+        process.communicate(timeout=60)
+    told = disruption(tmp_path)
+    assert (told["reason"], told["process"]) == ("crash", None)
+    assert "(process" not in told["text"]
+
+
+def death(process: int, sign: int, *, announced: bool = False, clean: bool = False, failed: bool = False) -> Death:
+    return Death(process, 10**18 + sign, announced, clean, failed)
+
+
+@pytest.mark.parametrize(
+    ("deaths", "expected"),
+    [
+        ([death(0, 9, announced=True), death(1, 8, announced=True)], Culprit("signal", None)),
+        ([death(0, 9, announced=True), death(1, 8)], Culprit("crash", 1)),
+        ([death(0, 9, announced=True), death(1, 8, clean=True)], Culprit("signal", None)),
+        ([death(0, 9), death(1, 8)], Culprit("crash", None)),
+        ([death(0, 9 + APART_NS), death(1, 8), death(2, 9 + APART_NS)], Culprit("crash", 1)),
+        ([death(0, 9, failed=True), death(1, 8)], Culprit("crash", 0)),
+        ([death(0, 9, failed=True), death(1, 8, failed=True)], Culprit("crash", None)),
+        ([death(0, 9 + RAISED_NS, failed=True), death(1, 8, failed=True)], Culprit("crash", 1)),
+        ([death(0, 9, announced=True), death(1, 8), death(2, 9)], Culprit("crash", None)),
+    ],
+)
+def test_what_the_order_of_deaths_tells(deaths: list[Death], expected: Culprit) -> None:
+    assert culprit(deaths, "signal") == expected
