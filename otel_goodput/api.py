@@ -14,6 +14,7 @@ from otel_goodput.accounting import Totals
 from otel_goodput.guard import TRUE, report_once
 from otel_goodput.options import Options, taking_options
 from otel_goodput.recorder import Recorder
+from otel_goodput.recording.forgiving import forgiving, not_callable
 from otel_goodput.recording.phases import Phases
 from otel_goodput.recording.step_line import StepLine
 from otel_goodput.recording.tracer import PhaseTracer
@@ -94,11 +95,13 @@ def configure(job_name: str | None = None, *, set_global: bool = False, **option
     return recorder
 
 
+@forgiving
 def totals() -> Totals | None:
     """Return the account as of now, in integers of ns; None before ``configure()``."""
     return None if _recorder is None else _recorder.totals()
 
 
+@forgiving
 def report() -> Report | None:
     """Return the account as of now, as text (``str()``), JSON (``to_json()``) or a page (``html(path)``).
 
@@ -112,6 +115,7 @@ def report() -> Report | None:
     return _recorder.report()
 
 
+@forgiving
 def flush(timeout: float | None = None) -> bool:
     """Export everything recorded so far; returns False if not everything was exported in time.
 
@@ -123,6 +127,7 @@ def flush(timeout: float | None = None) -> bool:
     return True if _recorder is None else _recorder.flush(timeout)
 
 
+@forgiving
 def shutdown(timeout: float | None = None) -> None:
     """Stop recording: end open phases and mark them as interrupted, export, and write the journal.
 
@@ -135,6 +140,7 @@ def shutdown(timeout: float | None = None) -> None:
         _recorder.shutdown(timeout)
 
 
+@forgiving
 def on_preemption(callback: C) -> C:
     """Call `callback` (no arguments) when the platform announces the job's end: a preemption, maintenance, SIGTERM.
 
@@ -144,6 +150,8 @@ def on_preemption(callback: C) -> C:
     Args:
         callback: what to call.
     """
+    if not callable(callback):  # which a type checker would have said
+        return not_callable(callback, on_preemption)  # type: ignore[unreachable]
     if _recorder is None:
         if _rehearsing:
             return callback
@@ -152,6 +160,7 @@ def on_preemption(callback: C) -> C:
     return _recorder.on_preemption(callback)
 
 
+@forgiving
 def checkpoint_logger() -> Any:
     """Return a logger for Orbax's ``CheckpointManager(logger=…)``, for use without the automatic hook.
 

@@ -23,7 +23,7 @@ from otel_goodput.accounting import Totals
 from otel_goodput.config import Config
 from otel_goodput.errors import ConfigurationError, GoodputError
 from otel_goodput.exporters.spec import ExporterContext
-from otel_goodput.guard import contain, report_once
+from otel_goodput.guard import contain, report_once, strict
 from otel_goodput.job_end import JobEndExport
 from otel_goodput.journal.account import PATIENCE_S, behind
 from otel_goodput.journal.paces import Paces
@@ -34,11 +34,12 @@ from otel_goodput.metrics.productivity import Inputs, Productivity
 from otel_goodput.observers import Observers
 from otel_goodput.options import Options, described, parse_windows, taking_options
 from otel_goodput.pipelines import Pipelines, check_providers, exporter_names, open_exporters
-from otel_goodput.recording import ids
+from otel_goodput.recording import ids, plain
 from otel_goodput.recording.admission import Admission
 from otel_goodput.recording.attempt_traces import AttemptTraces
 from otel_goodput.recording.budget import Budget
 from otel_goodput.recording.emitter import SpanEmitter, processor_of
+from otel_goodput.recording.forgiving import forgiving, not_callable
 from otel_goodput.recording.hooks import Hooks
 from otel_goodput.recording.job_spans import JobSpans
 from otel_goodput.recording.job_thread import JobThread
@@ -394,6 +395,7 @@ class Recorder(Phases):
             **self._pipelines.dropped(),
         }
 
+    @forgiving
     def totals(self) -> Totals:
         """Return the account as of now, in integers of ns.
 
@@ -412,24 +414,26 @@ class Recorder(Phases):
         totals = self._productivity.complete(self._account.totals(patience=patience))
         return totals if self._paces is None else self._paces.complete(totals)
 
+    @forgiving
     def add_windows(self, *windows: str) -> None:
         """Keep rolling windows of these lengths too, such as ``"10m"``, in the account and in the metrics.
 
         A window that is far shorter than those there are makes all of them begin anew.
 
         Args:
-            windows: lengths, each at least a second.
-
-        Raises:
-            ConfigurationError: a length is not valid.
+            windows: lengths, each at least a second. One that is not valid is logged; with
+                ``OTEL_GOODPUT_STRICT=true`` it raises ConfigurationError.
         """
         try:
-            spans = parse_windows(",".join(windows))
+            spans = parse_windows(",".join(str(plain.text(window)) for window in windows))
         except (ValueError, OverflowError) as error:
-            raise ConfigurationError(f"add_windows(): {error}") from error
-        self._windows += spans
+            if strict():
+                raise ConfigurationError(f"add_windows(): {error}") from error
+            report_once("add_windows", 'add_windows(): %s; no window is added. Write add_windows("10m")', error)
+            return
         self._account.add_windows(spans)
 
+    @forgiving
     def report(self) -> Report:
         """Return the account as of now, as text (``str()``), JSON (``to_json()``) or a page (``html(path)``)."""
         totals = self.totals()
@@ -446,6 +450,7 @@ class Recorder(Phases):
             raise GoodputError("there is no page of this report: the journal is in memory only")
         return page.of_run(self._opened.run, report=report)
 
+    @forgiving
     def on_preemption(self, callback: C) -> C:
         """Call `callback` (no arguments) when the platform announces the job's end: a preemption, maintenance, SIGTERM.
 
@@ -456,8 +461,11 @@ class Recorder(Phases):
             callback: what to call.
         """
         self._callbacks.append(callback)
+        if not callable(callback):  # which a type checker would have said
+            return not_callable(callback, self.on_preemption)  # type: ignore[unreachable]
         return self._observers.on_preemption(callback)
 
+    @forgiving
     def checkpoint_logger(self) -> Any:
         """Return a logger for Orbax's ``CheckpointManager(logger=…)``, for use without the automatic hook."""
         from otel_goodput.integrations import orbax
@@ -486,6 +494,7 @@ class Recorder(Phases):
             contain("count_flops", error)
             return None
 
+    @forgiving
     def flush(self, timeout: float | None = None) -> bool:
         """Export everything recorded so far; returns False if not everything was exported in time.
 
@@ -495,7 +504,7 @@ class Recorder(Phases):
         Args:
             timeout: in seconds; by default the grace period.
         """
-        return self._export(self.config.grace_period_s if timeout is None else timeout, self._pipelines.flushers())
+        return self._export(plain.seconds(timeout, "flush", self.config.grace_period_s), self._pipelines.flushers())
 
     def _export(self, seconds: float, flushers: list[tuple[str, deadline.Closer]]) -> bool:
         if self._closed:
@@ -538,6 +547,7 @@ class Recorder(Phases):
         self._exiting = True
         self.shutdown()
 
+    @forgiving
     def shutdown(self, timeout: float | None = None) -> None:
         """Stop recording: end open phases and mark them as interrupted, export, and write the journal.
 
@@ -547,7 +557,7 @@ class Recorder(Phases):
         Args:
             timeout: one deadline for all of it, in seconds; by default the grace period.
         """
-        seconds = self.config.grace_period_s if timeout is None else timeout
+        seconds = plain.seconds(timeout, "shutdown", self.config.grace_period_s)
         # Reentrant: a signal handler may call this on the thread that is in the middle of it, and must not wait.
         if not self._closing.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX)):
             return

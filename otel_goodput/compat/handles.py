@@ -16,9 +16,9 @@ from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.records import LARGEST
 from otel_goodput.recorder import Recorder
-from otel_goodput.recording.contexts import checked_step
 from otel_goodput.recording.pairs import Pairs, waited_for
 from otel_goodput.recording.phases import Opening
+from otel_goodput.recording.plain import numbered
 from otel_goodput.resources.disk import goes_with
 from otel_goodput.semconv import Phase
 from otel_goodput.text.durations import NS
@@ -101,7 +101,7 @@ class Handle:
             return
         at = moment(told)
         if phase == Phase.STEP:
-            checked_step(int(name), phase)  # before it ends the one before
+            numbered(int(name), phase)  # before it ends the one before
             self._measure(int(name), time.time_ns() if at is None else at)
         elif phase in (Phase.JOB, Phase.ELASTIC_WAIT):
             self._latest = None

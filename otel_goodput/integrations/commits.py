@@ -13,7 +13,7 @@ from opentelemetry.trace import Status, StatusCode
 from opentelemetry.util import types
 
 from otel_goodput.journal.records import LARGEST
-from otel_goodput.recording.short_span import error_name
+from otel_goodput.recording.plain import error_name
 from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.semconv import (
     ERROR_TYPE,

@@ -5,11 +5,11 @@ Longer than other files: what enters, leaves and mends a phase shares its state.
 
 from __future__ import annotations
 
-import operator
 import sys
+from collections.abc import Callable
 from time import perf_counter_ns
 from types import TracebackType
-from typing import Any, Final, SupportsIndex
+from typing import Any, Final
 
 from opentelemetry import trace as trace_api
 from opentelemetry.trace import INVALID_SPAN, Status, StatusCode
@@ -17,14 +17,14 @@ from opentelemetry.util import types
 
 from otel_goodput.errors import PhaseError
 from otel_goodput.guard import contain, unrecorded
-from otel_goodput.journal.records import LARGEST
+from otel_goodput.recording import plain
 from otel_goodput.recording.decorators import F, decorate
 from otel_goodput.recording.departure import clean_exit
 from otel_goodput.recording.entries import Entry
 from otel_goodput.recording.fast_span import FastSpan, leave_lapsed
 from otel_goodput.recording.nesting import innermost
 from otel_goodput.recording.phase_span import PhaseSpan
-from otel_goodput.recording.short_span import error_name
+from otel_goodput.recording.plain import error_name
 from otel_goodput.recording.tracer import Find, PhaseTracer
 from otel_goodput.semconv import (
     ELASTIC_WAITS,
@@ -57,42 +57,28 @@ def is_phase(span: trace_api.Span, phase: str) -> bool:
     return bool(attributes.get(GOODPUT_PHASE) == phase)
 
 
-def checked_step(step: SupportsIndex | None, phase: str, what: str = "a step number") -> int:
-    """Return `step` as an int; `what` it is, for the message.
-
-    Raises:
-        PhaseError: it is not an integer from 0 that a record can hold.
-    """
-    try:
-        number = operator.index(step)  # type: ignore[arg-type]
-    except TypeError:
-        raise PhaseError(phase, f"{phase}() needs {what} (an integer >= 0), not {step!r}") from None
-    if not 0 <= number <= LARGEST:
-        raise PhaseError(phase, f"{phase}() needs {what} (an integer >= 0), not {number}")
-    return number
+def _kind(value: object, phase: str) -> str:
+    """Return what a wait for slices is for."""
+    kind = plain.text(value)
+    if kind not in ELASTIC_WAITS:
+        kinds = ", ".join(ELASTIC_WAITS)
+        raise PhaseError(phase, f"{phase}(): kind must be one of {kinds}, not {plain.quoted(value)}")
+    return kind
 
 
-def checked_name(name: object, phase: str) -> str:
-    """Return `name` as a string without surrounding white space.
-
-    Raises:
-        PhaseError: it is blank.
-    """
-    text = str(name).strip()
-    if not text:
-        raise PhaseError(phase, f"{phase}() needs a name that is not blank")
-    return text
+def _number(value: object, phase: str) -> int | None:
+    return None if value is None and phase != Phase.STEP else plain.numbered(value, phase)
 
 
-def checked_times(phase: str, *times: object) -> None:
-    """Check the times of a phase.
-
-    Raises:
-        PhaseError: one of `times` is neither None nor an integer of ns that a record can hold.
-    """
-    for time in times:
-        if time is not None and not (isinstance(time, int) and abs(time) <= LARGEST):
-            raise PhaseError(phase, f"{phase}(): times must be integers, in ns since the epoch, not {time!r}")
+# How each argument is read, once, when the function is called: nothing of the user's is kept.
+_READ: Final[dict[str, Callable[[object, str], Any]]] = {
+    "start_time": plain.moment,
+    "end_time": plain.moment,
+    "blocking": lambda value, phase: plain.flag(value, "blocking", None),
+    "durable": lambda value, phase: plain.flag(value, "durable", True),
+    "name": lambda value, phase: (_kind if phase == Phase.ELASTIC_WAIT else plain.name)(value, phase),
+    "step": _number,
+}
 
 
 class PhaseContext:
@@ -101,13 +87,19 @@ class PhaseContext:
     The tracer is looked up on entry, so that decorators may be applied before ``configure()``.
     """
 
-    __slots__ = ("_arguments", "_entries", "_find", "_phase")
+    __slots__ = ("_arguments", "_entries", "_find", "_phase", "_wrong")
 
     def __init__(self, find: Find, phase: str, **arguments: Any) -> None:
         self._entries: list[Entry] = []
         self._find = find
         self._phase = phase
-        self._arguments = arguments
+        self._wrong: PhaseError | None = None  # why it is not recorded
+        self._arguments: dict[str, Any] = {}
+        try:
+            for name, value in arguments.items():
+                self._arguments[name] = _READ[name](value, phase)
+        except PhaseError as error:
+            self._wrong = error
 
     def __enter__(self) -> Any:
         begin = perf_counter_ns()
@@ -115,8 +107,9 @@ class PhaseContext:
         try:
             tracer = self._find()
             if tracer is not None:
-                start, end = self._arguments.get("start_time"), self._arguments.get("end_time")
-                checked_times(self._phase, start, end)
+                if self._wrong is not None:
+                    raise self._wrong
+                start = self._arguments.get("start_time")
                 leave_lapsed(tracer.line)
                 entry = Entry(tracer, start or tracer.clock(), sys._getframe(1))
                 if tracer.jobs.none_yet and self._holds_up(tracer):
@@ -185,9 +178,9 @@ class PhaseContext:
             return
         if kind is not None and error is not None and not clean_exit(error) and span.is_recording():
             if isinstance(error, Exception):
-                span.record_exception(error)
+                span.add_event("exception", plain.described(error))
             span.set_attribute(ERROR_TYPE, error_name(kind))
-            span.set_status(Status(StatusCode.ERROR, f"{kind.__name__}: {error}"))
+            span.set_status(Status(StatusCode.ERROR, f"{kind.__name__}: {plain.message(error)}"))
         if span.is_recording():  # else a shutdown has ended it
             if not entry.here:
                 tracer.line.misused.elsewhere(self._phase)
@@ -215,15 +208,11 @@ class PhaseContext:
         phase = name = self._phase
         attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
         if phase == Phase.CUSTOM:
-            attributes[GOODPUT_CUSTOM_NAME] = name = checked_name(arguments["name"], phase)
+            attributes[GOODPUT_CUSTOM_NAME] = name = arguments["name"]
         elif phase == Phase.ELASTIC_WAIT:
-            if arguments["name"] not in ELASTIC_WAITS:
-                raise PhaseError(
-                    phase, f"elastic_wait(): kind must be one of {', '.join(ELASTIC_WAITS)}, not {arguments['name']!r}"
-                )
             attributes[GOODPUT_ELASTIC_KIND] = arguments["name"]
         if arguments.get("step") is not None:
-            attributes[GOODPUT_STEP] = checked_step(arguments["step"], phase)
+            attributes[GOODPUT_STEP] = arguments["step"]
         blocking = arguments.get("blocking")
         if blocking is not None or not tracer.blocks(None):
             # Also when the user did not say: a trace does not show which thread it was.
@@ -250,7 +239,13 @@ class PhaseContext:
         return tracer.line.check_end(start, end) if start is not None and end < start else end
 
     def __call__(self, function: F) -> F:
-        return decorate(lambda: type(self)(self._find, self._phase, **self._arguments), function)
+        return decorate(self._again, function)
+
+    def _again(self) -> PhaseContext:
+        """Return a new context like this one."""
+        twin = type(self)(self._find, self._phase)
+        twin._arguments, twin._wrong = self._arguments, self._wrong
+        return twin
 
 
 class RestoreContext(PhaseContext):
@@ -262,7 +257,7 @@ class RestoreContext(PhaseContext):
         if error is not None or self._arguments.get("blocking") is False:
             return
         if self._arguments.get("step") is not None:
-            tracer.restored(operator.index(self._arguments["step"]))
+            tracer.restored(self._arguments["step"])
         elif tracer.blocks(None):
             tracer.line.forget_number()
 
@@ -340,11 +335,13 @@ class FastContext(PhaseContext):
             tracer = self._find()
             if tracer is None:
                 return UNRECORDED
-            checked_times(self._phase, *times[:2])
+            if self._wrong is not None:
+                raise self._wrong
             if self._phase == Phase.STEP:
-                span = tracer.step(checked_step(arguments["step"], self._phase), *times)
+                number = arguments["step"]
+                span = tracer.step(tracer.line.next_number() if number is None else number, *times)
             elif self._phase == Phase.PART:
-                span = tracer.part(checked_name(arguments["name"], self._phase))
+                span = tracer.part(arguments["name"])
             else:
                 span = tracer.load(*times)
         except Exception as error:

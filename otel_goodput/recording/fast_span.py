@@ -29,6 +29,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.rules import DATA_LOADING, PART, STEP
 from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.records import ERRED, EXPORT, INTERRUPTED, OUTLIER, SUMMARIZED
+from otel_goodput.recording import plain
 from otel_goodput.recording.decorators import F, decorate
 from otel_goodput.recording.departure import clean_exit
 from otel_goodput.recording.finished import PhaseReadableSpan
@@ -44,7 +45,8 @@ from otel_goodput.recording.nesting import (
     innermost,
     leave,
 )
-from otel_goodput.recording.short_span import ShortSpan, error_name
+from otel_goodput.recording.plain import error_name
+from otel_goodput.recording.short_span import ShortSpan
 from otel_goodput.recording.step_line import TIMED, StepLine
 from otel_goodput.recording.step_policy import EXPORTED, KEPT, SLOW, THINNED
 from otel_goodput.semconv import (
@@ -277,7 +279,7 @@ class FastSpan(ShortSpan):
             return
         if isinstance(error, Exception):
             self.record_exception(error)
-        self._status = Status(StatusCode.ERROR, f"{kind.__name__}: {error}")
+        self._status = Status(StatusCode.ERROR, f"{kind.__name__}: {plain.message(error)}")
         self.set_attribute(ERROR_TYPE, error_name(kind))
 
     def close(self, end: int, failed: bool = False, flags: int = 0) -> int:

@@ -16,7 +16,7 @@ from otel_goodput.recording import ids, nesting
 from otel_goodput.recording.attempt_traces import AttemptTraces
 from otel_goodput.recording.job_thread import JobThread
 from otel_goodput.recording.misuse import Misuse
-from otel_goodput.recording.short_span import error_name
+from otel_goodput.recording.plain import error_name
 from otel_goodput.semconv import ERROR_TYPE, GOODPUT_PHASE, Phase
 
 

@@ -10,6 +10,8 @@ from opentelemetry import trace as trace_api
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext, Status, StatusCode
 from opentelemetry.util import types
 
+from otel_goodput.guard import guarded
+from otel_goodput.recording import plain
 from otel_goodput.recording.ids import SAMPLED
 from otel_goodput.recording.nesting import Nested, Nesting
 
@@ -84,35 +86,46 @@ class PhaseSpan(Nested):
 
     # --- passed on ----------------------------------------------------------------------------------------------------
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "span":  # it is being copied, and has no attributes yet
-            raise AttributeError(name)
-        return getattr(self.span, name)
+    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "span":  # it is being copied, and has no attributes yet
+                raise AttributeError(name)
+            return getattr(self.span, name)
 
     def end(self, end_time: int | None = None) -> None:
         self.span.end(end_time)
 
+    @guarded(None)
     def set_attributes(self, attributes: Mapping[str, types.AttributeValue]) -> None:
-        self.span.set_attributes(attributes)
+        self.span.set_attributes(plain.attributes(attributes))
 
+    @guarded(None)
     def set_attribute(self, key: str, value: types.AttributeValue) -> None:
-        self.span.set_attribute(key, value)
+        self.span.set_attributes(plain.attribute(key, value))
 
+    @guarded(None)
     def add_event(self, name: str, attributes: types.Attributes = None, timestamp: int | None = None) -> None:
-        self.span.add_event(name, attributes, timestamp)
+        self.span.add_event(
+            plain.text(name) or plain.quoted(name), plain.attributes(attributes), plain.integer(timestamp)
+        )
 
+    @guarded(None)
     def add_link(self, context: SpanContext, attributes: types.Attributes = None) -> None:
-        self.span.add_link(context, attributes)
+        self.span.add_link(context, plain.attributes(attributes))
 
+    @guarded(None)
     def update_name(self, name: str) -> None:
-        self.span.update_name(name)
+        self.span.update_name(plain.text(name) or plain.quoted(name))
 
     def is_recording(self) -> bool:
         return self.span.is_recording()
 
+    @guarded(None)
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
-        self.span.set_status(status, description)
+        self.span.set_status(status, plain.text(description))
 
+    @guarded(None)
     def record_exception(
         self,
         exception: BaseException,
@@ -120,4 +133,5 @@ class PhaseSpan(Nested):
         timestamp: int | None = None,
         escaped: bool = False,
     ) -> None:
-        self.span.record_exception(exception, attributes, timestamp, escaped)
+        more = {"exception.escaped": str(escaped is True), **plain.attributes(attributes)}
+        self.span.add_event("exception", {**plain.described(exception), **more}, plain.integer(timestamp))

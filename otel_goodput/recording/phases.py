@@ -13,6 +13,7 @@ from opentelemetry.trace import Span
 from otel_goodput.errors import PhaseError
 from otel_goodput.guard import contain, refuse, report_once, unrecorded
 from otel_goodput.journal.records import LARGEST
+from otel_goodput.recording import plain
 from otel_goodput.recording.contexts import (
     UNRECORDED,
     FastContext,
@@ -20,11 +21,10 @@ from otel_goodput.recording.contexts import (
     PhaseContext,
     RestoreContext,
     Unrecorded,
-    checked_step,
-    checked_times,
 )
 from otel_goodput.recording.decorators import F, decorate
 from otel_goodput.recording.fast_span import FastSpan, step_around
+from otel_goodput.recording.forgiving import forgiving
 from otel_goodput.recording.loading import Loading, Loads, QueueDepth
 from otel_goodput.recording.saves import Save, SaveContext
 from otel_goodput.recording.step_loop import Steps
@@ -73,11 +73,13 @@ class Phases:
         self._find = find
         self._trains = trains  # called when a job, or steps that are not recorded, are about to begin
 
+    @forgiving
     def job(self, *, start_time: int | None = None, end_time: int | None = None) -> Opening[Span]:
         """One attempt at the job, from its start to its end; all other phases are inside it. Times in ns."""
         self._trains()
         return JobContext(self._find, Phase.JOB, start_time=start_time, end_time=end_time)
 
+    @forgiving
     def accelerator_init(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[Span]:
@@ -86,6 +88,7 @@ class Phases:
             self._find, Phase.ACCELERATOR_INIT, start_time=start_time, end_time=end_time, blocking=blocking
         )
 
+    @forgiving
     def training_prep(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[Span]:
@@ -94,6 +97,7 @@ class Phases:
             self._find, Phase.TRAINING_PREP, start_time=start_time, end_time=end_time, blocking=blocking
         )
 
+    @forgiving
     def data_loading(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[FastSpan]:
@@ -101,11 +105,12 @@ class Phases:
         try:
             tracer = self._find()
             if tracer is not None and start_time is None and end_time is None:
-                return tracer.load(None, None, blocking)
+                return tracer.load(None, None, plain.flag(blocking, "blocking", None))
         except Exception as error:
             contain("phase start", error)
         return FastContext(self._find, Phase.DATA_LOADING, start_time=start_time, end_time=end_time, blocking=blocking)
 
+    @forgiving
     def step(
         self,
         step: SupportsIndex,
@@ -123,10 +128,11 @@ class Phases:
             tracer = self._find()
             if (
                 tracer is not None
-                and step.__class__ is int
+                and type(step) is int
                 and 0 <= step <= LARGEST
                 and start_time is None
                 and end_time is None
+                and (blocking is None or type(blocking) is bool)
             ):
                 return tracer.step(step, None, None, blocking)
         except Exception as error:
@@ -136,6 +142,7 @@ class Phases:
             self._find, Phase.STEP, step=step, start_time=start_time, end_time=end_time, blocking=blocking
         )
 
+    @forgiving
     def steps(self, batches: Iterable[T], *, start: int | None = None) -> Steps[T]:
         """Iterate over `batches` as (step number from `start`, batch), with a data load and a step for each.
 
@@ -149,12 +156,13 @@ class Phases:
         """
         number = None
         try:
-            number = None if start is None else checked_step(start, "steps")
+            number = None if start is None else plain.numbered(start, "steps")
         except PhaseError as error:
             refuse(error)
         self._trains()
         return Steps(self._find(), batches, number)
 
+    @forgiving
     def observe(self, output: object) -> None:
         """Take the moment when `output` is ready as the time at which the open step left the device.
 
@@ -180,6 +188,7 @@ class Phases:
         except Exception as error:
             contain("observe", error)
 
+    @forgiving
     def current_step(self) -> FastSpan | Unrecorded:
         """Return the span of the open step, to set attributes and add events; outside of a step, one that records none.
 
@@ -196,6 +205,7 @@ class Phases:
             contain("current_step", error)
         return UNRECORDED
 
+    @forgiving
     def loading(self, batches: Batches, *, queue_depth: QueueDepth | None = None) -> Batches:
         """Return `batches` with a data load but no step around each ``next()``; for loops that open their steps.
 
@@ -214,6 +224,7 @@ class Phases:
         wrapper = Loads if isinstance(batches, Iterator) else Loading
         return cast(Batches, wrapper(self._find, batches, queue_depth))
 
+    @forgiving
     def traced_step(self, function: Callable[P, R], *, start: int | None = None) -> Callable[P, R]:
         """Return `function` with a step around each call, numbered as in :meth:`steps`; observe its smallest output.
 
@@ -225,7 +236,12 @@ class Phases:
             function: what does one step when it is called.
             start: number of the first step; by default as in :meth:`steps`.
         """
-        numbers = None if start is None else count(start)
+        first = None
+        try:
+            first = None if start is None else plain.numbered(start, "traced_step")
+        except PhaseError as error:
+            refuse(error)
+        numbers = None if first is None else count(first)
 
         def again() -> Opening[FastSpan]:
             tracer = self._find()
@@ -239,6 +255,7 @@ class Phases:
 
         return decorate(again, function, observe)
 
+    @forgiving
     def part(self, name: str) -> Opening[FastSpan]:
         """A part of the open step, such as ``"forward"``: its time stays the step's; use few different names.
 
@@ -247,12 +264,13 @@ class Phases:
         """
         try:
             tracer = self._find()
-            if tracer is not None and name.__class__ is str and name and name[0] > " ":
+            if tracer is not None and type(name) is str and name and name[0] > " ":
                 return tracer.part(name)
         except Exception as error:
             contain("phase start", error)
         return FastContext(self._find, Phase.PART, name=name)
 
+    @forgiving
     def checkpoint_save(
         self,
         step: SupportsIndex | None = None,
@@ -279,6 +297,7 @@ class Phases:
             blocking=blocking,
         )
 
+    @forgiving
     def checkpoint_restore(
         self,
         step: SupportsIndex | None = None,
@@ -296,6 +315,7 @@ class Phases:
             self._find, Phase.CHECKPOINT_RESTORE, step=step, start_time=start_time, end_time=end_time, blocking=blocking
         )
 
+    @forgiving
     def custom(
         self, name: str, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[Span]:
@@ -308,6 +328,7 @@ class Phases:
             self._find, Phase.CUSTOM, name=name, start_time=start_time, end_time=end_time, blocking=blocking
         )
 
+    @forgiving
     def elastic_wait(
         self, kind: str, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[Span]:
@@ -320,6 +341,7 @@ class Phases:
             self._find, Phase.ELASTIC_WAIT, name=kind, start_time=start_time, end_time=end_time, blocking=blocking
         )
 
+    @forgiving
     def elastic_reinit(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[Span]:
@@ -328,10 +350,12 @@ class Phases:
             self._find, Phase.ELASTIC_REINIT, start_time=start_time, end_time=end_time, blocking=blocking
         )
 
+    @forgiving
     def exclusion(self, *, start_time: int | None = None, end_time: int | None = None) -> Opening[Span]:
         """Time that the account excludes altogether (rule R7)."""
         return PhaseContext(self._find, Phase.EXCLUSION, start_time=start_time, end_time=end_time)
 
+    @forgiving
     def slice_counts(self, active: int, available: int, total: int, *, time: int | None = None) -> None:
         """Record that since `time` (ns; by default now) `active` of `total` slices step and `available` are up.
 
@@ -345,10 +369,11 @@ class Phases:
         if tracer is None:
             return
         try:
-            checked_times("slice_counts", time)
             stepping, there, all_of_them = (
-                checked_step(count, "slice_counts", "a number of slices") for count in (active, available, total)
+                plain.numbered(count, "slice_counts", "a number of slices") for count in (active, available, total)
             )
-            tracer.account.slice_counts(stepping, there, all_of_them, tracer.clock() if time is None else time)
+            since = plain.moment(time, "slice_counts")
+            if stepping is not None and there is not None and all_of_them is not None:
+                tracer.account.slice_counts(stepping, there, all_of_them, tracer.clock() if since is None else since)
         except Exception as error:
             unrecorded("slice_counts", error)

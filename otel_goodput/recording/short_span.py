@@ -10,6 +10,8 @@ from opentelemetry.sdk.trace import Event as SpanEvent
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 from opentelemetry.util import types
 
+from otel_goodput.guard import guarded
+from otel_goodput.recording import plain
 from otel_goodput.recording.admission import Gate
 from otel_goodput.recording.departure import Place
 from otel_goodput.recording.nesting import Nested
@@ -20,12 +22,6 @@ from otel_goodput.semconv import ERROR_TYPE, GOODPUT_PART_NAME, GOODPUT_PHASE, G
 _SETTLED = frozenset({GOODPUT_PHASE, GOODPUT_STEP, GOODPUT_PART_NAME})
 _LIMIT = 128  # maximum number of attributes, and of events; the SDK's default
 _UNSET = Status(StatusCode.UNSET)
-
-
-def error_name(error: type[BaseException] | BaseException) -> str:
-    """Return the ``error.type`` of the semantic conventions: the qualified name of the exception's class."""
-    kind = error if isinstance(error, type) else type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 class ShortSpan(Nested):
@@ -179,36 +175,47 @@ class ShortSpan(Nested):
         """Whether it has ended; unlike `closed`, False before it begins."""
         return self._ended and self._key != 0
 
+    @guarded(None)
     def set_attribute(self, key: str, value: types.AttributeValue) -> None:
-        if self._over:
-            return
-        if key in _SETTLED:
-            self.refuse(key)
-            return
-        if self._attributes is None:
-            self._attributes = BoundedAttributes(_LIMIT, immutable=False)
-        self._attributes[key] = value
+        if not self._over:
+            self._set(plain.attribute(key, value))
 
+    @guarded(None)
     def set_attributes(self, attributes: Mapping[str, types.AttributeValue]) -> None:
-        for key, value in attributes.items():
-            self.set_attribute(key, value)
+        if not self._over:
+            self._set(plain.attributes(attributes))
 
+    def _set(self, attributes: Mapping[str, types.AttributeValue]) -> None:
+        for key, value in attributes.items():
+            if key in _SETTLED:
+                self.refuse(key)
+                continue
+            if self._attributes is None:
+                self._attributes = BoundedAttributes(_LIMIT, immutable=False)
+            self._attributes[key] = value
+
+    @guarded(None)
     def add_event(self, name: str, attributes: types.Attributes = None, timestamp: int | None = None) -> None:
         if self._over:
             return
         if self._events is None:
             self._events = []
         if len(self._events) < _LIMIT:
-            moment = self.now() if timestamp is None else timestamp
-            self._events.append(SpanEvent(name, BoundedAttributes(_LIMIT, attributes), moment))
+            moment = plain.integer(timestamp)
+            taken = BoundedAttributes(_LIMIT, plain.attributes(attributes))
+            self._events.append(
+                SpanEvent(plain.text(name) or plain.quoted(name), taken, self.now() if moment is None else moment)
+            )
 
+    @guarded(None)
     def add_link(self, context: SpanContext, attributes: types.Attributes = None) -> None:
         if self._over:
             return
         if self._links is None:
             self._links = []
-        self._links.append(Link(context, attributes))
+        self._links.append(Link(context, plain.attributes(attributes)))
 
+    @guarded(None)
     def record_exception(
         self,
         exception: BaseException,
@@ -216,19 +223,14 @@ class ShortSpan(Nested):
         timestamp: int | None = None,
         escaped: bool = False,
     ) -> None:
-        import traceback
+        self.add_event("exception", {**plain.described(exception), **plain.attributes(attributes)}, timestamp)
 
-        described: dict[str, types.AttributeValue] = {
-            "exception.type": error_name(exception),
-            "exception.message": str(exception),
-            "exception.stacktrace": "".join(traceback.format_exception(exception)),
-        }
-        self.add_event("exception", {**described, **(attributes or {})}, timestamp)
-
+    @guarded(None)
     def update_name(self, name: str) -> None:
         if not self._over:
-            self._name = name
+            self._name = plain.text(name) or self._name
 
+    @guarded(None)
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
         if not self._over:
-            self._status = status if isinstance(status, Status) else Status(status, description)
+            self._status = status if isinstance(status, Status) else Status(status, plain.text(description))
