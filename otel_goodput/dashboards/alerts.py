@@ -1,4 +1,4 @@
-"""What somebody is to be told of: one table, from which the rules of Prometheus and Cloud Monitoring's policies come.
+"""The alerts: one table, from which the rules of Prometheus and Cloud Monitoring's policies come.
 
 A rule is one expression in PromQL, which both understand; only the names and the labels of a run differ.
 """
@@ -157,11 +157,10 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             severity=CRITICAL,
             hold_min=0,
             expression=partial(_gone, limits),
-            value=f"nothing was heard of it for {seconds}",
-            means=f"The last word of the run was that it goes on, and for {limits.gone:g} s nothing has been heard of "
-            "it: it died, failed or was preempted, and nobody has started it again; or its metrics do not arrive. "
-            f"It is told of for {GONE_WINDOW}, or until it goes on. A run that ends by itself says so with its last "
-            "metrics and is not told of.",
+            value=f"silent for {seconds}",
+            means=f"The run last reported `{JobState.RUNNING}` and has been silent for {limits.gone:g} s: it died, "
+            "failed or was preempted, and nobody has started it again; or its metrics do not arrive. The alert fires "
+            f"for up to {GONE_WINDOW}, or until the run resumes. Runs that end normally do not trigger it.",
             look=(
                 "Does the scheduler still want to run it? Out of retries, no room, deleted, queued?",
                 "`otel-goodput report`, on its journal: how it ended, and in which phase. The end of its log.",
@@ -177,8 +176,8 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             expression=partial(_restart_loop, limits),
             value=f"{{{{ $value }}}} disruptions within {LOOP_WINDOW}",
             means=f"The run was disrupted {limits.restarts:g} times or more within {LOOP_WINDOW}: it restarts or rolls "
-            "back again and again. Attempts that die before their first export of metrics are not seen here; a run "
-            "that has ended is not told of.",
+            "back again and again. Attempts that die before their first export of metrics are not counted; runs "
+            "that have ended do not trigger it.",
             look=(
                 f"The reasons: `{Reason.CRASH}` and `{Reason.ROLLBACK}` are the job's own, most others the platform's.",
                 "The log of the last attempt and its interrupted spans: does it always end at the same step?",
