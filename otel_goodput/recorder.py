@@ -278,9 +278,8 @@ class Recorder(Phases):
         with self._settling:
             if self._settled is None and self._tracer is not None:
                 try:
-                    found, agreement = configuration.seat(self.config), self._opened.agreement
-                    here = self.config.process_index, self.config.process_count
-                    if (found.rank, found.size) != here or (agreement is not None and agreement.other):
+                    agreement = self._opened.agreement
+                    if self._seat_elsewhere() or (agreement is not None and agreement.other):
                         self._rebuild()
                 except Exception as error:
                     contain("who this process is", error)
@@ -319,11 +318,20 @@ class Recorder(Phases):
         if agreement is not None and (text := agreement.look(begun=begun)):
             self._tell_once("launch", text)
 
+    def _seat_elsewhere(self) -> configuration.Seat | None:
+        """Return the place of this process, if somebody knows by now that it is another than is recorded.
+
+        Variables that are gone tell nothing: some programs remove them once they have read them.
+        """
+        found, config = configuration.seat(self.config), self.config
+        same = (found.rank, found.size) == (config.process_index, config.process_count)
+        return found if found.ranked and not same and found.size >= config.process_count else None
+
     def _say_late(self) -> None:
         """Report once if it turns out during the job that this process is another one than is recorded."""
-        found = configuration.seat(self.config)
-        here = self.config.process_index, self.config.process_count
-        if (found.rank, found.size) != here:
+        found = self._seat_elsewhere()
+        if found is not None:
+            here = self.config.process_index, self.config.process_count
             self._tell_once(
                 "place",
                 f"this is process {found.rank} of {found.size}, which became known after the first phase had begun; "

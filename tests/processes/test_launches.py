@@ -271,6 +271,14 @@ def test_what_becomes_known_within_the_job_is_said_once(programs: Programs) -> N
     assert note["text"] in said
 
 
+@pytest.mark.parametrize("where", ["before", "within"])
+def test_variables_that_are_removed_take_nothing_back(where: str, programs: Programs) -> None:
+    """As Lightning does at its end, and programs that start children of their own."""
+    code = "for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_ADDR'): os.environ.pop(name, None)"
+    found, said = programs.start(*torchrun(), **{where: code}, after="goodput.flush()")
+    assert found == [["train", 0, 2, 0], ["train", 1, 2, 0]] and not said
+
+
 def test_nothing_is_imported_or_initialized_to_find_out(programs: Programs) -> None:
     after = "assert not {'jax', 'torch', 'mpi4py'} & sys.modules.keys()"
     assert programs.start({"OTEL_GOODPUT_INTEGRATIONS": "none"}, after=after)[0] == [["train", 0, 1, 0]]
