@@ -70,6 +70,7 @@ def draw(
         lost=cursor.steps.lost,
         attempts=cursor.steps.attempts,
         first_step=cursor.steps.first_step,
+        long_steps=cursor.steps.loops[cursor.steps.loop].long_steps,
         since_step=cursor.since_step,
         in_step=cursor.in_step,
         disruptions=dict(cursor.steps.disruptions),

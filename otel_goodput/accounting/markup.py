@@ -22,6 +22,7 @@ COLORS: Final = {
     Category.CHECKPOINT_RESTORE: "#6fc3a8",
     Category.CUSTOM: "#b8a900",
     Category.WASTED_PROGRESS: "#d55e00",
+    Category.STALLED: "#8c1d18",
     Category.INFRASTRUCTURE_RECOVERY: "#4d4d4d",
     Category.ELASTIC_SLICE_DOWN: "#7a4a21",
     Category.ELASTIC_SCALE_UP: "#a6764a",

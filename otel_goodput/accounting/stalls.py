@@ -8,7 +8,7 @@ stalled time given back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_goodput.accounting import proof
 from otel_goodput.accounting.rules import (
@@ -25,12 +25,21 @@ NO_LIMIT: Final = 1 << 62
 LOOPS: Final = 16  # loops of one attempt; if there are more, the oldest is forgotten
 REMEMBERED: Final = 1_000  # kept steps that stalled; the stalled time of older ones stays that of kept steps
 
+_MOST: Final = 2 * USUAL_SAMPLE  # times that are held: to forget the oldest each time costs more than the rest
 Took = tuple[int, int]  # number of a step, and its own time with what stalled, ns
 
 
+class LongSteps(NamedTuple):
+    """Every `every`-th step of a loop takes `long` ns, the usual one `usual` ns."""
+
+    every: int
+    long: int
+    usual: int
+
+
 def limit_of(times: Sequence[int]) -> int:
-    """The longest time that is not out of the ordinary where steps took `times`, ns; not empty."""
-    usual = median(times)
+    """The longest time that is not out of the ordinary where the latest steps took `times`, ns; not empty."""
+    usual = median(times[-USUAL_SAMPLE:])
     return max(STALLED_FACTOR * usual, usual + STALLED_SLACK)
 
 
@@ -38,7 +47,7 @@ class Loop(Stateful):
     """The steps of one loop in one attempt.
 
     Attributes:
-        times: own times of the latest completed steps, ns.
+        times: own times of the latest completed steps, of at least so many as are compared, ns.
         row: the long ones among the latest steps, as long as all of them are long.
         longs: the latest long ones.
         origin, distance: every `distance` steps from `origin` on, a step is a long one; a distance of 0: none is.
@@ -64,10 +73,18 @@ class Loop(Stateful):
             return NO_LIMIT
         return fixed or limit_of(self.long_times if self.recurs(number) else self.times)
 
+    @property
+    def long_steps(self) -> LongSteps | None:
+        """The long steps, if some recur."""
+        if not self.distance:
+            return None
+        return LongSteps(self.distance, median(self.long_times), median(self.times[-USUAL_SAMPLE:]))
+
     def extend(self, times: Sequence[int]) -> None:
         """Take completed steps, none of which is near its limit."""
         self.times += times
-        del self.times[:-USUAL_SAMPLE]
+        if len(self.times) > _MOST:
+            del self.times[:-USUAL_SAMPLE]
         if self.row:
             self.row = []
 
@@ -106,7 +123,7 @@ class Loop(Stateful):
         for row in (*loop.row, *loop.longs, (loop.origin,)):
             proof.whole(row)
         if (
-            max(len(loop.times), len(loop.long_times)) > USUAL_SAMPLE
+            max(len(loop.times), len(loop.long_times)) > _MOST
             or len(loop.row) >= STALLED_FROM
             or len(loop.longs) > STALLED_RECURRING
             or (loop.distance and not loop.long_times)

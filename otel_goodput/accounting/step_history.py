@@ -642,13 +642,16 @@ class StepHistory:
         execution.limit += limit - (execution.fixed or STALLED_SLACK)
 
     def _loop_of(self, execution: Execution) -> Loop:
-        return self.loops.setdefault(execution.loop, Loop())
+        return self.loops.get(execution.loop) or Loop()  # a new one if it was forgotten
 
     def _compare(self, execution: Execution) -> None:
         """Compare a completed execution with the others of its loop; give back what is usual after all (rule R10)."""
+        loop = self._loop_of(execution)
+        if execution.stall is None and execution.net <= STALLED_SLACK:
+            loop.extend((execution.visible,))
+            return
         stalled = execution.stall is not None
         took = execution.visible + (0 if execution.stall is None else execution.stall.net)
-        loop = self._loop_of(execution)
         for number in loop.complete(execution.number, took, stalled=stalled, fixed=execution.fixed):
             index = self.progress.index_above(number) - 1
             stall = self.stalls.get(index)

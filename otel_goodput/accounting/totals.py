@@ -13,6 +13,7 @@ from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.markup import NS
 from otel_goodput.accounting.overlay import Weighted
 from otel_goodput.accounting.paces import Pace
+from otel_goodput.accounting.stalls import LongSteps
 from otel_goodput.semconv import CATEGORIES, SLICE_AVAILABLE, SLICE_STEPPING, STEP_KEPT, STEP_LOST, Category
 
 NOT_KNOWN: Final = "not known: dispatch only"
@@ -127,6 +128,7 @@ class Totals:
         recompiled: recompilations by function, most frequent first, for the first hundred functions.
         slices: shares of slices by state, now; empty if nobody counted them.
         first_step: from the start of the latest job to the end of its first completed step; None before that.
+        long_steps: of the latest loop, if long steps recur in it.
         since_step: time since a step completed, or since the job began if none has in it; None while no job is open.
         in_step: time is a step's now, and not that of loading, a save or anything else.
         suspended: how long the machine was suspended meanwhile; that is in no category.
@@ -182,6 +184,7 @@ class Totals:
     failed: bool = False
     error: str | None = None
     suspended: int = 0
+    long_steps: LongSteps | None = None
     since_step: int | None = None
     in_step: bool = False
     last_given: int | None = None
@@ -283,6 +286,9 @@ class Totals:
                 {"start": start / NS, "end": end / NS, **partition.to_json()} for start, end, partition in self.windows
             ],
         }
+        if self.long_steps is not None:
+            every, long, usual = self.long_steps
+            answer["long_steps"] = {"every": every, "long_s": long / NS, "usual_s": usual / NS}
         if self.scheduling is not None:
             answer["scheduling_goodput"] = self.scheduling
         if self.program is not None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from otel_goodput.journal.notes import Note
 from otel_goodput.semconv import CATEGORIES, Category, ClockState
+from otel_goodput.text.quantities import format_duration
 
 # With fewer steps, or if the median step takes at least this share of the cadence, nothing is suspected.
 DISPATCH_STEPS: Final = 20
@@ -48,6 +49,14 @@ def doubts(report: Mapping[str, Any]) -> Iterator[Note]:
         yield DISPATCH_ONLY
     if report.get("doubtful_steps"):
         yield Note("skipped batches", SKIPPED.format(report["doubtful_steps"]))
+    if found := report.get("long_steps"):
+        yield Note(
+            "long steps",
+            f"Every {found['every']:,}th step takes {format_duration(found['long_s'])}, the others take "
+            f"{format_duration(found['usual_s'])}. If it evaluates or saves, open a phase around that: custom() or "
+            "checkpoint_save().",
+            (Category.PRODUCTIVE,),
+        )
     if report["skewed_clocks"]:
         yield SKEWED_CLOCKS
 

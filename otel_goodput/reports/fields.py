@@ -119,6 +119,19 @@ class StepsFields(TypedDict):
     lost: int
 
 
+class LongStepsFields(TypedDict):
+    """Long steps that recur (rule R10).
+
+    Attributes:
+        every: one in so many steps is long.
+        long_s, usual_s: median time of the long steps, and of all steps.
+    """
+
+    every: int
+    long_s: float
+    usual_s: float
+
+
 class StepTimeFields(TypedDict):
     """Net times of the latest kept steps, up to 1,000.
 
@@ -364,6 +377,7 @@ class ReportFields(_AlwaysFields, total=False):
         scheduling_goodput, program_goodput, productivity_goodput: two factors; their product with `goodput`.
         processes: if processes reported their paces.
         step_time: None if no step is kept.
+        long_steps: if some recur in the latest loop.
         checkpoints: by operation (``save``, ``restore``, ``emergency_restore``) and stage, if Orbax reported any.
         scheduling: if Kubernetes reported it; missing in a job's report on itself.
         compile_cache: if it is in use; missing in a job's report on itself.
@@ -374,6 +388,7 @@ class ReportFields(_AlwaysFields, total=False):
     productivity_goodput: float | None
     processes: ProcessesFields
     step_time: StepTimeFields | None
+    long_steps: LongStepsFields
     checkpoints: dict[str, dict[str, StageFields]]
     scheduling: SchedulingFields
     compile_cache: CompileCacheFields

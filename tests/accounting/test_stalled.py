@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.ledger import Ledger
 from otel_goodput.accounting.tracing import Trace
+from otel_goodput.reports.doubts import doubts
 from otel_goodput.reports.replay import account_timeline, replay, timeline_totals
 from otel_goodput.reports.timeline import Timeline
 
@@ -271,3 +272,13 @@ def check_arrival(seed: int) -> None:
     for category, name in ((rules.STALLED, "stalled"), (rules.PRODUCTIVE, "productive")):
         held = sum(end - begin for begin, end, owner in trace.intervals() if owner == category)
         assert held == known.run.categories[name]
+
+
+def test_long_steps_that_recur_are_said_with_the_line_to_write() -> None:
+    loop = Loop().steps(*[1] * 20, 60, *[1] * 9, 60, *[1] * 9, 60, *[1] * 5)
+    found = replay([{"kind": "job", "start": 0, "end": loop.now}, *loop.rows])
+    assert found["long_steps"] == {"every": 10, "long_s": 60, "usual_s": 1}
+    (note,) = [note for note in doubts(found) if note.kind == "long steps"]
+    assert "Every 10th step takes" in note.text and "custom()" in note.text
+    loop = Loop().steps(*[1] * 20, 60, *[1] * 9, 60)
+    assert "long_steps" not in replay([{"kind": "job", "start": 0, "end": loop.now}, *loop.rows])

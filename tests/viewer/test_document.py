@@ -20,7 +20,7 @@ from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.recording.ids import attempt_trace_id
 from otel_goodput.reports.rank_steps import rank_steps
 from otel_goodput.reports.session import Session
-from otel_goodput.semconv import CATEGORIES, PHASES
+from otel_goodput.semconv import PHASES
 from otel_goodput.viewer.columns import Container
 from otel_goodput.viewer.document import document
 
@@ -286,5 +286,5 @@ def test_reading_can_be_followed_and_stopped(lived: RunDirectory) -> None:
 
 def test_the_numbers_of_names_and_phases_are_those_told(page: Page) -> None:
     assert page.head["phase_names"] == list(PHASES)
-    assert [one["name"] for one in page.head["categories"][: rules.FIXED]] == list(CATEGORIES)
+    assert [one["name"] for one in page.head["categories"][: rules.FIXED]] == list(rules.NAMES)
     assert page.head["names"][0] == ""

@@ -68,9 +68,9 @@ def test_a_run_that_was_killed_and_went_on(google: GoogleEmulator, tmp_path: Pat
     assert last(google, "goodput_time") == {"TOTAL": seconds["productive"]}
     badput = last(google, "badput_time")
     for category, source in workload_series.BADPUT_SOURCES.items():
-        if category not in ("custom", "other", "in_flight"):
+        if category not in ("custom", "other", "in_flight", "stalled"):
             assert badput[source] == seconds[category]
-    assert badput["OTHER"] == seconds["other"] + seconds["in_flight"]
+    assert badput["OTHER"] == seconds["other"] + seconds["in_flight"] + seconds["stalled"]
     assert badput["CUSTOM_BADPUT_EVENTS.评估"] == totals.run.custom["评估"] / NS
     (elapsed,) = last(google, "total_elapsed_time").values()
     assert elapsed == pytest.approx(totals.run.elapsed / NS, abs=1e-9)
@@ -236,3 +236,23 @@ def test_what_the_machine_tells_stands_at_the_first_point(
             assert dict(series.labels)["cluster_name"] == "pretraining"
             assert dict(series.labels)["accelerator_type"] == "NVIDIA-H100"
     assert google.series
+
+
+def test_googles_series_know_no_stalled_time(google: GoogleEmulator, tmp_path: Path) -> None:
+    """It is the time of its steps: productive of kept ones, wasted of lost ones, as before there was a limit."""
+    with recorder(tmp_path, stalled_after="50ms") as goodput, goodput.job():
+        for number in range(12):
+            with goodput.step(number):
+                time.sleep(0.2 if number > 9 else 0.002)
+        with goodput.step(11):
+            time.sleep(0.002)
+    run = goodput.totals().run
+    assert run.stalled["kept"] >= 0.1 * NS and run.stalled["lost"] >= 0.1 * NS
+    assert run.categories["stalled"] == sum(run.stalled.values())
+    whole = {name: duration / NS for name, duration in run.whole_steps.items()}
+    assert last(google, "goodput_time") == {"TOTAL": pytest.approx(whole["productive"])}
+    badput = last(google, "badput_time")
+    assert badput["WASTED_PROGRESS_FROM_DISRUPTION"] == pytest.approx(whole["wasted_progress"])
+    assert badput["OTHER"] == pytest.approx(whole["other"] + whole["in_flight"], abs=1e-9)
+    good = last(google, "interval_goodput")["TOTAL 600"]
+    assert good == pytest.approx(100 * whole["productive"] / (run.elapsed / NS))
