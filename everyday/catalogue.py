@@ -42,5 +42,8 @@ PROGRAMS: dict[str, Program] = {
     "PyTorch, a device of another package": Program(
         "third_party/torch_registered.py", compiles=False, needs=("torch",), clock="unknown"
     ),
+    "Logfire": Program("third_party/with_logfire.py", ("separate",), needs=("logfire",)),
+    "Logfire, one provider": Program("third_party/with_logfire.py", ("shared",), needs=("logfire",)),
+    "ddtrace": Program("third_party/with_ddtrace.py", needs=("ddtrace",)),
     "torch.compile, a new shape": Program("third_party/torch_compiled.py", merged=SETTING_UP, needs=("torch",)),
 }

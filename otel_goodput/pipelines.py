@@ -221,6 +221,11 @@ class Pipelines:
             lost["traces"] = lost.get("traces", 0) + crowded
         return lost
 
+    def behind(self, since: float) -> list[str]:
+        """Return the exporters whose backends lack figures that were read after `since` (monotonic s)."""
+        read = [(opened.name, opened.metric_exporter) for opened in self._exporters if self.readers]
+        return [name for name, each in read if isinstance(each, SafeMetricExporter) and not each.current(since)]
+
     def flushers(self, *, asked: bool = True) -> list[tuple[str, Closer]]:
         """Return what exports everything so far, to be run in parallel.
 

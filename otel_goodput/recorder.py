@@ -60,6 +60,7 @@ from otel_goodput.reports.report import Report, about
 from otel_goodput.resources import process
 from otel_goodput.resources.detected import DetectedResource
 from otel_goodput.semconv import SCOPE_NAME
+from otel_goodput.text.durations import NS
 from otel_goodput.text.redact import redacting_logger, without_credentials
 from otel_goodput.version import __version__
 
@@ -120,6 +121,7 @@ class Recorder(Phases):
         self._closing = threading.RLock()  # held during the shutdown
         self._begun = threading.Lock()  # acquired by the first shutdown, and never released
         self._closed = False
+        self._behind = 0  # ns that the figures lacked which were read last
         self._job_end = JobEndExport(self._export_job)
         self._exiting = False
         self._forked = False
@@ -420,6 +422,8 @@ class Recorder(Phases):
             if tracer.hooks.settle is not None:
                 tracer.hooks.settle()
         totals = self._productivity.complete(self._account.totals(patience=patience))
+        if self._closed:
+            self._behind = totals.behind
         return totals if self._paces is None else self._paces.complete(totals)
 
     @forgiving
@@ -599,6 +603,7 @@ class Recorder(Phases):
             contain("shutdown", error)
         # The journal last, because exported spans are noted there; the next attempt exports the others. It takes little
         # time.
+        since = time.monotonic()
         closers = self._pipelines.closers(self._settle_figures)
         unfinished = deadline.close_all(closers, until - time.monotonic() - for_journal)
         if not self._live.close(until - time.monotonic()):
@@ -606,6 +611,18 @@ class Recorder(Phases):
         if unfinished:
             logger.warning("%s did not finish within %.1f s", ", ".join(unfinished), seconds)
         self._say_what_is_left()
+        if behind := self._pipelines.behind(since):
+            logger.warning(
+                "the last metrics of this attempt have not reached %s within %.1f s; `otel-goodput report` has them",
+                ", ".join(behind),
+                seconds,
+            )
+        elif self._behind:
+            logger.warning(
+                "the last metrics of this attempt lack its last %.1f s, which could not be processed in time; "
+                "`otel-goodput report` has them",
+                self._behind / NS,
+            )
         mirror = self._opened.mirror
         if mirror is not None:
             mirror.stop()

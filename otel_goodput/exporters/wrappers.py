@@ -7,7 +7,9 @@ they would export the parent's totals a second time, over connections that belon
 from __future__ import annotations
 
 import inspect
+import math
 import os
+import time
 from collections.abc import Sequence
 
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
@@ -107,10 +109,15 @@ class SafeMetricExporter(PassingMetricExporter):
         super().__init__(exporter)
         self._ground = _Ground(name)
         self._failed = 0
+        self._succeeded = -math.inf
 
     def mute(self) -> None:
         """Do nothing from now on: what it would export is of no use."""
         self._ground.muted = True
+
+    def current(self, since: float) -> bool:
+        """Return whether an export that began after `since` (monotonic s) has succeeded, with all that it held back."""
+        return self._succeeded >= since and not self.held
 
     @property
     def dropped(self) -> int:
@@ -120,12 +127,15 @@ class SafeMetricExporter(PassingMetricExporter):
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         if not self._ground.owned():
             return MetricExportResult.FAILURE
+        begun = time.monotonic()
         try:
             result = self._exporter.export(fitting_metrics(metrics_data), timeout_millis=timeout_millis, **kwargs)
         except Exception as error:
             self._ground.tell("exporting metrics", error)
             result = MetricExportResult.FAILURE
-        if result is not MetricExportResult.SUCCESS:
+        if result is MetricExportResult.SUCCESS:
+            self._succeeded = begun
+        else:
             self._failed += sum(
                 len(metric.data.data_points)
                 for resource in metrics_data.resource_metrics

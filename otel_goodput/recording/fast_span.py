@@ -194,7 +194,13 @@ class FastSpan(ShortSpan):
         place = line.place
         if place.context is not within:
             place = line.place = line.nesting.place(within)
+        if self._phase == STEP and type(place.span) is FastSpan and place.span._ended:
+            # Another thread has ended the step before, and could not restore the context of this one.
+            self._within = within = alive(within)
+            _attach(within)
+            place = line.place = line.nesting.place(within)
         self._outer = place.phase
+        self.thread = get_ident()  # before others find it among the open spans
         spans = line.spans
         if self._phase == STEP:
             spans.step = self
@@ -221,7 +227,6 @@ class FastSpan(ShortSpan):
         if not place.keyed:
             self._outermost = True
             PHASE.set(self)
-        self.thread = get_ident()
         if sampled:
             if self._phase == STEP and not flags & ev.NONBLOCKING:
                 line.thread.step()

@@ -133,15 +133,25 @@ class Place:
 
     Attributes:
         context: the context; None if the innermost phase is not known by it.
+        span: its current span; None if there is none.
         phase: the innermost phase.
         keyed: the context has that phase. If not, the phase is the outermost, or the runtime context keeps no keys.
         covered: the phase becomes the current span.
     """
 
-    __slots__ = ("context", "covered", "keyed", "phase")
+    __slots__ = ("context", "covered", "keyed", "phase", "span")
 
-    def __init__(self, context: context_api.Context | None, phase: Nested | None, keyed: bool, covered: bool) -> None:
+    def __init__(
+        self,
+        context: context_api.Context | None = None,
+        span: trace_api.Span | None = None,
+        phase: Nested | None = None,
+        *,
+        keyed: bool = False,
+        covered: bool = True,
+    ) -> None:
         self.context = context
+        self.span = span
         self.phase = phase
         self.keyed = keyed
         self.covered = covered
@@ -192,7 +202,8 @@ class Nesting:
         """Return what is opened in `context`, the current one, needs to know of it."""
         span: trace_api.Span | None = context.get(SPAN_KEY)  # type: ignore[assignment]
         keyed = PHASE_KEY in context
-        return Place(context if keyed else None, opened(_noted(context)), keyed, self.covers(span))
+        phase = opened(_noted(context))
+        return Place(context if keyed else None, span, phase, keyed=keyed, covered=self.covers(span))
 
     def covers(self, span: trace_api.Span | None) -> bool:
         """Whether a phase that is opened in `span` becomes the current span."""

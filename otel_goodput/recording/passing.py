@@ -46,6 +46,11 @@ class PassingMetricExporter(MetricExporter):
         """Number of points that the service rejected of exports that it accepted, as far as `exporter` counts them."""
         return int(getattr(self._exporter, "refused", 0))
 
+    @property
+    def held(self) -> int:
+        """Number of points that `exporter` has accepted and not sent yet, as far as it counts them."""
+        return int(getattr(self._exporter, "held", 0))
+
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         return self._exporter.export(metrics_data, timeout_millis=timeout_millis, **kwargs)
 

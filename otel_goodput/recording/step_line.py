@@ -92,7 +92,7 @@ class StepLine:
         self.admission = admission = spans.admission
         self.spans = spans
         self.nesting = spans.nesting
-        self.place = Place(None, None, False, True)
+        self.place = Place()
         self.emitter = emitter
         self.jobs = jobs
         self.misused = misused

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextvars import ContextVar
+from collections.abc import Callable
+from contextvars import Context, Token
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from opentelemetry.sdk.trace import Tracer as SdkTracer
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import Span, SpanContext
+from opentelemetry.trace import Span
 
+from everyday.stand_ins.ddtrace_context import KEPT, DDRuntimeContext
+from everyday.stand_ins.logfire_tracer import ProxyTracerProvider
 from otel_goodput import ConfigurationError, Recorder
 from otel_goodput.recording.contexts import enclosing
 from otel_goodput.recording.open_spans import OpenSpans
@@ -94,41 +97,35 @@ def test_what_is_not_recorded_takes_an_observation(monkeypatch: pytest.MonkeyPat
         step.observe(object())
 
 
-class Wrapping(trace.TracerProvider):
-    """Wraps a provider of the SDK, as Logfire's does; `hides`: its tracers hide the SDK's."""
+class Hiding(trace.TracerProvider):
+    """Wraps a provider of the SDK without any attribute that holds it, or a tracer of it."""
 
-    def __init__(self, wrapped: TracerProvider, hides: bool) -> None:
-        self.wrapped = (lambda: wrapped) if hides else wrapped
-        self._hides = hides
-        self.add_span_processor = wrapped.add_span_processor
-        self.resource = wrapped.resource
+    def __init__(self, provider: TracerProvider) -> None:
+        self.add_span_processor = provider.add_span_processor
+        self.resource = provider.resource
+        self._make = lambda *arguments, **options: HidingTracer(provider.get_tracer(*arguments, **options))
 
     def get_tracer(self, *arguments: Any, **options: Any) -> trace.Tracer:
-        provider = self.wrapped() if callable(self.wrapped) else self.wrapped
-        return WrappingTracer(provider.get_tracer(*arguments, **options), self._hides)
+        return self._make(*arguments, **options)
 
 
-class WrappingTracer(trace.Tracer):
-    __slots__ = ("_wrapped",)
-
-    def __init__(self, tracer: trace.Tracer, hides: bool) -> None:
-        self._wrapped: Any = (lambda: tracer) if hides else tracer
+class HidingTracer(trace.Tracer):
+    def __init__(self, tracer: trace.Tracer) -> None:
+        self._start = lambda *arguments, **options: tracer.start_span(*arguments, **options)
 
     def start_span(self, *arguments: Any, **options: Any) -> Span:
-        tracer = self._wrapped() if callable(self._wrapped) else self._wrapped
-        span: Span = tracer.start_span(*arguments, **options)
-        return span
+        return self._start(*arguments, **options)
 
     start_as_current_span = SdkTracer.start_as_current_span
 
 
-@pytest.mark.parametrize("how", ["a public attribute", "hidden"])
-def test_a_provider_that_wraps_the_sdks(how: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [ProxyTracerProvider, Hiding])
+def test_a_provider_that_wraps_the_sdks(kind: Callable[[TracerProvider], Any], tmp_path: Path) -> None:
     found = []
     for wraps in (False, True):
         memory, wrapped = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
         wrapped.add_span_processor(SimpleSpanProcessor(memory))
-        provider = Wrapping(wrapped, how == "hidden") if wraps else wrapped
+        provider = kind(wrapped) if wraps else wrapped
         options: Any = {"directory": tmp_path / str(wraps), "exporters": "none", "tracer_provider": provider}
         with Recorder("own", run_id="own", **options) as recorder:
             tracer = recorder.tracer_provider.get_tracer("user")
@@ -156,27 +153,17 @@ def test_a_proxy_before_a_provider_is_set(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-class IdentityOnly:
-    """A runtime context of another tracer, as ddtrace's: it keeps the identity of the current span, and no keys.
+class Popping(DDRuntimeContext):
+    """Keeps no keys either, but what is attached can be detached."""
 
-    `popping`: what is attached can be detached; ddtrace's cannot.
-    """
-
-    def __init__(self, popping: bool) -> None:
-        self._kept: ContextVar[SpanContext | None] = ContextVar("kept", default=None)
-        self._popping = popping
-
-    def attach(self, attached: context.Context) -> object:
-        return self._kept.set(trace.get_current_span(attached).get_span_context())
-
-    def get_current(self) -> context.Context:
-        kept = self._kept.get()
-        empty = context.Context()
-        return empty if kept is None else trace.set_span_in_context(trace.NonRecordingSpan(kept), empty)
+    def attach(self, otel_context: context.Context) -> object:
+        before = KEPT.get()
+        super().attach(otel_context)
+        return before
 
     def detach(self, token: Any) -> None:
-        if self._popping:
-            self._kept.reset(token)
+        if not isinstance(token, Token):  # of what was attached before this was the runtime context
+            KEPT.set(token)
 
 
 @pytest.mark.parametrize("popping", [True, False])
@@ -208,8 +195,8 @@ def test_a_runtime_context_that_keeps_no_keys(
         return around, known, steps
 
     expected = train(tmp_path / "keys")
-    monkeypatch.setattr("opentelemetry.context._RUNTIME_CONTEXT", IdentityOnly(popping))
-    found = train(tmp_path / "none")
+    monkeypatch.setattr("opentelemetry.context._RUNTIME_CONTEXT", Popping() if popping else DDRuntimeContext())
+    found = Context().run(train, tmp_path / "none")
     assert found[1:] == expected[1:] and found[1] == 4
     if popping:
         assert found[0] == expected[0]

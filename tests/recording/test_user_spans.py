@@ -342,3 +342,18 @@ def test_a_separate_global_provider(when: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SEPARATE, when, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_step_that_another_thread_has_ended_is_not_around_the_next_one(make: Make) -> None:
+    job = make("ours")
+    with job.recorder.job():
+        for number, _ in job.recorder.steps(range(5)):
+            with job.tracer.start_as_current_span("user"):
+                pass
+            if number == 2:
+                step = trace.get_current_span()
+                thread = threading.Thread(target=step.end)
+                thread.start()
+                thread.join()
+    names = {identity(span): span.name for span in job.ours.all()}
+    assert [names[span.parent.span_id] for span in job.ours.named("step") if span.parent] == ["job"] * 5

@@ -59,6 +59,11 @@ class CloudMonitoringExporter(MetricExporter):
         """Number of points that Cloud Monitoring rejected."""
         return self._writer.refused
 
+    @property
+    def held(self) -> int:
+        """Number of points that are not written yet."""
+        return self._writer.held
+
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         budget = timeout_millis / 1000 * SHARE_OF_TIMEOUT
         with self._lock:

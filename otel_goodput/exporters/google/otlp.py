@@ -123,6 +123,11 @@ class TelemetryMetricExporter(MetricExporter):
         """Number of points that the Telemetry API rejected."""
         return self._writer.refused + self._rejections.refused
 
+    @property
+    def held(self) -> int:
+        """Number of points that are not written yet."""
+        return self._writer.held
+
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         well = self._writer.write(self._series(metrics_data), timeout_millis / 1000 * SHARE_OF_TIMEOUT)
         return MetricExportResult.SUCCESS if well else MetricExportResult.FAILURE

@@ -71,6 +71,11 @@ class SeriesWriter:
         self._taken, self._bad = False, 0  # of the current batch: whether points were accepted, how many were rejected
         self.refused = 0
 
+    @property
+    def held(self) -> int:
+        """Number of points that are not written yet."""
+        return len(self._held)
+
     def write(self, series: Iterable[Series], budget_s: float) -> bool:
         """Write points that may be written now, hold the others. Return False if a request could not be delivered."""
         with self._lock:

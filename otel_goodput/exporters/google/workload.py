@@ -226,6 +226,11 @@ class WorkloadExporter(MetricExporter):
         """Number of points that Cloud Monitoring rejected, or that lack a needed attribute."""
         return self._writer.refused + self._nameless
 
+    @property
+    def held(self) -> int:
+        """Number of points that are not written yet."""
+        return self._writer.held
+
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         found = []
         for resource in metrics_data.resource_metrics:
