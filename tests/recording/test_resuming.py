@@ -1,0 +1,118 @@
+"""Runs that are killed and resumed, as programs do it: no step is lost that was not done again (rule R4)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORK_S = 0.03  # so long that a batch that is skipped takes less than half of it on a busy machine, too
+
+# argv: directory, "first" or "second". `body` ends the first attempt.
+FRAME = f"""
+import json, os, sys, time
+import otel_goodput as goodput
+goodput.configure("job", run_id="run", exporters="none", directory=sys.argv[1])
+second = sys.argv[2] == "second"
+def work(): time.sleep({WORK_S})
+def restore(label):
+    with goodput.checkpoint_restore(label): pass
+def save(label):
+    with goodput.checkpoint_save(label): pass
+with goodput.job():
+{{body}}
+print(json.dumps(goodput.report().to_json()))
+"""
+
+# Gradient accumulation: checkpoints are numbered by optimizer steps.
+ACCUMULATED = """
+    optimizer = 0
+    if second:
+        restore(2)
+        optimizer = 2
+    for step, batch in goodput.steps(range(optimizer * 4, 14)):
+        assert step == batch
+        work()
+        if batch % 4 == 3:
+            optimizer += 1
+            save(optimizer)
+            assert goodput.totals().at_risk == 0
+        if not second and batch == 9: os._exit(9)
+"""
+# A base model is restored in each attempt, and numbers of its own go on from it.
+BASE = """
+    restore(100_000)
+    if second: restore(2)
+    for count, (step, _) in enumerate(goodput.steps(range(4 if second else 14)), 3 if second else 0):
+        work()
+        assert step == 100_001 + count
+        if count == 2: save(count)
+        if not second and count == 4: os._exit(9)
+"""
+# The loop walks through its loader again and skips what was done.
+WALKED = """
+    done = -1
+    if second:
+        restore(7)
+        done = 7
+    for step, batch in goodput.steps(range(14){start}):
+        if batch <= done: continue
+        work()
+        if batch == 7: save(batch)
+        if not second and batch == 9: os._exit(9)
+"""
+# Nothing tells that it resumes.
+UNTOLD = """
+    for step, batch in goodput.steps(range(8 if second else 0, 14)):
+        work()
+        if batch == 7: save(None)
+        if not second and batch == 9: os._exit(9)
+"""
+
+
+def run_twice(directory: Path, body: str) -> tuple[dict[str, Any], str]:
+    """The report of the second attempt, and what it logged."""
+    for attempt, status in (("first", 9), ("second", 0)):
+        command = [sys.executable, "-c", FRAME.format(body=body.strip("\n")), str(directory), attempt]
+        environment = {**os.environ, "OTEL_GOODPUT_USAGE_INTERVAL": "0"}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+        assert done.returncode == status, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report, done.stderr
+
+
+def fates(report: dict[str, Any]) -> tuple[int, int, int]:
+    return report["steps"]["kept"], report["steps"]["lost"], report["last_step"]
+
+
+def test_checkpoints_numbered_by_optimizer_steps(tmp_path: Path) -> None:
+    report, log = run_twice(tmp_path, ACCUMULATED)
+    assert fates(report) == (14, 2, 13)
+    assert "write" not in log
+
+
+def test_a_base_model_moves_nothing_once_the_run_has_a_checkpoint(tmp_path: Path) -> None:
+    report, _ = run_twice(tmp_path, BASE)
+    assert fates(report) == (7, 2, 100_007)
+
+
+@pytest.mark.parametrize(("start", "given"), [(", start=0", 13), ("", 21)])
+def test_a_loop_that_skips_what_was_done(tmp_path: Path, start: str, given: int) -> None:
+    report, _ = run_twice(tmp_path, WALKED.format(start=start))
+    assert fates(report) == (14, 2, 13)
+    assert (report["last_step_given"], report["skipped_batches"]) == (given, 8)
+
+
+def test_an_attempt_that_begins_anew_is_told_what_to_write(tmp_path: Path) -> None:
+    report, log = run_twice(tmp_path, UNTOLD)
+    line = "`goodput.steps(batches, start=8)`"
+    assert line in log
+    assert any(line in warning["text"] for warning in report["warnings"])
+    report, log = run_twice(tmp_path / "told", UNTOLD.replace("0, 14)", "0, 14), start=8 if second else 0"))
+    assert fates(report) == (14, 2, 13)
+    assert "start=" not in log
