@@ -20,6 +20,7 @@ OPENED: Final = 10_000  # open phases; if there are more, the oldest will probab
 NAMES: Final = 4_000  # groups; the phases of further names count under the empty name
 SAVES: Final = 2_000  # if there are more, every second one is forgotten, and counted as left out
 TOLD: Final = 2_000  # the same for notices, and for slices
+LATEST: Final = (1 << 62) - 1  # ns
 EXCLUDED: Final = 2_000  # exclusions; later ones are not remembered, but counted as left out
 # If phases are more than are kept, only the longest of each of so many equal intervals stay, so many of each.
 LONGEST: Final = PHASES_KEPT // BINS // 2
@@ -145,7 +146,7 @@ class Chronicle:
             if number is not None and number in self._saves:
                 self._saves[number] = self._saves[number]._replace(durable=time)
         elif kind == ev.SUSPENDED:
-            self._exclude(time, time + max(0, key))
+            self._exclude(time, min(time + max(0, key), LATEST))
         elif kind == ev.NOTICE:
             self._notices.append((time, REASONS[phase], bool(flags & ev.WITHDRAWN)))
             if len(self._notices) > TOLD:

@@ -108,7 +108,7 @@ class Cursor(SteadyLoop):
         elif kind == ev.CLOCK:
             self.fallback = FALLBACK_CLOCKS[phase]
         elif kind == ev.SUSPENDED:
-            self._suspend(time + max(0, key))
+            self._suspend(min(time + max(0, key), NEVER - 1))
         elif kind == ev.LOOP:
             self.steps.enter(step)
         elif kind == ev.LIMIT:

@@ -128,14 +128,21 @@ BY_CATEGORY: Final = each(row(COUNT, NUMBER))
 PARTS: Final = each(row(NUMBER, NUMBER))
 EVENT: Final = row(NUMBER, whole(0, 256), whole(0, 256), KEY, NUMBER, COUNT, NUMBER, text)
 
-_EXECUTION: Final = members(
+
+def nothing(found: Any) -> None:
+    if found is not None:
+        raise ValueError(f"{found!r:.40} instead of null")
+
+
+_OF_EXECUTION: Final = (
     {
         **dict.fromkeys(
             ("number", "start", "net_time", "time_after_job", "rolling_time", "binned_time", "wall_time",
              "device_time", "time_since_previous", "ordinal"), NUMBER,
         ),
         **dict.fromkeys(
-            ("on_host", "device_observed", "clock_unknown", "failed", "left", "idle", "former", "superseded"), flag
+            ("on_host", "device_observed", "clock_unknown", "failed", "left", "idle", "former", "superseded",
+             "limit_known"), flag
         ),
         "key": KEY,
         "device_segments": COUNT,
@@ -145,8 +152,14 @@ _EXECUTION: Final = members(
         "time_in_order": optional(each(row(NUMBER, MASK))),
         "rolling_parts": PARTS,
         "bin_parts": PARTS,
+        "loop": NUMBER,
+        **dict.fromkeys(("limit", "limit_set"), COUNT),
     }
 )  # fmt: skip
+_STALLED: Final = members({**_OF_EXECUTION, "stalled": nothing})
+_EXECUTION: Final = members({**_OF_EXECUTION, "stalled": optional(_STALLED)})
+_TIMES: Final = each(COUNT, 2000)
+_LONG_ONES: Final = each(row(NUMBER, COUNT), 8)
 
 # What has checks of its own where it is read is not here: bins, overview, step_summary, kept_steps, and the timeline.
 ACCOUNT: Final = members(
@@ -160,7 +173,7 @@ ACCOUNT: Final = members(
                 "totals": each(NUMBER),
                 "custom_names": each(text),
                 "notice": optional(one_of(*REASONS)),
-                **dict.fromkeys(("recompilations", "loading_overlapped", "device_free_at"), COUNT),
+                **dict.fromkeys(("recompilations", "loading_overlapped", "device_free_at", "suspended"), COUNT),
                 "open_job": optional(KEY),
                 "clock_shift": NUMBER,
                 "fallback_clock": one_of(*FALLBACK_CLOCKS),
@@ -176,11 +189,14 @@ ACCOUNT: Final = members(
             {
                 **dict.fromkeys(("executed", "lost", "interrupted_time", "attempts", "disruption_count"), COUNT),
                 **dict.fromkeys(
-                    ("last_step", "previous_step", "job_started_at", "first_step_time"), optional(NUMBER)
+                    ("last_step", "previous_step", "job_started_at", "first_step_time", "step_ended_at"),
+                    optional(NUMBER),
                 ),
                 "latest_key": optional(KEY),
                 "device_observed": flag,
                 "durable_step": NUMBER,
+                "current_loop": NUMBER,
+                "step_limit": COUNT,
                 "disruptions": counts(COUNT),
             }
         ),
@@ -238,6 +254,8 @@ ACCOUNT: Final = members(
             }
         ),
         **dict.fromkeys(("running_steps", "recoverable_steps"), each(row(COUNT, _EXECUTION))),
+        "loops": each(row(NUMBER, row(_TIMES, _LONG_ONES, _LONG_ONES, NUMBER, COUNT, _TIMES)), 16),
+        "stalled_steps": each(row(COUNT, _STALLED), 1000),
         "open_steps": each(KEY),
         "device_queue": each(row(optional(KEY), optional(COUNT), NUMBER, NUMBER)),
     }
