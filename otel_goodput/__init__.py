@@ -13,6 +13,7 @@
 Importing this package loads nothing else: its modules and the OpenTelemetry SDK are loaded when a name is first used.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -111,8 +112,26 @@ if not TYPE_CHECKING:  # otherwise a type checker would accept any name
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'api')}"), name)
+        value = globals()[name] = getattr(_imported(f"{__name__}.{_HOMES.get(name, 'api')}"), name)
         return value
+
+    def _imported(module: str) -> object:
+        """Import a module. OpenTelemetry reads a limit when it is imported, and a wrong one must not end a program."""
+        try:
+            return import_module(module)
+        except ValueError as error:
+            limit = "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT"
+            wrong = os.environ.pop(limit, None)
+            if wrong is None:
+                raise
+            try:
+                found = import_module(module)
+            finally:
+                os.environ[limit] = wrong
+            from otel_goodput.text.redact import redacting_logger  # no such text in a sound program
+
+            redacting_logger(__name__).warning("%s is ignored: %s", limit, error)
+            return found
 
 
 def __dir__() -> list[str]:

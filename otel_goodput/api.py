@@ -11,7 +11,8 @@ from opentelemetry import metrics as metrics_api
 from opentelemetry import trace as trace_api
 
 from otel_goodput.accounting import Totals
-from otel_goodput.guard import TRUE, report_once
+from otel_goodput.errors import ConfigurationError
+from otel_goodput.guard import TRUE, contain, report_once
 from otel_goodput.options import Options, taking_options
 from otel_goodput.recorder import Recorder
 from otel_goodput.recording.forgiving import forgiving, not_callable
@@ -29,6 +30,7 @@ logger = redacting_logger("otel_goodput")
 C = TypeVar("C", bound=Callable[[], object])
 
 _recorder: Recorder | None = None
+_failed = False  # configure() has said that nothing is recorded
 _rehearsing = False  # configure() was called while a child process imported its parent's main module
 
 
@@ -67,7 +69,8 @@ def configure(job_name: str | None = None, *, set_global: bool = False, **option
 
     With ``OTEL_SDK_DISABLED=true`` nothing is recorded and None is returned. The same holds while a spawned child (of
     multiprocessing, such as a loader's worker) imports its parent's main module again. A call in the child's own
-    target function is recorded.
+    target function is recorded. If recording cannot start for another reason than a wrong argument, that is logged,
+    and None is returned, too: training goes on.
 
     Args:
         job_name: name of the job; by default ``OTEL_SERVICE_NAME``, else the script's name.
@@ -78,7 +81,7 @@ def configure(job_name: str | None = None, *, set_global: bool = False, **option
         ConfigurationError: an argument is wrong. (A wrong environment variable is only logged as a warning.)
         TypeError: an argument is unknown.
     """
-    global _recorder, _rehearsing
+    global _recorder, _rehearsing, _failed
     if imported_again():
         _rehearsing = True
         return None
@@ -88,10 +91,18 @@ def configure(job_name: str | None = None, *, set_global: bool = False, **option
         if not _recorder.closed:
             logger.warning("configure() was called again: the previous recorder is shut down")
         _recorder.shutdown()
-    _recorder = recorder = _Default(job_name, **options)
-    if set_global:
-        trace_api.set_tracer_provider(recorder.tracer_provider)
-        metrics_api.set_meter_provider(recorder.meter_provider)
+    try:
+        _recorder = recorder = _Default(job_name, **options)
+        _failed = False
+        if set_global:
+            trace_api.set_tracer_provider(recorder.tracer_provider)
+            metrics_api.set_meter_provider(recorder.meter_provider)
+    except ConfigurationError:
+        raise
+    except Exception as error:  # of ours, of OpenTelemetry, or of the system: training starts all the same
+        _failed = True
+        contain("configure(), so nothing is recorded", error)
+        return None
     return recorder
 
 
@@ -108,7 +119,7 @@ def report() -> Report | None:
     None before ``configure()``.
     """
     if _recorder is None:
-        if not (_rehearsing or disabled()):
+        if not (_rehearsing or _failed or disabled()):
             text = 'report() before configure(): nothing is recorded. Write `goodput.configure("my-job")` first.'
             report_once("report", text)
         return None

@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from functools import wraps
+from threading import Thread
 from typing import ParamSpec, TypeVar
 
 from otel_goodput.envvars import OTEL_GOODPUT_STRICT
@@ -59,6 +60,16 @@ def report_once(site: str, message: str, *arguments: object, error: BaseExceptio
     contained[site] += 1
     if contained[site] == 1:
         logger.warning(message, *arguments, exc_info=error)
+
+
+def started(thread: Thread, lost: str) -> bool:
+    """Start a thread; returns False if the system has no more of them, and says once what is `lost` without it."""
+    try:
+        thread.start()
+    except RuntimeError as error:  # pids.max of a container, RLIMIT_NPROC, or the interpreter is ending
+        report_once(f"thread {thread.name}", "%s: %s; training goes on", lost, error)
+        return False
+    return True
 
 
 def guarded(default: T) -> Callable[[Callable[P, T]], Callable[P, T]]:

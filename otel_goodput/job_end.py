@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from opentelemetry.trace import Span
 
-from otel_goodput.guard import contain
+from otel_goodput.guard import contain, started
 
 
 class JobEndExport:
@@ -30,7 +30,8 @@ class JobEndExport:
             self._ended = job
             return
         self._exported = job
-        threading.Thread(target=self._export, name="otel-goodput-job-end", daemon=True).start()
+        thread = threading.Thread(target=self._export, name="otel-goodput-job-end", daemon=True)
+        started(thread, "what the job recorded is exported when the program ends")
 
     def _export(self) -> None:
         try:

@@ -8,17 +8,18 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from opentelemetry import metrics as metrics_api
-from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE
+from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE, OTEL_METRICS_EXEMPLAR_FILTER
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.util.types import AttributeValue
@@ -30,7 +31,7 @@ from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.registry import dropped_items, numbers, open_exporter, resolve
 from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterUnavailable
 from otel_goodput.exporters.wrappers import SafeMetricExporter, SafeSpanExporter
-from otel_goodput.guard import report_once
+from otel_goodput.guard import report_once, started
 from otel_goodput.journal.account import Account
 from otel_goodput.recording.acknowledging import AcknowledgingExporter
 from otel_goodput.recording.passing import PassingSpanExporter
@@ -127,12 +128,14 @@ class Pipelines:
     ) -> None:
         self._exporters = exporters
         self._given_processors, self._given_readers = tuple(processors), tuple(readers)
-        self.batchers = [
-            _batching(AcknowledgingExporter(opened.span_exporter, account, opened.number))
-            for opened in exporters
-            if opened.span_exporter is not None
-        ]
-        self._numbers = [opened.number for opened in exporters if opened.span_exporter is not None]
+        self.batchers: list[Batcher] = []
+        self._numbers: list[int] = []
+        for opened in exporters:
+            if opened.span_exporter is not None:
+                with _instead(f"exporter {opened.name}: spans are not exported"):
+                    batcher = _batching(AcknowledgingExporter(opened.span_exporter, account, opened.number))
+                    self.batchers.append(batcher)
+                    self._numbers.append(opened.number)
         self.readers: list[MetricReader] = []
 
     @property
@@ -145,7 +148,13 @@ class Pipelines:
     ) -> TracerProvider:
         """Create a provider that samples the phases that `takes` accepts."""
         sampler = PhaseSampler(takes)
-        return TracerProvider(sampler=sampler, resource=resource, id_generator=generator, shutdown_on_exit=False)
+        return TracerProvider(
+            sampler=sampler,
+            resource=resource,
+            id_generator=generator,
+            shutdown_on_exit=False,
+            span_limits=_span_limits(),
+        )
 
     def meter_provider(self, resource: Resource, *, again: bool = False) -> MeterProvider:
         """Create a provider with a reader for each exporter that takes metrics.
@@ -157,14 +166,17 @@ class Pipelines:
         if not os.environ.get("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"):
             views.append(View(instrument_type=Histogram, aggregation=ExponentialBucketHistogramAggregation()))
         # Metrics are observed once per interval and belong to no span; an exemplar would name an arbitrary open one.
-        exemplars = None if os.environ.get("OTEL_METRICS_EXEMPLAR_FILTER") else AlwaysOffExemplarFilter()
-        return MeterProvider(
-            [*self.readers, *(() if again else self._given_readers)],
-            resource=resource,
-            exemplar_filter=exemplars,
-            shutdown_on_exit=False,
-            views=views,
-        )
+        exemplars = None if os.environ.get(OTEL_METRICS_EXEMPLAR_FILTER) else AlwaysOffExemplarFilter()
+        readers = [*self.readers, *(() if again else self._given_readers)]
+        more: dict[str, Any] = {"resource": resource, "shutdown_on_exit": False, "views": views}
+        try:
+            return MeterProvider(readers, exemplar_filter=exemplars, **more)
+        except ValueError as error:
+            if exemplars is not None:
+                raise
+            ignored = "%s is ignored, no exemplars are recorded: %s"
+            report_once("environment exemplars", ignored, OTEL_METRICS_EXEMPLAR_FILTER, error)
+            return MeterProvider(readers, exemplar_filter=AlwaysOffExemplarFilter(), **more)
 
     def join(self, provider: metrics_api.MeterProvider) -> bool:
         """Add a reader for each exporter that takes metrics to `provider`; returns whether its version can do that."""
@@ -177,11 +189,10 @@ class Pipelines:
         return True
 
     def _open_readers(self) -> None:
-        self.readers += [
-            _reading(opened.metric_exporter, opened.interval_ms)
-            for opened in self._exporters
-            if opened.metric_exporter is not None
-        ]
+        for opened in self._exporters:
+            if opened.metric_exporter is not None:
+                with _instead(f"exporter {opened.name}: metrics are not exported"):
+                    self.readers.append(_reading(opened.metric_exporter, opened.interval_ms))
 
     def abandon(self) -> None:
         """Export nothing more, and close all but the user's processors and readers in the background."""
@@ -196,7 +207,7 @@ class Pipelines:
             for reader in self.readers:
                 reader.shutdown()
 
-        threading.Thread(target=close, name="goodput-abandoned", daemon=True).start()
+        started(threading.Thread(target=close, name="goodput-abandoned", daemon=True), "exporters are not closed")
 
     @property
     def measured(self) -> bool:
@@ -341,6 +352,25 @@ class _Counted(PassingSpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         self._leave(len(spans))
         return super().export(spans)
+
+
+@contextmanager
+def _instead(lost: str) -> Iterator[None]:
+    """Log what is lost because code of OpenTelemetry raises: there are no more threads, or its variables are wrong."""
+    try:
+        yield
+    except Exception as error:
+        report_once(lost, "%s: %s: %s", lost, type(error).__name__, error)
+
+
+def _span_limits() -> SpanLimits:
+    """The limits that OpenTelemetry's variables set; its defaults if one of them is wrong."""
+    try:
+        return SpanLimits()
+    except ValueError as error:
+        report_once("environment limits", "OpenTelemetry's limits of spans are the defaults: %s", error)
+        most = 128  # the specification's default
+        return SpanLimits(most, most, most, most, most, most, SpanLimits.UNSET, SpanLimits.UNSET)
 
 
 def _batching(exporter: SpanExporter) -> Batcher:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from otel_goodput.guard import contain, report_once
+from otel_goodput.guard import contain, report_once, started
 
 LONGEST_S: Final = 60.0  # to wait at a stop, where the user sets no limit: a hanging network must not keep the job
 
@@ -47,8 +47,8 @@ class Uploader:
         # Of its own: a thread that was given up at a stop must not go on because another one begins.
         work = self._stopping, self._once_more = threading.Event(), threading.Event()
         thread = threading.Thread(target=self._run, args=work, name=f"otel-goodput-{self._name}", daemon=True)
-        thread.start()
-        self._thread = thread
+        if started(thread, "nothing is uploaded before the end"):
+            self._thread = thread
         return thread
 
     def stop(self, *, last: bool, seconds: float | None) -> None:

@@ -30,7 +30,7 @@ from otel_goodput.clock import Clock
 from otel_goodput.disruption import actions
 from otel_goodput.disruption.actions import Action
 from otel_goodput.disruption.notices import Notices
-from otel_goodput.guard import contain, contained, report_once
+from otel_goodput.guard import contain, contained, report_once, started
 from otel_goodput.semconv import GOODPUT_NOTICE_SOURCE, Reason
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -282,7 +282,11 @@ class Signals:
         writer.setblocking(False)
         self._ears = (reader, writer)
         self._thread = threading.Thread(target=self._hear, args=(reader,), name="goodput-signals", daemon=True)
-        self._thread.start()
+        if not started(self._thread, "signals are noticed only when the main thread handles them"):
+            self._ears = None
+            reader.close()
+            writer.close()
+            return
         if not hasattr(socket, "SO_PASSCRED"):
             return  # without the sender's process, signals of forked children would be taken for ours
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)

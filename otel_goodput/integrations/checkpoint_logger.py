@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from opentelemetry import trace as trace_api
 
-from otel_goodput.guard import contain, guarded
+from otel_goodput.guard import contain, guarded, started
 from otel_goodput.integrations.checkpoint_stages import ENTRIES, length_of, tell
 from otel_goodput.integrations.commits import Commit, promise_of, step_number
 from otel_goodput.recording.contexts import RestoreContext, enclosing
@@ -92,7 +92,7 @@ class CheckpointLogger:
             directory = str(entry.get("directory"))
             commit = Commit(tracer, span, promise, step, start=end)
             self._watches[directory] = watch = Watch(tracer, commit, directory)
-            watch.start()
+            started(watch, "when checkpoints are committed is not known")
 
 
 class Watch(threading.Thread):

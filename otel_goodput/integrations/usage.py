@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from otel_goodput.accounting.usage import UNKNOWN, Machine, Usage
-from otel_goodput.guard import contain, report_once
+from otel_goodput.guard import contain, report_once, started
 from otel_goodput.integrations import peaks
 from otel_goodput.journal.usage import UsageSheet
 from otel_goodput.text.durations import NS
@@ -45,8 +45,9 @@ class UsageSampler:
         self._psutil: Any = psutil
         self._before: tuple[int, int, int] | None = None
         self._try()  # here, because on a busy machine the thread may begin late, and what is used until then is missed
-        self._thread = threading.Thread(target=self._run, name="goodput-usage", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="goodput-usage", daemon=True)
+        if started(thread, "the use of processor and memory is not sampled"):
+            self._thread = thread
 
     def close(self, seconds: float) -> None:
         """Take a last sample and end; waits `seconds` at most."""

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.guard import contain
+from otel_goodput.guard import contain, started
 from otel_goodput.recording.observation import Observation
 from otel_goodput.recording.watched import Watched
 
@@ -155,7 +155,7 @@ class Watcher:
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._loop, name="otel-goodput-device-clock", daemon=True)
         self._news.set()
-        self._thread.start()
+        started(self._thread, "the ends of steps on the device are not observed")
 
     # --- watching -----------------------------------------------------------------------------------------------------
 
@@ -409,7 +409,7 @@ class Watcher:
         self.drain(seconds)
         self._closing = True
         self._news.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not None and self._thread.is_alive() and self._thread is not threading.current_thread():
             # It may be waiting for a mark that is due: the process would abort if the interpreter ended meanwhile.
             self._thread.join(max(1.0, until - time.monotonic()))
         while self.queue:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from otel_goodput import files
 from otel_goodput.files import write_privately
-from otel_goodput.guard import contain, report_once
+from otel_goodput.guard import contain, report_once, started
 from otel_goodput.journal import records
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.digest import write_digest
@@ -93,8 +93,9 @@ class Keeper:
             account.notes.load(run, account.journal.process)
 
     def start(self) -> None:
-        self._thread.start()
-        self._spares.start()
+        lost = "nothing looks after the journal in the background, live figures may be late until the end"
+        if started(self._thread, lost):
+            self._spares.start()
 
     def _loop(self) -> None:
         while not self._stop.is_set():

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from otel_goodput import files
 from otel_goodput.errors import JournalError
-from otel_goodput.guard import report_once
+from otel_goodput.guard import report_once, started
 from otel_goodput.installation import install_command
 from otel_goodput.journal.journal import Journal
 from otel_goodput.journal.records import HEADER_SIZE, SIZE
@@ -237,7 +237,8 @@ class Mirror:
         None.
         """
         name = "otel-goodput-mirror"
-        threading.Thread(target=self._loop, args=(journal, listener), name=name, daemon=True).start()
+        thread = threading.Thread(target=self._loop, args=(journal, listener), name=name, daemon=True)
+        started(thread, f"the journal is not uploaded to {self.shown} before the end")
 
     def _loop(self, journal: Journal, listener: int | None) -> None:
         while not self._ended.is_set():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_goodput import files
-from otel_goodput.guard import contain
+from otel_goodput.guard import contain, started
 from otel_goodput.journal.journal import Journal, Segment
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.text.redact import redacting_logger
@@ -66,7 +66,7 @@ class Spares:
 
     def start(self) -> None:
         if self._run is not None:
-            self._thread.start()
+            started(self._thread, "no segments are prepared for the journal, a crash may lose its latest records")
 
     def _loop(self) -> None:
         while not self._stopped:

@@ -144,6 +144,14 @@ class PrivateIdGenerator(IdGenerator):
         return self._random.getrandbits(_TRACE_BITS) or 1
 
 
+def host_name() -> str:
+    """Return the name of this host; ``localhost`` if the system does not tell."""
+    try:
+        return socket.gethostname()
+    except OSError:
+        return "localhost"
+
+
 def instance_id(run_id: str, attempt: int, process: int) -> str:
     """Return the ``service.instance.id`` of a process of an attempt; it includes the name of this host."""
-    return f"{run_id}/{attempt}/{process}@{socket.gethostname()}"
+    return f"{run_id}/{attempt}/{process}@{host_name()}"

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Mapping
 from functools import partial
 
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.util import types
 
 from otel_goodput import semconv
 from otel_goodput.disruption.launchers import launches
 from otel_goodput.disruption.metadata import metadata_host
-from otel_goodput.recording.ids import attempt_trace_id, instance_id
+from otel_goodput.guard import report_once
+from otel_goodput.recording.ids import attempt_trace_id, host_name, instance_id
 from otel_goodput.resources import accelerators, gcp, kubernetes, tpu
 from otel_goodput.resources.detected import DetectedResource, Detector
 from otel_goodput.text.redact import encodable
@@ -59,16 +59,26 @@ def describe(
             identity |= {semconv.LAUNCHER_NAME: launch.name, semconv.LAUNCHER_RESTARTS: launch.restarts}
             break
     told = {**kubernetes.attributes(os.environ), **tpu.of_environment(os.environ)}
-    given = Resource.create({**identity, **(more or {})})
+    given = _created({**identity, **(more or {})})
     return DetectedResource(
         {
             encodable(key): encodable(value) if isinstance(value, str) else value
             for key, value in {**told, **(given.attributes or {})}.items()
         },
         _detectors(os.environ) if detect else (),
-        fallback={semconv.HOST_NAME: socket.gethostname()},
+        fallback={semconv.HOST_NAME: host_name()},
         schema_url=given.schema_url,
     )
+
+
+def _created(attributes: Mapping[str, types.AttributeValue]) -> Resource:
+    """Return OpenTelemetry's resource with these attributes; without its detectors if one of them cannot be run."""
+    try:
+        return Resource.create(attributes)
+    except Exception as error:  # it runs them in threads, and there may be no more
+        lost = "what OpenTelemetry detects is not in the resource: %s: %s"
+        report_once("resource", lost, type(error).__name__, error)
+        return OTELResourceDetector().detect().merge(Resource(attributes))
 
 
 def _detectors(environ: Mapping[str, str]) -> list[Detector]:
