@@ -38,7 +38,8 @@ GOLDEN: Final = 0.618034
 STALE: Final = 1_000_000_000  # ns without a mark after which steps are assumed to be as long as usual
 IDLE_LOOKS: Final = 20  # looks at an empty queue, before the training thread has to wake this one
 COLLECTS_IN_C: Final = sys.version_info < (3, 12)  # garbage is collected where C code allocates, too
-PASSED_BY: Final = 4  # ends in a row that the training thread saw; then it is expected to see the next one
+PASSED_BY: Final = 6  # ends in a row that the training thread saw; then it waits for them, and sees the next one
+DOUBTED: Final = 4  # one in so many of the next ones is polled all the same, unless a step is behind it
 
 
 def ready(leaf: Any) -> bool | None:
@@ -283,7 +284,8 @@ class Watcher:
         """Return ns until the next poll of the front; `expected`: ns until it is over if it is as long as usual."""
         bracket = self._bracket(count)
         if not asked:
-            if self._passed_by >= PASSED_BY and expected > 0 and self._busy_behind(count):
+            waited = self._passed_by >= PASSED_BY and expected > 0
+            if waited and (self._passed_by % DOUBTED or self._busy_behind(count)):
                 self._target = None  # the training thread is expected to see the end first
                 return min(LONGEST, expected + bracket)
             # Vary where polls fall: if the true end were always at the same place between two of them, taking the
@@ -313,7 +315,7 @@ class Watcher:
         usual = begun + self.usual * count
         likely = bool(self.usual) and target.phase == rules.STEP  # whether the usual length is a good guess
         end, learn = now, True
-        if before:
+        if before and self._passed_by < PASSED_BY:
             before = max(begun, min(before, now))
             end = (before + now) // 2
             if likely and before < usual < now and now - before > 2 * self._bracket(count):
