@@ -130,7 +130,7 @@ class Cursor(SteadyLoop):
         self.overlay.blur(False)
         self.steps.begin_attempt(number, self.now)
         self.job = None
-        for opened in (self.blockers, self.elastic, self.loads, self.hosts, self.device):
+        for opened in (self.blockers, self.overlapping, self.elastic, self.loads, self.hosts, self.device):
             opened.clear()
         self.open_windows.forget()
         self.choose()
@@ -232,13 +232,14 @@ class Cursor(SteadyLoop):
         if phase == rules.EXCLUSION:
             self.open_windows.exclude(key)
             return
-        if not flags & ev.NONBLOCKING:
+        inside = not flags & (ev.NONBLOCKING | ev.OVERLAPPING)  # whether it is part of the open step
+        if inside:
             self._find_working()
         if phase == rules.COMPILE:
             self.steps.life.compiles_seen = True
         elif phase == rules.SAVE:
-            self.steps.begin_save(key, step, not flags & ev.NONBLOCKING)
-        elif phase == rules.RESTORE and not flags & ev.NONBLOCKING:
+            self.steps.begin_save(key, step, inside)
+        elif phase == rules.RESTORE and inside:
             self.steps.begin_restore(key, step)
         elif phase == rules.CUSTOM_PHASE:
             category = self._custom(name)
@@ -249,6 +250,8 @@ class Cursor(SteadyLoop):
             if phase == rules.ELASTIC_WAIT:
                 category = rules.ELASTIC_CATEGORY.get(name, rules.ELASTIC_CATEGORY[ELASTIC_SLICE_DOWN])
             self.elastic.setdefault(key, (rules.RANK[phase], category))
+        elif flags & ev.OVERLAPPING:
+            self.overlapping.setdefault(key, category)
         else:
             self.blockers.setdefault(key, category)
 
@@ -262,6 +265,8 @@ class Cursor(SteadyLoop):
 
     def _end_phase(self, key: int, flags: int) -> None:
         """End a phase that is neither a step nor a simple phase."""
+        if self.overlapping.pop(key, None) is not None:
+            self.choose()
         if key in self.steps.restores:
             self.steps.end_restore(key, flags & ev.FAILED != 0)
         elif key in self.steps.saves:
@@ -320,8 +325,8 @@ class Cursor(SteadyLoop):
         execution = self.steps.running.get(owner)
         if execution is not None and execution.on_host and device_end:
             self._enqueue(execution, time, device_end)
-        elif owner in self.blockers and device_end:
-            self.device.append(DeviceSegment(self.blockers[owner], time, self._shifted(device_end)))
+        elif device_end and (category := self.blockers.get(owner, self.overlapping.get(owner))) is not None:
+            self.device.append(DeviceSegment(category, time, self._shifted(device_end)))
 
     def _enqueue(self, execution: Execution, time: int, device_end: int) -> None:
         execution.segments += 1

@@ -127,6 +127,7 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
         "watched": steps.watch.to_state() if steps.watch is not None else None,
         "discarded": list(steps.discarded.items()),
         "open_phases": list(cursor.blockers.items()),
+        "open_overlapping_phases": list(cursor.overlapping.items()),
         "open_elastic_phases": list(cursor.elastic.items()),
         "open_overlapped_loads": list(cursor.loads),
         "open_windows": cursor.open_windows.to_state(),
@@ -208,6 +209,7 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     steps.resume = Resume.from_state(head["resumed"]) if head["resumed"] is not None else None
     steps.watch = Watch.from_state(head["watched"]) if head["watched"] is not None else None
     cursor.blockers = dict(head["open_phases"])
+    cursor.overlapping = dict(head.get("open_overlapping_phases", ()))
     cursor.elastic = {key: (rank, category) for key, (rank, category) in head["open_elastic_phases"]}
     cursor.loads = set(head["open_overlapped_loads"])
     for executions, kind in ((steps.running, "running_steps"), (steps.recoverable, "recoverable_steps")):
@@ -233,7 +235,12 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
 def _prove(cursor: Cursor) -> None:
     """Raise ValueError if the parts of an account contradict each other."""
     steps, categories = cursor.steps, rules.FIXED + len(cursor.names)
-    used = [*cursor.blockers.values(), *(category for _, category in cursor.elastic.values()), *steps.discarded]
+    used = [
+        *cursor.blockers.values(),
+        *cursor.overlapping.values(),
+        *(category for _, category in cursor.elastic.values()),
+        *steps.discarded,
+    ]
     used += [one.owner for one in cursor.device if isinstance(one.owner, int)]
     used += [fate for one in (*steps.running.values(), *steps.recoverable.values()) if (fate := one.fate) is not None]
     for window in cursor.windows:

@@ -47,7 +47,7 @@ class SteadyLoop(Timepiece):
         """Whether the next events may be those of a steady loop: nothing unusual is open, and nothing waits."""
         steps = self.steps
         return (
-            self._direct and self._calm and self.fallback != ClockState.UNKNOWN
+            self._direct and self._calm and not self.overlapping and self.fallback != ClockState.UNKNOWN
             and not steps.saves and not steps.recoverable and not steps.restores
             and steps.resume is None and steps.watch is None
             and steps.life.steps_started and steps.segments[-1].first_net is not None

@@ -83,6 +83,7 @@ class Timepiece:
         # Open phases by key. In dictionaries, the latest started comes last.
         self.job: int | None = None
         self.blockers: dict[int, int] = {}  # -> category
+        self.overlapping: dict[int, int] = {}  # the same, of phases that own time only while no step is open
         self.elastic: dict[int, tuple[int, int]] = {}  # -> rank, category
         self.loads: set[int] = set()  # non-blocking data loads
         self.hosts: list[Execution] = []  # executions whose phase is open, the latest last
@@ -120,7 +121,7 @@ class Timepiece:
         twin.steps = self.steps.clone(twin.windows, overview=overview)
         twin.landmarks = self.landmarks.clone() if self.landmarks is not None and overview else None
         twin.open_windows, twin.overlay = self.open_windows.clone(), self.overlay.clone()
-        for name in ("totals", "names", "name_index", "blockers", "elastic", "loads", "ended_by"):
+        for name in ("totals", "names", "name_index", "blockers", "overlapping", "elastic", "loads", "ended_by"):
             setattr(twin, name, getattr(self, name).copy())
         running = twin.steps.running
         twin.hosts = [running[execution.key] for execution in self.hosts]
@@ -321,7 +322,7 @@ class Timepiece:
             step = self._owner = self.hosts[-1]
             self._plain = self._calm and step.pieces is None
         else:
-            self._owner = rules.OTHER
+            self._owner = next(reversed(self.overlapping.values()), rules.OTHER)
             self._plain = self._calm
 
     def _beside(self) -> int:

@@ -115,6 +115,7 @@ class FastSpan(ShortSpan):
     _token: Any = None
     _outermost = False  # it is noted in PHASE
     _annotation: Any = None
+    _overlapping = False  # opened in another task than the steps
     _lapsed = False  # over before anybody ended it
 
     def __init__(
@@ -185,9 +186,14 @@ class FastSpan(ShortSpan):
             if line.unsure:
                 line.begin_first(self.step)
             line.latest = self
+            if line.thread.tasks:
+                line.thread.note_task()
         elif not line.blocks(self._blocking):
             flags = ev.NONBLOCKING
             self._blocking = False
+        elif self._phase == DATA_LOADING and self._blocking is None and line.thread.in_another_task():
+            flags = ev.OVERLAPPING
+            self._overlapping = True
         self._start = start
         self._key = key = line.new_key()
         self._within = within = _current()
@@ -217,7 +223,7 @@ class FastSpan(ShortSpan):
         if device is not None and device.awake and self._blocking is not False and self._start_at is None:
             if self._phase == STEP:
                 device.begin(key, STEP, start)
-            elif self._phase == DATA_LOADING:
+            elif self._phase == DATA_LOADING and not self._overlapping:
                 device.load(start)
         line.jobs.append(ev.START, self._phase, flags, self.label, key, self.step, start)
         if place.covered:
@@ -326,7 +332,7 @@ class FastSpan(ShortSpan):
                 observation = device.end_step(self, end, begun=not (flags & ev.IDLE or self._lapsed))
                 if observation is not self.observation and self._end_at is None:
                     end = line.clock()
-            elif self._phase == DATA_LOADING:
+            elif self._phase == DATA_LOADING and not self._overlapping:
                 device.loaded(end)
         if observation is not None:
             observation.told = True

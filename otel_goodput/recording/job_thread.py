@@ -1,8 +1,23 @@
-"""Tells which thread trains."""
+"""Tells which thread trains, and in which asyncio task."""
 
 from __future__ import annotations
 
+import sys
 import threading
+from typing import Any
+from weakref import ref
+
+
+def _current_task() -> Any:
+    """Return the asyncio task that is running; None outside of an event loop."""
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None or asyncio._get_running_loop() is None:
+        return None
+    return asyncio.current_task()
+
+
+def _nothing() -> None:
+    """Stand for a reference to no task."""
 
 
 class JobThread:
@@ -13,22 +28,41 @@ class JobThread:
     Attributes:
         identity: id of the thread.
         stepped: the thread has opened a step.
+        tasks: the job or a step was opened in an asyncio task.
     """
 
-    __slots__ = ("identity", "stepped")
+    __slots__ = ("_task", "identity", "stepped", "tasks")
 
     def __init__(self) -> None:
         self.identity = threading.main_thread().ident
         self.stepped = False
+        self.tasks = False
+        self._task: Any = _nothing  # a weak reference to the task of the latest step, or of the job
 
     def take(self) -> None:
         """Make the current thread the training thread, because it begins the job."""
         self.identity = threading.get_ident()
         self.stepped = False
+        self.note_task()
 
     def step(self) -> None:
         """Take note that the training thread has opened a step."""
         self.stepped = True
+        self.note_task()
+
+    def note_task(self) -> None:
+        """Take note that the running task trains."""
+        task = _current_task()
+        if task is not self._task():
+            self._task = _nothing if task is None else ref(task)
+            self.tasks |= task is not None
+
+    def in_another_task(self) -> bool:
+        """Whether the training thread runs another task than the one that trains."""
+        if not self.tasks:
+            return False
+        trains = self._task()
+        return trains is not None and _current_task() is not trains
 
     def blocks(self, said: bool | None) -> bool:
         """Return whether a phase opened now by this thread is blocking; `said` is the user's argument, or None."""

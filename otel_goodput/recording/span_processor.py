@@ -121,6 +121,8 @@ class PhaseSpanProcessor(SpanProcessor):
                 self._spans.hold(self._spans.nesting.here())
         if not self._thread.blocks(blocking if isinstance(blocking, bool) else None):
             flags |= ev.NONBLOCKING
+        elif phase in rules.OWNERS and not isinstance(blocking, bool) and self._thread.in_another_task():
+            flags |= ev.OVERLAPPING
         name = name_in(attributes)
         if phase == rules.CUSTOM_PHASE and not name:
             name = span.name
@@ -129,7 +131,9 @@ class PhaseSpanProcessor(SpanProcessor):
         self._open[context.span_id] = span
         start = span.start_time or self._account.clock()
         device = self._hooks.device
-        if device is not None and not flags & ev.NONBLOCKING:
+        # What a step dispatches is not that of a phase beside it.
+        beside = flags & ev.OVERLAPPING and self._spans is not None and self._spans.step is not None
+        if device is not None and not flags & ev.NONBLOCKING and not beside:
             device.begin(context.span_id, phase, start)
         self._account.start(phase, context.span_id, step, flags, name, start)
         if context.trace_id != self._job_trace:

@@ -188,6 +188,8 @@ class Timeline:
         if name.__class__ is not str:
             name = "" if name is None else str(name)
         flags = ev.NONBLOCKING if blocking is False else 0
+        if get("overlaps") is True and not flags:
+            flags, blocking = ev.OVERLAPPING, True
         # `_make` takes a third of the time of Event(…) and _Entry(…).
         event = _make(Event, (start, ev.START, phase, number, step, flags, device, name))
         factor, offset = _RANKS[phase]

@@ -57,6 +57,7 @@ class Row:
     name: str | None
     attempt: int
     blocking: bool | None
+    overlaps: bool  # opened in another task than the steps
     segments: tuple[tuple[int, float], ...]  # (from when on it was dispatched, when it left the device)
     completed: bool
     left: bool
@@ -254,6 +255,7 @@ def leader_rows(rows: Iterable[dict[str, Any]]) -> list[Row]:
             name=row.get("name"),
             attempt=row.get("attempt", 1),
             blocking=row.get("blocking"),
+            overlaps=row.get("overlaps") is True and row.get("blocking") is not False,
             segments=read_segments(row, start, end),
             left=row.get("left") is True,
             idle=row.get("left") is True and row.get("completed") is False,
@@ -276,6 +278,7 @@ def leader_rows(rows: Iterable[dict[str, Any]]) -> list[Row]:
             read.attempt,
             read.segments,
             blocking,
+            read.overlaps,
             read.completed,
             read.left,
             read.idle,
@@ -781,7 +784,7 @@ def play(
             return step.completed and not step.left
         if execution.number == row.step:
             return True
-        if row.blocking is False:
+        if row.blocking is False or row.overlaps:
             return False
         if any(dispatched(rows, step, which) < row.begins for which in range(len(step.segments))):
             return True
@@ -813,9 +816,9 @@ def play(
         happen(e.row.begins, e.over, lambda e=e: start_step(e), lambda e=e: end_step(e))  # type: ignore[misc]
         happenings.append((e.row.ends, lambda e=e: end_host(e)))  # type: ignore[misc]
     for row in life.rows:
-        if row.kind in WORK and row.blocking is not False:
+        if row.kind in WORK and row.blocking is not False and not row.overlaps:
             happenings.append((row.begins, lambda row=row: start_phase(row)))  # type: ignore[misc]
-        if row.kind == "checkpoint_restore" and row.blocking is not False and row.end != OPEN:
+        if row.kind == "checkpoint_restore" and row.blocking is not False and not row.overlaps and row.end != OPEN:
             happenings.append((row.ends, lambda row=row: end_restore(row)))  # type: ignore[misc]
         if row.kind == "checkpoint_save":
             happen(row.begins, row.ends, lambda row=row: start_save(row), lambda row=row: end_save(row))  # type: ignore[misc]
@@ -875,7 +878,7 @@ def unknown_spans(lives: list[Life], attempts: dict[int, list[Row]], progress: P
 
 def blocks(row: Row, attempt_rows: list[Row]) -> bool:
     """Whether the phase holds up training; a data load inside a step does not unless it says so."""
-    if row.blocking is None and row.kind == "data_loading":
+    if row.blocking is None and row.kind == "data_loading" and not row.overlaps:
         steps = [s for s in attempt_rows if s.kind == "step"]
         return not any(s.start <= row.start and row.end <= s.end for s in steps)
     return row.blocking is not False
@@ -912,7 +915,8 @@ def paint(
     ):
         reinits = [p for p in open_phases if p.kind == "elastic_reinit"]
         waits = [p for p in open_phases if p.kind == "elastic_wait"]
-        hosts = [p for p in open_phases if p.kind in HOST_CATEGORIES]
+        hosts = [p for p in open_phases if p.kind in HOST_CATEGORIES and not p.overlaps]
+        others = [p for p in open_phases if p.kind in HOST_CATEGORIES and p.overlaps]
         if any(p.kind == "suspended" for p in open_phases):
             pieces.append(Piece(a, b, "other"))
         elif reinits:
@@ -930,6 +934,8 @@ def paint(
             pieces.append(piece_of(max(hosts, key=lambda p: p.rank), a, b))
         elif steps:
             max(steps, key=lambda e: e.row.rank).own.append((a, b))
+        elif others:
+            pieces.append(piece_of(max(others, key=lambda p: p.rank), a, b))
         else:
             pieces.append(Piece(a, b, "other"))
     return pieces

@@ -130,7 +130,9 @@ class Trainer:
         kind = self.draw(st.sampled_from(("data_loading", "checkpoint_save", "checkpoint_save", "compile", "custom")))
         start = max(0, self.now - self.pick(0, 3))
         extra = {"step": max(0, self.step - self.pick(0, 2))} if kind == "checkpoint_save" and self.chance(2) else {}
-        self.write(kind, start, start + self.pick(0, 12), blocking=False, **extra)
+        # Work of another task of the training thread owns the time in which no step is open.
+        extra |= {"overlaps": True} if kind != "compile" and self.chance(3) else {"blocking": False}
+        self.write(kind, start, start + self.pick(0, 12), **extra)
 
     def resume(self) -> None:
         """Restore checkpoints, then walk through batches that are done; their numbers may begin anew."""
@@ -340,6 +342,8 @@ def chaos(draw: Any) -> Rows:
                 row["name"] = draw(st.sampled_from(("slice_down", "scale_up", "sideways")))
             if draw(st.integers(0, 5)) == 0:
                 row["blocking"] = draw(st.booleans())
+            if kind not in ("step", "compile", "part", "job", "exclusion") and draw(st.integers(0, 5)) == 0:
+                row["overlaps"] = True
             rows.append(row)
         if draw(st.integers(0, 2)) == 0:
             state = draw(st.sampled_from(("unknown", "unknown", "host")))
@@ -427,6 +431,7 @@ def garbage(draw: Any) -> list[Any]:
         "attempt",
         "process",
         "blocking",
+        "overlaps",
         "device_end",
         "device_end_ns",
         "device",
