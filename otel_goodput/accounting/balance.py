@@ -9,6 +9,7 @@ from otel_goodput.accounting import stats
 from otel_goodput.accounting.checkpoints import StageSums
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.disruption import Disruption
+from otel_goodput.accounting.long_phases import LongPhase
 from otel_goodput.accounting.overlay import NOTHING
 from otel_goodput.accounting.rules import DEVIATION_SAMPLE, IDEAL_SAMPLE, IN_FLIGHT, PRODUCTIVE, PROGRAM_STARTUP
 from otel_goodput.accounting.rules import WASTED_PROGRESS as WASTED
@@ -24,6 +25,7 @@ def draw(
     ideal_step_time: float | None = None,
     at: int | None = None,
     stages: Mapping[str, StageSums] | None = None,
+    long_phases: Mapping[tuple[int, str], LongPhase] | None = None,
 ) -> Totals:
     """Return the totals of `cursor` as it stands now.
 
@@ -34,6 +36,7 @@ def draw(
         at: the time asked about, ns by the clock of the latest attempt; the cursor's time by default. Rolling windows
             end there.
         stages: of checkpoints.
+        long_phases: those that took far longer than usual.
     """
     kept = len(cursor.steps.progress)
     # Device work after the end of the job is not accounted. A step that ran only then has net time 0: leave it out.
@@ -92,6 +95,7 @@ def draw(
         slices=dict(zip((SLICE_STEPPING, SLICE_AVAILABLE), cursor.overlay.shares or (), strict=False)),
         rolling=[(span, _rolling(cursor, which, startups, asked)) for which, span in enumerate(cursor.spans)],
         stages=dict(stages or {}),
+        long_phases=dict(long_phases or {}),
     )
 
 

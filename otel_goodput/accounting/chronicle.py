@@ -12,6 +12,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import proof
 from otel_goodput.accounting.checkpoints import Stages, proven
 from otel_goodput.accounting.events import FAILED, Event
+from otel_goodput.accounting.long_phases import COMPARED, LongPhases
 from otel_goodput.accounting.overview import BINS, NOT_KNOWN, PHASES_KEPT, Group, PhaseEntry, Save
 from otel_goodput.accounting.rules import COMPILE, DATA_LOADING, EXCLUSION, JOB, PART, SAVE, STEP
 from otel_goodput.semconv import REASONS
@@ -51,6 +52,7 @@ class Chronicle:
         ended: `pairs` of phases other than steps, until taken; None if nobody collects them.
         attempt: number of the current attempt.
         stages: of checkpoints.
+        long: phases that took far longer than usual.
     """
 
     def __init__(self) -> None:
@@ -60,6 +62,7 @@ class Chronicle:
         self.ended: list[tuple[Event, Event]] | None = None
         self.attempt = 0
         self.stages = Stages()
+        self.long = LongPhases()
         self._groups: dict[tuple[int, str], Sums] = {}
         self._phases: list[PhaseEntry] = []  # ended, or of a process that is gone
         self._left_out = 0
@@ -89,11 +92,14 @@ class Chronicle:
 
     def _end(self, pairs: Sequence[tuple[Event, Event]]) -> None:
         loads: list[int] = []  # most of them
+        waits: list[int] = []  # those of them that held up training
         for start, end in pairs:
             phase, name, failed = start[2], start[7], end[5] & FAILED
             length = end[0] - start[0]
             if phase == DATA_LOADING and not (name or failed):
                 loads.append(length)
+                if not start[5] & ev.NONBLOCKING:
+                    waits.append(length)
                 continue
             if phase == COMPILE:
                 name = end[7] or name
@@ -102,10 +108,14 @@ class Chronicle:
                 self._sums(phase, name)[4] += 1
             elif phase == PART:
                 self.stages.add(name, length)
+            elif phase in COMPARED and not start[5] & ev.NONBLOCKING:
+                self.long.add(phase, name, (length,))
             if phase not in _IN_NUMBERS:
                 self._end_one(start, end, name, start[0] + max(0, length))
         if loads:
             self._count(DATA_LOADING, "", loads)
+        if waits:
+            self.long.add(DATA_LOADING, "", waits)
 
     def _count(self, phase: int, name: str, lengths: Sequence[int]) -> None:
         sums = self._sums(phase, name)
@@ -280,6 +290,7 @@ class Chronicle:
             "notices": self._notices.copy(),
             "slices": self._slices.copy(),
             "excluded": self._excluded.copy(),
+            "long_phases": self.long.to_state(),
             "stages": {name: list(sums) for name, sums in self.stages.sums.items()},
         }
 
@@ -295,6 +306,7 @@ class Chronicle:
         found._notices = [(time, reason, withdrawn) for time, reason, withdrawn in state["notices"]]
         found._slices = [(time, active, available, total) for time, active, available, total in state["slices"]]
         found._excluded = [(begin, end) for begin, end in state["excluded"]]
+        found.long = LongPhases.from_state(state["long_phases"])
         found.stages = Stages(proven(state["stages"]))
         found._prove()
         return found

@@ -289,7 +289,8 @@ class Ledger:
 
         `dead`: the process of the latest attempt is no longer alive, so nothing is in flight.
         """
-        return balance.draw(self._provisional(at, dead=dead, overview=False), at=at, stages=self._chronicle.stages.sums)
+        found, chronicle = self._provisional(at, dead=dead, overview=False), self._chronicle
+        return balance.draw(found, at=at, stages=chronicle.stages.sums, long_phases=chronicle.long.found)
 
     def overview(self, at: int | None = None, *, dead: bool = False) -> Overview:
         """The whole run at `at`, in bounded space; its bins add up to ``Totals.run``. Arguments as of `totals`."""

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from otel_goodput.accounting import checkpoints, markup, paces, rules
+from otel_goodput.accounting import checkpoints, long_phases, markup, paces, rules
 from otel_goodput.accounting.buckets import folded
 from otel_goodput.accounting.checkpoints import RankStages, StageSums
 from otel_goodput.accounting.disruption import Disruption
+from otel_goodput.accounting.long_phases import LongPhase
 from otel_goodput.accounting.markup import NS
 from otel_goodput.accounting.overlay import Weighted
 from otel_goodput.accounting.paces import Pace
@@ -128,6 +129,7 @@ class Totals:
         recompiled: recompilations by function, most frequent first, for the first hundred functions.
         slices: shares of slices by state, now; empty if nobody counted them.
         first_step: from the start of the latest job to the end of its first completed step; None before that.
+        long_phases: loads, saves, restores and custom phases that took far longer than usual, by phase and name.
         long_steps: of the latest loop, if long steps recur in it.
         since_step: time since a step completed, or since the job began if none has in it; None while no job is open.
         in_step: time is a step's now, and not that of loading, a save or anything else.
@@ -185,6 +187,7 @@ class Totals:
     error: str | None = None
     suspended: int = 0
     long_steps: LongSteps | None = None
+    long_phases: Mapping[tuple[int, str], LongPhase] = field(default_factory=dict)
     since_step: int | None = None
     in_step: bool = False
     last_given: int | None = None
@@ -286,6 +289,8 @@ class Totals:
                 {"start": start / NS, "end": end / NS, **partition.to_json()} for start, end, partition in self.windows
             ],
         }
+        if self.long_phases:
+            answer["long_phases"] = long_phases.to_json(self.long_phases)
         if self.long_steps is not None:
             every, long, usual = self.long_steps
             answer["long_steps"] = {"every": every, "long_s": long / NS, "usual_s": usual / NS}

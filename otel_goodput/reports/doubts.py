@@ -57,6 +57,12 @@ def doubts(report: Mapping[str, Any]) -> Iterator[Note]:
             "checkpoint_save().",
             (Category.PRODUCTIVE,),
         )
+    if found := report.get("long_phases"):
+        told = (
+            f"{one['count']} {one['name'] or one['phase']} (the longest {format_duration(one['longest_s'])})"
+            for one in found[:3]
+        )
+        yield Note("long phases", f"Took far longer than usual: {', '.join(told)}. Their time keeps its category.")
     if report["skewed_clocks"]:
         yield SKEWED_CLOCKS
 

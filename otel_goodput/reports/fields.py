@@ -119,6 +119,22 @@ class StepsFields(TypedDict):
     lost: int
 
 
+class LongPhaseFields(TypedDict):
+    """Loads, saves, restores or custom phases of one name that took far longer than usual (rule R10).
+
+    Attributes:
+        phase, name: which; `name` is that of a custom phase.
+        count: how many.
+        excess_s, longest_s: what they took beyond their limit, and the whole of the longest.
+    """
+
+    phase: str
+    name: str
+    count: int
+    excess_s: float
+    longest_s: float
+
+
 class LongStepsFields(TypedDict):
     """Long steps that recur (rule R10).
 
@@ -378,6 +394,7 @@ class ReportFields(_AlwaysFields, total=False):
         processes: if processes reported their paces.
         step_time: None if no step is kept.
         long_steps: if some recur in the latest loop.
+        long_phases: if some took far longer than usual; their time keeps its category.
         checkpoints: by operation (``save``, ``restore``, ``emergency_restore``) and stage, if Orbax reported any.
         scheduling: if Kubernetes reported it; missing in a job's report on itself.
         compile_cache: if it is in use; missing in a job's report on itself.
@@ -389,6 +406,7 @@ class ReportFields(_AlwaysFields, total=False):
     processes: ProcessesFields
     step_time: StepTimeFields | None
     long_steps: LongStepsFields
+    long_phases: list[LongPhaseFields]
     checkpoints: dict[str, dict[str, StageFields]]
     scheduling: SchedulingFields
     compile_cache: CompileCacheFields

@@ -282,3 +282,23 @@ def test_long_steps_that_recur_are_said_with_the_line_to_write() -> None:
     assert "Every 10th step takes" in note.text and "custom()" in note.text
     loop = Loop().steps(*[1] * 20, 60, *[1] * 9, 60)
     assert "long_steps" not in replay([{"kind": "job", "start": 0, "end": loop.now}, *loop.rows])
+
+
+def test_of_loads_saves_and_custom_phases_the_excess_is_flagged() -> None:
+    loop = Loop()
+    for length in (*[1] * 8, 300, 1):
+        loop.phase("data_loading", length, blocking=True).phase("custom", length, name="eval").steps(1)
+        loop.phase("data_loading", length, blocking=False).phase("checkpoint_save", 1)
+    rows = [{"kind": "job", "start": 0, "end": loop.now}, *loop.rows]
+    ledger = Ledger()
+    ledger.feed(Timeline(rows).events())
+    head, blobs = ledger.dump()
+    for one in (ledger, Ledger.load(json.loads(json.dumps(head)), b"".join(bytes(blob) for blob in blobs))):
+        found = one.totals().to_json()
+        excess = {"count": 1, "excess_s": 289, "longest_s": 300}
+        assert sorted(found["long_phases"], key=str) == sorted(
+            [{"phase": "data_loading", "name": "", **excess}, {"phase": "custom", "name": "eval", **excess}], key=str
+        )
+        assert (found["seconds"]["data_loading"], found["seconds"]["custom"]) == (309, {"eval": 309})
+    (note,) = [note for note in doubts(found) if note.kind == "long phases"]
+    assert "1 eval (the longest" in note.text
