@@ -65,7 +65,7 @@ def _torch_other(torch: Any) -> str | None:
         lambda: torch._C._get_privateuse1_backend_name(),
     )
     for ask in answers:
-        with suppress(AttributeError):  # there is no accelerator, or PyTorch is older
+        with suppress(AttributeError, RuntimeError):  # there is no accelerator, or PyTorch is older
             named.append(str(ask()))
     if named[-1:] == [PRIVATE]:
         named.pop()  # its name where no package has given another
