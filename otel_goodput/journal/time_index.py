@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import sys
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from operator import le
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -63,12 +65,48 @@ class WindowRecords(NamedTuple):
     missing: list[tuple[str, str]]
 
 
-class TimeIndex:
-    """The segments of a process by time. It remembers what it has learned, for windows asked one after another."""
+class _Listing:
+    """The segments of a process, in order, with the times of their first records."""
 
-    def __init__(self, run: RunDirectory, process: int = 0) -> None:
+    def __init__(self, segments: Sequence[SegmentFile], firsts: Sequence[int | None]) -> None:
+        self.segments = segments
+        self.of_attempt: dict[int, list[SegmentFile]] = {}
+        for segment in segments:
+            self.of_attempt.setdefault(segment.attempt, []).append(segment)
+        known = [(at, first) for at, first in enumerate(firsts) if first is not None]
+        self._places = [at for at, _ in known]
+        self._firsts = [first for _, first in known]
+        self._rising = all(map(le, self._firsts, self._firsts[1:]))  # unless a clock was set back
+
+    def chosen(self, begin: int, end: int) -> list[SegmentFile]:
+        """The segments that may have records from `begin` to `end` (ns)."""
+        firsts = self._firsts
+        places: Iterable[int]
+        if self._rising:
+            # From the last one that begins before the window, for it may reach into it; several may begin at once.
+            places = range(max(0, bisect_left(firsts, begin) - 1), bisect_right(firsts, end))
+        else:
+            afters = zip(firsts, [*firsts[1:], None], strict=True)
+            places = [
+                at for at, (first, after) in enumerate(afters) if first <= end and (after is None or after >= begin)
+            ]
+        inside = {near for at in places for near in range(self._places[at] - BESIDE, self._places[at] + BESIDE + 1)}
+        return [self.segments[at] for at in sorted(inside) if 0 <= at < len(self.segments)]
+
+
+class TimeIndex:
+    """The segments of a process by time. It remembers what it has learned, for windows asked one after another.
+
+    Args:
+        run, process: whose segments.
+        once: whether to list them only once, for many windows of one moment: to list them opens each.
+    """
+
+    def __init__(self, run: RunDirectory, process: int = 0, *, once: bool = False) -> None:
         self.run = run
         self.process = process
+        self._once = once
+        self._listing: tuple[_Listing, list[tuple[str, str]]] | None = None
         self._segments: dict[str, SegmentFile] = {}  # packed ones by name: they do not change any more
         self._firsts: dict[Place, int] = {}  # ns; segments without a record are not in it
         self._names: dict[int, dict[int, str]] = {}  # by attempt, those found so far
@@ -83,18 +121,15 @@ class TimeIndex:
         """
         if end < begin:
             raise ValueError("the window ends before it begins")
-        missing: list[tuple[str, str]] = []
-
-        def left_out(path: Path, why: Exception) -> None:
-            missing.append((path.name, str(why)))
-
-        segments = self.run.segments(self.process, left_out=left_out, known=self._segments)
-        chosen = self._chosen(segments, begin, end, missing)
+        listing, left_out = self._listed()
+        missing = list(left_out)
+        chosen = listing.chosen(begin, end)
         parts: list[Part] = []
         count, until, cut = 0, end, False
         for attempt in sorted({segment.attempt for segment in chosen}):
             mine = [segment for segment in chosen if segment.attempt == attempt]
-            found, reached = self._records(mine, segments, begin, end, most - count, missing)
+            of_attempt = listing.of_attempt[attempt]
+            found, reached = self._records(mine, of_attempt, begin, end, most - count, missing)
             count += len(found)
             parts.append(Part(attempt, found))
             if reached is not None:
@@ -102,19 +137,20 @@ class TimeIndex:
                 break
         return WindowRecords([part for part in parts if part.records], until, cut, missing)
 
-    def _chosen(
-        self, segments: Sequence[SegmentFile], begin: int, end: int, missing: list[tuple[str, str]]
-    ) -> list[SegmentFile]:
-        """The segments that may have records of the window, by the times of their first records."""
-        firsts = [self._first(segment, missing) for segment in segments]
-        inside = set()
-        for at, first in enumerate(firsts):
-            if first is None or first > end:
-                continue
-            after = next((later for later in firsts[at + 1 :] if later is not None), None)
-            if after is None or after >= begin:
-                inside |= set(range(at - BESIDE, at + BESIDE + 1))
-        return [segment for at, segment in enumerate(segments) if at in inside]
+    def _listed(self) -> tuple[_Listing, list[tuple[str, str]]]:
+        """The segments, and those that cannot be read, each with the reason."""
+        if self._listing is not None:
+            return self._listing
+        missing: list[tuple[str, str]] = []
+
+        def left_out(path: Path, why: Exception) -> None:
+            missing.append((path.name, str(why)))
+
+        segments = self.run.segments(self.process, left_out=left_out, known=self._segments)
+        found = _Listing(segments, [self._first(segment, missing) for segment in segments]), missing
+        if self._once:
+            self._listing = found
+        return found
 
     def _first(self, segment: SegmentFile, missing: list[tuple[str, str]]) -> int | None:
         place = segment.attempt, segment.number

@@ -79,7 +79,7 @@ def excerpt(
     asked += _latest_shift(overview)
     cadence = _cadence(overview, asked)
     windows = _windows(overview, asked, cadence, spans)
-    index = TimeIndex(run)
+    index = TimeIndex(run, once=True)
     found = Excerpt(Detail(overview.begin, asked, tuple(overview.names)))
     ends = {life.end for life in overview.jobs[:-1]} | ({overview.jobs[-1].end} if died and overview.jobs else set())
     count = 0
@@ -129,10 +129,13 @@ def _between(index: TimeIndex, overview: Overview, begin: int, end: int, most: i
     parts: list[Part] = []
     missing: list[tuple[str, str]] = []
     until, cut = end, False
-    for attempt in dict.fromkeys(life.attempt for life in overview.jobs):
-        mine = [life for life in overview.jobs if life.attempt == attempt]
-        over = end if mine[-1].end == NOT_KNOWN else mine[-1].end
-        if mine[0].begin > end or over < begin:
+    began: dict[int, int] = {}
+    ended: dict[int, int] = {}
+    for life in overview.jobs:
+        began.setdefault(life.attempt, life.begin)
+        ended[life.attempt] = end if life.end == NOT_KNOWN else life.end
+    for attempt, over in ended.items():
+        if began[attempt] > end or over < begin:
             continue
         shift = overview.shifts.get(attempt, 0)
         found = index.between(begin - shift, end - shift, most)
