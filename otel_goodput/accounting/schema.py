@@ -153,7 +153,7 @@ _OF_EXECUTION: Final = (
         "rolling_parts": PARTS,
         "bin_parts": PARTS,
         "loop": NUMBER,
-        **dict.fromkeys(("limit", "limit_set"), COUNT),
+        **dict.fromkeys(("limit", "limit_set", "usual_time"), COUNT),
     }
 )  # fmt: skip
 _STALLED: Final = members({**_OF_EXECUTION, "stalled": nothing})
@@ -196,6 +196,8 @@ ACCOUNT: Final = members(
                 "device_observed": flag,
                 "durable_step": NUMBER,
                 "current_loop": NUMBER,
+                "number_offset": NUMBER,
+                **dict.fromkeys(("skipped_batches", "doubtful_steps"), COUNT),
                 "step_limit": COUNT,
                 "disruptions": counts(COUNT),
             }
@@ -240,8 +242,13 @@ ACCOUNT: Final = members(
             )
         ),
         "pending_saves": each(row(KEY, NUMBER)),
+        "checkpoints": row(each(row(NUMBER, NUMBER), 1000), NUMBER),
+        "open_restores": each(row(KEY, NUMBER)),
+        "resumed": optional(row(NUMBER, NUMBER, flag, COUNT, COUNT, COUNT, flag)),
+        "watched": optional(row(COUNT, COUNT)),
         "discarded": BY_CATEGORY,
         "open_phases": each(row(KEY, COUNT)),
+        "open_overlapping_phases": each(row(KEY, COUNT)),
         "open_elastic_phases": each(row(KEY, row(NUMBER, COUNT))),
         "open_overlapped_loads": each(KEY),
         "open_windows": row(COUNT, COUNT, MASK, each(KEY)),
