@@ -88,7 +88,7 @@ def test_a_signal_goes_to_the_job_and_ends_the_loop(tmp_path: Path, number: sign
         finally:
             process.kill()
     told = open_run(tmp_path).report().to_json()
-    assert told["attempts"] == 1 and told["state"] in ("ended", "died")
+    assert told["attempts"] == 1 and told["state"] in ("failed", "died")
 
 
 @pytest.mark.parametrize("words", [("-n", "many"), ("-w", "1.5"), ("-q",), ()])
