@@ -209,7 +209,7 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     steps.resume = Resume.from_state(head["resumed"]) if head["resumed"] is not None else None
     steps.watch = Watch.from_state(head["watched"]) if head["watched"] is not None else None
     cursor.blockers = dict(head["open_phases"])
-    cursor.overlapping = dict(head.get("open_overlapping_phases", ()))
+    cursor.overlapping = dict(head["open_overlapping_phases"])
     cursor.elastic = {key: (rank, category) for key, (rank, category) in head["open_elastic_phases"]}
     cursor.loads = set(head["open_overlapped_loads"])
     for executions, kind in ((steps.running, "running_steps"), (steps.recoverable, "recoverable_steps")):
