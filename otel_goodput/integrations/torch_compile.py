@@ -19,6 +19,7 @@ from otel_goodput.recording.watched import Watched
 from otel_goodput.semconv import GOODPUT_COMPILE_RECOMPILATION
 
 FARTHEST: Final = 24  # frames between a callback and the code that is compiled
+WRAPPERS: Final = "external_utils.py"  # of TorchDynamo, with a function that calls a module
 DYNAMO: Final = "DYNAMO"  # a function is compiled; other triggers are further work for one that was
 
 
@@ -66,11 +67,10 @@ class Listener:
             return
         try:
             trigger = getattr(getattr(arguments[0], "callback_trigger", None), "name", DYNAMO) if arguments else DYNAMO
-            code = _compiled_code(sys._getframe(1))
-            function = "" if code is None else code.co_name
+            function, bound = _compiled(sys._getframe(1))
             self._title = ""
-            if trigger == DYNAMO and code is not None:
-                self._title = self._tracer.compilations.titles.title(function, code)
+            if trigger == DYNAMO and function:
+                self._title = self._tracer.compilations.titles.title(function, bound)
             # Other triggers come from threads of autograd, which the thread that trains waits for.
             blocking = None if trigger == DYNAMO else True
             self._open = self._tracer.compilations.begin(function, self._tracer.clock(), blocking)
@@ -120,13 +120,32 @@ class Listener:
                 continue
 
 
-def _compiled_code(frame: FrameType | None) -> CodeType | None:
-    """Return the code that TorchDynamo compiles in a frame around `frame`; None if that cannot be found."""
+def _compiled(frame: FrameType | None) -> tuple[str, tuple[object, ...]]:
+    """Return the name of what TorchDynamo compiles in a frame around `frame`, and its code with what that is bound to.
+
+    The name is empty if that cannot be found. A module is called through a function of TorchDynamo's, bound to it.
+    """
+    code: CodeType | None = None
     for _ in range(FARTHEST):
         if frame is None:
-            return None
-        if frame.f_code.co_filename.endswith("convert_frame.py") and "code" in frame.f_code.co_varnames:
-            code = frame.f_locals.get("code")
-            return code if isinstance(code, CodeType) else None
+            break
+        names = frame.f_code.co_varnames
+        if frame.f_code.co_filename.endswith("convert_frame.py"):
+            if code is None and "code" in names and isinstance(found := frame.f_locals.get("code"), CodeType):
+                code = found
+            if code is not None and "frame" in names and (called := frame.f_locals.get("frame")) is not None:
+                return _named(code, called)
         frame = frame.f_back
-    return None
+    return ("", ()) if code is None else (code.co_name, (code,))
+
+
+def _named(code: CodeType, called: Any) -> tuple[str, tuple[object, ...]]:
+    """Return the name of the frame `called`, which runs `code`, and that code with what it is bound to."""
+    values = getattr(called, "f_locals", None) or {}
+    held = tuple(cell.cell_contents for cell in getattr(called, "closure", None) or ())
+    name = code.co_name
+    if code.co_filename.endswith(WRAPPERS):
+        module = next((each for each in held if callable(each)), None)
+        module = getattr(module, "__self__", module)  # or its method
+        name = getattr(module, "__name__", name if module is None else type(module).__name__)
+    return name, (code, *held, values.get("self"))

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import CellType, CodeType, ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,9 +19,12 @@ from otel_goodput import Recorder
 COMPILING_S = 0.05
 # What TorchDynamo calls them from.
 FRAMES = """
-def compile_inner(code, handler, trigger, work):
-    with handler.install_callbacks(trigger, "0/0"):
-        work()
+def _compile(code, frame, handler, trigger, work):
+    def compile_inner(code):
+        with handler.install_callbacks(trigger, "0/0"):
+            work()
+
+    compile_inner(code)
 """
 
 
@@ -33,20 +36,21 @@ class Dynamo:
         self.took = 0.0
         frames: dict[str, Any] = {}
         exec(compile(FRAMES, "torch/_dynamo/convert_frame.py", "exec"), frames)
-        self._inner = frames["compile_inner"]
+        self._compile = frames["_compile"]
 
     def compile(
         self,
         code: CodeType,
         trigger: CallbackTrigger = CallbackTrigger.DYNAMO,
         within: Callable[[], None] = lambda: None,
+        closure: Any = (),
     ) -> None:
         def work() -> None:
             time.sleep(COMPILING_S)
             within()
 
         began = time.perf_counter()
-        self._inner(code, self.handler, trigger, work)
+        self._compile(code, SimpleNamespace(f_locals={}, closure=closure), self.handler, trigger, work)
         self.took += time.perf_counter() - began
 
 
@@ -117,6 +121,25 @@ def test_two_functions_of_one_name_are_two(recorder: Recorder, dynamo: Dynamo) -
         for code in (train.__code__, others["train"].__code__, train.__code__):
             dynamo.compile(code)
     assert recorder.totals().recompiled == {"train": 1}
+
+
+def test_modules_are_told_apart_by_what_calls_them(recorder: Recorder, dynamo: Dynamo) -> None:
+    """TorchDynamo compiles one function of its own for all of them, bound to each or to its ``forward``."""
+
+    class Encoder:
+        def forward(self) -> None: ...
+        def __call__(self) -> None: ...
+
+    class Decoder(Encoder): ...
+
+    wrapper = compile("def inner(): ...", "torch/_dynamo/external_utils.py", "exec").co_consts[0]
+    modules = [Encoder(), Decoder(), Encoder()]
+    with recorder.job():
+        for module in (*modules, modules[1]):
+            dynamo.compile(wrapper, closure=(CellType(module),))
+        for module in modules:
+            dynamo.compile(wrapper, closure=(CellType(module.forward),))
+    assert recorder.totals().recompiled == {"Decoder": 1}
 
 
 def test_a_backward_pass_is_compiled_by_a_thread_of_autograd(recorder: Recorder, dynamo: Dynamo) -> None:
