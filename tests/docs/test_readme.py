@@ -147,7 +147,7 @@ def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
         assert {"BatchWriteSpans", "CreateTimeSeries"} <= {request.method for request in google.requests}
         assert said["otel-goodput doctor --gcp"].startswith("Ready: ")
         assert len({span.name for span in google.spans}) > 100 and google.refusals == []
-        assert sum(series.type.startswith("workload.googleapis.com/") for series in google.series) == 83
+        assert sum(series.type.startswith("workload.googleapis.com/") for series in google.series) == 95
     if page == "docs/report.md":
         assert "7.000 s" in said["otel-goodput replay timeline.jsonl"]
     if page == "docs/tutorial.md":
