@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
         frozenset({"answers", "guard", "files", "installation", "options", "placement", "schedulers"}),
     ),
     ("pure core", frozenset({"accounting"})),
-    ("settings and the end", frozenset({"config", "deadline"})),
+    ("settings and the end", frozenset({"config", "deadline", "job_end"})),
     ("memory", frozenset({"journal"})),
     ("phases, and what is shown of them", frozenset({"recording", "metrics"})),
     ("the account live and on paper, what watches", frozenset({"live", "reports", "integrations", "disruption"})),
