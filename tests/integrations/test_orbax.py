@@ -498,6 +498,24 @@ def test_restores(job: Job) -> None:
     assert restoring == sum(span.end_time - span.start_time for span in spans)
 
 
+@pytest.mark.parametrize("wrapped", [False, True], ids=["by itself", "inside of the user's phases"])
+def test_a_restored_checkpoint_stands_for_what_was_done_whatever_its_label(job: Job, wrapped: bool) -> None:
+    manager, recorder = job.manager(background=False), job.recorder
+    with recorder.job():
+        for number in range(10):
+            with recorder.step(number):
+                pass
+            if number % 4 == 3:
+                with recorder.checkpoint_save() if wrapped else nullcontext():
+                    manager.save(number // 4, args=ocp.args.StandardSave(STATE))
+        with recorder.checkpoint_restore() if wrapped else nullcontext():
+            manager.restore(1, args=ocp.args.StandardRestore(STATE))
+        numbers = [number for number, _ in recorder.steps(range(4))]
+        totals = recorder.totals()
+    assert numbers == [8, 9, 10, 11]
+    assert (totals.kept, totals.lost, totals.last_step) == (12, 2, 11)
+
+
 def test_two_managers_commit_each_its_own(job: Job) -> None:
     first, second = job.manager("one", gated=True), job.manager("two", gated=True)
     with job.recorder.job():

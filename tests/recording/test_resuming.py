@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from otel_goodput.reports import sections
+
 WORK_S = 0.03  # so long that a batch that is skipped takes less than half of it on a busy machine, too
 
 # argv: directory, "first" or "second". `body` ends the first attempt.
@@ -106,6 +108,9 @@ def test_a_loop_that_skips_what_was_done(tmp_path: Path, start: str, given: int)
     report, _ = run_twice(tmp_path, WALKED.format(start=start))
     assert fates(report) == (14, 2, 13)
     assert (report["last_step_given"], report["skipped_batches"]) == (given, 8)
+    text = "\n".join(sections.steps(report))
+    assert "batches skipped after a restore: 8" in text
+    assert ("the loop calls the latest step 21; here it is 13" in text) is (given == 21)
 
 
 def test_an_attempt_that_begins_anew_is_told_what_to_write(tmp_path: Path) -> None:
