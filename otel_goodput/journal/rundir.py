@@ -258,7 +258,10 @@ class RunDirectory:
         """
         packed = {} if known is None else known
         found: dict[tuple[int, int], SegmentFile] = {}
+        begin = "a" if attempt is None else f"a{attempt:04d}-"
         for name in self._names(process):
+            if not name.startswith(begin):
+                continue
             match = NAME.fullmatch(name)
             if not match or int(match[2]) != process or (attempt is not None and int(match[1]) != attempt):
                 continue
