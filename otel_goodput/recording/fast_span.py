@@ -9,7 +9,6 @@ after it must be read together with them.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -34,6 +33,7 @@ from otel_goodput.recording.decorators import F, decorate
 from otel_goodput.recording.departure import clean_exit
 from otel_goodput.recording.finished import PhaseReadableSpan
 from otel_goodput.recording.ids import SAMPLED, UNSAMPLED
+from otel_goodput.recording.job_thread import in_event_loop
 from otel_goodput.recording.nesting import (
     PHASE,
     PHASE_KEY,
@@ -456,7 +456,7 @@ class FastSpan(ShortSpan):
             inside.add(span)
             span = span.outer
         for other in reversed(list(self._line.spans.short.values())):
-            if other in inside or (other.said_blocking is None and not _in_event_loop()):
+            if other in inside or (other.said_blocking is None and not in_event_loop()):
                 other.lapse(now)
 
     def _again(self) -> AbstractContextManager[trace_api.Span]:
@@ -651,8 +651,3 @@ def _like(
     if phase == PART:
         return FastSpan.of_part(line, title)
     return FastSpan(line, phase, step if phase == STEP else line.load_number(), blocking, start, end)
-
-
-def _in_event_loop() -> bool:
-    asyncio = sys.modules.get("asyncio")
-    return asyncio is not None and asyncio._get_running_loop() is not None

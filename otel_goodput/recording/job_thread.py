@@ -8,16 +8,23 @@ from typing import Any
 from weakref import ref
 
 
+def in_event_loop() -> bool:
+    """Whether an asyncio event loop runs in this thread."""
+    asyncio = sys.modules.get("asyncio")
+    # While another thread imports asyncio, the module is there and its functions are not.
+    return asyncio is not None and getattr(asyncio, "_get_running_loop", _nothing)() is not None
+
+
 def _current_task() -> Any:
     """Return the asyncio task that is running; None outside of an event loop."""
     asyncio = sys.modules.get("asyncio")
-    if asyncio is None or asyncio._get_running_loop() is None:
+    if asyncio is None or getattr(asyncio, "_get_running_loop", _nothing)() is None:
         return None
     return asyncio.current_task()
 
 
 def _nothing() -> None:
-    """Stand for a reference to no task."""
+    """Stand for a reference to no task, and for a function that finds no event loop."""
 
 
 class JobThread:

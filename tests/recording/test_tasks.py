@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 from recorded import Recording
@@ -164,3 +168,30 @@ def test_loops_in_several_threads(recording: Recording) -> None:
     assert report["steps"]["kept"] == STEPS and report["max_productive_step"] == STEPS - 1
     assert seconds["productive"] + seconds.get("program_startup", 0) >= 0.95 * watch.seconds
     assert len(recording.spans("eval")) == 2 * STEPS
+
+
+IMPORTING = """
+import sys, types
+import otel_goodput as goodput
+goodput.configure("job", directory=sys.argv[1], exporters="none", integrations="none")
+sys.modules.pop("asyncio", None)
+sys.modules["asyncio"] = types.ModuleType("asyncio")  # as it is while another thread has begun to import it
+with goodput.job():
+    for number in goodput.steps(range(3)):
+        with goodput.data_loading(), goodput.custom("inside"), goodput.part("part"):
+            pass
+    with goodput.step(3), goodput.step(4):
+        pass
+del sys.modules["asyncio"]
+goodput.shutdown()
+print("trained")
+"""
+
+
+def test_another_thread_is_just_importing_asyncio(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", IMPORTING, str(tmp_path)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env={**os.environ, "OTEL_GOODPUT_STRICT": ""}
+    )
+    assert (done.returncode, done.stdout) == (0, "trained\n"), done.stderr
+    assert "AttributeError" not in done.stderr
