@@ -329,8 +329,8 @@ class FastSpan(ShortSpan):
         device = line.hooks.device
         if device is not None and device.awake and self._blocking is not False and self._start_at is None:
             if self._phase == STEP and not flags & INTERRUPTED:
-                observation = device.end_step(self, end, begun=not (flags & ev.IDLE or self._lapsed))
-                if observation is not self.observation and self._end_at is None:
+                observation = device.end_step(self, end, begun=not flags & ev.IDLE)
+                if observation is not self.observation and self._end_at is None and not self._lapsed:
                     end = line.clock()
             elif self._phase == DATA_LOADING and not self._overlapping:
                 device.loaded(end)

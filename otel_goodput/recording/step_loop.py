@@ -156,7 +156,8 @@ class Steps(Generic[T]):
 
     def _drop(self, code: CodeType | None, begun: int) -> None:
         """Leave the loop, which began at the bytecode offset `begun` of `code`, because its iterator is dropped."""
-        if self._step is not None and self._tracer is not None:
+        # A step that has ended already needs none of this; at the end of the interpreter, modules are gone.
+        if self._step is not None and not self._step.closed and self._tracer is not None:
             now = self._tracer.clock()
             if departure.at_head(code, begun, depth=2):
                 self._handed = now  # the body did no work, no matter how long a busy machine took to get there

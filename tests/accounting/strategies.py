@@ -131,6 +131,7 @@ class Trainer:
         start = max(0, self.now - self.pick(0, 3))
         extra = {"step": max(0, self.step - self.pick(0, 2))} if kind == "checkpoint_save" and self.chance(2) else {}
         # Work of another task of the training thread owns the time in which no step is open.
+        extra |= {"name": self.draw(st.sampled_from(NAMES))} if kind == "custom" else {}
         extra |= {"overlaps": True} if kind != "compile" and self.chance(3) else {"blocking": False}
         self.write(kind, start, start + self.pick(0, 12), **extra)
 

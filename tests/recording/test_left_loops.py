@@ -319,3 +319,26 @@ def test_a_thread_that_prefetches_is_said(recording: Recording, caplog: pytest.L
     (warning,) = recording.report()["warnings"]
     assert "for step, batch in goodput.steps(prefetch(loader)):" in warning["text"]
     assert caplog.messages.count(warning["text"]) == 1
+
+
+@pytest.mark.jax
+def test_the_clock_stays_known_where_a_device_works(recording: Recording) -> None:
+    """Nobody was there to mark the end of the last step on the device."""
+    import jax
+
+    train = jax.jit(lambda x: jax.lax.fori_loop(0, 500, lambda _, y: jax.numpy.tanh(y @ y), x))
+    state = train(jax.numpy.full((64, 64), 1e-3))
+    with goodput.job():
+        HELD.append(held := enumerate(steps()))
+        for at, _ in held:
+            state = train(state)
+            if at == BODIES - 1:
+                break
+        state.block_until_ready()
+        left = time.perf_counter()
+        time.sleep(AFTER_S)
+        after = time.perf_counter() - left
+    recording.recorder.shutdown()
+    report = recording.report_on_disk()
+    assert report["goodput"] is not None and report["steps"]["kept"] >= BODIES - 1
+    assert report["seconds"]["other"] > 0.7 * after
