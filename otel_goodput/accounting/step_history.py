@@ -242,12 +242,7 @@ class StepHistory:
             if any(execution.usual for execution in self.running.values()):
                 self.found_working()  # more bodies than there are batches to skip
         resume = self.resume
-        if resume is not None:
-            number = self._place(resume, number)
-        else:
-            if number + self.offset < 0:
-                self.offset = 0  # the loop has given up the numbers that it had after the restore
-            number += self.offset
+        number = self._numbered(number) if resume is None else self._place(resume, number)
         self._move_to(number, time, resume)
         execution = self.running[key] = self.begun(number, key, time)
         self.latest, self.previous, self.last_step = key, self.last_step, number
@@ -336,6 +331,12 @@ class StepHistory:
         nets = self.progress.nets(kept - USUAL_SAMPLE, kept)
         self.resume = Resume(at, label, own, median(nets) if nets else 0, room)
 
+    def _numbered(self, number: int) -> int:
+        """Return which step it is that its loop numbers `number`."""
+        if number + self.offset < 0:
+            self.offset = 0  # the loop has given up the numbers that it had after the restore
+        return number + self.offset
+
     def _place(self, resume: Resume, number: int) -> int:
         """Return which step the first one after `resume` is, whose loop numbers it `number`."""
         self.resume = None
@@ -364,7 +365,7 @@ class StepHistory:
             del self.running[one.key]
         for one in waiting:
             one.usual = 0
-            one.number += self.offset
+            one.number = self._numbered(one.number)
             self._move_to(one.number, one.start, resume)
             resume = None
             one.step_segment = self.segments[-1]

@@ -633,6 +633,9 @@ def play(
         progress.undecided = []
         place(undecided[0])
         for one in undecided:
+            assert one.row.step is not None
+            if one.row.step + progress.offset < 0:
+                progress.offset = 0
             one.doubted, one.shift = 0, progress.offset
             begin_step(one, resume)
             resume = None
