@@ -485,7 +485,7 @@ class Progress:
     last_step: int | None = None
     loops: dict[tuple[int, str], Loop] = field(default_factory=dict)  # by attempt and name
     labels: dict[int, int] = field(default_factory=dict)  # of checkpoints, with the last step of each
-    reached: int = -1  # the highest step to have started
+    reached: int = -1  # the highest step that had begun when the run went back
     resume: Resume | None = None
     offset: int = 0  # from the numbers that loops give to those of the account
     undecided: list[Execution] = field(default_factory=list)
@@ -654,6 +654,11 @@ def play(
         if progress.resume is not None:
             progress.resume.skipped += 1
 
+    def reached() -> int:
+        """The highest step that has begun."""
+        last = -1 if progress.last_step is None else progress.last_step
+        return max([progress.reached, last, *(e.number for e in kept)])
+
     def end_restore(row: Row) -> None:
         if not row.completed or row.left:
             return
@@ -663,7 +668,7 @@ def play(
         at = -1
         if row.step is not None and own:
             at = progress.labels[row.step]
-        elif row.step is not None and kept and row.step <= max(progress.reached, *(e.number for e in kept)):
+        elif row.step is not None and kept and row.step <= reached():
             at = row.step
         if at < 0 and (progress.resume is not None or started):
             return
@@ -674,6 +679,8 @@ def play(
     def begin_step(execution: Execution, resume: Resume | None) -> None:
         number = execution.number
         popped = [e for e in kept if e.number >= number]
+        if popped:
+            progress.reached = reached()
         superseded = [e for e in running if e.number >= number]
         cause = None
         if not started:
@@ -700,7 +707,6 @@ def play(
         running.add(execution)
         before[execution] = progress.last_step
         progress.last_step = number
-        progress.reached = max(progress.reached, number)
 
     def loop_of(execution: Execution) -> Loop:
         return progress.loops.setdefault((life.attempt, execution.row.loop), Loop())
