@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 from otel_goodput.accounting.rules import STALLED_SLACK
 from otel_goodput.accounting.step_segments import StepSegment
 from otel_goodput.accounting.windows import EXCLUDED
+from otel_goodput.semconv import Category
 
 # Attributes that a snapshot stores unchanged, by their key.
 _STORED: Final = {
@@ -152,7 +153,7 @@ class Execution:
             "time_in_order": self.pieces,
             "rolling_parts": self.parts,
             "bin_parts": self.spots,
-            "stalled": None if self.stall is None else self.stall.to_state(),
+            Category.STALLED: None if self.stall is None else self.stall.to_state(),
         }
 
     @classmethod
@@ -165,6 +166,6 @@ class Execution:
         execution.pieces = None if pieces is None else [(duration, mask) for duration, mask in pieces]
         execution.parts = tuple((bucket, duration) for bucket, duration in state["rolling_parts"])
         execution.spots = tuple((place, duration) for place, duration in state["bin_parts"])
-        if state["stalled"] is not None:
-            execution.stall = cls.from_state(state["stalled"], segment)
+        if state[Category.STALLED] is not None:
+            execution.stall = cls.from_state(state[Category.STALLED], segment)
         return execution

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from otel_goodput.semconv import CLOCK_STATES, FALLBACK_CLOCKS, PHASES, REASONS
+from otel_goodput.semconv import CLOCK_STATES, FALLBACK_CLOCKS, PHASES, REASONS, Category
 
 Check = Callable[[Any], None]
 
@@ -156,8 +156,8 @@ _OF_EXECUTION: Final = (
         **dict.fromkeys(("limit", "limit_set", "usual_time"), COUNT),
     }
 )  # fmt: skip
-_STALLED: Final = members({**_OF_EXECUTION, "stalled": nothing})
-_EXECUTION: Final = members({**_OF_EXECUTION, "stalled": optional(_STALLED)})
+_STALLED: Final = members({**_OF_EXECUTION, Category.STALLED: nothing})
+_EXECUTION: Final = members({**_OF_EXECUTION, Category.STALLED: optional(_STALLED)})
 _TIMES: Final = each(COUNT, 2000)
 _LONG_ONES: Final = each(row(NUMBER, COUNT), 8)
 

@@ -1,4 +1,7 @@
-"""Opens a run's journal: finds which attempt this is and what came before, and reports what is in the way."""
+"""Opens a run's journal: finds which attempt this is and what came before, and reports what is in the way.
+
+Longer than other files: every way in which an opening can fail has to leave training a journal.
+"""
 
 from __future__ import annotations
 

@@ -71,5 +71,5 @@ def test_digests_and_facts() -> None:
     assert rundir.FACTS == 64 * 2**10 and "at most 64 KiB" in TEXT
     assert keeper.DIGEST_S == 30 and "every 30 seconds" in TEXT
     assert f"{plain_values.LONGEST:,} characters" in TEXT
-    for mapping in ("resource", "versions", "settings", "hyperparameters", "cut"):
+    for mapping in ("resource", "versions", "settings", "hyperparameters", "dropped"):
         assert mapping in facts.Facts._fields and f"`{mapping}`" in TEXT

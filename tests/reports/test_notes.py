@@ -58,7 +58,6 @@ def test_a_damaged_file_of_notes_is_none(tmp_path: Path) -> None:
         with recorder(tmp_path):
             pass
         run.notes_path(0).write_bytes(spoilt)
-        no_json = spoilt in (b"", b"[", b"\xff")
-        assert [note.kind.split()[0] for note in of_run(run).notes] == ["damage"] * no_json
+        assert [note.kind.split()[0] for note in of_run(run).notes] == ["damage"]
         with recorder(tmp_path) as made:
-            assert [note.kind.split()[0] for note in made.report().notes] == ["set", "damage"] * no_json
+            assert [note.kind.split()[0] for note in made.report().notes] == ["set", "damage"]
