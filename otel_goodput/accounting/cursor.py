@@ -128,7 +128,10 @@ class Cursor(SteadyLoop):
         self.shift = 0
         self.fallback = ClockState.HOST
         self.overlay.blur(False)
-        self.steps.begin_attempt(number, self.now)
+        self.steps.mark_lost(self.now)
+        self._close_startup()
+        self.startup_before = self.restored_before = -1
+        self.steps.begin_attempt(number)
         self.job = None
         for opened in (self.blockers, self.overlapping, self.elastic, self.loads, self.hosts, self.device):
             opened.clear()
@@ -149,6 +152,9 @@ class Cursor(SteadyLoop):
         if time < self.now:
             self._set_forward(self.now - time)
             time = self.now
+        if self.steps.life.begun:
+            self.steps.mark_lost(self.now, pending=False)
+            self._close_startup()
         self.steps.begin_life(first=first, reason=reason, gap=time - self.now, time=time)
         if not first:
             self.steps.ended_by(self.error or None, ", ".join(self.ended_by[:MOST_ENDS]) or None)
@@ -194,6 +200,7 @@ class Cursor(SteadyLoop):
                 self._works()
         if not self.alive:
             self.steps.mark_lost(self.now, pending=dead)
+            self._close_startup()
 
     def _recover(self, time: int) -> None:
         """Give the time from the last sign of life to the job's start at `time` to recovery (rule R2)."""
@@ -290,12 +297,12 @@ class Cursor(SteadyLoop):
             self.choose()
 
     def _end_save(self, key: int, durable: bool) -> None:
-        if self.landmarks is None or not durable or key not in self.steps.saves:
-            self.steps.end_save(key, durable, self.now)
-            return
-        before = self.steps.at_risk()
+        told = self.landmarks is not None and durable and key in self.steps.saves
+        before = self.steps.at_risk() if told else 0
         self.steps.end_save(key, durable, self.now)
-        self.landmarks.jump(self.now, before, self.steps.at_risk())
+        self._close_startup()
+        if told and self.landmarks is not None:
+            self.landmarks.jump(self.now, before, self.steps.at_risk())
 
     # --- steps --------------------------------------------------------------------------------------------------------
 

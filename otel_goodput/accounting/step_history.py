@@ -182,9 +182,8 @@ class StepHistory:
 
     # --- lives --------------------------------------------------------------------------------------------------------
 
-    def begin_attempt(self, number: int, time: int) -> None:
-        """Start a new attempt: a new process began. The last sign of life of the old one was at `time` (ns)."""
-        self.mark_lost(time)
+    def begin_attempt(self, number: int) -> None:
+        """Start a new attempt: a new process began. What was in flight in the old one has been marked as lost."""
         self.job_begin = self.awaited = self.step_end = None
         if self.summary is not None:
             self.summary.flush()
@@ -208,10 +207,9 @@ class StepHistory:
 
     def begin_life(self, *, first: bool, reason: str, gap: int, time: int) -> None:
         """Start a job at `time` (ns), `gap` ns after the last sign of life. Unless it is the `first`, count a
-        disruption (rule R6).
+        disruption (rule R6). What an earlier job of the attempt left open on the host has been marked as lost.
         """
         if self.life.begun:
-            self.mark_lost(time - gap, pending=False)
             self.life.steps_started = False
             for execution in self._open():
                 execution.former = True

@@ -330,6 +330,13 @@ class Timepiece:
         hidden = self.windows[0].totals
         return sum(self.totals) - self.totals[rules.STALLED] - (sum(hidden.values()) if hidden else 0)
 
+    def _close_startup(self) -> None:
+        """If the first step of the job has completed by now, tell what the start-up before it took."""
+        if self.startup_before >= 0 and self.steps.first_step is not None:
+            startup, restored = self._startup()
+            self.steps.started_up(startup - self.startup_before, restored - self.restored_before)
+            self.startup_before = self.restored_before = -1
+
     def _startup(self) -> tuple[int, int]:
         """Time of start-up, and of restoring checkpoints, in all of the run so far, ns."""
         times = self.visible_totals()
@@ -385,12 +392,10 @@ class Timepiece:
             self._between = beside
         if execution.usual and execution.worked(execution.usual):
             self._works()
-        if not self._settle(execution):
+        over = self._settle(execution)
+        self._close_startup()
+        if not over:
             return
-        if self.startup_before >= 0 and self.steps.first_step is not None:
-            startup, restored = self._startup()
-            self.steps.started_up(startup - self.startup_before, restored - self.restored_before)
-            self.startup_before = self.restored_before = -1
         self.clock = clock
         unknown = self.alive and execution.blurred
         if unknown is not self.overlay.unknown:
