@@ -17,6 +17,8 @@ from otel_goodput.reports.detail import Detail, Phase, Step
 from otel_goodput.reports.telling import NO_KEY, tell_part
 from otel_goodput.text.quantities import format_duration
 
+JOBS: Final = 1000  # of more, only the first and the latest are told
+FIRST_JOBS: Final = 100
 EDGE: Final = 1000  # steps at the begin and at the end of an attempt, if there is room
 AROUND: Final = 50  # steps before and after a disruption
 LEAD: Final = 20  # steps read before those that are told, for what the device still had to do
@@ -161,13 +163,19 @@ def _cadence(overview: Overview, asked: int) -> int:
 
 def _windows(overview: Overview, asked: int, cadence: int, spans: int) -> list[Window]:
     """Return the windows to tell, in order; none overlap."""
-    lives = [(life.begin, asked if life.end == NOT_KNOWN else life.end) for life in overview.jobs]
+    jobs = list(overview.jobs)
+    if len(jobs) > JOBS:
+        del jobs[FIRST_JOBS : FIRST_JOBS - JOBS]
+    lives = [(life.begin, asked if life.end == NOT_KNOWN else life.end) for life in jobs]
     steps = min(EDGE, max(AROUND, spans // (4 * _PER_STEP * max(1, len(lives)))))
     wanted: list[Window] = []
     for begin, end in lives:
         wanted.append((begin, min(end, _bin_end(overview, begin + steps * cadence // 2, steps * cadence))))
         wanted.append((max(begin, _bin_begin(overview, end - steps * cadence // 2, steps * cadence)), end))
+    told = {life.attempt for life in jobs}
     for loss in overview.disruptions:
+        if loss.attempt is not None and loss.attempt not in told:
+            continue
         since = loss.time if loss.died == NOT_KNOWN else loss.died
         wanted.append((since - AROUND * cadence, since))
         wanted.append((loss.time, min(asked, loss.time + AROUND * cadence)))

@@ -40,6 +40,7 @@ def of_run(
     ideal_step_time: float | None = None,
     process: int = 0,
     ranks: bool = True,
+    restored: Restored | None = None,
 ) -> Report:
     """Return the report of a run from its journal.
 
@@ -54,6 +55,8 @@ def of_run(
         ranks: compare the stages of checkpoints of all processes, which reads a file of each (not for a past moment),
             tell how the attempts were started, which reads a file of each, and which process ended first, which reads
             the last segments of each.
+        restored: what :func:`restore` returns for this run and process, by who needs it, too: it reads a file for each
+            attempt since the latest snapshot.
 
     Raises:
         JournalError: `process` left no journal, or none that can be read.
@@ -61,7 +64,7 @@ def of_run(
     """
     identity = run.identity()
     whose = about(run.called(), encodable(str(identity.get("job_name", ""))))
-    restored = restore(run, process)
+    restored = restored or restore(run, process)
     damages = restored.damages
     if restored.attempt < 0 and (note := damages.note()) is not None:
         raise JournalError(f"run {whose['run_id']!r}: process {process}: {note.text}")

@@ -22,7 +22,7 @@ from otel_goodput.journal.notes import Note
 from otel_goodput.journal.overviews import overview_of
 from otel_goodput.journal.paces import read_paces
 from otel_goodput.journal.records import CAPACITY
-from otel_goodput.journal.recovery import restore
+from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.condensing import condensed
 from otel_goodput.reports.corrections import corrected_overview
@@ -162,14 +162,16 @@ class Session:
             report: of a live job by itself, which is then not read from its journal; `at` is that of its totals.
             quick: of the other processes only that they are there, and nothing one by one of a long run.
         """
+        restored = None
         if report is None:
-            report, state, problem = _report(run, at)
+            restored = restore(run, 0)
+            report, state, problem = _report(run, at, restored)
         else:
             state, problem = live(report.totals).state, ""
         asked = report.totals.at
         session = cls(run, report, asked, Overview(0, 1), Detail(reached=asked), [], [])
         try:
-            session._read_leader(state, spans, progress, past=at is not None, quick=quick)
+            session._read_leader(state, spans, progress, restored, past=at is not None, quick=quick)
         except Exception as error:  # whatever a folder contains
             problem = problem or f"its journal cannot be read: {shown(str(error) or type(error).__name__)}"
         session.overview = corrected_overview(session.overview, report.corrections)
@@ -182,7 +184,16 @@ class Session:
         session.usage = () if quick else usages(run, asked)
         return session
 
-    def _read_leader(self, state: str, spans: int, progress: Progress | None, *, past: bool, quick: bool) -> None:
+    def _read_leader(
+        self,
+        state: str,
+        spans: int,
+        progress: Progress | None,
+        restored: Restored | None,
+        *,
+        past: bool,
+        quick: bool,
+    ) -> None:
         """Read the leader's journal: all of it if it is short enough, else the overview and what is told one by one."""
         run, asked = self.run, self.at
         records = len(run.segments(0)) * CAPACITY
@@ -195,7 +206,7 @@ class Session:
                 return
             overview = condensed(detail)
         else:
-            overview = _remembered(run, asked, dead=state == DIED)
+            overview = _remembered(restored or restore(run, 0), asked, dead=state == DIED)
         if quick:
             found = Excerpt(Detail(overview.begin, asked, tuple(overview.names)))
         else:
@@ -230,8 +241,9 @@ class Session:
         latest = (self.report.standing or live(self.report.totals)).state
         # An exception ended the attempt before one that began with such a disruption.
         failed = {one.attempt - 1 for one in self.report.totals.history if one.attempt and one.error}
+        losses = {one.attempt: at for at, one in reversed(list(enumerate(self.overview.disruptions)))}
         for number, begin, end, clean in spans:
-            loss = next((at for at, one in enumerate(self.overview.disruptions) if one.attempt == number), None)
+            loss = losses.get(number)
             found.append(
                 Attempt(
                     number,
@@ -247,10 +259,10 @@ class Session:
         return found
 
 
-def _report(run: RunDirectory, at: int | Moment | None) -> tuple[Report, str, str]:
+def _report(run: RunDirectory, at: int | Moment | None, restored: Restored) -> tuple[Report, str, str]:
     """Return the report of a run, the state of its leader, and what is wrong; the report of no job if all is."""
     try:
-        report = of_run(run, at=at)
+        report = of_run(run, at=at, restored=restored)
     except (GoodputError, OSError, ValueError) as error:
         problem = shown(str(error) or type(error).__name__)
         identity = run.identity()
@@ -313,9 +325,9 @@ def _fill(process: Process, run: ListedRun, asked: int, rows: int) -> None:
         process.problem = shown(str(error) or type(error).__name__)
 
 
-def _remembered(run: RunDirectory, asked: int, *, dead: bool) -> Overview:
+def _remembered(restored: Restored, asked: int, *, dead: bool) -> Overview:
     """Return what the leader remembers of its whole run, at `asked` (ns)."""
-    return counted_from_one(restore(run, 0).ledger.overview(asked, dead=dead))
+    return counted_from_one(restored.ledger.overview(asked, dead=dead))
 
 
 def counted_from_one(overview: Overview) -> Overview:

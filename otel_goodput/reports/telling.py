@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Final
 
 from otel_goodput.accounting import events as ev
@@ -268,9 +270,10 @@ class Teller:
         if tracer.begin is not None:
             self._corner()
         tracer.finish()
+        taken = _Taken(losses)
         for ordinal, fate in enumerate(tracer.fates.fates) if losses else ():
             begin, number = tracer.columns["start"][ordinal], tracer.columns["number"][ordinal]
-            if fate == KEPT and any(_took(loss, number, begin) for loss in losses):
+            if fate == KEPT and taken(number, begin):
                 tracer.fates.fates[ordinal] = tracer.columns["fate"][ordinal] = LOST
         trace = Trace.of(tracer)
         found.begin, found.reached, found.names, found.damages = tracer.begin, tracer.now, tracer.names, damages
@@ -301,9 +304,19 @@ class Teller:
         )  # fmt: skip
 
 
-def _took(loss: Loss, number: int, begin: int) -> bool:
-    """Whether a disruption took a step that was kept until then."""
-    return loss.to_step is not None and loss.to_step <= number and loss.time > begin
+class _Taken:
+    """Tells whether one of many disruptions took a step that was kept until then."""
+
+    def __init__(self, losses: Sequence[Loss]) -> None:
+        told = sorted((loss.time, loss.to_step) for loss in losses if loss.to_step is not None)
+        self._times = [time for time, _ in told]
+        # The lowest step that this disruption or a later one went back to.
+        self._lowest = list(accumulate((step for _, step in reversed(told)), min))[::-1]
+
+    def __call__(self, number: int, begin: int) -> bool:
+        """Return whether a disruption after `begin` (ns) went back to the step `number` or a lower one."""
+        later = bisect_right(self._times, begin)
+        return later < len(self._lowest) and self._lowest[later] <= number
 
 
 def _thinned(corners: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
