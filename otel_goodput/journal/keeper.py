@@ -1,6 +1,8 @@
 """The background thread that maintains the journal: heartbeats, archiving of segments, snapshots, digests, upload.
 
 Everything here may wait for a disk. The training thread never waits for it.
+
+Longer than other files: what one tick does and what the end of the journal does share its state, under one lock.
 """
 
 from __future__ import annotations

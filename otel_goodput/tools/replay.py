@@ -43,7 +43,8 @@ def run(options: argparse.Namespace) -> int:
     from otel_goodput.reports.timeline import Timeline, read_timeline
 
     if options.file.is_dir():
-        options.directory, options.run_id, options.process, options.html = str(options.file), None, 0, None
+        options.directory, options.run_id, options.process = str(options.file), None, 0
+        options.html, options.slowest = None, 0
         return report.run(options)
     file = None if str(options.file) == "-" else options.file
     if options.format == ML_GOODPUT:

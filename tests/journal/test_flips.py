@@ -257,14 +257,15 @@ def test_a_living_job_is_not_damaged(record: Callable[..., Recording]) -> None:
     assert not restore(run).damages.found
 
 
-def test_older_headers_have_no_checksum(whole: Path) -> None:
-    """Those of versions before this one are read as ever."""
+def test_a_header_without_a_checksum_is_damaged(whole: Path) -> None:
+    """Zeros in the place of the checksum are no sign of a version that wrote none."""
     path = whole / "journal/a0002-p0000-000000.segment"
     right = figures(of_run(RunDirectory(whole)).to_json())
     data = path.read_bytes()
     path.write_bytes(data[:24] + bytes(4) + data[28:36] + bytes(28) + data[64:])
     report = of_run(RunDirectory(whole))
-    assert figures(report.to_json()) == right and not report.damaged
+    assert figures(report.to_json()) != right and report.damaged
+    assert [(one.where, one.what) for one in report.damage] == [(path.name, "its header is damaged")]
 
 
 # --- several runs -----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The root of an attempt's trace over restarts: written once, and never for an attempt of before there were roots."""
+"""The root of an attempt's trace over restarts: written once."""
 
 from __future__ import annotations
 
@@ -57,18 +57,19 @@ def test_the_root_of_a_killed_attempt_is_written_once(left: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["dead", "sealed", "observed-dead"])
-def test_an_attempt_of_before_there_were_roots_keeps_its_shape(name: str, tmp_path: Path) -> None:
-    """Its job is the root, under the id to which the attempt after it is linked."""
+def test_attempts_that_an_earlier_build_recorded_keep_their_roots(name: str, tmp_path: Path) -> None:
+    """Told by segments, compressed ones and snapshots: an attempt after them ends what is open, and writes no root."""
     unpack(name, tmp_path)
+    before = {(span.trace, span.key) for span in read_spans(tmp_path / "run") if span.name == "attempt"}
     spans = goes_on(tmp_path)
     by_id = check_tree(spans)
-    assert len(by_id) == len(spans)
-    attempts = {span.resource["goodput.attempt"] for span in spans}
-    assert len(attempts) > 1
-    for attempt in attempts - {max(attempts)}:
-        job = by_id[root_identity("run", attempt)]
-        assert job.name == "job" and not job.parent
-        theirs = Counter(span.name for span in spans if span.trace == job.trace)
-        assert theirs["attempt"] == 0 and theirs["job"] == 1
-    last = by_id[root_identity("run", max(attempts))]
-    assert last.name == "attempt" and last.links == (root_identity("run", max(attempts) - 1),)
+    assert len(by_id) == len(spans), "no span is there twice"
+    attempts = sorted({span.resource["goodput.attempt"] for span in spans})
+    assert attempts == list(range(len(attempts))) and len(attempts) > 1
+    assert before <= {root_identity("run", attempt) for attempt in attempts[:-1]}
+    for attempt in attempts:
+        root, job = by_id[root_identity("run", attempt)], by_id[job_identity("run", attempt)]
+        assert (root.name, root.parent, job.name, job.parent) == ("attempt", "", "job", root.key)
+        theirs = Counter(span.name for span in spans if span.trace == root.trace)
+        assert theirs["attempt"] == 1 and theirs["job"] == 1
+        assert root.links == tuple(root_identity("run", attempt - 1) for _ in range(min(attempt, 1)))

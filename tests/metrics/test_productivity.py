@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from otel_goodput import Recorder
+from otel_goodput.journal.sidecars import checked_json
 
 
 def job(directory: Path, *, first: int = 0, **options: Any) -> dict[str, Any]:
@@ -62,7 +63,13 @@ def test_a_restart_knows_what_the_first_attempt_was_told(tmp_path: Path) -> None
 
 def test_what_was_kept_may_be_damaged(tmp_path: Path) -> None:
     job(tmp_path, flops_per_step=2e12, peak_flops=8e12)
-    for damage, status in (("", 3), ("[]", 0), ('{"flops_per_step": "many"}', 0), ("\0", 3)):
+    for damage, status in (
+        ("", 3),
+        ("\0", 3),
+        ("[]", 3),
+        ('{"flops_per_step": 2e12, "peak_flops": 8e12}', 3),
+        (checked_json({"flops_per_step": "many", "peak_flops": 8e12}).decode(), 0),
+    ):
         (tmp_path / "run" / "journal" / "productivity.json").write_text(damage)
         assert "program_goodput" not in on_disk(tmp_path, status)
     assert job(tmp_path, first=10, flops_per_step=2e12, peak_flops=8e12)["program_goodput"] > 0

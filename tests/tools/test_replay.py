@@ -91,7 +91,7 @@ def test_text_for_people(tmp_path: Path) -> None:
     assert "goodput 60.00 % of 20.0 s" in text
     assert "12.000 s   60.00 %" in text
     assert "custom eval" in text
-    assert "window 0.000 .. 6.000" in text
+    assert "window 1970-01-01 00:00:00 to 00:00:06 UTC (6.0 s)" in text
     assert "The largest loss: 4.0 s (20.00 %)" in text.splitlines()[-1]
 
 

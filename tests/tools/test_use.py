@@ -44,7 +44,6 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        (),
         ("explain",),
         ("replay",),
         ("replay", "x.jsonl", "--at", "noon"),
