@@ -191,6 +191,7 @@ def _life(limits: Thresholds) -> list[Panel]:
                 )
             ],
             width=6,
+            zeros=False,
         ),
         Panel(
             "Does it make progress?",

@@ -100,7 +100,7 @@ def test_the_figures_of_a_run_that_is_over_are_its_last(place: str, tmp_path: Pa
     common["Goodput, last 1h"] = one(0.95)
     of_runs = {"Disruptions": one(1), "At risk": one(60 * 19)}
     answered(RUNS, place, ENDED, minute, {**common, **of_runs}, tmp_path)
-    of_one = {"Step in flight": one(7), "Elapsed": one(3547), "At risk": one(60 * 19)}
+    of_one = {"Since a step was completed": one(7), "Elapsed": one(3547), "At risk": one(60 * 19)}
     (state,) = (title for title in queries(GOODPUT[place]) if title.startswith("Has it ended?"))
     assert state.endswith("0 running, 1 ended, 2 gone")
     answered(GOODPUT, place, ENDED, minute, {**common, **of_one, state: one(1)}, tmp_path)
@@ -122,7 +122,7 @@ def test_what_is_zero_is_left_out_where_there_are_many(place: str, tmp_path: Pat
         "Where did the last 1h go?", "Where did the whole run go?", "What share of the run is lost?",
         "Is it running, or has it ended?", "Why was it disrupted?", "How often was it disrupted in the last 24h?",
         "Does telemetry get lost?", "By which clock are steps measured?", "Does it make progress?",
-        "Does the compilation cache hit?", "What did an attempt wait for?",
+        "Do steps stand still?", "Does the compilation cache hit?", "What did an attempt wait for?",
     }  # fmt: skip
 
 

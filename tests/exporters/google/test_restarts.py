@@ -177,4 +177,4 @@ def test_ranks_on_one_machine_do_not_collide(google: GoogleEmulator, tmp_path: P
     assert tasks == replicas == {str(index) for index in range(lead)}
     assert instances == {f"run/0/{index}" for index in range(lead)}
     for index in range(lead):
-        assert not differences(google, ends[index].account, process=index)
+        assert not differences(google, ends[index].account, process=index, run="run")
