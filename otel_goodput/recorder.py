@@ -443,6 +443,7 @@ class Recorder(Phases):
                 raise ConfigurationError(f"add_windows(): {error}") from error
             report_once("add_windows", 'add_windows(): %s; no window is added. Write add_windows("10m")', error)
             return
+        self._windows += spans
         self._account.add_windows(spans)
 
     @forgiving

@@ -95,11 +95,11 @@ class PhaseContext:
         self._phase = phase
         self._wrong: PhaseError | None = None  # why it is not recorded
         self._arguments: dict[str, Any] = {}
-        try:
-            for name, value in arguments.items():
+        for name, value in arguments.items():
+            try:
                 self._arguments[name] = _READ[name](value, phase)
-        except PhaseError as error:
-            self._wrong = error
+            except PhaseError as error:
+                self._wrong = self._wrong or error
 
     def __enter__(self) -> Any:
         begin = perf_counter_ns()
@@ -107,13 +107,13 @@ class PhaseContext:
         try:
             tracer = self._find()
             if tracer is not None:
-                if self._wrong is not None:
-                    raise self._wrong
                 start = self._arguments.get("start_time")
                 leave_lapsed(tracer.line)
                 entry = Entry(tracer, start or tracer.clock(), sys._getframe(1))
                 if tracer.jobs.none_yet and self._holds_up(tracer):
                     tracer.jobs.begin_implicit(entry.start)
+                if self._wrong is not None:
+                    raise self._wrong
                 self._entries.append(entry)
                 entry.span = span = self._begin(tracer, entry.start)
                 phase = self._phase_span(tracer, span)
