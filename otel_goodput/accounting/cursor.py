@@ -2,6 +2,8 @@
 
 :class:`Cursor` takes events in time order and does constant work for each. It does not handle late events: the
 :class:`~otel_goodput.accounting.ledger.Ledger` sorts them, and uses clones of the cursor for provisional answers.
+
+Longer than other files: every kind of event changes the same state.
 """
 
 from __future__ import annotations

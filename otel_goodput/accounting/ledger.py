@@ -7,6 +7,8 @@ record phases with times of their own (backfill). So
   wait; to give totals, a clone of the settled cursor applies them;
 * an event older than the settled ones sends the cursor back to one of two checkpoints, and the log since then is
   replayed.
+
+Longer than other files: late events, clones and checkpoints of the cursor change the same state.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ every signal at once.
 A Python handler of somebody else is neither replaced nor called: the wake-up descriptor tells of the signal. Native
 code's handlers (JAX's preemption service is one) are hidden from the interpreter. Ours is put in front of them, and
 passes the signal on.
+
+Longer than other files: handlers, wake-up descriptor and thread are put in place and taken back in one order.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ before the installation are recorded, too:
 
 Inside a phase of the same kind that the user has opened, no second one is opened. The user's checkpoint is then as
 durable as what Orbax saves in it, even if it was opened with ``durable=False``.
+
+Longer than other files: a save and its commit on another thread share their state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The public API of phases of a training job."""
+"""The public API of phases of a training job.
+
+Longer than other files: every phase that users can open is a method of one public class, with its reference.
+"""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from otel_goodput.accounting.overview import (
     NET,
     NO_STEP_DONE,
     NOT_KNOWN,
+    SKIPPED,
     WALL,
     Group,
     Life,
@@ -112,7 +113,7 @@ def _histogram(steps: Sequence[Step]) -> dict[tuple[int, int, int, int], int]:
     """Count what was executed: completed steps, kept or lost, as the report's `executed` does, and interrupted ones."""
     found: Counter[tuple[int, int, int, int]] = Counter()
     for step in steps:
-        if step.fate in (IN_FLIGHT, NO_STEP_DONE):
+        if step.fate in (IN_FLIGHT, NO_STEP_DONE, SKIPPED):
             continue
         found[NET, step.attempt, step.fate, bucket_of(step.net)] += 1
         if step.end != NOT_KNOWN:
@@ -131,7 +132,7 @@ def _step_bins(steps: Sequence[Step]) -> list[StepBin]:
             since = max(0, step.begin - max(before.end, before.device_end))
         told.append((step, since))
         before = step
-    done = [one for one in told if one[0].fate not in (IN_FLIGHT, NO_STEP_DONE)]
+    done = [one for one in told if one[0].fate not in (IN_FLIGHT, NO_STEP_DONE, SKIPPED)]
     size = max(1, -(-len(done) // BINS))
     return [_step_bin(done[at : at + size]) for at in range(0, len(done), size)]
 

@@ -3,6 +3,8 @@
 Names ending in ``_s`` are lengths in seconds; ``started_at`` and other moments are seconds since the epoch. If nothing
 tells when steps are done, figures that depend on the fate of steps are None, in the run and in each window; `reason`
 says why.
+
+Longer than other files: every field of the JSON is described here, and nowhere else.
 """
 
 from __future__ import annotations

@@ -17,8 +17,9 @@ from otel_goodput.reports.standing import RUNNING
 from otel_goodput.reports.telling import tell
 from otel_goodput.semconv import PHASES, ClockState
 
-FATES: Final = ("kept", "lost", "in_flight", "not_done")
-"""Of a step: it counts; it was lost or trained again; it is not over; a break left it before it did a step's work."""
+FATES: Final = ("kept", "lost", "in_flight", "not_done", "skipped")
+"""Of a step: it counts; it was lost or trained again; it is not over; a break left it before it did a step's work; it
+is none, but a batch that the loop skipped after a restore."""
 _CLOCKS: Final = (ClockState.DEVICE, ClockState.HOST, ClockState.UNKNOWN)
 
 

@@ -2,6 +2,8 @@
 
 The same model serves the file that ``report --html`` writes and the pages of ``serve``. Opening a session does not
 raise because of what a run's folder contains: what cannot be read is said in `warnings`, or in `Process.problem`.
+
+Longer than other files: what each part of the page takes from the journal of a run is read in one pass.
 """
 
 from __future__ import annotations

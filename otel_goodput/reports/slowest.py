@@ -14,6 +14,7 @@ from otel_goodput.text.durations import NS
 from otel_goodput.text.quantities import format_duration, format_moment, plural
 
 _KEPT: Final = FATES[0]
+_SKIPPED: Final = FATES[4]
 
 
 class Slowest(NamedTuple):
@@ -60,6 +61,6 @@ def slowest_of(run: RunDirectory, process: int, count: int) -> Slowest:
     Raises:
         JournalError: it left no journal, or none that can be read.
     """
-    steps = list(records.steps(records.detail(run, process)))
+    steps = [one for one in records.steps(records.detail(run, process)) if one.fate != _SKIPPED]
     kept = [one.net_ns for one in steps if one.fate == _KEPT]
     return Slowest(heapq.nlargest(count, steps, key=lambda one: one.net_ns), statistics.median(kept) if kept else 0.0)

@@ -3,6 +3,8 @@
 The neutral form is one JSON object a phase (see docs/accounting.md, "Timeline files")::
 
     {"kind": "step", "start": 32.0, "end": 35.0, "step": 0, "attempt": 1}
+
+Longer than other files: which rows make sense, and which events they become, is one set of rules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Scalars for TensorBoard, read back by TensorBoard's own loader."""
+"""Scalars for TensorBoard, read back by TensorBoard's own loader.
+
+Longer than other files: all of them read what was written with the same few functions.
+"""
 
 from __future__ import annotations
 

@@ -6,12 +6,18 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from otel_goodput import open_run
+from otel_goodput.accounting.overview import KEPT, LOST, NET
+from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports import sections
+from otel_goodput.reports.session import Session
+from otel_goodput.reports.slowest import slowest_of
 
 WORK_S = 0.03  # so long that a batch that is skipped takes less than half of it on a busy machine, too
 
@@ -111,6 +117,16 @@ def test_a_loop_that_skips_what_was_done(tmp_path: Path, start: str, given: int)
     text = "\n".join(sections.steps(report))
     assert "batches skipped after a restore: 8" in text
     assert ("the loop calls the latest step 21; here it is 13" in text) is (given == 21)
+    run = open_run(tmp_path)
+    assert Counter(one.fate for one in run.steps()) == {"kept": 14, "lost": 2, "skipped": 8}
+    slowest = slowest_of(RunDirectory(tmp_path / "run"), 0, 100)
+    assert Counter(one.fate for one in slowest.steps) == {"kept": 14, "lost": 2}
+    overview = Session.open(RunDirectory(tmp_path / "run")).overview
+    counts: Counter[int] = Counter()
+    for (measure, _, fate, _), count in overview.histogram.items():
+        counts[fate] += count * (measure == NET)
+    assert +counts == {KEPT: 14, LOST: 2}
+    assert sum(one.count for one in overview.step_bins) == 16
 
 
 def test_an_attempt_that_begins_anew_is_told_what_to_write(tmp_path: Path) -> None:

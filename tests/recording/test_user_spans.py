@@ -1,4 +1,7 @@
-"""Spans of the user's own inside steps and phases that are not exported: they arrive, and their parents do."""
+"""Spans of the user's own inside steps and phases that are not exported: they arrive, and their parents do.
+
+Longer than other files: all of them ask the same of different spans: that they and their parents arrive.
+"""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ import { axisStyle, drawPlot, lengthAxis, timeAxis } from "./plot.js";
 import { head, make, swatch, table, tableRow, watch } from "./elements.js";
 import { fillCard } from "./mount.js";
 import { count, duration, percent } from "./format.js";
-import { isDetailed, isSettled, rowsIn, scopeOf, scopeTitle, tally } from "./scope.js";
+import { isDetailed, isSettled, scopeOf, scopeTitle, stepRowsIn, tally } from "./scope.js";
 
 // Part of the cadence: the categories it is made of, and the colour it is drawn in.
 const CADENCE_PARTS = [
@@ -38,7 +38,7 @@ function stepStretches(model, scope) {
     }
   };
   if (isDetailed(model, scope)) {
-    for (const row of rowsIn(model.steps, scope)) see(model.steps.attempt[row], model.steps.start[row], 1);
+    for (const row of stepRowsIn(model.steps, scope)) see(model.steps.attempt[row], model.steps.start[row], 1);
     return [...found.values()]
       .map(({ begin, end, steps }) => ({ begin, end, steps: steps - 1 }))
       .filter((one) => one.steps > 0);

@@ -34,9 +34,9 @@ const PHASE_CATEGORIES = {
   part: "in_flight",
 };
 
-/** By number of a step's fate: kept, lost, in flight, none. */
-export const FATE_NAMES = ["kept", "lost", "in flight", "left before it began"];
-const FATE_CATEGORIES = ["productive", "wasted_progress", "in_flight", "other"];
+/** By number of a step's fate: kept, lost, in flight, none, skipped. */
+export const FATE_NAMES = ["kept", "lost", "in flight", "left before it began", "skipped batch"];
+const FATE_CATEGORIES = ["productive", "wasted_progress", "in_flight", "other", "data_loading"];
 
 /** "light" or "dark": what the page is drawn in now. */
 export function theme() {

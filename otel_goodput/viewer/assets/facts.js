@@ -4,7 +4,7 @@ import { FATE_NAMES, sourceTitle } from "./colors.js";
 import { count, duration, moment, percent, seconds } from "./format.js";
 import { FLAGS, laneBins } from "./lanes.js";
 import { OVER, lowerBound } from "./data.js";
-import { isSettled, tally } from "./scope.js";
+import { SKIPPED, isSettled, tally } from "./scope.js";
 
 const CLOCKS = ["device", "host", "unknown: dispatched, and nothing told when it was done"];
 const FLAG_WORDS = {
@@ -336,7 +336,8 @@ function stepsBetween(source, begin, end) {
     const low = lowerBound(steps.start, begin, 0, steps.rows);
     const high = lowerBound(steps.start, end, 0, steps.rows);
     for (let row = low; row < high; row++)
-      if (steps.fate[row] !== 3) add(steps.number[row], steps.number[row], 1, Number(steps.fate[row] === 1));
+      if (steps.fate[row] !== 3 && steps.fate[row] !== SKIPPED)
+        add(steps.number[row], steps.number[row], 1, Number(steps.fate[row] === 1));
     return found;
   }
   for (let row = 0; row < bins.rows; row++) {

@@ -3,7 +3,7 @@ import { FATE_NAMES, cssFill, fateStyle } from "./colors.js";
 import { button, head, make, swatch, watch } from "./elements.js";
 import { fillCard } from "./mount.js";
 import { count, percent } from "./format.js";
-import { scopeOf } from "./scope.js";
+import { SKIPPED, scopeOf } from "./scope.js";
 
 export function startFates(model, state) {
   watch(state, ["document", "range", "attempt", "theme"], () => drawFates(model, state));
@@ -17,8 +17,10 @@ export function fateCounts(model) {
     found.get(attempt)[fate] += number;
   };
   const { steps, histogram } = model;
-  if (model.detail.complete) for (let row = 0; row < steps.rows; row++) addTo(steps.attempt[row], steps.fate[row], 1);
-  else
+  if (model.detail.complete) {
+    for (let row = 0; row < steps.rows; row++)
+      if (steps.fate[row] !== SKIPPED) addTo(steps.attempt[row], steps.fate[row], 1);
+  } else
     for (let row = 0; row < histogram.rows; row++)
       if (histogram.measure[row] === 0) addTo(histogram.attempt[row], histogram.fate[row], histogram.count[row]);
   return found;

@@ -4,7 +4,7 @@ import { spanEnd } from "./data.js";
 import { button, choice, goTo, head, make, swatch, table, watch } from "./elements.js";
 import { fillCard } from "./mount.js";
 import { axisDuration, count, duration } from "./format.js";
-import { centred, isDetailed, rowsIn, scopeOf, scopeTitle } from "./scope.js";
+import { centred, isDetailed, scopeOf, scopeTitle, stepRowsIn } from "./scope.js";
 import { timeText } from "./clock.js";
 
 const MEASURES = [
@@ -51,7 +51,7 @@ export function histogramOf(model, scope, measure, scale) {
     else addTo(found, histogram.bucket[row], histogram.fate[row], histogram.count[row]);
   }
   const bins = [...found.values()].sort((one, other) => one.low - other.low);
-  const rows = rowsIn(model.steps, scope);
+  const rows = stepRowsIn(model.steps, scope);
   for (const row of rows) {
     const time = stepTime(model.steps, row, measure);
     if (time > 0) found.get(bucketOf(time))?.rows.push(row);
@@ -74,7 +74,7 @@ function exactBins(model, scope, measure, scale) {
   const { steps } = model;
   const timed = [];
   let missing = 0;
-  for (const row of rowsIn(steps, scope)) {
+  for (const row of stepRowsIn(steps, scope)) {
     const time = stepTime(steps, row, measure);
     if (time > 0) timed.push([time, row]);
     else missing += 1;
@@ -279,7 +279,7 @@ function longestFirst(model, state, unsorted, most) {
 
 /** The slowest steps of a scope. Of a long run the slow ones are held one by one in any case. */
 function slowestSteps(model, state, scope) {
-  const timed = [...rowsIn(model.steps, scope)].filter((row) => stepTime(model.steps, row, look.measure) > 0);
+  const timed = [...stepRowsIn(model.steps, scope)].filter((row) => stepTime(model.steps, row, look.measure) > 0);
   if (!timed.length) return null;
   const { listed } = longestFirst(model, state, timed, SLOWEST);
   return make(

@@ -156,6 +156,14 @@ export function rowsIn(table, scope) {
   return rows;
 }
 
+// The fate of a batch that the loop skipped after a restore: it has a row among the steps, and is none.
+export const SKIPPED = 4;
+
+/** The rows of the steps in a scope. */
+export function stepRowsIn(steps, scope) {
+  return rowsIn(steps, scope).filter((row) => steps.fate[row] !== SKIPPED);
+}
+
 /** "whole run", "attempt 2" or "the selected time". */
 export function scopeTitle(scope) {
   return { run: "whole run", attempt: `attempt ${scope.attempt?.number}`, range: "selected time" }[scope.kind];
