@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recording.test_resuming import WALKED, run_twice
 
 from otel_goodput.accounting.overview import LOST, NET
 from otel_goodput.journal.rundir import RunDirectory
@@ -95,6 +96,17 @@ def test_a_histogram_counts_every_step_once(panels: Panels) -> None:
             assert told["counts"][0] == steps["kept"]
         parts = [one["histograms"][name] for one in panels.told["ranges"]]
         assert [sum(column) for column in zip(*(part["counts"] for part in parts), strict=True)] == told["counts"]
+
+
+def test_batches_that_a_loop_skipped_are_no_steps(chromium: Any, tmp_path: Path) -> None:
+    run_twice(tmp_path, WALKED.format(start=", start=0"))
+    told = Panels(chromium, RunDirectory(tmp_path / "run")).told
+    assert told["fates"] == {"1": [8, 2, 0, 0], "2": [6, 0, 0, 0]}
+    for name, histogram in told["run"]["histograms"].items():
+        if not name.startswith("device"):
+            # The step in which the first attempt died has no length.
+            assert (histogram["counts"], histogram["missing"], histogram["listed"]) == ([14, 1, 0, 0], 1, 15), name
+    assert told["run"]["cadence"]["steps"] == 14  # from each step to the next one of its attempt
 
 
 def test_the_parts_of_the_cadence_add_up_to_it(panels: Panels) -> None:
