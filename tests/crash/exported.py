@@ -147,7 +147,7 @@ def _check_life(spans: dict[str, Span], life: Life) -> None:
             _check_start(span, begun)
             assert edge.latest is not None
             assert not span.interrupted, span
-            assert edge.earliest - SLEW <= span.end <= edge.latest + SLEW
+            assert edge.earliest - SLEW <= span.end <= edge.latest + SLEW, f"{edge}: {span}"
             assert (span.attributes.get("goodput.step.completed") is False) == (edge.phase == "step" and edge.early)
     ending = {edge.phase for edge in life.amid if not edge.begins}
     for edge in opened:

@@ -71,6 +71,7 @@ class Job:
         self.random = random.Random(self.options["seed"])
         self.checkpoint = Path(self.options["checkpoint"])
         self.left = self.options["steps"]
+        self.resumed = False  # the first step after a restore is still to come
 
     def notify(self, word: str) -> None:
         self.diary.tell(word)
@@ -133,7 +134,15 @@ class Job:
         step = int(self.checkpoint.read_text())
         with self.phase(goodput.checkpoint_restore(step), "checkpoint_restore", step=step):
             self.work()
+        self.resumed = True
         return step + 1
+
+    def begin_work(self) -> None:
+        """At the head of a step. After a restore the first one shows at once that it is no skipped batch (R4)."""
+        if self.resumed:
+            self.resumed = False
+            self.maybe_evaluate(1.0)
+        self.work()
 
     def train_with(self, step: int) -> int | None:
         """Train from `step` on; returns where to go back to, or None when it is enough."""
@@ -141,7 +150,7 @@ class Job:
             with self.phase(goodput.data_loading(), "data_loading"):
                 self.work(0.2, 1.0)
             with self.phase(goodput.step(step), "step", step=step):
-                self.work()
+                self.begin_work()
                 self.maybe_evaluate(0.05)
             self.maybe_evaluate(0.05)
             self.maybe_save(step)
@@ -161,7 +170,7 @@ class Job:
                 self.diary.after()
                 return None
             self.diary.after()
-            self.work()
+            self.begin_work()
             self.maybe_evaluate(0.1)
             self.maybe_save(step)
             if (back := self.maybe_back(step)) is not None:

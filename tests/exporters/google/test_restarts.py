@@ -29,6 +29,7 @@ from .training import account
 EXPORTERS = "gcp,workload,gcp-otlp"
 SPACING = 5 * 10**9  # ns, between two points of a series
 EARLY = {"mon.sampling", "mon.order", "mon.reset_start"}  # what a point breaks that comes too soon after another's
+LACKS = "the last metrics of this attempt have not reached"
 
 GOES_ON = re.compile(
     r"WARNING otel_goodput\.journal\.opening: run 'llama' had not finished when it was started again, \d+\.\d s after "
@@ -134,11 +135,13 @@ def test_several_leaders_are_told_of(google: GoogleEmulator, tmp_path: Path) -> 
             for steps in (10, 20, 30)
         ]
         ends = [job.end() for job in jobs]
-    told = [line for end in ends for line in end.told]
+    told = [line for end in ends for line in end.told if LACKS not in line]
     assert 1 <= len(told) <= 3
-    assert all("is also written by another process" in line and "two leaders" in line for line in told)
+    assert all("is also written by another process" in line and "two leaders" in line for line in told), told
     for end in ends:
-        assert end.status == 0 and end.seconds < 5 and len(end.told) <= 1
+        assert end.status == 0 and end.seconds < 5
+        lacks = sum(LACKS in line for line in end.told)
+        assert lacks <= 1 and len(end.told) - lacks <= 1
     kept = [
         points
         for key, points in google.series.items()
