@@ -139,13 +139,24 @@ def test_a_process_that_comes_before_its_leader_agrees_with_it(programs: Program
 
 def test_two_launches_at_once_are_two_whole_runs(programs: Programs) -> None:
     wait = 'print("there", flush=True); sys.stdin.readline()'
+    leader, other = torchrun(2, MASTER_PORT="29501")
     with programs.begin(torchrun(1)[0], within=wait) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == "there\n"
-        found, said = programs.start(*torchrun(2, MASTER_PORT="29501"))
-        assert [each[1:3] for each in found] == [[0, 2], [1, 2]]
-        assert found[0][0] == found[1][0] == "train~29501" or "the leader of its launch chose" in said
-        first.communicate("\n", timeout=60)
+        # The other process of the second launch has come when its leader has chosen: else it may end before that.
+        with programs.begin(leader, within=wait) as second:
+            assert second.stdout is not None
+            assert second.stdout.readline() == "there\n"
+            found, said = programs.start(other)
+            assert found == [["train~29501", 1, 2, 0]], said
+            out, _ = second.communicate("\n", timeout=60)
+            assert json.loads(out) == ["train~29501", 0, 2, 0]
+        out, _ = first.communicate("\n", timeout=60)
+        assert json.loads(out) == ["train", 0, 1, 0]
+    assert {run.path.name: run.processes() for run in runs(programs.folder / "goodput")} == {
+        "train": [0],
+        "train~29501": [0, 1],
+    }
 
 
 def test_who_sees_no_leader_decides_alone_and_says_so(
