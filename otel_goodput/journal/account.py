@@ -133,6 +133,7 @@ class Account:
         """
         self.append = nothing
         self.listeners.silence()
+        self._looking = threading.Lock()
         if not self.lock.acquire(blocking=False):
             self._recall = recall
         self.lock = threading.RLock()
