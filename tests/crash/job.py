@@ -175,6 +175,8 @@ class Job:
             self.maybe_save(step)
             if (back := self.maybe_back(step)) is not None:
                 self.work(4.0, 5.0)  # whatever it did so far, now it has done a step's work (R4)
+            # On the way to the `return` alone it has left the loop already, and whoever looks then ends the step.
+            if back is not None:
                 self.diary.before(f"-step::{step}?")
                 steps.close()
                 self.diary.after()
