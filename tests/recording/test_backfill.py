@@ -55,11 +55,11 @@ def tell(
 
 
 def on_axis(report: dict[str, Any], base: int) -> dict[str, Any]:
-    """The report as of a timeline: its disruptions' moments count from `base`, and no process is known."""
-    entries = []
-    for entry in report["disruption_list"]:
-        moments = {name: entry[name] and entry[name] - base / NS for name in ("time", "died_at")}
-        entries.append({name: value for name, value in {**entry, **moments}.items() if name != "process"})
+    """The report, with the moments of its disruptions counted from `base`, where the timeline begins."""
+    entries = [
+        {**entry, **{name: entry[name] and entry[name] - base / NS for name in ("time", "died_at")}}
+        for entry in report["disruption_list"]
+    ]
     return {**report, "disruption_list": entries}
 
 
