@@ -314,12 +314,13 @@ class Cursor(SteadyLoop):
             return
         if time < self.now and self.alive:
             time = self.now
+        numbered = flags & ev.NUMBERED != 0
         if self.landmarks is not None and (steps.resume is not None or steps.progress.top >= step + steps.offset):
             before = steps.at_risk()
-            execution = steps.start(step, key, time)
+            execution = steps.start(step, key, time, numbered=numbered)
             self.landmarks.jump(self.now, before, steps.at_risk())
         else:
-            execution = steps.start(step, key, time)
+            execution = steps.start(step, key, time, numbered=numbered)
         self.hosts.append(execution)
         if device_end:
             self._enqueue(execution, time, device_end)

@@ -31,6 +31,7 @@ LABEL: Final = 16  # the checkpoint that the open phase `key` saves or restores 
 # Flags of START and END.
 NONBLOCKING: Final = 1  # START: the phase does not block training
 OVERLAPPING: Final = 2  # START: opened in another task than the steps, so it owns no time of a step
+NUMBERED: Final = 4  # START of the first step since a restart or a restore: the user gave its number
 FAILED: Final = 2  # END: the phase was left early, by an exception or a break
 PENDING: Final = 4  # END of a save: its checkpoint is not durable yet; a DURABLE event follows
 ON_DEVICE: Final = 16  # END of a step: same as OBSERVED, if no OBSERVED event was recorded while the step was open
@@ -52,7 +53,8 @@ class Event(NamedTuple):
         phase: index into ``semconv.PHASES`` (START), into ``semconv.REASONS`` (NOTICE), else 0.
         key: identifies the phase within its attempt and links a START to its END.
         step: step number, or ``NO_STEP``.
-        flags: ``NONBLOCKING | OVERLAPPING | FAILED | PENDING | ON_DEVICE | LEFT | IDLE``; for a NOTICE, ``WITHDRAWN``.
+        flags: ``NONBLOCKING | OVERLAPPING | NUMBERED | FAILED | PENDING | ON_DEVICE | LEFT | IDLE``; for a NOTICE,
+            ``WITHDRAWN``.
         arg: START of a step: its device end in ns if already known, else 0. SLICES: total slices.
         name: name of a custom phase, kind of an elastic wait, function of a compile. END of a compile: the function, or
             empty if it was only traced. END of a job: the exception that ended it, as ``type: message``. NOTICE: the

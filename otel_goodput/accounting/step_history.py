@@ -230,12 +230,14 @@ class StepHistory:
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
-    def start(self, number: int, key: int, time: int) -> Execution:
+    def start(self, number: int, key: int, time: int, *, numbered: bool = False) -> Execution:
         """Start a step whose loop numbers it `number`. If it goes back, kept steps with the same or a higher number
-        are lost (rule R4); right after a restore, that is decided once it is known to be a step.
+        are lost (rule R4); right after a restore, that is decided once it is known to be a step. If the user gave the
+        number (`numbered`) and it is the one after the restore, it is known at once.
         """
         if self.resume is not None:
-            if self.resume.doubtful:
+            exact = numbered and not self.resume.walking and 0 <= self.resume.at == number - 1
+            if self.resume.doubtful and not exact:
                 return self._wait_for_work(self.resume, number, key, time)
             if any(execution.usual for execution in self.running.values()):
                 self.found_working()  # more bodies than there are batches to skip

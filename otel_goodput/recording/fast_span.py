@@ -113,6 +113,7 @@ class FastSpan(ShortSpan):
     _context: SpanContext | None = None
     _parent: SpanContext | None = None  # None until it is final
     _token: Any = None
+    numbered = True  # the user gave the number of the step; False: it continues the count
     _outermost = False  # it is noted in PHASE
     _annotation: Any = None
     _overlapping = False  # opened in another task than the steps
@@ -185,6 +186,8 @@ class FastSpan(ShortSpan):
                 line.go_back(self.step)
             if line.unsure:
                 line.begin_first(self.step)
+                if self.numbered:
+                    flags = ev.NUMBERED
             line.latest = self
             if line.thread.tasks:
                 line.thread.note_task()

@@ -249,7 +249,10 @@ class Phases:
         def again() -> Opening[FastSpan]:
             tracer = self._find()
             following = 0 if tracer is None else tracer.line.next_number()
-            return self.step(following if numbers is None else next(numbers))
+            made = self.step(following if numbers is None else next(numbers))
+            if numbers is None and isinstance(made, FastSpan):
+                made.numbered = False
+            return made
 
         def observe(span: object, output: object) -> None:
             # A result without arrays is no mistake in a program that does not use jax.

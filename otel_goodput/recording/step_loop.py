@@ -38,6 +38,7 @@ class Steps(Generic[T]):
     def __init__(self, tracer: PhaseTracer | None, batches: Iterable[T], start: int | None) -> None:
         self._tracer = tracer
         self._number = start
+        self._given = start is not None
         self._source = batches
         self._batches: Iterator[T] = iter(batches)
         self._place = departure.Place()
@@ -96,6 +97,8 @@ class Steps(Generic[T]):
                     place.ask(asking)
                 self._step = span = FastSpan(line, STEP, number, None, None, None)
                 span.loop = place
+                if line.unsure and not self._given:
+                    span.numbered = False
                 span.open(now)
             except Exception as error:
                 contain("steps", error)

@@ -192,6 +192,8 @@ class Timeline:
         flags = ev.NONBLOCKING if blocking is False else 0
         if get("overlaps") is True and not flags:
             flags, blocking = ev.OVERLAPPING, True
+        if get("numbered") is True and phase == _STEP:
+            flags |= ev.NUMBERED
         # `_make` takes a third of the time of Event(…) and _Entry(…).
         event = _make(Event, (start, ev.START, phase, number, step, flags, device, name))
         factor, offset = _RANKS[phase]

@@ -58,6 +58,7 @@ class Row:
     attempt: int
     blocking: bool | None
     overlaps: bool  # opened in another task than the steps
+    numbered: bool  # the user gave the number of this step
     segments: tuple[tuple[int, float], ...]  # (from when on it was dispatched, when it left the device)
     completed: bool
     left: bool
@@ -256,6 +257,7 @@ def leader_rows(rows: Iterable[dict[str, Any]]) -> list[Row]:
             attempt=row.get("attempt", 1),
             blocking=row.get("blocking"),
             overlaps=row.get("overlaps") is True and row.get("blocking") is not False,
+            numbered=row.get("numbered") is True,
             segments=read_segments(row, start, end),
             left=row.get("left") is True,
             idle=row.get("left") is True and row.get("completed") is False,
@@ -279,6 +281,7 @@ def leader_rows(rows: Iterable[dict[str, Any]]) -> list[Row]:
             read.segments,
             blocking,
             read.overlaps,
+            read.numbered,
             read.completed,
             read.left,
             read.idle,
@@ -595,7 +598,9 @@ def play(
     def start_step(execution: Execution) -> None:
         hosts.append(execution)
         resume = progress.resume
-        if resume is not None and resume.usual and resume.room:
+        follows = resume is not None and not progress.undecided and not resume.skipped and resume.at >= 0
+        exact = follows and resume is not None and execution.row.numbered and execution.row.step == resume.at + 1
+        if resume is not None and resume.usual and resume.room and not exact:
             resume.room -= 1
             execution.doubted = resume.usual
             progress.undecided.append(execution)
@@ -1207,6 +1212,7 @@ def account(
             "error_type": None,
             "error_message": None,
             "ended_by": None,
+            "process": None,
             "recovery_s": recovery / 1e9,
             "wasted_s": waste / 1e9,
             "startup_s": seconds_of(startup),

@@ -173,6 +173,8 @@ class Trainer:
         else:
             self.go(5)
         row = self.write("step", start, self.ending(start), step=self.step)
+        if self.chance(3):
+            row["numbered"] = True
         if self.chance(8):
             ways = {"completed": False}, {"left": True}, {"left": True, "completed": False}
             row.update(self.draw(st.sampled_from(ways)))
