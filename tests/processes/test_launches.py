@@ -1,6 +1,6 @@
 """Programs as strangers start them: which process each is, and which run it belongs to, by each launcher's variables.
 
-The variables are those that the launchers set, read from their sources.
+The variables are those that the launchers set; those of Lightning and jax were read in their sources.
 
 Longer than other files: a row for each launcher, with one program that all of them start.
 """
