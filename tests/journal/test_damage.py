@@ -299,7 +299,7 @@ def test_the_snapshot_says_what_the_journal_says(snapped: RunDirectory, caplog: 
     # A report has a zero where the account has no time.
     report["seconds"] = {category: seconds for category, seconds in report["seconds"].items() if seconds}
     for disruption in report["disruption_list"]:
-        assert disruption.pop("process") is None, "which process ended first only the journals of all processes tell"
+        assert disruption["process"] is None, "which process ended first only the journals of all processes tell"
     assert {key: report[key] for key in offline} == offline
 
 
