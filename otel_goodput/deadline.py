@@ -42,9 +42,14 @@ def crowding() -> float:
 
 
 class ShutdownSignal:
-    """Tells background retries that the process is stopping and how much time is left."""
+    """Tells background retries that the process is stopping and how much time is left.
+
+    Attributes:
+        at_job_end: whether everything is being exported because a job has ended, after which the process may end too.
+    """
 
     def __init__(self) -> None:
+        self.at_job_end = False
         self._begun = threading.Event()
         self._until = math.inf
 

@@ -529,7 +529,9 @@ class Recorder(Phases):
     def _export_job(self) -> None:
         """Export everything, because a job has ended."""
         if flushers := self._pipelines.flushers(asked=False):
+            self._stopping.at_job_end = True
             self._export(self.config.grace_period_s, flushers)
+            self._stopping.at_job_end = False
 
     def _tell_pace(self) -> None:
         if self._paces is not None:

@@ -1,10 +1,10 @@
 """Date the last values of a process far enough after the values before them for Cloud Monitoring to accept them.
 
 Cloud Monitoring rejects, for good, a point less than five seconds after the previous one of its series
-(https://cloud.google.com/monitoring/quotas), and the export at exit can come at any time. Cloud Monitoring may be
-behind any OTLP endpoint, and a collector can only pass on what it receives. So the last values get the earliest time at
-which they may be written, a few seconds in the future at most. Metrics exported in this way are marked: a collector has
-to gather the metrics of other senders over an interval, but must not hold ours back.
+(https://cloud.google.com/monitoring/quotas), and the exports at the end of a job and at exit can come at any time.
+Cloud Monitoring may be behind any OTLP endpoint, and a collector can only pass on what it receives. So the last values
+get the earliest time at which they may be written, a few seconds in the future at most. Metrics exported in this way
+are marked: a collector has to gather the metrics of other senders over an interval, but must not hold ours back.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class SpacedExporter(PassingMetricExporter):
 
     Args:
         exporter: exports the metrics.
-        stopping: tells when the process stops. Points exported before that keep their time.
+        stopping: tells when a job has ended and when the process stops. Points exported before that keep their time,
+            unless newer ones have been exported.
     """
 
     def __init__(self, exporter: MetricExporter, stopping: ShutdownSignal) -> None:
@@ -44,7 +45,9 @@ class SpacedExporter(PassingMetricExporter):
         self._newest = 0  # time of the newest point so far, unix ns
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
-        earliest = self._newest + SPACING if self._newest and self._stopping.begun else 0
+        now = max((point.time_unix_nano for point in _points(metrics_data)), default=0)
+        last = self._stopping.begun or self._stopping.at_job_end or now <= self._newest
+        earliest = self._newest + SPACING if self._newest and last else 0
         marked = MetricsData([_marked(resource, earliest) for resource in metrics_data.resource_metrics])
         self._newest = max((point.time_unix_nano for point in _points(marked)), default=self._newest)
         return self._exporter.export(marked, timeout_millis=timeout_millis, **kwargs)

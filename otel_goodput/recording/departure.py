@@ -125,7 +125,8 @@ def _loop(code: CodeType, at: int) -> frozenset[int]:
             while ways:
                 inside.add(way := ways.pop())
                 ways += set(before.get(way, ())) - inside
-            if number in inside and len(inside) > 1:
+            # Without a way back, a FOR_ITER is a loop all the same: its body always leaves it.
+            if number in inside and (len(inside) > 1 or instructions[head].opname.endswith("FOR_ITER")):
                 loops.append((len(inside), head, inside))
         if not loops:
             return frozenset()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from waits import until
 
 from otel_goodput import Recorder
 
@@ -89,3 +90,13 @@ def test_whose_they_are_is_on_the_resource(received: Received, tmp_path: Path) -
         assert told["telemetry.distro.name"].string_value == "otel_goodput"
     assert told["goodput.telemetry.spaced"].bool_value
     assert data is not None and "goodput.telemetry.spaced" not in data.resource_metrics[0].resource.attributes
+
+
+def test_the_end_of_a_job_may_be_that_of_its_process(received: Received, tmp_path: Path) -> None:
+    recorder = trained(tmp_path, flushes=1)  # its job has ended, so everything is exported soon, and again at exit
+    until(lambda: len(received.metrics) == 2)
+    recorder.flush(10)  # the process goes on: these values are older than those
+    recorder.shutdown(10)
+    requests = list(map(times, received.metrics))
+    assert len(requests) == 4
+    assert all(min(later) - max(earlier) >= SPACING for earlier, later in pairwise(requests))

@@ -139,6 +139,23 @@ def test_what_follows_a_loop_is_no_part_of_its_last_step(
         assert seconds["productive"] < watch.seconds + 0.3 * after
 
 
+def test_a_loop_whose_body_always_leaves_it(recording: Recording) -> None:
+    """It has no way back to its head. The loop around it has one, and goes on."""
+    watch, after = Stopwatch(), 0.0
+    with goodput.job():
+        for _ in range(2):
+            HELD.append(held := iter(steps()))
+            for _ in held:
+                watch.body()
+                break
+            left = time.perf_counter()
+            time.sleep(AFTER_S)
+            goodput.flush()
+            assert recording.report()["in_flight_step"] is None
+            after += time.perf_counter() - left
+    assert recording.report()["seconds"]["other"] > 0.7 * after
+
+
 def test_what_follows_may_be_a_phase(recording: Recording) -> None:
     """The loop is left before the phase begins, so the phase is not inside its last step."""
     watch = Stopwatch()
