@@ -63,7 +63,7 @@ class Chronicle:
         self.attempt = 0
         self.stages = Stages()
         self.long = LongPhases()
-        self._groups: dict[tuple[int, str], Sums] = {}
+        self._groups: dict[tuple[int, str, bool], Sums] = {}  # by phase, name, whether in the background
         self._phases: list[PhaseEntry] = []  # ended, or of a process that is gone
         self._left_out = 0
         self._saves: dict[int, Save] = {}  # by number
@@ -79,7 +79,7 @@ class Chronicle:
     def gather(self) -> None:
         """Count what the ledger has added. The lists stay the same, for the ledger holds them while it adds."""
         if self.executions:
-            self._count(STEP, "", self.executions)
+            self._count(STEP, "", False, self.executions)
             self.executions.clear()
         if self.pairs:
             if self.ended is not None:
@@ -91,34 +91,31 @@ class Chronicle:
                 self._leave(self.opened.pop(key))
 
     def _end(self, pairs: Sequence[tuple[Event, Event]]) -> None:
-        loads: list[int] = []  # most of them
-        waits: list[int] = []  # those of them that held up training
+        loads: list[int] = []  # those that held up training: most phases are among them
         for start, end in pairs:
             phase, name, failed = start[2], start[7], end[5] & FAILED
+            background = bool(start[5] & ev.NONBLOCKING)
             length = end[0] - start[0]
-            if phase == DATA_LOADING and not (name or failed):
+            if phase == DATA_LOADING and not (name or failed or background):
                 loads.append(length)
-                if not start[5] & ev.NONBLOCKING:
-                    waits.append(length)
                 continue
             if phase == COMPILE:
                 name = end[7] or name
-            self._count(phase, name, (length,))
+            self._count(phase, name, background, (length,))
             if failed:
-                self._sums(phase, name)[4] += 1
+                self._sums(phase, name, background)[4] += 1
             elif phase == PART:
                 self.stages.add(name, length)
-            elif phase in COMPARED and not start[5] & ev.NONBLOCKING:
+            elif phase in COMPARED and not background:
                 self.long.add(phase, name, (length,))
             if phase not in _IN_NUMBERS:
                 self._end_one(start, end, name, start[0] + max(0, length))
         if loads:
-            self._count(DATA_LOADING, "", loads)
-        if waits:
-            self.long.add(DATA_LOADING, "", waits)
+            self._count(DATA_LOADING, "", False, loads)
+            self.long.add(DATA_LOADING, "", loads)
 
-    def _count(self, phase: int, name: str, lengths: Sequence[int]) -> None:
-        sums = self._sums(phase, name)
+    def _count(self, phase: int, name: str, background: bool, lengths: Sequence[int]) -> None:
+        sums = self._sums(phase, name, background)
         least, most = min(lengths), max(lengths)
         if least < 0:  # a clock went back
             lengths, least, most = [max(0, length) for length in lengths], 0, max(0, most)
@@ -168,15 +165,15 @@ class Chronicle:
                 self._left_out += len(self._slices) // 2
                 self._slices = self._slices[::2]
 
-    def _sums(self, phase: int, name: str) -> Sums:
+    def _sums(self, phase: int, name: str, background: bool) -> Sums:
         if len(self._groups) >= NAMES:
             name = ""
-        return self._groups.setdefault((phase, name), [0, 0, NOT_KNOWN, NOT_KNOWN, 0])
+        return self._groups.setdefault((phase, name, background), [0, 0, NOT_KNOWN, NOT_KNOWN, 0])
 
     def _leave(self, start: Event) -> None:
         """Give up a phase that will not end."""
         phase, name = start[2], start[7]
-        self._sums(phase, name)[0] += 1
+        self._sums(phase, name, bool(start[5] & ev.NONBLOCKING))[0] += 1
         if phase not in _IN_NUMBERS:
             self._keep(PhaseEntry(self.attempt, phase, name, start[0], NOT_KNOWN, start[4], start[5], start[3]))
 
@@ -227,16 +224,16 @@ class Chronicle:
     # --- the answer ---------------------------------------------------------------------------------------------------
 
     def groups(self) -> list[Group]:
-        """All phases begun, by phase and name."""
+        """All phases begun, by phase and name; those in the background apart, such as the commits of saves."""
         found = {key: list(sums) for key, sums in self._groups.items()}
         for start in self.opened.values():
-            key = start[2], start[7]
+            key = start[2], start[7], bool(start[5] & ev.NONBLOCKING)
             if key not in found and len(found) >= NAMES:
-                key = start[2], ""
+                key = start[2], "", key[2]
             found.setdefault(key, [0, 0, NOT_KNOWN, NOT_KNOWN, 0])[0] += 1
         return [
-            Group(phase, name, count, total, max(0, least), max(0, most), failed)
-            for (phase, name), (count, total, least, most, failed) in sorted(found.items())
+            Group(*key, count, total, max(0, least), max(0, most), failed)
+            for key, (count, total, least, most, failed) in sorted(found.items())
         ]
 
     def phases(self, shifts: Mapping[int, int]) -> tuple[list[PhaseEntry], int]:
@@ -299,7 +296,7 @@ class Chronicle:
         found = cls()
         found.opened = {fields[3]: Event(*fields) for fields in state["open_phases"]}
         found.attempt, found._left_out, found._saved = state["attempt"], state["left_out"], state["save_count"]
-        found._groups = {(phase, name): sums for phase, name, *sums in state["groups"]}
+        found._groups = {(phase, name, background): sums for phase, name, background, *sums in state["groups"]}
         found._phases = [PhaseEntry(*fields) for fields in state["phases"]]
         found._saves = {number: Save(*fields) for number, *fields in state["saves"]}
         found._saving = dict(map(tuple, state["open_saves"]))
@@ -314,13 +311,14 @@ class Chronicle:
     def _prove(self) -> None:
         held: list[Sized] = [self.opened, self._groups, self._phases, self._saves]
         held += [self._notices, self._slices, self._excluded]
-        bounds = OPENED, 2 * NAMES, PHASES_KEPT, SAVES, TOLD, TOLD, EXCLUDED
+        bounds = OPENED, 3 * NAMES, PHASES_KEPT, SAVES, TOLD, TOLD, EXCLUDED
         if any(len(one) > bound for one, bound in zip(held, bounds, strict=True)):
             raise ValueError("a snapshot holds more of the run than it should")
-        for (phase, name), sums in self._groups.items():
+        for (phase, name, background), sums in self._groups.items():
             count, total, least, most, failed = sums
             proof.whole((count, total, least, most, failed))
             proof.phase(phase, name)
+            proof.flag(background)
         for start in self.opened.values():
             proof.whole(start[:7])
             proof.phase(start[2], start[7])

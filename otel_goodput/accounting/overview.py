@@ -73,10 +73,14 @@ class StepBin(NamedTuple):
 
 
 class Group(NamedTuple):
-    """All phases of one name. `phase` indexes ``semconv.PHASES``; `total`, `min`, `max` are lengths of ended ones."""
+    """All phases of one name that hold up training, or all in the `background`.
+
+    `phase` indexes ``semconv.PHASES``; `total`, `min`, `max` are lengths of ended ones.
+    """
 
     phase: int
     name: str
+    background: bool
     count: int  # type: ignore[assignment]
     total: int
     min: int
@@ -161,7 +165,7 @@ class Overview:
         names: names of custom phases, in order of their category numbers.
         step_bins: in order of completion, of equal count but for the last one.
         histogram: executions by (measure, attempt, fate, bucket).
-        groups: all phases, by phase and name.
+        groups: all phases, by phase and name; those in the background apart.
         phases, steps: what is remembered one by one, in order of their begin.
         left_out: how many phases, saves, notices, slices, exclusions, jobs and shifts are not here any more.
         at_risk: corners of the curve of unsaved progress: (time, ns).

@@ -128,10 +128,10 @@ TABLES: Final[dict[str, Table]] = dict(  # noqa: C408 - a field's name is no nam
         lambda row: row[4],
     ),
     groups=Table(
-        7,
+        8,
         lambda groups, texts: [(one.phase, texts.number(one.name), *one[2:]) for one in groups],
-        lambda rows, texts: [Group._make((row[0], texts.text(row[1]), *row[2:])) for row in rows],
-        lambda row: row[3],
+        lambda rows, texts: [Group._make((row[0], texts.text(row[1]), bool(row[2]), *row[3:])) for row in rows],
+        lambda row: row[4],
         text=1,
     ),
     phases=Table(

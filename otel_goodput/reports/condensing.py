@@ -9,6 +9,7 @@ from typing import Final
 
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.checkpoints import Stages, StageSums
+from otel_goodput.accounting.events import NONBLOCKING
 from otel_goodput.accounting.overview import (
     BINS,
     DEVICE,
@@ -29,6 +30,7 @@ from otel_goodput.accounting.overview import (
 from otel_goodput.reports.detail import FAILED, Detail, Phase, Step
 
 _LEAST_WIDTH: Final = 1_000  # ns
+_Group = tuple[int, str, bool]  # phase, name, whether in the background
 
 
 def condensed(detail: Detail) -> Overview:
@@ -80,25 +82,26 @@ def _stages(phases: Sequence[Phase]) -> dict[str, StageSums]:
 
 
 def _groups(phases: Sequence[Phase], steps: Sequence[Step]) -> list[Group]:
-    lengths: dict[tuple[int, str], list[int]] = {}
-    counted: Counter[tuple[int, str]] = Counter()
-    failed: Counter[tuple[int, str]] = Counter()
+    lengths: dict[_Group, list[int]] = {}
+    counted: Counter[_Group] = Counter()
+    failed: Counter[_Group] = Counter()
     for one in phases:
-        _count(lengths, counted, failed, (one.phase, one.name), one.begin, one.end, one.flags)
+        of = one.phase, one.name, bool(one.flags & NONBLOCKING)
+        _count(lengths, counted, failed, of, one.begin, one.end, one.flags)
     for step in steps:
-        _count(lengths, counted, failed, (rules.STEP, ""), step.begin, step.end, step.flags)
+        _count(lengths, counted, failed, (rules.STEP, "", False), step.begin, step.end, step.flags)
     return [
-        Group(phase, name, count, sum(found), min(found, default=0), max(found, default=0), failed[phase, name])
-        for (phase, name), count in sorted(counted.items())
-        for found in (lengths.get((phase, name), []),)
+        Group(*of, count, sum(found), min(found, default=0), max(found, default=0), failed[of])
+        for of, count in sorted(counted.items())
+        for found in (lengths.get(of, []),)
     ]
 
 
 def _count(
-    lengths: dict[tuple[int, str], list[int]],
-    counted: Counter[tuple[int, str]],
-    failed: Counter[tuple[int, str]],
-    of: tuple[int, str],
+    lengths: dict[_Group, list[int]],
+    counted: Counter[_Group],
+    failed: Counter[_Group],
+    of: _Group,
     begin: int,
     end: int,
     flags: int,

@@ -132,6 +132,7 @@ class _Writer:
                 {
                     "phase": one.phase,
                     "name": self._names.number(one.name),
+                    "background": one.background,
                     "count": one.count,
                     "sum_ns": one.total,
                     "min_ns": one.min,

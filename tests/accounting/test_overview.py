@@ -143,14 +143,20 @@ PHASES = [phase for phase in range(len(semconv.PHASES)) if phase != rules.JOB]
 
 
 @SOME
-@given(st.lists(st.tuples(st.sampled_from(PHASES), st.sampled_from(["", "a", "b"]), st.integers(0, 9)), max_size=60))
-def test_groups_are_a_group_by(told: list[tuple[int, str, int]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(PHASES), st.sampled_from(["", "a", "b"]), st.booleans(), st.integers(0, 9)),
+        max_size=60,
+    )
+)
+def test_groups_are_a_group_by(told: list[tuple[int, str, bool, int]]) -> None:
     events = [Event(1, ev.ATTEMPT, step=0), Event(1, ev.START, rules.JOB, 1)]
-    known: dict[tuple[int, str], list[tuple[int, bool]]] = {}
-    for at, (phase, name, length) in enumerate(told):
+    known: dict[tuple[int, str, bool], list[tuple[int, bool]]] = {}
+    for at, (phase, name, background, length) in enumerate(told):
         start = 10 * at + 2
-        events.append(Event(start, ev.START, phase, at + 2, at, name=name))
-        known.setdefault((phase, name), []).append((length, length % 3 == 1))
+        background = background and phase != rules.STEP
+        events.append(Event(start, ev.START, phase, at + 2, at, ev.NONBLOCKING if background else 0, name=name))
+        known.setdefault((phase, name, background), []).append((length, length % 3 == 1))
         if length < 9:
             compiled = name if phase == rules.COMPILE else ""
             flags = ev.FAILED if length % 3 == 1 else 0
@@ -159,7 +165,7 @@ def test_groups_are_a_group_by(told: list[tuple[int, str, int]]) -> None:
     for at in range(0, len(events), 7):
         ledger.feed(events[at : at + 7])
         ledger = through_snapshot(ledger)
-    found = {(one.phase, one.name): tuple(one[2:]) for one in ledger.overview().groups if one.phase != rules.JOB}
+    found = {tuple(one[:3]): tuple(one[3:]) for one in ledger.overview().groups if one.phase != rules.JOB}
     wanted = {}
     for key, rows in known.items():
         ended = [length for length, _ in rows if length < 9]

@@ -48,7 +48,7 @@ def overviews(draw: st.DrawFn) -> Overview:
             some(st.builds(ov.StepBin, numbers, numbers, moments, lengths, lengths, spreads, spreads, spreads))
         ),
         histogram=draw(st.dictionaries(st.tuples(*[st.integers(0, 1000)] * 4), lengths, max_size=5)),
-        groups=draw(some(st.builds(ov.Group, phases, texts, *[lengths] * 5))),
+        groups=draw(some(st.builds(ov.Group, phases, texts, st.booleans(), *[lengths] * 5))),
         phases=draw(some(st.builds(ov.PhaseEntry, lengths, phases, texts, moments, moments, numbers, lengths, keys))),
         left_out=draw(st.integers(0, 2**40)),
         steps=draw(some(st.builds(ov.StepEntry, *[numbers] * 7, keys))),
@@ -137,9 +137,9 @@ def test_a_bomb_is_not_unpacked() -> None:
 
 
 def test_texts_that_cannot_be_encoded_and_numbers_beyond_all() -> None:
-    overview = Overview(1, 1, groups=[ov.Group(7, "a\udcff", 1, 2**80, 0, 0, 0)], names=["\ud800"])
+    overview = Overview(1, 1, groups=[ov.Group(7, "a\udcff", True, 1, 2**80, 0, 0, 0)], names=["\ud800"])
     found = decode(encode(overview, 0, 0, (0, 0, 0))).overview
-    assert found.groups[0] == ov.Group(7, "a?", 1, 2**63 - 1, 0, 0, 0) and found.names == ["?"]
+    assert found.groups[0] == ov.Group(7, "a?", True, 1, 2**63 - 1, 0, 0, 0) and found.names == ["?"]
 
 
 def large(source: random.Random, count: int = ov.PHASES_KEPT) -> Overview:

@@ -83,9 +83,17 @@ def test_each_attempt_and_each_stretch_of_time_is_a_partition(shown: tuple[Look,
     look.until("goodput.state.range === null")
 
 
-def grouped(run: RunDirectory) -> tuple[Counter[tuple[str, str]], Counter[tuple[str, str]]]:
+Key = tuple[str, str, bool]  # phase, name, whether in the background
+
+
+def grouped(run: RunDirectory) -> tuple[Counter[Key], Counter[Key]]:
     """Count, and ns, of each phase and name: a group-by over the journal."""
-    count, total = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    count, total = Counter[Key](), Counter[Key]()
+
+    def key(start: Any) -> Key:
+        phase = PHASES[start.phase]
+        return phase, start.name or phase, bool(start.flags & ev.NONBLOCKING)
+
     begun: dict[tuple[int, int], Any] = {}
     attempt = 0
     for event in all_events(run):
@@ -93,15 +101,17 @@ def grouped(run: RunDirectory) -> tuple[Counter[tuple[str, str]], Counter[tuple[
             attempt = event.step
         elif event.kind == ev.START and event.phase != rules.JOB:
             begun[attempt, event.key] = event
-            count[PHASES[event.phase], event.name or PHASES[event.phase]] += 1
+            count[key(event)] += 1
         elif event.kind == ev.END and (start := begun.pop((attempt, event.key), None)):
-            total[PHASES[start.phase], start.name or PHASES[start.phase]] += event.time - start.time
+            total[key(start)] += event.time - start.time
     return count, total
 
 
-def top(look: Look) -> list[tuple[tuple[str, str], int, int]]:
+def top(look: Look) -> list[tuple[Key, int, int]]:
     rows = look.data("#top-k tr[data-name]")
-    return [((one["phase"], one["name"]), int(one["count"]), int(one["ns"])) for one in rows]
+    return [
+        ((one["phase"], one["name"], one["background"] == "true"), int(one["count"]), int(one["ns"])) for one in rows
+    ]
 
 
 def test_the_top_k_is_a_group_by_over_the_journal(shown: tuple[Look, RunDirectory]) -> None:

@@ -126,10 +126,10 @@ def test_the_use_of_the_device_adds_up_to_the_time(panels: Panels) -> None:
 
 
 def test_groups_counted_by_the_page_are_those_of_the_journal(panels: Panels) -> None:
-    def found(groups: list[dict[str, Any]]) -> dict[tuple[int, str], tuple[int, int, int]]:
+    def found(groups: list[dict[str, Any]]) -> dict[tuple[int, str, bool], tuple[int, int, int]]:
         names, job = panels.head["names"], panels.head["phase_names"].index(Phase.JOB)
         return {
-            (one["phase"], name if isinstance(name := one["name"], str) else names[name]): (
+            (one["phase"], name if isinstance(name := one["name"], str) else names[name], one["background"]): (
                 one["count"],
                 one["sum_ns"],
                 one["failed"],

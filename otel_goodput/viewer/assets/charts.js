@@ -6,7 +6,7 @@ import { button, choice, head, make, select, swatch, watch } from "./elements.js
 import { fillCard } from "./mount.js";
 import { count, duration } from "./format.js";
 import { rowsIn, scopeOf } from "./scope.js";
-import { addChart, groupTitle } from "./topk.js";
+import { NONBLOCKING, addChart, draws, groupTitle, phaseTitle } from "./topk.js";
 import { timeText } from "./clock.js";
 
 /* global uPlot */
@@ -32,9 +32,7 @@ function chartChoices(model) {
 function drawCharts(model, state) {
   const groups = chartChoices(model);
   if (!groups.length) return fillCard("own-charts");
-  const free = groups.filter(
-    (group) => !state.charts.some((one) => one.of === model.phase_names[group.phase] && one.name === group.name),
-  );
+  const free = groups.filter((group) => !state.charts.some((one) => draws(model, one, group)));
   const titles = free.map((group, at) => {
     const phase = model.phase_names[group.phase].replaceAll("_", " ");
     return [
@@ -69,6 +67,8 @@ export function durationsOf(model, scope, spec) {
     const phase = model.phase_names.indexOf(spec.of);
     const name = model.names.indexOf(spec.name);
     for (const row of rowsIn(phases, scope)) {
+      const background = Boolean(phases.flags[row] & NONBLOCKING);
+      if (background !== Boolean(spec.background)) continue;
       if (phases.phase[row] === phase && phases.name[row] === name && phases.wall[row] >= 0)
         found.push([phases.start[row], phases.wall[row], row]);
     }
@@ -82,9 +82,9 @@ function drawOwn(mount, model, state, spec, at) {
   const total = found.reduce((sum, one) => sum + one[1], 0);
   const form = spec.form === "histogram" ? "histogram" : "time";
   const replace = (changed) => state.set({ charts: state.charts.map((one, each) => (each === at ? changed : one)) });
-  const title = spec.name || spec.of.replaceAll("_", " ");
+  const title = phaseTitle(spec.of, spec.name, spec.background);
   const style = phaseStyle(spec.of, spec.name);
-  const whole = model.groups.find((group) => model.phase_names[group.phase] === spec.of && group.name === spec.name);
+  const whole = model.groups.find((group) => draws(model, spec, group));
   const left =
     scope.kind === "run" && whole && whole.count > found.length
       ? `; ${whole.count.toLocaleString("en")} in all, the others are not held one by one`

@@ -7,7 +7,7 @@ const DEFAULTS = {
   process: 0, // index of the process whose lanes are shown first
   selected: null, // {kind: one of KINDS, row, process}; in the address as its identity, see `shared`
   category: null, // index of a category that is emphasised
-  charts: [], // own charts: [{of: "phase" | "name" | "function", name}]
+  charts: [], // own charts: [{of: phase, name, background}]
   query: "", // of the search
 };
 

@@ -13,6 +13,7 @@ const TOP_COLUMNS = [
   ["Longest", "number"],
   ["Failed", "number"],
 ];
+export const NONBLOCKING = 1;
 const FAILED = 2;
 const ranking = { by: "time", most: 10 };
 
@@ -23,7 +24,11 @@ export function startTopK(model, state) {
 
 /** What a group is called: the user's name of it, else the phase. */
 export function groupTitle(model, group) {
-  return group.name || model.phase_names[group.phase].replaceAll("_", " ");
+  return phaseTitle(model.phase_names[group.phase], group.name, group.background);
+}
+
+export function phaseTitle(phase, name, background) {
+  return `${name || phase.replaceAll("_", " ")}${background ? " in the background" : ""}`;
 }
 
 /** Groups of a scope: the document's for the run, else counted from the phases that start in it; null: not known. */
@@ -31,11 +36,14 @@ export function groupsOf(model, scope) {
   if (scope.kind === "run") return model.groups;
   if (!isDetailed(model, scope)) return null;
   const found = new Map();
-  const addOne = (phase, name, wall, failed) => {
-    const key = phase * model.names.length + name;
+  const addOne = (phase, name, wall, flags) => {
+    const failed = flags & FAILED;
+    const background = Boolean(flags & NONBLOCKING);
+    const key = (phase * model.names.length + name) * 2 + Number(background);
     let group = found.get(key);
     if (!group) {
-      group = { phase, name: model.names[name], count: 0, sum_ns: 0, min_ns: Infinity, max_ns: 0, failed: 0 };
+      const none = { count: 0, sum_ns: 0, min_ns: Infinity, max_ns: 0, failed: 0 };
+      group = { phase, name: model.names[name], background, ...none };
       found.set(key, group);
     }
     group.count += 1;
@@ -49,7 +57,7 @@ export function groupsOf(model, scope) {
   const stepPhase = model.phase_names.indexOf("step");
   for (const row of rowsIn(steps, scope)) addOne(stepPhase, 0, steps.wall[row], steps.flags[row] & FAILED);
   for (const row of rowsIn(phases, scope)) {
-    addOne(phases.phase[row], phases.name[row], phases.wall[row], phases.flags[row] & FAILED);
+    addOne(phases.phase[row], phases.name[row], phases.wall[row], phases.flags[row]);
   }
   return [...found.values()];
 }
@@ -120,9 +128,10 @@ function drawTopK(model, state, draw) {
 function groupRow(model, state, group, most, value) {
   const phase = model.phase_names[group.phase];
   const title = groupTitle(model, group);
-  const find = button(title, () => (state.set({ query: title }), goTo("timeline-card")), {
+  const query = phaseTitle(phase, group.name, false);
+  const find = button(title, () => (state.set({ query }), goTo("timeline-card")), {
     class: "link clamp",
-    title: `Search for ${title}`,
+    title: `Search for ${query}`,
   });
   const chart = button("+ chart", () => addChart(model, state, group), {
     class: "quiet small",
@@ -153,16 +162,28 @@ function groupRow(model, state, group, most, value) {
     group.failed ? String(group.failed) : "",
   ];
   return tableRow(TOP_COLUMNS, cells, {
-    data: { name: group.name || phase, phase, count: String(group.count), ns: String(group.sum_ns) },
+    data: {
+      name: group.name || phase,
+      phase,
+      background: String(group.background),
+      count: String(group.count),
+      ns: String(group.sum_ns),
+    },
   });
 }
 
 /** Add a chart of a group to the reader's own ones (see charts.js). */
 export function addChart(model, state, group) {
   const phase = model.phase_names[group.phase];
-  const spec = { of: phase, name: group.name, form: "time" };
-  if (state.charts.length >= 20 || state.charts.some((one) => one.of === spec.of && one.name === spec.name)) return;
+  const spec = { of: phase, name: group.name, background: group.background, form: "time" };
+  if (state.charts.length >= 20 || state.charts.some((one) => draws(model, one, group))) return;
   state.set({ charts: [...state.charts, spec] });
+}
+
+/** Whether a chart of the reader's own is one of this group. */
+export function draws(model, spec, group) {
+  const phase = model.phase_names[group.phase];
+  return spec.of === phase && spec.name === group.name && Boolean(spec.background) === group.background;
 }
 
 /** Where what ran on the device is looked at in detail. */
