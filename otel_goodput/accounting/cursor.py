@@ -245,7 +245,7 @@ class Cursor(SteadyLoop):
         if inside:
             self._find_working()
         if phase == rules.COMPILE:
-            self.steps.life.compiles_seen = True
+            self.steps.compiles(self.hosts[-1] if self.hosts and inside else None)
         elif phase == rules.SAVE:
             self.steps.begin_save(key, step, inside)
         elif phase == rules.RESTORE and inside:

@@ -19,6 +19,7 @@ _STORED: Final = {
     "on_host": "on_host",
     "device_segments": "segments",
     "device_observed": "timed",
+    "compiles": "compiles",
     "clock_unknown": "blurred",
     "failed": "failed",
     "left": "left",
@@ -54,6 +55,7 @@ class Execution:
         on_host: its phase is still open.
         segments: how many of its segments are waiting for the device or running on it.
         timed: a device end was reported for some of its segments, so it ends by the device clock.
+        compiles: a compilation has begun inside it.
         blurred: it ended, but its end on the device is unknown.
         failed: it was left early.
         left: it was left by a break.
@@ -83,7 +85,7 @@ class Execution:
     net = beyond = 0
     on_host = True
     segments = 0
-    timed = blurred = failed = left = idle = superseded = former = False
+    timed = compiles = blurred = failed = left = idle = superseded = former = False
     shares: dict[int, int] | None = None
     pieces: list[tuple[int, int]] | None = None
     marked = binned = busy = profile = usual = 0

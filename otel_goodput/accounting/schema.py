@@ -142,7 +142,7 @@ _OF_EXECUTION: Final = (
         ),
         **dict.fromkeys(
             ("on_host", "device_observed", "clock_unknown", "failed", "left", "idle", "former", "superseded",
-             "limit_known"), flag
+             "limit_known", "compiles"), flag
         ),
         "key": KEY,
         "device_segments": COUNT,
@@ -208,7 +208,7 @@ ACCOUNT: Final = members(
                 COUNT,
                 row(
                     NUMBER, COUNT, COUNT, optional(NUMBER), optional(COUNT), NUMBER, each(row(NUMBER, MASK)),
-                    each(NUMBER), COUNT, PARTS, COUNT,
+                    each(NUMBER), COUNT, PARTS, COUNT, flag,
                 ),
             )
         ),

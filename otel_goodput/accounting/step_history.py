@@ -221,6 +221,16 @@ class StepHistory:
         self.interrupted = 0
         self.attempts += 1
 
+    def compiles(self, execution: Execution | None) -> None:
+        """A compilation has begun, inside `execution` unless that is None."""
+        if not self.life.compiles_seen:
+            self.life.compiles_seen = True
+            for segment in self.segments:
+                if segment.life is self.life:
+                    segment.forget()
+        if execution is not None:
+            execution.compiles = True
+
     def compile(self, function: str) -> bool:
         """Count a compilation of `function`; returns whether this attempt had compiled it before."""
         again = self.life.compile(function)
@@ -453,6 +463,7 @@ class StepHistory:
         if first:
             segment.first_net, segment.first_start = execution.net, execution.start
             segment.pieces = execution.pieces or []
+            segment.compiles = execution.compiles
             segment.first_ordinal = execution.ordinal
             segment.starts = self._restart() if starts else 0
             if self.bins is not None:
@@ -637,7 +648,7 @@ class StepHistory:
         """
         segment = execution.step_segment
         limit = NO_LIMIT
-        if known and (segment.first_net is not None or segment.life.compiles_seen):
+        if known and (segment.first_net is not None or (segment.life.compiles_seen and not execution.compiles)):
             limit = self._loop_of(execution).limit(execution.number, execution.fixed)
         execution.judged = True
         execution.limit += limit - (execution.fixed or STALLED_SLACK)

@@ -17,7 +17,7 @@ class Life(Stateful):
         number: number of the attempt, from 0.
         begun: its job has started (a job can start more than once).
         steps_started: a step has started since.
-        compiles_seen: compilations are recorded in it, so start-up need not be estimated.
+        compiles_seen: compilations are recorded in it, so start-up is estimated only of first steps that compile.
         compiled: names of the functions compiled so far.
     """
 
@@ -54,6 +54,7 @@ class StepSegment(Stateful):
         first_net: net time of its first completed step, ns; None until one has completed.
         first_start: when that step started, ns.
         first_ordinal: its ordinal, where executions have one from their start; not stored.
+        compiles: a compilation was recorded inside that step.
         pieces: own time of that step in order, as (ns, mask of open windows); empty if there are no windows.
         spots: where in the bins of the run its time passed that is not excluded, in order.
         lost_to: number of the disruption (from 1) that lost its first completed step, else 0.
@@ -73,6 +74,7 @@ class StepSegment(Stateful):
         "lost_to",
         "spots",
         "starts",
+        "compiles",
     )
     __slots__ = (*STORED, "_known", "first_ordinal", "life")
 
@@ -88,6 +90,7 @@ class StepSegment(Stateful):
         self.spots: tuple[tuple[int, int], ...] = ()
         self.lost_to = 0
         self.starts = 0
+        self.compiles = False
         self.lost: list[int] = []
         self._known: int | None = None
 
@@ -146,17 +149,21 @@ class StepSegment(Stateful):
         self._known = None
 
     def excess(self, progress: Progress) -> int:
-        """By how much the first completed step is longer than the usual step of its segment, ns (rule R5)."""
-        if self.first_net is None or self.life.compiles_seen:
+        """By how much the first completed step is longer than the usual step of its segment, ns (rule R5).
+
+        Where compilations are reported, than twice the usual, and only if the step compiles.
+        """
+        seen = self.life.compiles_seen
+        if self.first_net is None or (seen and not self.compiles):
             return 0
         if self._known is not None:
             return self._known
         others = self._others(progress) or [net for net in self.lost if net]
+        usual = median(others) if others else progress.early_median(self.first_index)
+        excess = 0 if usual is None else max(0, self.first_net - usual * (1 + seen))
         if others:
-            self._known = max(0, self.first_net - median(others))
-            return self._known
-        usual = progress.early_median(self.first_index)
-        return 0 if usual is None else max(0, self.first_net - usual)
+            self._known = excess
+        return excess
 
     def _others(self, progress: Progress) -> list[int]:
         """Net times of the other kept steps, without those of time 0, which ran entirely after the end of the job."""

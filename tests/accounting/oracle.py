@@ -730,7 +730,8 @@ def play(
     def judge(execution: Execution, moment: float) -> None:
         """It has owned as much as the least limit."""
         others = [e for e in (*progress.executions, *executions) if e.segment == execution.segment]
-        compiled = any(row.kind == "compile" and row.start <= moment for row in rows)
+        compilations = [row for row in rows if row.kind == "compile" and row.start <= moment]
+        compiled = bool(compilations) and not compiles(execution, compilations)
         if not clock_known(execution, moment) or not (compiled or any(e.completed for e in others)):
             return
         execution.limit = loop_of(execution).limit(execution, fixed(execution))
@@ -969,23 +970,40 @@ def middle(values: list[int]) -> int:
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) // 2
 
 
-def estimate_startup(progress: Progress, compiled: set[int]) -> None:
-    """Takes the first completed step of each segment apart where no compilation was seen in its attempt."""
+def compiles(execution: Execution, compilations: list[Row]) -> bool:
+    """Whether one of these compilations of its attempt has begun inside the execution: it was the latest open step."""
+    steps = [row for row in execution.life.rows if row.kind == "step" and row.blocking is not False]
+    for compilation in compilations:
+        if compilation.blocking is False or compilation.overlaps:
+            continue
+        opened = [row for row in steps if row.begins < compilation.begins < row.ends]
+        if opened and max(opened, key=lambda row: row.begins) is execution.row:
+            return True
+    return False
+
+
+def estimate_startup(progress: Progress, compilations: list[Row]) -> None:
+    """Takes the first completed step of each segment apart: beyond the usual time where no compilation was seen in its
+    attempt, beyond twice that where one was seen inside it.
+    """
     for segment in range(1, progress.segments + 1):
         done = sorted(
             (e for e in progress.executions if e.segment == segment and e.completed),
             key=lambda e: e.finished,
         )
-        if not done or done[0].life.attempt in compiled:
+        if not done:
             continue
         first, others = done[0], done[1:]
+        seen = [row for row in compilations if row.attempt == first.life.attempt]
+        if seen and not compiles(first, seen):
+            continue
         samples = [e for e in others if not e.lost], [e for e in others if e.lost], progress.kept
         for sample in samples:
             # What lies wholly behind the job's end has no time.
             known = [e.net for e in sample if e is not first][:SAMPLE]
             known = [net for net in known if net]
             if known:
-                first.startup = max(0, first.net - middle(known))
+                first.startup = max(0, first.net - middle(known) * (2 if seen else 1))
                 break
 
 
@@ -1151,8 +1169,8 @@ def account(
         for execution in executions:
             execution.counted = subtract(sorted(execution.own), holes)
     progress = follow_progress(lives, of_life, attempts)
-    compiles = [row for rows in attempts.values() for row in rows if row.kind == "compile"]
-    estimate_startup(progress, {row.attempt for row in compiles})
+    compilations = [row for rows in attempts.values() for row in rows if row.kind == "compile"]
+    estimate_startup(progress, compilations)
     for execution in progress.executions:
         pieces += settle(execution)
     unknown, clock = unknown_spans(lives, attempts, progress)
@@ -1184,7 +1202,7 @@ def account(
     at_risk = [p for p in pieces if p.execution in exposed and p.category == "productive"]
     flying = [e for e in executions if e.outcome is None]
     seen_functions: defaultdict[int, Counter[str]] = defaultdict(Counter)
-    for row in compiles:
+    for row in compilations:
         if row.name is not None and row.end != OPEN:
             seen_functions[row.attempt][row.name] += 1
 

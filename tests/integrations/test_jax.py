@@ -126,6 +126,36 @@ def test_the_time_is_that_of_the_stages(watched: Watched) -> None:
     assert span.get_span_context().trace_id == step.get_span_context().trace_id
 
 
+def test_a_slow_first_execution_is_startup(watched: Watched) -> None:
+    """What jax compiled is loaded, and what it needs is initialized, when it is executed for the first time."""
+    np = pytest.importorskip("numpy")
+    initialized = False
+
+    def initialize(x: Any) -> Any:
+        nonlocal initialized
+        if not initialized:
+            initialized = True
+            time.sleep(0.3)
+        return np.asarray(x)
+
+    @jax.jit
+    def train_step(w: Any) -> Any:
+        return jax.pure_callback(initialize, jax.ShapeDtypeStruct(w.shape, w.dtype), w).sum()
+
+    w = jax.numpy.ones(8)
+    begins = []
+    with watched.recorder.job():
+        for _ in watched.recorder.steps(range(100)):
+            begins.append(time.perf_counter())
+            float(train_step(w))
+        end = time.perf_counter()
+    watched.recorder.flush()
+    categories = watched.recorder.totals().run.categories
+    witness = end - begins[1] - categories["data_loading"] / NS
+    assert categories["productive"] / NS == pytest.approx(witness, rel=0.05, abs=0.01)
+    assert categories["program_startup"] / NS > 0.25
+
+
 def test_a_changed_shape_compiles_again_and_is_flagged(watched: Watched) -> None:
     goodput = watched.recorder
     train = function("train_again")
