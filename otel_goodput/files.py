@@ -5,6 +5,7 @@ Other users of the machine, of a shared folder or of a bucket may create any fil
 * a directory that the user names (:func:`named`) may be a link, or belong to somebody else or a group; its links are
   resolved once;
 * after that, every part of a path is opened separately, from the root of the file system on, and none may be a link;
+  who opens many files of one folder keeps it open meanwhile (:func:`held`), so that the way there is taken once;
 * folders that this package makes are closed to others, and existing ones must have a trusted owner
   (:func:`make_folders`);
 * only regular files are opened, without blocking (a FIFO may never get a writer), and read up to a limit;
@@ -23,6 +24,7 @@ import os
 import secrets
 import stat
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
@@ -47,6 +49,8 @@ _SHARED_FOLDER_MODE: Final = 0o777
 _SHARED_FILE_MODE: Final = 0o666
 _COMMON: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | _COMMON
+_FRONT: Final = 16 * KIB  # read first of a file that is written from the front
+_EMPTY: Final = bytes(4 * KIB)  # so much without a byte written: the rest may be empty, too
 
 
 class TooLarge(OSError):
@@ -310,6 +314,37 @@ def whole(file: BinaryIO, path: Path, most: int) -> bytes:
     raise TooLarge(errno.EFBIG, f"it holds more than {most} bytes", str(path))
 
 
+def written(path: Path, most: int) -> tuple[bytes, int]:
+    """Read a file that has its full size from the start and is written from the front: its contents, and its size.
+
+    The contents lack zeros at the end that the file system knows to have never been written; those that it does not
+    know of are read.
+
+    Raises:
+        TooLarge: it holds more than `most` bytes.
+        OSError: it cannot be read.
+    """
+    with opened(path) as file:
+        size = _size(file)
+        if size > _FRONT:
+            front = os.pread(file.fileno(), _FRONT, 0)
+            if front.endswith(_EMPTY) and not _written_from(file.fileno(), len(front)) and size <= most:
+                return front, size
+        data = whole(file, path, most)
+        return data, len(data)
+
+
+def _written_from(file: int, place: int) -> bool:
+    """Whether a file may have been written at `place` (bytes from its beginning) or after it."""
+    try:
+        os.lseek(file, place, os.SEEK_DATA)
+    except OSError as error:
+        return error.errno != errno.ENXIO
+    except AttributeError:  # this system cannot tell
+        return True
+    return True
+
+
 def beginning(path: Path, size: int) -> bytes:
     """Read the first `size` bytes of a file, or all if there are fewer. Raises OSError."""
     with opened(path) as file:
@@ -510,9 +545,40 @@ def _check(file: int, path: Path) -> None:
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
+class _Held(threading.local):
+    """The folders that a thread keeps open, with their descriptors."""
+
+    def __init__(self) -> None:
+        self.folders: dict[Path, int] = {}
+
+
+_held: Final = _Held()
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep a folder open for the time of a ``with`` block, for this thread, which opens many of its files.
+
+    What takes the folder's place meanwhile is not seen. A folder that cannot be opened is not held, and does not raise.
+    """
+    descriptor = -1
+    if folder not in _held.folders:
+        with suppress(OSError):
+            descriptor = _held.folders[folder] = _walk(folder)
+    try:
+        yield
+    finally:
+        if descriptor >= 0:
+            del _held.folders[folder]
+            os.close(descriptor)
+
+
 @contextmanager
 def _inside(folder: Path) -> Iterator[int]:
-    """Open a folder for the time of a ``with`` block; yields its descriptor. Raises OSError."""
+    """Open a folder for the time of a ``with`` block, unless it is held; yields its descriptor. Raises OSError."""
+    if folder in _held.folders:
+        yield _held.folders[folder]
+        return
     descriptor = _walk(folder)
     try:
         yield descriptor

@@ -139,6 +139,7 @@ class Damages:
         self,
         name: str,
         data: bytes,
+        room: int,
         header: SegmentHeader,
         skipped: Sequence[Skip],
         times: tuple[int, int] | None,
@@ -151,7 +152,7 @@ class Damages:
         """Report the damages of a segment that has been read.
 
         Args:
-            name, data, header: of its file.
+            name, data, room, header: of its file.
             skipped: the records that its reader left out.
             times: the earliest and the latest time in it, ns; None if it has none.
             skip: number of its first records that were not read on purpose.
@@ -161,7 +162,7 @@ class Damages:
         """
         if times is not None:
             self.close(times[0])
-        for damage in _damages(name, data, header, skipped, skip, sealed, last, opened or {}, self._last):
+        for damage in _damages(name, data, room, header, skipped, skip, sealed, last, opened or {}, self._last):
             self.add(damage)
         if times is not None:
             self._last = max(times[1], self._last or 0)
@@ -208,6 +209,7 @@ def told(found: Sequence[Damage], more: int = 0) -> Note:
 def _damages(
     name: str,
     data: bytes,
+    room: int,
     header: SegmentHeader,
     skipped: Sequence[Skip],
     skip: int,
@@ -218,8 +220,7 @@ def _damages(
 ) -> Iterator[Damage]:
     if header.torn:
         yield Damage(f"{name}, its header", "the last sign of life is corrupt", _latest(data) or before)
-    whole = max(0, (len(data) - HEADER_SIZE) // SIZE)
-    there = min(used(data), whole)
+    there = min(used(data), room)
     runs = [run for run in _runs(skipped) if run[2] != EMPTY or run[1] - run[0] >= HOLES]
     if not sealed and last and there < CAPACITY:
         # Ignore records that were being written when the process or its machine died: no intact record follows them.
@@ -242,7 +243,7 @@ def _damages(
         what = counts or _WORDS[cause]
         since = before if begin is None else begin
         yield Damage(where, what, until if since is None else since, until, newer)
-    cut = not last and max(whole, skip) < CAPACITY
+    cut = not last and max(room, skip) < CAPACITY
     if cut or max(there, skip) < header.reached:
         yield Damage(name, "its end is missing", _latest(data) or before)
 

@@ -14,6 +14,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.journal import records
+from otel_goodput.journal.listed_run import ListedRun
 from otel_goodput.journal.recovery import settled
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.semconv import Reason
@@ -59,6 +60,7 @@ def culprits(run: RunDirectory, history: Sequence[Disruption]) -> dict[int, Culp
     found: dict[int, Culprit] = {}
     if not 1 < len(processes) <= MOST_PROCESSES:
         return found
+    run = ListedRun(run.path)
     for entry in history[-MOST_ATTEMPTS:]:
         if entry.attempt is None or entry.reason not in (Reason.SIGNAL, Reason.CRASH):
             continue
@@ -88,7 +90,7 @@ def _death(run: RunDirectory, process: int, attempt: int) -> Death | None:
     if not segments:
         return None
     try:
-        found = list(records.decode_segment(settled(segments[-1]), records.Names()))
+        found = list(records.decode_segment(settled(segments[-1]).data, records.Names()))
     except (OSError, EOFError, ValueError):
         return None
     sign, announced, clean, failed = 0, False, False, False

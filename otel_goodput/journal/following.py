@@ -88,11 +88,12 @@ class Follower:
 
     def poll(self) -> int:
         """Read what is new; returns the number of new records. It does not raise, whatever the files contain."""
-        if not self.restored:
-            self._list()
-            return self._restore()
+        with files.held(self.run.journal):
+            return self._poll()
+
+    def _poll(self) -> int:
         self._list()
-        if self._late or any(source.filled() for source in self._sources()):
+        if not self.restored or self._late or any(source.filled() for source in self._sources()):
             return self._restore()
         if self._spoilt > 1:
             return 0
@@ -221,7 +222,7 @@ class Follower:
         reading = self._current.place if self._current is not None else (self._next or (-1, 0, 0))[:2]
         # Spares are put to use without any change of the folder, when the current segment is full.
         look = changed or self._at_end()
-        for name, path in paths.items():
+        for name, path in reversed(paths.items()):  # in order, which takes least where there are many
             place = self._places.get(name)
             attempt = int(name[1:].split("-")[0])
             if place is None and (

@@ -47,7 +47,7 @@ class GrowingSegment:
 
     def _open(self, path: Path) -> None:
         if path.suffix == ".gz":
-            self._packed = segment_file.data(path)
+            self._packed = segment_file.contents(path).data
         else:
             self._file = files.opened(path)
 

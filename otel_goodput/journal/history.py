@@ -54,18 +54,18 @@ def stored_events(
         expected = segment.number + 1
         ends = at + 1 == len(segments) or segments[at + 1].attempt != attempt
         try:
-            data = settled(segment)
+            data, room = settled(segment)
             skipped: list[records.Skip] = []
             found = overlaps.kept(attempt, list(records.decode_events(data, names, skipped)))
         except (OSError, EOFError, ValueError) as error:
             left_out.file(segment.path.name, error, newer=isinstance(error, NewerVersion))
             continue
         if skipped or left_out:
-            look(left_out, segment, data, skipped, found, opened if skipped else {}, 0, ends)
+            look(left_out, segment, data, room, skipped, found, opened if skipped else {}, 0, ends)
         else:
             header = records.decode_header(data)
             if header.torn or header.reached or not ends:
-                look(left_out, segment, data, skipped, found[:1] + found[-1:], {}, 0, ends)
+                look(left_out, segment, data, room, skipped, found[:1] + found[-1:], {}, 0, ends)
         if not begun and found and found[0].kind not in (ev.ATTEMPT, ev.HEARTBEAT):  # its ATTEMPT record is lost
             found.insert(0, Event(found[0].time, ev.ATTEMPT, step=attempt))
         begun = begun or bool(found)

@@ -7,13 +7,13 @@ its own begin, was written by a process that was alive beside it; a clock that i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final, TypeVar
 
 from otel_goodput.accounting import Event
 from otel_goodput.accounting import events as ev
-from otel_goodput.journal import records, segment_file
+from otel_goodput.journal import records
 from otel_goodput.journal.notes import Note
 from otel_goodput.journal.records import Record
 from otel_goodput.journal.segment_file import SegmentFile
@@ -94,9 +94,4 @@ def _first(segment: SegmentFile | None) -> Record | None:
     """Return the first record of a segment; None if there is none that can be read."""
     if segment is None:
         return None
-    try:
-        data = segment_file.beginning(segment.path, records.HEADER_SIZE + records.SIZE)
-        found: Iterable[Record] = records.decode_segment(data, records.Names())
-        return next(iter(found), None)
-    except (OSError, EOFError, ValueError):
-        return None
+    return next(records.decode_segment(segment.head, records.Names()), None)

@@ -105,7 +105,7 @@ def _tells_all(run: RunDirectory, process: int, digest: Digest, within_s: float)
     if (last.attempt, last.number) != (attempt, number):
         return (last.attempt, last.number) < (attempt, number)
     try:
-        data = settled(last)
+        data = settled(last).data
         return records.used(data) <= record and records.decode_header(data).heartbeat <= digest.written_at
     except (OSError, EOFError, ValueError):
         return False

@@ -22,7 +22,7 @@ from otel_goodput.journal.notes import Note
 from otel_goodput.journal.overlaps import Overlaps
 from otel_goodput.journal.records import NewerVersion, Record
 from otel_goodput.journal.rundir import SNAPSHOT, RunDirectory
-from otel_goodput.journal.segment_file import NAME, SegmentFile
+from otel_goodput.journal.segment_file import NAME, Contents, SegmentFile
 from otel_goodput.journal.sidecars import whole
 from otel_goodput.journal.span_index import SpanIndex
 from otel_goodput.text.redact import redacting_logger
@@ -82,6 +82,11 @@ def restore(run: RunDirectory, process: int = 0, spans: Sequence[int] = ()) -> R
         process: index of the process with the journal.
         spans: lengths of the rolling windows, ns.
     """
+    with files.held(run.journal):
+        return _restored(run, process, spans)
+
+
+def _restored(run: RunDirectory, process: int, spans: Sequence[int]) -> Restored:
     left_out: dict[Path, Exception] = {}
     while True:
         # Even a segment with a correct checksum may have been forged.
@@ -176,7 +181,7 @@ def _restore(
 def _read(segment: SegmentFile, names: records.Names, skip: int, restored: Restored, ends: bool) -> list[Record]:
     damages = restored.damages
     try:
-        data = settled(segment)
+        data, room = settled(segment)
         skipped: list[records.Skip] = []
         found = list(records.decode_segment(data, names, skip, skipped))
         place = segment.attempt, segment.number
@@ -186,24 +191,26 @@ def _read(segment: SegmentFile, names: records.Names, skip: int, restored: Resto
         damages.file(segment.path.name, error, newer=isinstance(error, NewerVersion))
         return []
     opened = {entry.key: entry.phase for entry in restored.index.opened} if skipped else {}
-    look(damages, segment, data, skipped, found, opened, skip, ends)
+    look(damages, segment, data, room, skipped, found, opened, skip, ends)
     return found
 
 
-def settled(segment: SegmentFile) -> bytes:
-    """Read the data of a segment; read again if a heartbeat was just being written.
+def settled(segment: SegmentFile) -> Contents:
+    """Read the contents of a segment; read again if a heartbeat was just being written.
 
     Raises:
-        OSError, EOFError, ValueError: as :meth:`SegmentFile.data`.
+        OSError, EOFError, ValueError: as :meth:`SegmentFile.contents`.
     """
-    data = segment.data()
-    return segment.data() if len(data) >= records.HEADER.size and records.decode_header(data).torn else data
+    found = segment.contents()
+    torn = len(found.data) >= records.HEADER.size and records.decode_header(found.data).torn
+    return segment.contents() if torn else found
 
 
 def look(
     damages: Damages,
     segment: SegmentFile,
     data: bytes,
+    room: int,
     skipped: list[records.Skip],
     found: Sequence[Record] | Sequence[Event],
     opened: Mapping[int, int],
@@ -214,6 +221,7 @@ def look(
     damages.segment(
         segment.path.name,
         data,
+        room,
         records.decode_header(data),
         skipped,
         (min(times), max(times)) if times else None,

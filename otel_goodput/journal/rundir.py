@@ -224,16 +224,17 @@ class RunDirectory:
         for attempt in reversed(self.attempts(process)):
             for segment in self.segments(process, attempt)[:1]:
                 try:
-                    data = segment_file.beginning(segment.path, records.HEADER_SIZE + records.SIZE)
+                    data = segment_file.beginning(segment.path, segment_file.HEAD)
                     return next((record.time for record in records.decode_segment(data, records.Names())), None)
                 except (OSError, EOFError, ValueError):
                     continue
         return None
 
-    def _names(self, process: int) -> list[str]:
-        """The names of files that may be segments of a process: there may be many of others."""
+    def _names(self, process: int, attempt: int | None = None) -> list[str]:
+        """The names of files that may be segments of a process, and of an attempt: there may be many of others."""
         mark = f"-p{process:04d}-"
-        return [name for name in self._all_names() if mark in name]
+        begin = "a" if attempt is None else f"a{attempt:04d}{mark}"
+        return [name for name in self._all_names() if mark in name and name.startswith(begin)]
 
     def _all_names(self) -> list[str]:
         try:
@@ -258,10 +259,7 @@ class RunDirectory:
         """
         packed = {} if known is None else known
         found: dict[tuple[int, int], SegmentFile] = {}
-        begin = "a" if attempt is None else f"a{attempt:04d}-"
-        for name in self._names(process):
-            if not name.startswith(begin):
-                continue
+        for name in self._names(process, attempt):
             match = NAME.fullmatch(name)
             if not match or int(match[2]) != process or (attempt is not None and int(match[1]) != attempt):
                 continue
@@ -270,23 +268,21 @@ class RunDirectory:
                 continue
             path = self.journal / name
             try:
-                path, header = head_of(path)
-                if header is None:
+                path, head = _head(path)
+                if not any(head):
                     continue  # a spare, never used
+                header = records.decode_header(head)
                 if (header.attempt, header.process) != (int(match[1]), process):
                     raise ValueError(f"its header belongs to attempt {header.attempt}, process {header.process}")
                 if header.attempt >= _ATTEMPTS:
                     raise ValueError(f"there is no attempt {header.attempt}")
             except (OSError, EOFError, ValueError) as error:
-                if left_out is None:
-                    logger.warning("journal: %s is left out: %s", printable(str(path)), error)
-                else:
-                    left_out(path, error)
+                (left_out or log_left_out)(path, error)
                 continue
             place = (header.attempt, header.number)
             # A compressed copy and its original may both exist if the process died before it removed the original.
             if place not in found or path.suffix != ".gz":
-                found[place] = SegmentFile(path, header.attempt, header.process, header.number)
+                found[place] = SegmentFile(path, header.attempt, header.process, header.number, head)
                 if path.suffix == ".gz":
                     packed[path.name] = found[place]
         return [found[place] for place in sorted(found)]
@@ -334,20 +330,28 @@ class RunDirectory:
         return self.lock(attempt, process).held()
 
 
+def log_left_out(path: Path, error: Exception) -> None:
+    """Log that a segment cannot be read."""
+    logger.warning("journal: %s is left out: %s", printable(str(path)), error)
+
+
 def head_of(path: Path) -> tuple[Path, records.SegmentHeader | None]:
     """Return the current path of a segment and its header; the header is None if the segment was never used.
 
     Raises:
         OSError, EOFError, ValueError: it cannot be read, or is not a segment.
     """
+    path, head = _head(path)
+    return path, records.decode_header(head) if any(head) else None
+
+
+def _head(path: Path) -> tuple[Path, bytes]:
+    """Return the current path of a segment, and its header and first record. Raises OSError, EOFError, ValueError."""
     try:
-        head = segment_file.beginning(path, records.HEADER_SIZE + records.SIZE)
+        return path, segment_file.beginning(path, segment_file.HEAD)
     except FileNotFoundError:
         path = segment_file.sealed(path)  # compressed since it was listed
-        head = segment_file.beginning(path, records.HEADER_SIZE + records.SIZE)
-    if not any(head):
-        return path, None
-    return path, records.decode_header(head)
+        return path, segment_file.beginning(path, segment_file.HEAD)
 
 
 def runs(directory: Path) -> Iterator[RunDirectory]:

@@ -5,29 +5,43 @@ from __future__ import annotations
 import re
 import zlib
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from otel_goodput import files
 from otel_goodput.journal import records
 
 NAME: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})-(\d{6,12})\.segment(\.gz)?")
 SIZE: Final = records.HEADER_SIZE + records.CAPACITY * records.SIZE
+HEAD: Final = records.HEADER_SIZE + records.SIZE  # bytes: the header and the first record
 PACKED_SIZE: Final = SIZE + 64 * files.KIB  # incompressible data grows a little
 _GZIP: Final = 31  # wbits of zlib for the gzip format
 
 
+class Contents(NamedTuple):
+    """What a segment holds.
+
+    Attributes:
+        data: its header and its records up to the last one in use.
+        room: number of records that its file is long enough for.
+    """
+
+    data: bytes
+    room: int
+
+
 class SegmentFile:
-    """A segment on disk: its position in the run, and access to its data."""
+    """A segment on disk: its position in the run, its header and first record when it was listed, and its contents."""
 
-    __slots__ = ("attempt", "number", "path", "process")
+    __slots__ = ("attempt", "head", "number", "path", "process")
 
-    def __init__(self, path: Path, attempt: int, process: int, number: int) -> None:
+    def __init__(self, path: Path, attempt: int, process: int, number: int, head: bytes) -> None:
         self.path = path
         self.attempt = attempt
         self.process = process
         self.number = number
+        self.head = head
 
-    def data(self) -> bytes:
+    def contents(self) -> Contents:
         """Read and decompress the segment.
 
         Raises:
@@ -36,10 +50,10 @@ class SegmentFile:
             ValueError: it cannot be decompressed, or decompresses to more than a segment.
         """
         try:
-            return data(self.path)
+            return contents(self.path)
         except FileNotFoundError:
             self.path = sealed(self.path)  # compressed since it was listed
-            return data(self.path)
+            return contents(self.path)
 
 
 def sealed(path: Path) -> Path:
@@ -47,18 +61,21 @@ def sealed(path: Path) -> Path:
     return path if path.suffix == ".gz" else path.with_name(f"{path.name}.gz")
 
 
-def data(path: Path) -> bytes:
-    """Read all of a segment. Raises as :meth:`SegmentFile.data`."""
+def contents(path: Path) -> Contents:
+    """Read all of a segment. Raises as :meth:`SegmentFile.contents`."""
     if path.suffix != ".gz":
-        return files.read(path, SIZE)
-    found = _unpacked(files.read(path, PACKED_SIZE), SIZE + 1)
-    if len(found) > SIZE:
-        raise ValueError(f"it unpacks to more than the {SIZE} bytes of a segment")
-    return found
+        found, size = files.written(path, SIZE)
+    else:
+        found = _unpacked(files.read(path, PACKED_SIZE), SIZE + 1)
+        size = len(found)
+        if size > SIZE:
+            raise ValueError(f"it unpacks to more than the {SIZE} bytes of a segment")
+    room = max(0, (size - records.HEADER_SIZE) // records.SIZE)
+    return Contents(found[: records.HEADER_SIZE + records.used(found) * records.SIZE], room)
 
 
 def beginning(path: Path, size: int) -> bytes:
-    """Read the first `size` bytes of a segment, or fewer if it is shorter. Raises as :meth:`SegmentFile.data`."""
+    """Read the first `size` bytes of a segment, or fewer if it is shorter. Raises as :meth:`SegmentFile.contents`."""
     if path.suffix != ".gz":
         return files.beginning(path, size)
     # Compressed records hardly take more space than the records themselves.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from otel_goodput import semconv
+from otel_goodput import files, semconv
 from otel_goodput.journal.facts import Facts, read_facts
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.semconv import SCHEDULING_STAGES, SchedulingStage
@@ -58,7 +58,11 @@ class Attempts:
 
     def startups(self, until: int | None = None) -> Startups:
         """Return what the attempts tell; of those that began by `until`, ns since the epoch, if it is given."""
-        numbers = self._run.attempts(self._process)
+        with files.held(self._run.journal):
+            found = self._facts(self._run.attempts(self._process))
+        return summed(facts for facts in found if until is None or facts.started_at <= until)
+
+    def _facts(self, numbers: Sequence[int]) -> list[Facts]:
         found = []
         for number in numbers:
             facts = self._past.get(number)
@@ -69,9 +73,8 @@ class Attempts:
                     continue
                 if number != numbers[-1]:
                     self._past[number] = facts
-            if until is None or facts.started_at <= until:
-                found.append(facts)
-        return summed(found)
+            found.append(facts)
+        return found
 
 
 def summed(attempts: Iterable[Facts]) -> Startups:

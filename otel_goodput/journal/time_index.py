@@ -26,7 +26,7 @@ from otel_goodput.journal.segment_file import SegmentFile
 MOST: Final = 400_000  # records of one answer
 BESIDE: Final = 1  # segments read before and after those of the window
 _FIRST: Final = 64  # records in which the first time is looked for
-_HELD: Final = 8  # unpacked segments kept in memory, a MiB each
+_HELD: Final = 8  # segments kept in memory, up to a MiB each
 _SCANNED: Final = 4  # segments looked through for names before the snapshot is asked
 # Kinds whose times are those of their writing or of a phase; the others hold something else there, or an earlier time.
 _TIMED: Final = frozenset(kind for kind in records.KINDS if kind < NAME)
@@ -99,7 +99,7 @@ class TimeIndex:
 
     Args:
         run, process: whose segments.
-        once: whether to list them only once, for many windows of one moment: to list them opens each.
+        once: whether all windows are of one moment: the segments are listed once, and what was read is not read again.
     """
 
     def __init__(self, run: RunDirectory, process: int = 0, *, once: bool = False) -> None:
@@ -156,10 +156,10 @@ class TimeIndex:
         place = segment.attempt, segment.number
         if place not in self._firsts:
             try:
-                data = segment_file.beginning(segment.path, HEADER_SIZE + _FIRST * SIZE)
-                found = records.decode_segment(data, records.Names())
-                times = (record.time for record in found if record.kind in _TIMED)
-                first = next(times, None)
+                first = _first_time(records.decode_records(segment.head[HEADER_SIZE:], records.Names(), 0, []))
+                if first is None:
+                    data = segment_file.beginning(segment.path, HEADER_SIZE + _FIRST * SIZE)
+                    first = _first_time(records.decode_segment(data, records.Names()))
             except FileNotFoundError:
                 return None  # packed since it was listed: the next question finds it
             except (OSError, EOFError, ValueError) as error:
@@ -187,7 +187,7 @@ class TimeIndex:
             data = self._data(segment, missing)
             if data is not None:
                 self._learn(segment, data)
-                bodies.append(data[HEADER_SIZE : HEADER_SIZE + records.used(data) * SIZE])
+                bodies.append(data[HEADER_SIZE:])
         kept = _kept(bodies, begin, end)
         reached = None
         if len(kept) > most:
@@ -205,12 +205,12 @@ class TimeIndex:
             self._held.move_to_end(place)
             return self._held[place]
         try:
-            data = segment.data()
+            data = segment.contents().data
             records.decode_header(data)
         except (OSError, EOFError, ValueError) as error:
             missing.append((segment.path.name, str(error)))
             return None
-        if segment.path.suffix == ".gz":  # it does not change any more
+        if self._once or segment.path.suffix == ".gz":  # else it may change
             self._held[place] = data
             while len(self._held) > _HELD:
                 self._held.popitem(last=False)
@@ -262,6 +262,10 @@ class TimeIndex:
 def records_between(run: RunDirectory, process: int, begin: int, end: int, most: int = MOST) -> WindowRecords:
     """The records of a process from `begin` to `end` (ns); for several windows, keep a :class:`TimeIndex`."""
     return TimeIndex(run, process).between(begin, end, most)
+
+
+def _first_time(found: Iterable[Record]) -> int | None:
+    return next((record.time for record in found if record.kind in _TIMED), None)
 
 
 def _names_in(data: bytes) -> list[int]:

@@ -34,7 +34,7 @@ def lives_of(
             damages.missing(attempt, expected, segment.number - 1)
         expected = segment.number + 1
         try:
-            data = settled(segment)
+            data, room = settled(segment)
             skipped: list[records.Skip] = []
             read = list(records.decode_segment(data, names, 0, skipped))
         except (OSError, EOFError, ValueError) as error:
@@ -42,7 +42,7 @@ def lives_of(
             continue
         if skipped:
             ends = at + 1 == len(segments) or segments[at + 1].attempt != attempt
-            look(damages, segment, data, skipped, read, {}, 0, ends)
+            look(damages, segment, data, room, skipped, read, {}, 0, ends)
         found += read
         if progress is not None:
             progress(at + 1, len(segments), f"the journal of process {process}")

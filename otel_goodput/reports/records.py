@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
+from otel_goodput import files
 from otel_goodput.accounting.overview import NOT_KNOWN
 from otel_goodput.errors import JournalError
 from otel_goodput.journal.rundir import RunDirectory
@@ -93,11 +94,12 @@ def detail(run: RunDirectory, process: int) -> Detail:
     Raises:
         JournalError: it left no journal, or none that can be read.
     """
-    report = of_run(run, process=process)
-    standing = report.standing
-    state = RUNNING if standing is None else standing.state
-    asked = time.time_ns() if state == RUNNING else report.totals.at
-    found = tell(run, process, state=state, asked=asked)
+    with files.held(run.journal):
+        report = of_run(run, process=process)
+        standing = report.standing
+        state = RUNNING if standing is None else standing.state
+        asked = time.time_ns() if state == RUNNING else report.totals.at
+        found = tell(run, process, state=state, asked=asked)
     if not found.attempts and not found.steps and not found.phases and report.damage:
         raise JournalError(f"run {run.called()!r}: the journal of process {process} cannot be read")
     return found

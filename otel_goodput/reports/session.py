@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from otel_goodput import files
 from otel_goodput.accounting.ledger import Ledger
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview
 from otel_goodput.accounting.paces import Pace
@@ -164,14 +165,28 @@ class Session:
             report: of a live job by itself, which is then not read from its journal; `at` is that of its totals.
             quick: of the other processes only that they are there, and nothing one by one of a long run.
         """
+        with files.held(run.journal):
+            return cls._open(run, spans, progress, at, report, quick)
+
+    @classmethod
+    def _open(
+        cls,
+        run: RunDirectory,
+        spans: int,
+        progress: Progress | None,
+        at: int | Moment | None,
+        report: Report | None,
+        quick: bool,
+    ) -> Session:
+        listed = ListedRun(run.path)
         restored = None
         if report is None:
-            restored = restore(run, 0)
-            report, state, problem = _report(run, at, restored)
+            restored = restore(listed, 0)
+            report, state, problem = _report(listed, at, restored)
         else:
             state, problem = live(report.totals).state, ""
         asked = report.totals.at
-        session = cls(run, report, asked, Overview(0, 1), Detail(reached=asked), [], [])
+        session = cls(listed, report, asked, Overview(0, 1), Detail(reached=asked), [], [])
         try:
             session._read_leader(state, spans, progress, restored, past=at is not None, quick=quick)
         except Exception as error:  # whatever a folder contains
@@ -179,11 +194,12 @@ class Session:
         session.overview = corrected_overview(session.overview, report.corrections)
         in_trace = {one.key for one in session.detail.steps if one.flags & IN_TRACE}
         in_trace |= {one.key for one in session.detail.phases if one.flags & IN_TRACE}
-        session.exported = exported(run, in_trace, progress=progress)
-        session.processes = _processes(run, asked, report, progress, quick)
+        session.exported = exported(listed, in_trace, progress=progress)
+        session.processes = _processes(listed, asked, report, progress, quick)
         session._describe_leader(state, problem)
         session.attempts = session._told_attempts()
-        session.usage = () if quick else usages(run, asked)
+        session.usage = () if quick else usages(listed, asked)
+        session.run = session.traces.run = run  # of a living run, more is asked later
         return session
 
     def _read_leader(
@@ -277,10 +293,9 @@ def _report(run: RunDirectory, at: int | Moment | None, restored: Restored) -> t
     return report, state, damage
 
 
-def _processes(run: RunDirectory, asked: int, report: Report, progress: Progress | None, quick: bool) -> list[Process]:
+def _processes(run: ListedRun, asked: int, report: Report, progress: Progress | None, quick: bool) -> list[Process]:
     """Return every process that left something in the run's folder, and those that are missing between them."""
-    listed = ListedRun(run.path)
-    there = listed.there
+    there = run.there
     count = max([1, report.totals.processes, *(index + 1 for index in there)])
     attempts = run.attempts(0)
     facts = _facts(run, attempts[-1], 0) if attempts else None
@@ -296,7 +311,7 @@ def _processes(run: RunDirectory, asked: int, report: Report, progress: Progress
             process.problem = "it has left no journal here"
             process.state = SILENT
         elif not quick:
-            _fill(process, listed, asked, ROWS // len(there))
+            _fill(process, run, asked, ROWS // len(there))
     return found
 
 

@@ -79,10 +79,13 @@ class TraceIds:
     Args:
         run: its folder.
         process: its index, one whose steps are exported one by one: it is in the first group of processes.
+
+    Attributes:
+        run: its folder.
     """
 
     def __init__(self, run: RunDirectory, process: int = 0) -> None:
-        self._run = run
+        self.run = run
         self._process = process
         self._identity: str | None = None
         self._layouts: dict[int, Layout] = {}
@@ -92,7 +95,7 @@ class TraceIds:
         found = self._layouts.get(attempt)
         if found is None or not found.begun:
             if self._identity is None:
-                identity = self._run.identity().get("run_id")
+                identity = self.run.identity().get("run_id")
                 if not isinstance(identity, str) or not identity:
                     return None
                 self._identity = identity
@@ -132,7 +135,7 @@ class TraceIds:
         found = Layout(Volumes(run_id, attempt))
         jobs = set[int]()
         with suppress(OSError, EOFError, ValueError):
-            [segment] = [one for one in self._run.segments(self._process, attempt, lambda *_: None) if not one.number]
+            [segment] = [one for one in self.run.segments(self._process, attempt, lambda *_: None) if not one.number]
             data = segment_file.beginning(segment.path, records.HEADER_SIZE + _BEGINNING * records.SIZE)
             for kind, phase, flags, _, key, step, time in records.decode_segment(data, records.Names()):
                 if kind == ev.ATTEMPT:

@@ -18,10 +18,13 @@ from recorded import NS, Recording, copied, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput.accounting import Event, Ledger
+from otel_goodput.accounting import events as ev
 from otel_goodput.journal import records
+from otel_goodput.journal.damage import HOLES
 from otel_goodput.journal.history import all_events
 from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.segment_file import SIZE
 from otel_goodput.recording.unexported import unexported_spans
 from otel_goodput.reports.journalled import of_run
 
@@ -153,6 +156,33 @@ def owed_spans_of(run: RunDirectory) -> list[Any]:
     from opentelemetry.sdk.resources import Resource
 
     return [one.span for one in unexported_spans(run, restore(run).index, "run", 0, Resource({}), 1)]
+
+
+@pytest.mark.parametrize("gap", [0, 1, 100, 511, 1000, 30_000], ids=lambda gap: f"{gap} records")
+@pytest.mark.parametrize("tail", [0, 1, 17, 4096, 600_000], ids=lambda tail: f"{tail} bytes")
+def test_what_was_never_written_reads_as_zeros(gap: int, tail: int, little: RunDirectory) -> None:
+    """Whether the file system has stored the zeros between records and behind them, or knows that there are none."""
+    segment = little.journal / SEGMENT
+    data = segment.read_bytes()
+    middle, end = records.HEADER_SIZE + 5 * records.SIZE, used(data)
+    again = middle + gap * records.SIZE
+    size = min(again + end - middle + tail, SIZE)
+    found = []
+    for stored in (True, False):
+        with segment.open("wb") as file:
+            if stored:
+                file.write(bytes(size))
+                file.seek(0)
+            file.write(data[:middle])
+            file.seek(again)
+            file.write(data[middle:end])
+            file.truncate(size)
+        restored = restore(little)
+        kept = [event for event in all_events(little) if event.kind == ev.END]
+        found.append((answer(little), restored.position, restored.holes, restored.damages.found, kept))
+    assert found[0] == found[1]
+    assert found[0][1] == (0, 0, (end - middle) // records.SIZE + 5 + gap) and len(found[0][4]) > 5
+    assert bool(found[0][3]) == (gap >= HOLES)
 
 
 def test_noise_in_place_of_the_records(little: RunDirectory) -> None:

@@ -262,7 +262,7 @@ def test_hostile_records_are_left_out(record: Callable[..., Recording]) -> None:
     with Follower(run) as follower:
         follower.poll()
         segment = run.segments()[-1]
-        data = bytearray(segment.data())
+        data = bytearray(segment.path.read_bytes())
         end = records.used(bytes(data))
         hostile = [
             record_of(kind, 4, 2**64 - 1, -(2**63), moment, 0xFFFF)
@@ -287,7 +287,7 @@ def test_it_goes_on_where_a_copy_has_been_renamed_into_place(record: Callable[..
                 pass
     goodput.shutdown()
     (segment,) = run.segments()
-    whole = segment.data()
+    whole = segment.path.read_bytes()
     run.snapshot_path(0).unlink()
     with Follower(run) as follower:
         for count in (3, 9, 15, records.used(whole)):

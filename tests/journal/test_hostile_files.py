@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import pytest
 from recorded import Recording
 
 import otel_goodput as goodput
+from otel_goodput import files
 from otel_goodput.journal.finding import found_runs
 from otel_goodput.journal.mirror import open_spool
 from otel_goodput.journal.mirror import spool as spool_of
@@ -176,6 +178,25 @@ def test_a_folder_is_replaced_by_a_link_while_it_is_written(
     goodput.shutdown()
     assert sorted(path.name for path in secret.parent.rglob("*")) == ["id_rsa", "journal"]
     assert recording.report()["steps"]["kept"] == 20
+
+
+def test_a_folder_is_replaced_by_a_link_while_it_is_held(secret: Path, tmp_path: Path) -> None:
+    """Who reads many of its files has opened it once, and reads what was there; everybody else is refused."""
+    folder = tmp_path / "run" / "journal"
+    folder.mkdir(parents=True)
+    (folder / "id_rsa").write_bytes(b"ours")
+    with files.held(folder), files.held(folder):
+        folder.rename(tmp_path / "moved")
+        folder.symlink_to(secret.parent)
+        assert files.names(folder) == ["id_rsa"] and files.read(folder / "id_rsa") == b"ours"
+        with ThreadPoolExecutor() as other, pytest.raises(OSError, match="it is a link"):
+            other.submit(files.read, folder / "id_rsa").result()
+    with pytest.raises(OSError, match="it is a link"):
+        files.read(folder / "id_rsa")
+    with files.held(folder), pytest.raises(OSError, match="it is a link"):
+        files.read(folder / "id_rsa")
+    opened = [one.resolve() for one in Path("/proc/self/fd").glob("*")]
+    assert not [path for path in opened if path.is_relative_to(tmp_path)], "it is closed again"
 
 
 def test_only_a_journals_own_files_are_copied_up(

@@ -1,4 +1,4 @@
-"""A run of many attempts: what its page opens grows with their number, not with the square of it."""
+"""A run of many attempts: what is read for its page and its report grows with their number, not with its square."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
@@ -16,22 +18,46 @@ from otel_goodput.journal.segment_file import SIZE
 NS = 1_000_000_000
 BEGAN = 1_750_000_000 * NS
 
-# Counts the files that are opened.
-PAGE = """
+# Reads the same folder twice, so that what is imported and kept does not count, and counts what the second one takes.
+READER = """
 import json, sys
-opened = 0
-def hear(event, _):
-    global opened
-    opened += event == "open"
 from pathlib import Path
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.followed import FollowedRun
+from otel_goodput.reports.journalled import of_run
 from otel_goodput.reports.session import Session
 from otel_goodput.viewer.document import document
-RunDirectory(Path(sys.argv[1])).segments()
-sys.addaudithook(hear)
-session = Session.open(RunDirectory(Path(sys.argv[1])))
-document(session)
-print(json.dumps({"opened": opened, "attempts": session.report.to_json()["attempts"]}))
+
+counts = {"open": 0, "os.listdir": 0}
+def count(event, _):
+    if event in counts:
+        counts[event] += 1
+sys.addaudithook(count)
+
+def read():
+    for line in Path("/proc/self/io").read_text().splitlines():
+        name, number = line.split(": ")
+        counts[name] = int(number)
+    return dict(counts)
+
+def page(run):
+    session = Session.open(run)
+    document(session)
+    return session.report
+
+def report(run):
+    return of_run(run)
+
+def followed(run):
+    return FollowedRun(run).report()
+
+reader = globals()[sys.argv[2]]
+reader(RunDirectory(Path(sys.argv[1])))
+before = read()
+found = reader(RunDirectory(Path(sys.argv[1])))
+after = read()
+spent = {name: after[name] - before[name] for name in ("open", "os.listdir", "rchar", "syscr")}
+print(json.dumps({**spent, "attempts": found.to_json()["attempts"]}))
 """
 
 
@@ -58,17 +84,30 @@ def write(run: RunDirectory, attempts: int) -> None:
             file.truncate(SIZE)
 
 
-def opened(folder: Path, attempts: int) -> int:
-    run = RunDirectory(folder)
-    write(run, attempts)
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    found = {attempts: tmp_path_factory.mktemp(f"of{attempts}") for attempts in (50, 200)}
+    for attempts, folder in found.items():
+        write(RunDirectory(folder), attempts)
+    return found
+
+
+def spent(folder: Path, attempts: int, reader: str) -> dict[str, int]:
     done = subprocess.run(
-        [sys.executable, "-c", PAGE, str(folder)], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", READER, str(folder), reader], capture_output=True, text=True, timeout=120, check=True
     )
-    told = json.loads(done.stdout)
-    assert told["attempts"] == attempts
-    return int(told["opened"])
+    found: dict[str, int] = json.loads(done.stdout)
+    assert found.pop("attempts") == attempts
+    return found
 
 
-def test_the_page_opens_each_segment_a_few_times(tmp_path: Path) -> None:
-    few, many = (opened(tmp_path / str(attempts), attempts) for attempts in (20, 100))
-    assert many < 8 * few, "five times as many attempts"
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="what a process reads is counted by Linux")
+@pytest.mark.parametrize("reader", ["page", "report", "followed"])
+def test_each_attempt_takes_a_few_opened_files_and_none_lists_the_folder(reader: str, folders: dict[int, Path]) -> None:
+    """However many there are, and although its segment has room for 32,768 records."""
+    (few, before), (many, after) = folders.items()
+    small, large = spent(before, few, reader), spent(after, many, reader)
+    each = {name: (large[name] - small[name]) / (many - few) for name in small}
+    assert each["os.listdir"] == 0
+    assert 1 <= each["open"] <= 16, "of which a file that is opened counts two: its descriptor and its stream"
+    assert each["rchar"] < 128 * 1024 and each["syscr"] < 32

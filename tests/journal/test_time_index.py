@@ -56,13 +56,13 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 def test_only_what_is_needed_is_unpacked(long: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     unpacked: list[Path] = []
-    whole = segment_file.data
+    whole = segment_file.contents
 
-    def data(path: Path) -> bytes:
+    def contents(path: Path) -> segment_file.Contents:
         unpacked.append(path)
         return whole(path)
 
-    monkeypatch.setattr(segment_file, "data", data)
+    monkeypatch.setattr(segment_file, "contents", contents)
     index = TimeIndex(long)
     middle = BEGIN + (7 * (STEPS + 1) + 100) * MS
     found = index.between(middle, middle + 10 * MS - 1)
