@@ -27,7 +27,10 @@ from otel_goodput.journal.usage import UsageSheet
 from otel_goodput.metrics import instruments, process_instruments
 from otel_goodput.metrics.durations import Durations
 from otel_goodput.semconv import SCOPE_NAME
+from otel_goodput.text.redact import redacting_logger
 from otel_goodput.version import __version__
+
+logger = redacting_logger("otel_goodput")
 
 
 class LiveAccount:
@@ -50,6 +53,7 @@ class LiveAccount:
 
     def __init__(self, config: Config, flags: int = 0, *, in_memory: bool = False) -> None:
         clock, leap = leaping()
+        self._config = config
         self.opened: Opened | None = None
         if in_memory:
             journal, ledger = Journal(0, config.process_index, Segment(None)), Ledger(config.windows)
@@ -67,7 +71,6 @@ class LiveAccount:
         self._keeper: Keeper | None = None
         if self.opened is not None:
             self.opened.introduce(self.account)
-        self._process = config.process_index
         self.facts = FactSheet(config, self.attempt, clock())
         self.usage = UsageSheet(self.attempt, config.process_index) if config.usage_interval else None
         self.account.begin_attempt(flags, 0 if self.opened is None else self.opened.restored.last_sign)
@@ -78,7 +81,7 @@ class LiveAccount:
         """Return when the attempt before this one began, ns since the epoch; None if it left no facts."""
         if self.opened is None or self.opened.run is None or not self.attempt:
             return None
-        return facts.began(self.opened.run, self.attempt - 1, self._process)
+        return facts.began(self.opened.run, self.attempt - 1, self._config.process_index)
 
     def keep(self, work: Callable[[], None], between: Callable[[], None] = lambda: None) -> Keeper:
         """Create the keeper of the journal, without starting it.
@@ -90,12 +93,14 @@ class LiveAccount:
         prepare = None if opened is None or opened.missing is None else opened.prepare
 
         def round_of_work() -> None:
-            if opened is not None and opened.lock is not None:
-                opened.lock.renew()
+            if self.opened is not None and self.opened.lock is not None:
+                self.opened.lock.renew()
             work()
 
         sheets: list[Sheet] = [self.facts] if self.usage is None else [self.facts, self.usage]
-        self._keeper = Keeper(self.account, run, self.index, round_of_work, prepare, between, sheets)
+        self._keeper = Keeper(
+            self.account, run, self.index, round_of_work, prepare, between, sheets, lambda: self.provisional
+        )
         return self._keeper
 
     def measure(
@@ -148,14 +153,61 @@ class LiveAccount:
             self.account.hang()
         return closed
 
+    @property
+    def provisional(self) -> bool:
+        """Whether the leader of this launch may still choose another run for it."""
+        return self.opened is not None and self.opened.agreement is not None and self.opened.agreement.open
+
+    def ask_leader(self, *, begun: bool) -> str:
+        """While the run is :attr:`provisional`, see which one the leader has chosen; continue in it if `begun`.
+
+        For the keeper's thread; it may wait for the disk. Returns what is to be said, once.
+        """
+        agreement = None if self.opened is None else self.opened.agreement
+        if agreement is None or not agreement.open:
+            return ""
+        text = agreement.look()
+        return agreement.fail() if begun and agreement.other and not self._adopt(agreement.other) else text
+
+    def _adopt(self, run_id: str) -> bool:
+        """Continue in another run: what was recorded so far becomes part of it.
+
+        Returns False if that run cannot be written, so that all stays as it is.
+        """
+        before, keeper = self.opened, self._keeper
+        if before is None or before.run is None or keeper is None or before.mirror is not None:
+            return False
+        opened = open_journal(self._config, self.account.clock)
+        first, run, ledger = opened.journal.current, opened.run, opened.restored.ledger
+        first.release()
+        ledger.collect_finished()
+        ledger.collect_ended()
+        try:
+            if opened.run_id != run_id or run is None or first.path is None:
+                raise FileExistsError(f"run {run_id!r} is not free")
+            keeper.move(run, opened.attempt, first.path, opened.restored)
+        except OSError as error:
+            logger.info("the journal stays in run %r: %s", self.run_id, error)
+            _withdraw(opened, opened.attempt, self._config.process_index)
+            return False
+        opened.journal, self.opened = self.account.journal, opened
+        logger.info("run %r, which this process began, is part of run %r, which its leader chose", self.run_id, run_id)
+        attempt, self.run_id, self.attempt = self.attempt, opened.run_id, opened.attempt
+        self.index = keeper.index
+        self.facts.move(self.attempt)
+        if self.usage is not None:
+            self.usage.move(self.attempt)
+        opened.introduce(self.account)
+        _withdraw(before, attempt, self._config.process_index)
+        return True
+
     def withdraw(self) -> None:
         """Stop, and remove this attempt's files: nothing has been recorded but its beginning."""
         if self._keeper is not None:
             self._keeper.abandon()
         self.account.orphan(Ledger)
-        self.release()
-        if self.opened is not None and self.opened.run is not None:
-            self.opened.run.withdraw(self.attempt, self._process)
+        if self.opened is not None:
+            _withdraw(self.opened, self.attempt, self._config.process_index)
 
     def release(self) -> None:
         """Release the journal's lock, so that another process may write the run."""
@@ -166,6 +218,14 @@ class LiveAccount:
         """In a forked child, stop writing to the parent's journal and drop the lock inherited from the parent."""
         self.account.orphan(Ledger if self.opened is None else self.opened.recall)
         self.release()
+
+
+def _withdraw(opened: Opened, attempt: int, process: int) -> None:
+    """Give back the lock of an attempt and remove its files."""
+    if opened.lock is not None:
+        opened.lock.release()
+    if opened.run is not None:
+        opened.run.withdraw(attempt, process)
 
 
 def call_in_children(silence: Callable[[], None]) -> None:

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.util.types import AttributeValue
 
 from otel_goodput import config as configuration
-from otel_goodput import deadline
+from otel_goodput import deadline, semconv
 from otel_goodput.accounting import Totals
 from otel_goodput.config import Config
 from otel_goodput.errors import ConfigurationError, GoodputError
@@ -165,10 +165,6 @@ class Recorder(Phases):
         live.facts.describe(resource, lambda: resource.wait(0))
         live.facts.add(options.get("hyperparameters") or {})
         self._productivity = Productivity(config, opened.run if config.leads else None)
-        self._paces: Paces | None = None
-        if opened.run is not None and config.process_count > 1:
-            count, leads = config.process_count, config.leads
-            self._paces = Paces(opened.run, self.attempt, config.process_index, count, leads)
         self._stopping = deadline.ShutdownSignal()
         context = ExporterContext(
             job_name=config.job_name,
@@ -222,13 +218,7 @@ class Recorder(Phases):
             self.meter_provider = meter_provider or pipelines.meter_provider(resource)
         elif meter_provider is None and not pipelines.join(self.meter_provider):
             self.meter_provider, self._durations = pipelines.meter_provider(resource, again=True), None
-        self._unexported: list[UnexportedSpan] = []
-        if opened.run is not None and pipelines.batchers:
-            self._unexported = unexported_spans(
-                opened.run, live.index, self.run_id, config.process_index, resource, self.attempt
-            )
-            if opened.before is not None:
-                opened.before.recall(without_credentials(str(config.directory)))
+        self._join()
         self._keeper = live.keep(self._work, tracer.sum_up)
         self._observers = Observers(
             config,
@@ -252,6 +242,23 @@ class Recorder(Phases):
             hears = config.leads and self._paces is not None
             opened.mirror.start(opened.journal, config.process_index if hears else None)
         self._rebuilt = True
+
+    def _join(self) -> None:
+        """Take what the other processes and attempts of the run have left for this one."""
+        config, opened = self.config, self._opened
+        self._paces: Paces | None = None
+        self._unexported: list[UnexportedSpan] = []
+        if opened.run is None:
+            return
+        if config.process_count > 1:
+            count, leads = config.process_count, config.leads
+            self._paces = Paces(opened.run, self.attempt, config.process_index, count, leads)
+        if self._pipelines.batchers:
+            self._unexported = unexported_spans(
+                opened.run, self._live.index, self.run_id, config.process_index, self.resource, self.attempt
+            )
+            if opened.before is not None:
+                opened.before.recall(without_credentials(str(config.directory)))
 
     def _measure(self) -> Durations:
         """Register the instruments, which read what is recorded at the time that they are asked."""
@@ -312,13 +319,16 @@ class Recorder(Phases):
             self.run_id,
         )
 
-    def _ask_around(self, *, begun: bool) -> None:
-        """See whether more is known by now of which process this is and which run it belongs to; `begun`: the job."""
-        if begun:
-            self._say_late()
-        agreement = self._opened.agreement
-        if agreement is not None and (text := agreement.look(begun=begun)):
+    def _ask_leader(self, *, begun: bool) -> None:
+        """See which run the leader has chosen for this launch, if that is open; `begun`: the job has."""
+        before = self.run_id
+        if text := self._live.ask_leader(begun=begun):
             self._tell_once("launch", text)
+        if self._live.run_id != before and self._live.opened is not None:
+            self._opened, self.run_id, self.attempt = self._live.opened, self._live.run_id, self._live.attempt
+            self.resource.change({semconv.RUN_ID: self.run_id, semconv.ATTEMPT: self.attempt})
+            self._join()
+            self._account.add_windows(self._windows)
 
     def _seat_elsewhere(self) -> configuration.Seat | None:
         """Return the place of this process, if somebody knows by now that it is another than is recorded.
@@ -385,10 +395,13 @@ class Recorder(Phases):
         tracer = self._tracer
         if tracer is not None:
             tracer.tick()
-            self._ask_around(begun=self._settled is not None)
-        self._export_unexported(UNEXPORTED_AT_ONCE)
-        if self._paces is not None:
-            self._paces.exchange(self._account)
+            if self._settled is not None:
+                self._say_late()
+        self._ask_leader(begun=self._settled is not None or self._closed)
+        if not self._live.provisional:
+            self._export_unexported(UNEXPORTED_AT_ONCE)
+            if self._paces is not None:
+                self._paces.exchange(self._account)
         self._productivity.keep()
         if tracer is not None:
             self._job_end.look(tracer.job_span)
@@ -534,7 +547,7 @@ class Recorder(Phases):
             self._stopping.at_job_end = False
 
     def _tell_pace(self) -> None:
-        if self._paces is not None:
+        if self._paces is not None and (self._closed or not self._live.provisional):
             self._paces.exchange(self._account, at_once=True)
 
     def _on_disk(self, site: str, seconds: float, *jobs: Callable[[], object]) -> bool:

@@ -75,7 +75,7 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
             journal = live.account.journal
             overhead, dropped = (lambda: self._overhead), (lambda: {"journal": journal.dropped})
             live.hear(live.measure(provider, self.totals, overhead, dropped))
-        live.keep(self._look_around).start()
+        live.keep(self._work).start()
         deadline.reserve(1)
         call_in_children(self._silence)
 
@@ -83,6 +83,14 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         """In a forked child, stop recording: it must not write to its parent's journal."""
         self._live = False
         self._live_account.orphan()
+
+    def _work(self) -> None:
+        """Do the work of every tick of the keeper."""
+        self._look_around()
+        if text := self._live_account.ask_leader(begun=True):
+            self._account.notes.add("launch", text)
+            logger.warning("%s", text)
+        self.run_id = self._live_account.run_id
 
     def _look_around(self) -> None:
         """Look for asynchronous runtimes; from the time that one is in use, the clock of the steps is unknown.

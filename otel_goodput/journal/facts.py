@@ -146,6 +146,10 @@ class FactSheet:
         """Tell the exporters that were opened, each with what returns the project that its spans go to, or nothing."""
         self._exporters = dict(exporters)
 
+    def move(self, attempt: int) -> None:
+        """Tell that this is the attempt `attempt`, of another run: the file is written again there."""
+        self._attempt, self._written, self._due = attempt, b"", 0.0
+
     def schedule(self, waits: Callable[[], Mapping[str, int]]) -> None:
         """Tell what returns how long the attempt waited before its program ran, ns by stage, as far as known."""
         self._waits = waits

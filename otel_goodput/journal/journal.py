@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -88,6 +89,23 @@ class Segment:
         self.number = number
         self.buffer[:HEADER_SIZE] = records.encode_header(attempt, process, number, os.getpid())
 
+    def move(self, path: Path) -> None:
+        """Go on as the file at `path`, a copy; nobody writes to the segment any more. Raises OSError."""
+        file = files.descriptor(path, os.O_RDWR)
+        try:
+            mapped = mmap.mmap(file, SEGMENT_BYTES)
+        except OSError:
+            os.close(file)
+            raise
+        self.release()
+        self.path, self._file, self.buffer = path, file, mapped
+
+    def keep(self, data: bytes, copy: Path) -> None:
+        """Go on in memory with `data`, which will be written to `copy`."""
+        self.release()
+        self.buffer[:] = data
+        self.path, self.copy = None, copy
+
     def beat(self, now: int) -> None:
         """Write a heartbeat at `now` (ns) with one store to the mapped page."""
         told = records.encode_heartbeat(now, self.read)
@@ -137,6 +155,11 @@ class Journal:
         self._segments: deque[Segment] = deque([first])
 
     @property
+    def segments(self) -> list[Segment]:
+        """Those in use, of which the last is the current one."""
+        return list(self._segments)
+
+    @property
     def current(self) -> Segment:
         return self._segment
 
@@ -176,8 +199,24 @@ class Journal:
         """Continue in the next segment before this one is full: this one is in memory, and the next one has a file."""
         segment = self._segment
         places, segment.places = segment.places, count(CAPACITY)
-        segment.end = next(places)
+        segment.end = min(next(places), CAPACITY)
         self.roll(segment)
+
+    def move(self, attempt: int, spare: Segment) -> list[Segment]:
+        """Continue as the attempt `attempt`, in `spare`, which is in its folder; returns the spares of before."""
+        with self._changing:
+            self.attempt = attempt
+            before = list(self.spares)
+            self.spares.clear()
+            self.spares.append(spare)
+            self.leave()
+        return before
+
+    def rewind(self, before: Sequence[Segment]) -> None:
+        """Have everything drained again, beginning with segments that had been taken."""
+        self._segments.extendleft(reversed(before))
+        for segment in list(self._segments):
+            segment.read = 0
 
     def name(self, text: str) -> int:
         """Return the id of a name; beyond 1,000 names, the id of ``overflow``."""

@@ -7,10 +7,12 @@ Longer than other files: what one tick does and what the end of the journal does
 
 from __future__ import annotations
 
+import errno
 import gzip
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final, Protocol
 
 from otel_goodput import files
@@ -20,7 +22,7 @@ from otel_goodput.journal import records
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.digest import write_digest
 from otel_goodput.journal.journal import Segment
-from otel_goodput.journal.recovery import Position, restore, write_snapshot
+from otel_goodput.journal.recovery import Position, Restored, restore, write_snapshot
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.span_index import SpanIndex
 from otel_goodput.journal.spares import Spares
@@ -31,6 +33,7 @@ ROUNDS: Final = 64  # at most so many rounds of feeding the ledger in one tick
 SYNC_S: Final = 5.0
 LAST_S: Final = 0.3  # for the ledger to catch up at the end; what it misses is in the journal
 MEMORY_LAST_S: Final = 3.0  # the same, if there is no journal on disk
+LATE_S: Final = 2.0  # for other threads to finish writing to a segment that is left
 ABANDONED_S: Final = 1.0  # for a round under way to end before its journal is given up
 SNAPSHOT_RECORDS: Final = 2 * records.CAPACITY
 SNAPSHOT_S: Final = 300.0
@@ -57,6 +60,8 @@ class Keeper:
         work: further work for every tick (summaries of steps, upload).
         between: the part of it that must not wait for the ledger.
         sheets: small files about this attempt, which write themselves when there is more to tell.
+        provisional: whether the run may still turn out to be another one. Until then nothing is written that tells of
+            more than this attempt: no snapshot, digest or notes.
     """
 
     def __init__(
@@ -68,11 +73,13 @@ class Keeper:
         prepare: Callable[[], None] | None = None,
         between: Callable[[], None] = lambda: None,
         sheets: Sequence[Sheet] = (),
+        provisional: Callable[[], bool] = lambda: False,
     ) -> None:
         self.account = account
         self.run = run
         self.work = work
         self._sheets = sheets
+        self._provisional = provisional
         self._between = between
         self._behind = False
         self.index = index
@@ -153,6 +160,60 @@ class Keeper:
         for segment in (*self._kept, *self.account.journal.take_rest(), self.account.journal.current):
             segment.release()
 
+    def move(self, run: RunDirectory, attempt: int, first: Path, before: Restored) -> None:
+        """Continue in another run, as its attempt `attempt`: what was recorded so far becomes part of it.
+
+        For `work`, which runs in the keeper's thread, and only while the run is provisional. The records are copied, in
+        their order, before anything goes on in the other folder, so that a process that is killed leaves two runs that
+        can be read.
+
+        Args:
+            run: the folder of the other run.
+            attempt: number of this attempt in it.
+            first: path of the first segment there.
+            before: that run so far.
+
+        Raises:
+            OSError: that folder cannot be written; the journal goes on where it is.
+        """
+        account, journal = self.account, self.account.journal
+        if not self._spares.writable or self._waiting():
+            raise OSError(errno.EAGAIN, "records wait in memory", str(run.path))
+        paths: dict[int, Path] = {0: first}
+
+        def path_of(segment: Segment) -> Path:
+            return paths.get(segment.number) or paths.setdefault(segment.number, self._spares.next_path(run, attempt))
+
+        def copy(segment: Segment) -> None:
+            data = records.readdressed(segment.buffer, attempt, before.last_sign)
+            used = records.HEADER_SIZE + records.used(data) * records.SIZE
+            write_privately(path_of(segment), data[:used], size=len(data))
+
+        with account.lock:  # totals() must wait: for a moment the ledger is that of neither run
+            self._kept += journal.take_full()
+            for segment in (*self._kept, *journal.segments):
+                copy(segment)
+            next_one = self._spares.move(run, attempt)
+            late = [segment for segment in journal.segments if segment.number < next_one.number]
+            until = time.monotonic() + LATE_S
+            while late[-1].read < late[-1].end and time.monotonic() < until:
+                if not journal.drain():
+                    time.sleep(0.001)
+            for segment in (*self._kept, *late):
+                try:
+                    if segment in late:
+                        copy(segment)  # again, with what has been written to it since
+                    segment.move(path_of(segment))
+                except OSError as error:
+                    segment.keep(records.readdressed(segment.buffer, attempt, before.last_sign), path_of(segment))
+                    self._spares.trouble(error)
+            journal.rewind(self._kept)
+            self._kept.clear()
+            account.ledger = before.ledger
+        self.run, self.index = run, before.index.successor(attempt)
+        self._index_at = self._snapshot_at = self._digest_at = (0, 0)
+        account.notes.load(run, journal.process)
+
     @property
     def left(self) -> int:
         """After :meth:`stop`: number of spans in the journal not known to be exported; 0 if it is not all on disk."""
@@ -204,6 +265,8 @@ class Keeper:
             journal.dropped += oldest.read
             report_once("journal memory", "the journal's disk has been unwritable for too long: records are dropped")
         records_since = self._records_since()
+        if self._provisional():
+            return
         if records_since >= SNAPSHOT_RECORDS or (
             records_since and time.monotonic() - self._snapshot_time >= SNAPSHOT_S
         ):
@@ -295,7 +358,7 @@ class Keeper:
         segment.release()
 
     def _digest_now_and_then(self) -> None:
-        if time.monotonic() - self._digest_time >= DIGEST_S:
+        if time.monotonic() - self._digest_time >= DIGEST_S and not self._provisional():
             drained = self._drained()
             if (drained.number, drained.read) != self._digest_at:
                 self._digest()
@@ -324,7 +387,7 @@ class Keeper:
                 sheet.keep(self.run)
 
     def _note(self) -> None:
-        if self.run is not None and self._spares.writable:
+        if self.run is not None and self._spares.writable and (self._stop.is_set() or not self._provisional()):
             self.account.notes.keep(self.run, self.account.journal.process)
 
     def _sync(self) -> None:

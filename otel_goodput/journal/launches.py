@@ -127,6 +127,7 @@ class Agreement:
 
     Attributes:
         other: the leader's run, if it is another than this process records; else empty.
+        open: whether it is still looking: what this process records is provisional.
     """
 
     def __init__(self, launches: Launches, run_id: str, directory: str) -> None:
@@ -135,30 +136,33 @@ class Agreement:
         self._run_id = run_id
         self._directory = directory
         self._until = time.monotonic() + PATIENCE_S
-        self._over = False
+        self.open = True
 
-    def look(self, *, begun: bool) -> str:
-        """Return what is to be said, once: the other run, if the job has `begun`, or that none was seen in time."""
-        if self._over:
+    def look(self) -> str:
+        """Look which run the leader has chosen; returns what is to be said, once, if none is seen in time."""
+        if not self.open:
             return ""
         agreed = self._launches.agreed()
         self.other = "" if agreed == self._run_id else agreed
-        if self.other and begun:
-            self._over = True
-            return (
-                f"this process records run {self._run_id!r}, but the leader of its launch chose {self.other!r} "
-                f"meanwhile. Give the run an id ({OTEL_GOODPUT_RUN_ID.name}), the same in all processes"
-            )
         if agreed:
-            self._over = not self.other
+            self.open = bool(self.other)
         elif time.monotonic() > self._until:
-            self._over = True
+            self.open = False
             return (
                 f"which run the leader of this launch chose was not seen in {self._directory} within "
                 f"{PATIENCE_S:.0f} s: this process decided alone, and records run {self._run_id!r}. Let all processes "
                 f"use one directory ({OTEL_GOODPUT_DIR.name}), or give the run an id ({OTEL_GOODPUT_RUN_ID.name})"
             )
         return ""
+
+    def fail(self) -> str:
+        """Stay in the run that is recorded although the leader chose another; returns what is to be said of that."""
+        self.open = False
+        return (
+            f"this process records run {self._run_id!r}, but the leader of its launch chose {self.other!r} "
+            f"meanwhile, which this process cannot join. Give the run an id ({OTEL_GOODPUT_RUN_ID.name}), the same in "
+            "all processes"
+        )
 
 
 def _began() -> int:

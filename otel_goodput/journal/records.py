@@ -10,12 +10,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from mmap import mmap
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.events import Event
 from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES, REASONS
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 # Kinds in addition to those of accounting.events.
 NAME: Final = 64  # `phase` is the index of the part, `name` the id; the rest holds 24 bytes of UTF-8
@@ -158,6 +161,19 @@ def _check(data: bytes) -> bytes:
 def encode_header(attempt: int, process: int, number: int, pid: int) -> bytes:
     framed = HEADER.pack(MAGIC, VERSION, process, attempt, number, pid, 0)[:_FRAMED]
     return (framed + _check(framed)).ljust(HEADER_SIZE, b"\0")
+
+
+def readdressed(segment: ReadableBuffer, attempt: int, seen: int) -> bytes:
+    """Return a segment as part of the attempt `attempt`; `seen`: the last sign of life of the attempt before, ns."""
+    data = bytearray(segment)
+    head = decode_header(bytes(data[:HEADER_SIZE]))
+    data[:HEARTBEAT_AT] = encode_header(attempt, head.process, head.number, head.pid)[:HEARTBEAT_AT]
+    first = slice(HEADER_SIZE, HEADER_SIZE + SIZE)
+    kind, phase, flags, name, _, _, moment, _ = RECORD.unpack(data[first])
+    if kind == ev.ATTEMPT:
+        body = BODY.pack(kind, phase, flags, name, seen, attempt, moment)
+        data[first] = body + (crc32(body) & 0xFFFF).to_bytes(2, "little")
+    return bytes(data)
 
 
 def encode_heartbeat(now: int, reached: int) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -110,6 +111,23 @@ class Spares:
                     journal.leave()
                     return
 
+    def move(self, run: RunDirectory, attempt: int) -> Segment:
+        """Continue the journal in the folder of another run, as its attempt `attempt`; returns the first segment there.
+
+        Raises:
+            OSError: that folder cannot be written; nothing has changed.
+        """
+        with self._laying:
+            journal = self._journal
+            spare = Segment(run.segment_path(attempt, journal.process, next(self._numbers)))
+            before, self._run = journal.move(attempt, spare), run
+        for unused in before:
+            unused.release()
+            if unused.path is not None:
+                with suppress(OSError):
+                    files.remove(unused.path)
+        return spare
+
     def _prepared(self) -> None:
         """Create the run's folder if that has failed before. Raises OSError if it fails again."""
         if self._prepare is not None:
@@ -123,9 +141,10 @@ class Spares:
             except FileExistsError:
                 continue  # a foreign file has this name: try the next
 
-    def next_path(self, run: RunDirectory) -> Path:
-        """The path for the next segment."""
-        return run.segment_path(self._journal.attempt, self._journal.process, next(self._numbers))
+    def next_path(self, run: RunDirectory, attempt: int | None = None) -> Path:
+        """The path for the next segment, of this attempt or of another one."""
+        attempt = self._journal.attempt if attempt is None else attempt
+        return run.segment_path(attempt, self._journal.process, next(self._numbers))
 
     def trouble(self, error: OSError) -> None:
         """Handle a failed write: continue in memory and log it once. The next call of :meth:`lay` tries again."""

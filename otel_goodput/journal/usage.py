@@ -41,6 +41,11 @@ class UsageSheet:
             self._series.add(usage)
             self._new = True
 
+    def move(self, attempt: int) -> None:
+        """Tell that this is the attempt `attempt`, of another run: the file is written again there."""
+        with self._adding:
+            self._attempt, self._new, self._written = attempt, self._machine is not None, 0.0
+
     def keep(self, run: RunDirectory, *, last: bool = False) -> None:
         """Write the file if there is something new and it is time, or the `last` time. An error is reported once."""
         now = time.monotonic()

@@ -65,6 +65,12 @@ class DetectedResource(Resource):
         self._known, self._fallback, self._search = other._known, other._fallback, other._search
         self._latest, self._hash = ({}, Resource.get_empty()), None
 
+    def change(self, known: Known) -> None:
+        """Replace or add initial attributes; detection goes on."""
+        changed = DetectedResource({**self._known, **known}, (), self._fallback, self.schema_url)
+        changed._search = self._search
+        self.become(changed)
+
     def wait(self, seconds: float = WAIT_S) -> bool:
         """Wait until detection is over, `seconds` at most; return whether it is."""
         return self._search.wait(seconds)

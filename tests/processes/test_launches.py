@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -159,6 +160,76 @@ def test_two_launches_at_once_are_two_whole_runs(programs: Programs) -> None:
         "train": [0],
         "train~29501": [0, 1],
     }
+
+
+FOLLOWING = """
+    from time import monotonic, sleep
+    for step, _ in goodput.steps(range(int(os.environ.get("BEFORE", 40)))):
+        pass
+    print("there", flush=True)
+    until = monotonic() + 60
+    while recorder.run_id == "train" and monotonic() < until:
+        sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("before", [40, 80_000], ids=["in its first segment", "after several"])
+def test_what_was_recorded_before_the_leader_chose_becomes_part_of_its_run(before: int, programs: Programs) -> None:
+    """Another launch holds the name; the process that came first began in its run, as it had to assume."""
+    wait = 'print("there", flush=True); sys.stdin.readline()'
+    leader, other = torchrun(2, MASTER_PORT="29501")
+    with programs.begin(torchrun(1)[0], within=wait) as first:
+        assert first.stdout is not None and first.stdout.readline() == "there\n"
+        with programs.begin({**other, "BEFORE": str(before)}, within=FOLLOWING.strip()) as follower:
+            assert follower.stdout is not None and follower.stdout.readline() == "there\n"
+            found, _ = programs.start(leader)
+            out, said = follower.communicate(timeout=60)
+        assert [found, json.loads(out)] == [[["train~29501", 0, 2, 0]], ["train~29501", 1, 2, 0]], said
+        assert not said
+        first.communicate("\n", timeout=60)
+    folder = programs.folder / "goodput"
+    assert {run.path.name: run.processes() for run in runs(folder)} == {"train": [0], "train~29501": [0, 1]}
+    account = of_run(RunDirectory(folder / "train~29501"), process=1).to_json()
+    assert account["attempts"] == 1 and not account["warnings"]
+    assert (account["steps"]["kept"], account["steps"]["lost"]) == (before + 10, 0)
+    assert not any("p0001" in path.name for path in (folder / "train").rglob("*"))
+
+
+KILLED = """
+calls = 0
+def look(event, arguments):
+    global calls
+    if event in ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "mmap.__new__"):
+        if calls or "train~29501" in str(arguments):
+            calls += 1
+            if calls == int(os.environ["KILLED_AT"]):
+                os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(look)
+"""
+
+
+@pytest.mark.parametrize("call", [10, 30, 50])
+def test_a_process_that_is_killed_while_its_run_becomes_another_leaves_all_it_recorded(
+    call: int, programs: Programs
+) -> None:
+    wait = 'print("there", flush=True); sys.stdin.readline()'
+    leader, other = torchrun(2, MASTER_PORT="29501")
+    with programs.begin(torchrun(1)[0], within=wait) as first:
+        assert first.stdout is not None and first.stdout.readline() == "there\n"
+        follower = programs.begin({**other, "KILLED_AT": str(call)}, before=KILLED, within=FOLLOWING.strip())
+        with follower:
+            assert follower.stdout is not None and follower.stdout.readline() == "there\n"
+            programs.start(leader)
+            follower.communicate(timeout=60)
+        assert follower.returncode == -signal.SIGKILL
+        first.communicate("\n", timeout=60)
+    kept = {}
+    for run in runs(programs.folder / "goodput"):
+        if 1 in run.processes():
+            account = of_run(run, process=1).to_json()
+            assert not account["warnings"], account["warnings"]
+            kept[run.path.name] = account["steps"]["kept"]
+    assert max(kept.values()) in (40, 50), kept
 
 
 def test_who_sees_no_leader_decides_alone_and_says_so(
@@ -352,3 +423,36 @@ assert [child.exitcode for child in children] == [0, 0]
     _, said = programs.start({}, before=before)
     lines = [line for line in said.splitlines() if "forked" in line]
     assert len(lines) == 2 and all("configure('train', process_index=" in line for line in lines)
+
+
+ADOPTED = """
+import os, time
+from opentelemetry.sdk.trace import TracerProvider
+from otel_goodput import GoodputSpanProcessor
+provider = TracerProvider()
+processor = GoodputSpanProcessor(directory="goodput", job_name="train")
+provider.add_span_processor(processor)
+with provider.get_tracer("theirs").start_as_current_span("job", attributes={"goodput.phase": "job"}):
+    print("there", flush=True)
+    until = time.monotonic() + 60
+    while processor.run_id == "train" and time.monotonic() < until:
+        time.sleep(0.01)
+processor.shutdown()
+"""
+
+
+def test_a_span_processor_joins_its_leaders_run_too(programs: Programs) -> None:
+    wait = 'print("there", flush=True); sys.stdin.readline()'
+    leader, other = torchrun(2, MASTER_PORT="29501")
+    with programs.begin(torchrun(1)[0], within=wait) as first:
+        assert first.stdout is not None and first.stdout.readline() == "there\n"
+        command, environment = [sys.executable, "-c", ADOPTED], {**os.environ, **other}
+        with subprocess.Popen(
+            command, cwd=programs.folder, env=environment, stdout=subprocess.PIPE, text=True
+        ) as follower:
+            assert follower.stdout is not None and follower.stdout.readline() == "there\n"
+            programs.start(leader)
+            assert follower.wait(60) == 0
+        first.communicate("\n", timeout=60)
+    found = {run.path.name: run.processes() for run in runs(programs.folder / "goodput")}
+    assert found == {"train": [0], "train~29501": [0, 1]}
