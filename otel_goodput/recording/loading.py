@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from otel_goodput.guard import contain
 from otel_goodput.recording.fast_span import FastSpan
 from otel_goodput.recording.tracer import Find
 
 T = TypeVar("T")
+
+NOTICEABLE: Final = 1_000_000  # ns
 
 
 @runtime_checkable
@@ -80,7 +82,7 @@ class Loading(Proxy[T]):
 
     def __iter__(self) -> Iterator[T]:
         offer_depth(self._find, self._queue_depth)
-        return Loads(self._find, iter(self._batches))
+        return Loads(self._find, begin_pass(self._find, lambda: iter(self._batches)))
 
 
 class Loads(Proxy[T]):
@@ -118,6 +120,26 @@ class Loads(Proxy[T]):
                 except Exception as trouble:
                     contain("loading", trouble)
             raise
+
+
+def begin_pass(find: Find, begin: Callable[[], Iterator[T]]) -> Iterator[T]:
+    """Return the iterator that `begin` returns. If that takes a while, as when workers start, it is a data load."""
+    tracer = find()
+    if tracer is None or tracer.closed:
+        return begin()
+    line = tracer.line
+    before, start = line.slow_passes, tracer.clock()
+    batches = begin()
+    try:
+        end = tracer.clock()
+        # Not a second time for a loader that another one wraps.
+        if end - start > NOTICEABLE and line.slow_passes == before and not (line.jobs.none_yet or line.spans.loading()):
+            line.slow_passes += 1
+            with tracer.load(start, end):
+                pass
+    except Exception as error:
+        contain("loading", error)
+    return batches
 
 
 def offer_depth(find: Find, queue_depth: QueueDepth | None) -> None:

@@ -63,6 +63,7 @@ class StepLine:
         latest: the step that began, or was restored, last.
         unsure: no step has begun since a restart or a restore, so the next step's number is not known.
         overhead: estimated time that recording took on the training thread, ns.
+        slow_passes: number of loops whose iterator took a while to begin.
         handled: id of the exception that was being handled when the latest loop began.
         closed: recording has stopped.
     """
@@ -103,6 +104,7 @@ class StepLine:
         self.labels = labels
         self.unsure = traces.attempt > 0
         self.overhead = 0
+        self.slow_passes = 0
         self.handled = 0
         self.closed = False
         traces.tell_bounds(self.thinner.most)

@@ -13,6 +13,7 @@ from otel_goodput.guard import contain
 from otel_goodput.recording import departure
 from otel_goodput.recording.departure import clean_exit
 from otel_goodput.recording.fast_span import FastSpan, leave_lapsed
+from otel_goodput.recording.loading import begin_pass
 from otel_goodput.recording.tracer import PhaseTracer
 
 T = TypeVar("T")
@@ -40,12 +41,12 @@ class Steps(Generic[T]):
         self._number = start
         self._given = start is not None
         self._source = batches
-        self._batches: Iterator[T] = iter(batches)
         self._place = departure.Place()
         self._thread = get_ident()
         if tracer is not None:
             leave_loop(tracer)
             tracer.line.begin_loop(sys.exc_info()[1], _called_from())
+        self._batches = begin_pass(lambda: tracer, lambda: iter(batches))
 
     def __iter__(self) -> Iterator[tuple[int, T]]:
         tracer = self._tracer

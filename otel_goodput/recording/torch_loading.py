@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from weakref import ref
 
 from otel_goodput.guard import contain, report_once
-from otel_goodput.recording.loading import Loads, QueueDepth, offer_depth
+from otel_goodput.recording.loading import Loads, QueueDepth, begin_pass, offer_depth
 from otel_goodput.recording.tracer import Find
 
 DEEPEST: Final = 4  # datasets around the given one; frameworks wrap some to share them out
@@ -82,19 +82,24 @@ def _wrap(kind: type) -> None:
 
     @wraps(original)
     def __iter__(self: Any) -> Iterator[Any]:
-        return begun(self, original(self))
+        return begun(self, lambda: original(self))
 
     setattr(__iter__, _WRAPPED, True)
     owner.__iter__ = __iter__
 
 
-def begun(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """Return the pass `batches` over `loader`, which begins: if its loads are to be recorded, a wrapper of it."""
+def begun(loader: Any, begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    """Begin a pass over `loader` by `begin` and return it: if its loads are to be recorded, a wrapper of it."""
+    found = None
     try:
         found = _find(loader)
-        if found is None:
-            return batches
-        key, given = found
+    except Exception as error:
+        contain("loading", error)
+    if found is None:
+        return begin()
+    key, given = found
+    batches = begin_pass(given.find, begin)
+    try:
         tracer = given.find()
         if given.loader() is loader:
             _passed.add(key)

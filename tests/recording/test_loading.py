@@ -153,6 +153,45 @@ def test_the_depth_of_its_queue(recording: Recording) -> None:
             assert point.value == 7  # type: ignore[union-attr]
 
 
+BEGIN_S = 0.05
+
+
+class Slow:
+    """A loader that is slow to begin a pass, as where it starts workers, and not to give batches."""
+
+    dataset = ()
+
+    def __init__(self) -> None:
+        self.waited = 0.0  # s, as the stopwatch says
+
+    def __iter__(self) -> Iterator[int]:
+        began = time.perf_counter()
+        time.sleep(BEGIN_S)
+        self.waited += time.perf_counter() - began
+        return iter([1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    "looped",
+    [
+        lambda loader: goodput.steps(loader),
+        lambda loader: enumerate(goodput.loading(loader)),
+        lambda loader: goodput.steps(goodput.loading(loader)),
+    ],
+    ids=["steps", "loading", "both"],
+)
+@pytest.mark.parametrize("kind", [Slow, type("Loader", (Slow, torch_data.DataLoader), {})], ids=["any", "torch"])
+def test_beginning_a_pass_is_loading(kind: Any, looped: Callable[[Any], Any], recording: Recording) -> None:
+    loader = kind()
+    with goodput.job():
+        for _ in range(2):
+            for _ in looped(loader):
+                pass
+    assert loader.waited <= loaded(recording) < 1.5 * loader.waited
+    begins = [event for event in recording.events() if event.kind == ev.START and event.phase == DATA_LOADING]
+    assert len(begins) == 2 * (1 + 4)  # a pass of three batches, and what says that there is no other
+
+
 class Shuffled:
     """A loader of no library that we know."""
 
