@@ -267,7 +267,10 @@ ERROR_TYPE: Final = "error.type"
 SPAN_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(GOODPUT_PHASE, "string", "all but `attempt` and `steps`", "the phase; it is what makes a span count"),
     Attribute(
-        GOODPUT_STEP, "int", "step; data_loading, checkpoint_*, compile inside or for a step", "the step's number"
+        GOODPUT_STEP,
+        "int",
+        "step; data_loading, checkpoint_*, compile inside or for a step",
+        "the number that its loop gives the step; of a checkpoint, its label",
     ),
     Attribute(GOODPUT_CUSTOM_NAME, "string", "custom", "the user's name of the phase, of low cardinality"),
     Attribute(GOODPUT_PART_NAME, "string", "part", "the user's name of the part of a step, or a checkpoint's stage"),

@@ -12,6 +12,7 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from otel_goodput.accounting.checkpoints import StageSums
+from otel_goodput.accounting.resuming import Stretch
 
 BINS: Final = 1024  # at most, of steps and of time; a running account has half as many of time
 PHASES_KEPT: Final = 8000  # phases other than steps and data loads; if there are more, the longest of each bin
@@ -165,13 +166,14 @@ class Overview:
         names: names of custom phases, in order of their category numbers.
         step_bins: in order of completion, of equal count but for the last one.
         histogram: executions by (measure, attempt, fate, bucket).
-        groups: all phases, by phase and name; those in the background apart.
+        groups: all phases, by phase and name; those in the background apart. Skipped batches are no steps.
         phases, steps: what is remembered one by one, in order of their begin.
         left_out: how many phases, saves, notices, slices, exclusions, jobs and shifts are not here any more.
         at_risk: corners of the curve of unsaved progress: (time, ns).
         notices: (time, reason, withdrawn); slices: (time, active, available, total).
         excluded: (begin, end) of excluded times.
         stages: of checkpoints, by name of the part.
+        numbering: where steps are not those whose numbers their loops gave them.
         shifts: by attempt (from 0) whose clock is behind the account's: what is added to its times, ns.
     """
 
@@ -195,4 +197,5 @@ class Overview:
     last_step: int | None = None
     last_sign: int = 0
     stages: Mapping[str, StageSums] = field(default_factory=dict)
+    numbering: Sequence[Stretch] = ()
     shifts: Mapping[int, int] = field(default_factory=dict)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from otel_goodput.accounting.events import NO_STEP
+from otel_goodput.accounting.rules import DATA_LOADING, RESTORE, SAVE
 from otel_goodput.accounting.state import Stateful
 
 LABELS: Final = 1_000  # of the latest saves
+STRETCHES: Final = 1_000  # of the latest
 WATCHED: Final = 10_000  # steps after a restore, if it is not known how long a step usually takes
 FEW: Final = 2  # so many first steps may be short
 JUMP: Final = 10  # the next step takes so many times as long if they were skipped batches
@@ -28,6 +31,78 @@ class Past(NamedTuple):
     reached: int
     safe: int
     first: int
+
+
+class Stretch(NamedTuple):
+    """Bodies of a loop after a restore that are not the steps whose numbers the loop gives them.
+
+    Attributes:
+        attempt: from 0.
+        begin: of the first body, ns.
+        working: of the first that is a step, ns; ``NEVER`` while there is none. Those before it were skipped batches.
+        offset: what is added from then on to the numbers that loops give, up to the next stretch of the attempt.
+    """
+
+    attempt: int
+    begin: int
+    working: int
+    offset: int
+
+
+class Numbering:
+    """Which step each body of a run is, for whoever reads a journal again: as the account has decided.
+
+    Args:
+        stretches: of the run, in order.
+    """
+
+    def __init__(self, stretches: Sequence[Stretch] = ()) -> None:
+        self._stretches = sorted(stretches)
+        self._begins = [(one.attempt, one.begin) for one in self._stretches]
+
+    def step(self, attempt: int, begin: int, given: int) -> int:
+        """Return which step a body is; ``NO_STEP`` if it is a batch that its loop skipped.
+
+        Args:
+            attempt: from 0.
+            begin: of the body, ns by the account's clock.
+            given: the number that its loop gave it.
+        """
+        stretch = self._at(attempt, begin)
+        return NO_STEP if begin < stretch.working else given + stretch.offset
+
+    def of_phase(self, attempt: int, phase: int, begin: int, end: int, given: int) -> int:
+        """Return which step a `phase` belongs to that is none itself, or the label of its checkpoint.
+
+        Args:
+            attempt: from 0.
+            begin, end: ns by the account's clock. A load that precedes its step ends where that begins.
+            given: the number that it was recorded with.
+        """
+        if given < 0 or phase in (SAVE, RESTORE):
+            return given
+        step = self.step(attempt, end if phase == DATA_LOADING else begin, given)
+        return given if step == NO_STEP else step
+
+    def given(self, attempt: int, begin: int, step: int) -> int:
+        """Return the number that its loop gave the `step` that began at `begin` (ns) in this attempt."""
+        return step - self._at(attempt, begin).offset
+
+    def _at(self, attempt: int, begin: int) -> Stretch:
+        at = bisect_right(self._begins, (attempt, begin)) - 1
+        if at >= 0 and self._stretches[at].attempt == attempt:
+            return self._stretches[at]
+        return Stretch(attempt, begin, begin, 0)
+
+
+def followed(stretches: tuple[Stretch, ...], one: Stretch) -> tuple[Stretch, ...]:
+    """Return the latest stretches with `one` in the place of the last if both begin at once, else behind it."""
+    if stretches and stretches[-1][:2] == one[:2]:
+        stretches = stretches[:-1]
+    before = stretches[-1] if stretches and stretches[-1].attempt == one.attempt else None
+    if one.begin == one.working and one.offset == (0 if before is None else before.offset):
+        return stretches  # it changes nothing
+    return (*stretches, one)[-STRETCHES:]
 
 
 class Resume(Stateful):

@@ -197,7 +197,7 @@ ACCOUNT: Final = members(
                 "durable_step": NUMBER,
                 "current_loop": NUMBER,
                 "number_offset": NUMBER,
-                **dict.fromkeys(("skipped_batches", "doubtful_steps"), COUNT),
+                **dict.fromkeys(("skipped_batches", "skipped_wall_time", "doubtful_steps"), COUNT),
                 "step_limit": COUNT,
                 "disruptions": counts(COUNT),
             }
@@ -246,6 +246,7 @@ ACCOUNT: Final = members(
         "open_restores": each(row(KEY, NUMBER)),
         "resumed": optional(row(NUMBER, NUMBER, flag, COUNT, COUNT, COUNT, flag)),
         "watched": optional(row(COUNT, COUNT)),
+        "numbering": each(row(NUMBER, NUMBER, NUMBER, NUMBER), 1000),
         "discarded": BY_CATEGORY,
         "open_phases": each(row(KEY, COUNT)),
         "open_overlapping_phases": each(row(KEY, COUNT)),

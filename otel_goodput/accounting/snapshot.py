@@ -23,7 +23,7 @@ from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.landmarks import Landmarks
 from otel_goodput.accounting.overlay import Overlay
 from otel_goodput.accounting.progress import Blob, Progress
-from otel_goodput.accounting.resuming import Resume, Watch
+from otel_goodput.accounting.resuming import Resume, Stretch, Watch
 from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.stalls import LOOPS, REMEMBERED, Loop
 from otel_goodput.accounting.step_segments import Life, StepSegment
@@ -85,6 +85,7 @@ _STEPS: Final = {
     "step_limit": "limit",
     "number_offset": "offset",
     "skipped_batches": "skipped",
+    "skipped_wall_time": "skipped_wall",
     "doubtful_steps": "doubtful",
 }
 
@@ -125,6 +126,7 @@ def dump(cursor: Cursor) -> tuple[dict[str, Any], list[Blob]]:
         "open_restores": list(steps.restores.items()),
         "resumed": steps.resume.to_state() if steps.resume is not None else None,
         "watched": steps.watch.to_state() if steps.watch is not None else None,
+        "numbering": [list(stretch) for stretch in steps.stretches],
         "discarded": list(steps.discarded.items()),
         "open_phases": list(cursor.blockers.items()),
         "open_overlapping_phases": list(cursor.overlapping.items()),
@@ -208,6 +210,9 @@ def load(head: dict[str, Any], blobs: bytes, spans: tuple[int, ...] | None = Non
     steps.restores = dict(head["open_restores"])
     steps.resume = Resume.from_state(head["resumed"]) if head["resumed"] is not None else None
     steps.watch = Watch.from_state(head["watched"]) if head["watched"] is not None else None
+    steps.stretches = tuple(Stretch(*state) for state in head["numbering"])
+    if steps.resume is not None and steps.resume.walking and not steps.stretches:
+        raise ValueError("a snapshot does not say since when a loop has been skipping batches")
     cursor.blockers = dict(head["open_phases"])
     cursor.overlapping = dict(head["open_overlapping_phases"])
     cursor.elastic = {key: (rank, category) for key, (rank, category) in head["open_elastic_phases"]}

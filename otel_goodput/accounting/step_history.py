@@ -13,11 +13,12 @@ from typing import Final
 from otel_goodput.accounting import overview
 from otel_goodput.accounting.bins import Bins
 from otel_goodput.accounting.buckets import Buckets
+from otel_goodput.accounting.device import NEVER
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.events import NO_STEP
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.progress import Progress
-from otel_goodput.accounting.resuming import WATCHED, Checkpoints, Past, Resume, Watch
+from otel_goodput.accounting.resuming import WATCHED, Checkpoints, Past, Resume, Stretch, Watch, followed
 from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.rules import (
     CADENCE_SAMPLE,
@@ -64,9 +65,11 @@ class StepHistory:
         restores: labels of the restores in progress, by key.
         resume: the latest restore, while no step has followed it; None if there is none, or if it moves nothing.
         offset: what is added to the numbers that loops give their steps.
+        stretches: where that changed, and where batches were skipped. Replaced, never changed: clones share it.
         watch: looks at the first steps after a restore in a run that has no earlier ones; None otherwise.
         doubtful: steps after a restore that look like batches that the loop skipped.
-        skipped: bodies that are no steps, but batches that a loop skipped after a restore.
+        skipped, skipped_wall: bodies that are no steps, but batches that a loop skipped after a restore; how long they
+            took on the host, ns.
         attempts: number of job starts so far.
         disruptions, disrupted: number of disruptions by reason; in total.
         latest_disruptions: the latest of them. All but the last are replaced, never changed: clones share them.
@@ -114,7 +117,8 @@ class StepHistory:
         self.restores: dict[int, int] = {}
         self.resume: Resume | None = None
         self.offset = 0
-        self.skipped = 0
+        self.stretches: tuple[Stretch, ...] = ()
+        self.skipped = self.skipped_wall = 0
         self.watch: Watch | None = None
         self.doubtful = 0
         self.attempts = 0
@@ -252,7 +256,7 @@ class StepHistory:
             if any(execution.usual for execution in self.running.values()):
                 self.found_working()  # more bodies than there are batches to skip
         resume = self.resume
-        number = self._numbered(number) if resume is None else self._place(resume, number)
+        number = self._numbered(number, time) if resume is None else self._place(resume, number, time)
         self._move_to(number, time, resume)
         execution = self.running[key] = self.begun(number, key, time)
         self.latest, self.previous, self.last_step = key, self.last_step, number
@@ -341,24 +345,28 @@ class StepHistory:
         nets = self.progress.nets(kept - USUAL_SAMPLE, kept)
         self.resume = Resume(at, label, own, median(nets) if nets else 0, room)
 
-    def _numbered(self, number: int) -> int:
-        """Return which step it is that its loop numbers `number`."""
+    def _numbered(self, number: int, time: int) -> int:
+        """Return which step it is that begins at `time` (ns) and that its loop numbers `number`."""
         if number + self.offset < 0:
             self.offset = 0  # the loop has given up the numbers that it had after the restore
+            self.stretches = followed(self.stretches, Stretch(self.life.number, time, time, 0))
         return number + self.offset
 
-    def _place(self, resume: Resume, number: int) -> int:
-        """Return which step the first one after `resume` is, whose loop numbers it `number`."""
+    def _place(self, resume: Resume, number: int, time: int) -> int:
+        """Return which step the first one after `resume` is, which begins at `time` (ns) as `number` of its loop."""
         self.resume = None
         self.watch = None if resume.usual else Watch()
         placed = resume.place(number, self.offset, self.progress.top)
         self.offset = placed - number
+        begin = self.stretches[-1].begin if resume.walking else time
+        self.stretches = followed(self.stretches, Stretch(self.life.number, begin, time, self.offset))
         return placed
 
     def _wait_for_work(self, resume: Resume, number: int, key: int, time: int) -> Execution:
         """Start a body of which it is not known yet whether it is a step."""
         if not resume.walking:
             resume.walking = True
+            self.stretches = followed(self.stretches, Stretch(self.life.number, time, NEVER, self.offset))
             self.segments.append(StepSegment(self.life, self.progress.length, time))
         resume.room -= 1
         execution = self.running[key] = self.begun(number, key, time)
@@ -370,12 +378,12 @@ class StepHistory:
         waiting = [one for one in self.running.values() if one.usual]
         resume = self.resume
         if resume is not None:
-            self._place(resume, waiting[0].number)
+            self._place(resume, waiting[0].number, waiting[0].start)
         for one in waiting:
             del self.running[one.key]
         for one in waiting:
             one.usual = 0
-            one.number = self._numbered(one.number)
+            one.number = self._numbered(one.number, one.start)
             self._move_to(one.number, one.start, resume)
             resume = None
             one.step_segment = self.segments[-1]
@@ -385,6 +393,7 @@ class StepHistory:
     def _skip(self, execution: Execution) -> None:
         """A body after a restore did no work: it is no step."""
         self.skipped += 1
+        self.skipped_wall += max(0, execution.wall)
         if self.resume is not None:
             self.resume.skipped += 1
         self._discard(execution, DATA_LOADING_TIME)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from otel_goodput.accounting.chronicle import Chronicle
 from otel_goodput.accounting.cursor import Cursor
-from otel_goodput.accounting.overview import NOT_KNOWN, Life, Loss, Overview
+from otel_goodput.accounting.overview import NOT_KNOWN, Group, Life, Loss, Overview
+from otel_goodput.accounting.rules import STEP
+from otel_goodput.accounting.step_history import StepHistory
 from otel_goodput.accounting.step_segments import StepSegment
 from otel_goodput.accounting.windows import EXCLUDED, leading
 
@@ -26,13 +28,14 @@ def survey(cursor: Cursor, chronicle: Chronicle, at: int | None) -> Overview:
         names=tuple(cursor.names),
         step_bins=summary.bins(),
         histogram=summary.histogram(running),
-        groups=chronicle.groups(),
+        groups=_without_skipped(chronicle.groups(), steps),
         phases=phases,
         left_out=left_out + landmarks.left_out,
         steps=summary.notable(running),
         saves=chronicle.saves(landmarks.shifts),
         at_risk=[] if cursor.begin is None else [(cursor.begin, 0), *landmarks.corners, (cursor.now, risk)],
         jobs=_lives(cursor, landmarks.lives),
+        numbering=steps.stretches,
         shifts=landmarks.shifts,
         disruptions=losses(cursor),
         notices=chronicle.notices,
@@ -42,6 +45,17 @@ def survey(cursor: Cursor, chronicle: Chronicle, at: int | None) -> Overview:
         last_sign=last_sign,
         stages=dict(chronicle.stages.sums),
     )
+
+
+def _without_skipped(groups: list[Group], steps: StepHistory) -> list[Group]:
+    """Take batches that loops skipped out of the steps. Only when a body is over is it known to be none."""
+    return [
+        one._replace(count=one.count - steps.skipped, total=max(0, one.total - steps.skipped_wall))
+        if one.phase == STEP
+        else one
+        for one in groups
+        if one.phase != STEP or one.count > steps.skipped
+    ]
 
 
 def _lives(cursor: Cursor, lives: tuple[Life, ...]) -> list[Life]:

@@ -12,9 +12,11 @@ from typing import Final, NamedTuple
 
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.cursor import Cursor
-from otel_goodput.accounting.events import Event
+from otel_goodput.accounting.device import NEVER
+from otel_goodput.accounting.events import NO_STEP, Event
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.overview import IN_FLIGHT, KEPT, LOST, NO_STEP_DONE, NOT_KNOWN, SKIPPED
+from otel_goodput.accounting.resuming import Numbering, Resume
 from otel_goodput.accounting.step_summary import StepSummary
 from otel_goodput.accounting.windows import EXCLUDED as EXCLUSION
 from otel_goodput.semconv import CLOCK_STATES, ClockState
@@ -47,6 +49,7 @@ class StepTrace(NamedTuple):
         clock: index into ``semconv.CLOCK_STATES``: what its end goes by.
         failed: it was left by an exception, or it was open when its process died.
         key: key of its phase.
+        given: the number that its loop gave it.
     """
 
     attempt: int
@@ -60,6 +63,7 @@ class StepTrace(NamedTuple):
     clock: int
     failed: int
     key: int
+    given: int
 
 
 class DeviceTrace(NamedTuple):
@@ -108,11 +112,17 @@ class Fates(StepSummary):
 
 
 class Tracer(Cursor):
-    """A cursor that writes down what it does. It is not to be cloned."""
+    """A cursor that writes down what it does. It is not to be cloned.
 
-    def __init__(self, exclusions: Sequence[tuple[int, int]] = ()) -> None:
+    Args:
+        exclusions: (begin, end) to cut out (rule R7), ns.
+        numbering: which step each body is; None if that follows from the events, because they are all of the run.
+    """
+
+    def __init__(self, exclusions: Sequence[tuple[int, int]] = (), numbering: Numbering | None = None) -> None:
         edges = [edge for a, b in exclusions if a < b for edge in ((a, 0, True), (b, 0, False))]
         super().__init__(edges=sorted(edges))
+        self._numbering = numbering
         self.fates = self.steps.summary = Fates()
         # Intervals: successive ones of one owner are one. An owner is a category number, or -1 - ordinal of a step; of
         # what stalled, less by _STALLED.
@@ -141,7 +151,9 @@ class Tracer(Cursor):
 
     def _start_step(self, time: int, key: int, step: int, flags: int, device_end: int) -> None:
         ordinal = len(self.fates.fates)
-        before = self.steps.running.get(key)
+        before, given = self.steps.running.get(key), step
+        if self._numbering is not None:
+            step = self._number(self._numbering, max(time, self.now) if self.alive else time, given)
         super()._start_step(time, key, step, flags, device_end)
         execution = self.steps.running.get(key)
         if execution is None or execution is before:
@@ -150,7 +162,22 @@ class Tracer(Cursor):
         self.fates.fates.append(IN_FLIGHT)
         self._known[ordinal] = execution
         for name, column in self.columns.items():
-            column.append(key & (1 << 64) - 1 if name == "key" else NOT_KNOWN)
+            column.append(key & (1 << 64) - 1 if name == "key" else given if name == "given" else NOT_KNOWN)
+
+    def _number(self, numbering: Numbering, time: int, given: int) -> int:
+        """Return which step a body is that begins at `time` (ns); it is skipped if the account has found that."""
+        number = numbering.step(self.steps.life.number, time, given)
+        if number != NO_STEP:
+            self.steps.resume = None
+            return number
+        if self.steps.resume is None:
+            self.steps.resume = Resume(NO_STEP, NO_STEP, own=False, usual=NEVER, room=NEVER)
+        return given
+
+    def _start_phase(self, time: int, phase: int, key: int, step: int, flags: int, name: str) -> None:
+        super()._start_phase(time, phase, key, step, flags, name)
+        if self._numbering is not None:
+            self.steps.restores.clear()  # what they moved is known
 
     def _finish(self, execution: Execution) -> None:
         super()._finish(execution)

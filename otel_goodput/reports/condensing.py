@@ -49,6 +49,7 @@ def condensed(detail: Detail) -> Overview:
         at_risk=tuple(detail.at_risk),
         jobs=tuple(Life(one.number, one.begin, one.reached, one.clean) for one in detail.attempts),
         disruptions=tuple(detail.losses),
+        numbering=tuple(detail.numbering),
         shifts={one.number: one.shift for one in detail.attempts if one.shift},
         notices=tuple(detail.notices),
         slices=tuple(detail.slices),
@@ -89,7 +90,8 @@ def _groups(phases: Sequence[Phase], steps: Sequence[Step]) -> list[Group]:
         of = one.phase, one.name, bool(one.flags & NONBLOCKING)
         _count(lengths, counted, failed, of, one.begin, one.end, one.flags)
     for step in steps:
-        _count(lengths, counted, failed, (rules.STEP, "", False), step.begin, step.end, step.flags)
+        if step.fate != SKIPPED:
+            _count(lengths, counted, failed, (rules.STEP, "", False), step.begin, step.end, step.flags)
     return [
         Group(*of, count, sum(found), min(found, default=0), max(found, default=0), failed[of])
         for of, count in sorted(counted.items())

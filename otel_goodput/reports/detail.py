@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from otel_goodput.accounting.events import NO_STEP
 from otel_goodput.accounting.overview import Loss, Save
+from otel_goodput.accounting.resuming import Stretch
 from otel_goodput.journal.damage import Damages
 
 # Flags of steps and phases, as the page has them.
@@ -30,7 +32,8 @@ UNREAD: Final = -1  # in place of a trace: the span's records were not read
 class Step(NamedTuple):
     """One execution of a step; `end` is that of its phase on the host, `net` its own time (rule R3).
 
-    `trace`: id of the trace if somebody else has chosen it, else 0; ``UNREAD``.
+    `given`: the number that its loop gave it. `trace`: id of the trace if somebody else has chosen it, else 0;
+    ``UNREAD``.
     """
 
     attempt: int
@@ -44,6 +47,7 @@ class Step(NamedTuple):
     clock: int
     flags: int
     key: int
+    given: int = NO_STEP
     trace: int = UNREAD
 
 
@@ -51,7 +55,8 @@ class Step(NamedTuple):
 class Phase:
     """One phase other than a step; `parent` is the key of the phase around it, 0 if that is the job or not told.
 
-    `trace` is as that of a step.
+    `step`: the step that it belongs to, or the label of a checkpoint; ``NO_STEP``. `given`: the number that it was
+    recorded with. `trace` is as that of a step.
     """
 
     attempt: int
@@ -63,6 +68,7 @@ class Phase:
     flags: int
     key: int
     parent: int = 0
+    given: int = NO_STEP
     trace: int = UNREAD
 
 
@@ -92,6 +98,7 @@ class Detail:
         names: names of custom phases, in order of their category numbers.
         owners: (begin, end, category number), in order.
         work: (begin, end, index in `steps` or -1 - index in `phases`): what was on the device.
+        numbering: where steps are not those whose numbers their loops gave them.
         damages: what had to be left out.
     """
 
@@ -109,6 +116,7 @@ class Detail:
     losses: list[Loss] = field(default_factory=list)
     notices: list[tuple[int, str, bool]] = field(default_factory=list)
     slices: list[tuple[int, int, int, int]] = field(default_factory=list)
+    numbering: Sequence[Stretch] = ()
     damages: Damages = field(default_factory=Damages)
 
     def partition(self, begin: int, end: int) -> Counter[int]:

@@ -9,12 +9,13 @@ from typing import Final
 
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview, PhaseEntry, StepEntry
+from otel_goodput.accounting.resuming import Numbering
 from otel_goodput.journal.records import EXPORT, INTERRUPTED
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.time_index import Part, TimeIndex, WindowRecords
 from otel_goodput.reports import detail as told
 from otel_goodput.reports.detail import Detail, Phase, Step
-from otel_goodput.reports.telling import NO_KEY, tell_part
+from otel_goodput.reports.telling import NO_KEY, number_phases, tell_part
 from otel_goodput.text.quantities import format_duration
 
 JOBS: Final = 1000  # of more, only the first and the latest are told
@@ -151,7 +152,9 @@ def _between(index: TimeIndex, overview: Overview, begin: int, end: int, most: i
 
 def _told(read: WindowRecords, overview: Overview, until: int, *, dead: bool) -> Detail:
     parts = [(one.attempt, one.records) for one in read.parts]
-    return tell_part(parts, until, overview.disruptions, dead=dead, shifts=overview.shifts)
+    return tell_part(
+        parts, until, overview.disruptions, dead=dead, shifts=overview.shifts, numbering=overview.numbering
+    )
 
 
 def _cadence(overview: Overview, asked: int) -> int:
@@ -237,8 +240,9 @@ def _stand_out(found: Excerpt, overview: Overview, room: int) -> None:
     """Add what the overview remembers one by one and no window has: slow and failed steps, long and rare phases."""
     steps = {(one.attempt, one.key) for one in found.detail.steps}
     phases = {(one.attempt, one.key) for one in found.detail.phases}
-    found.detail.steps += [_step(one) for one in overview.steps if (one.attempt, one.key) not in steps]
-    more = [_phase(one) for one in overview.phases if (one.attempt, one.key) not in phases]
+    numbering = Numbering(overview.numbering)
+    found.detail.steps += [_step(one, numbering) for one in overview.steps if (one.attempt, one.key) not in steps]
+    more = [_phase(one, numbering) for one in overview.phases if (one.attempt, one.key) not in phases]
     found.detail.phases += sorted(more, key=lambda one: one.begin - one.end)[: max(0, room)]
     _in_order(found.detail)
 
@@ -252,17 +256,31 @@ def _in_order(detail: Detail) -> None:
     detail.work = [(begin, end, places[row]) for begin, end, row in detail.work]
 
 
-def _step(one: StepEntry) -> Step:
+def _step(one: StepEntry, numbering: Numbering) -> Step:
+    given = numbering.given(one.attempt, one.begin, one.number)
     end = NOT_KNOWN if one.wall == NOT_KNOWN else one.begin + one.wall
     return Step(
-        one.attempt, one.number, one.begin, end, one.net, NOT_KNOWN, NOT_KNOWN, one.fate, 2, told.OUTLIER, one.key
+        one.attempt,
+        one.number,
+        one.begin,
+        end,
+        one.net,
+        NOT_KNOWN,
+        NOT_KNOWN,
+        one.fate,
+        2,
+        told.OUTLIER,
+        one.key,
+        given,
     )
 
 
-def _phase(one: PhaseEntry) -> Phase:
+def _phase(one: PhaseEntry, numbering: Numbering) -> Phase:
     flags = one.flags & (told.NONBLOCKING | told.FAILED)
     flags |= bool(one.flags & EXPORT) * told.IN_TRACE | bool(one.flags & INTERRUPTED) * told.INTERRUPTED
-    return Phase(one.attempt, one.phase, one.name, one.begin, one.end, one.step, flags, one.key)
+    found = Phase(one.attempt, one.phase, one.name, one.begin, one.end, one.step, flags, one.key, given=one.step)
+    number_phases([found], numbering)
+    return found
 
 
 def _share(held: Mapping[int, int], length: int) -> Counter[int]:

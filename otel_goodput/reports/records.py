@@ -29,7 +29,9 @@ class StepRecord(NamedTuple):
 
     Attributes:
         attempt: number of the attempt, from 1.
-        step: the step's number.
+        step: the step's number by the account.
+        step_given: the number that its loop gave it, which is that of its span. It differs from `step` after a restore
+            if the loop numbers its steps otherwise (rule R4).
         start_ns, end_ns: of its phase on the host; `end_ns` is None while it is open, or if the process died in it.
         net_ns: its own time: without data loading, saves and the like within it (rule R3).
         device_start_ns, device_end_ns: of its work on the device; None if that was not observed.
@@ -44,6 +46,7 @@ class StepRecord(NamedTuple):
 
     attempt: int
     step: int
+    step_given: int
     start_ns: int
     end_ns: int | None
     net_ns: int
@@ -119,6 +122,7 @@ def _step(one: Step) -> StepRecord:
     return StepRecord(
         one.attempt,
         one.number,
+        one.given,
         one.begin,
         _known(one.end),
         one.net,

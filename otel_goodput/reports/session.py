@@ -358,6 +358,7 @@ def counted_from_one(overview: Overview) -> Overview:
         steps=[one._replace(attempt=one.attempt + 1) for one in overview.steps],
         saves=[one._replace(attempt=one.attempt + 1) for one in overview.saves],
         jobs=[one._replace(attempt=one.attempt + 1) for one in overview.jobs],
+        numbering=[one._replace(attempt=one.attempt + 1) for one in overview.numbering],
         shifts={attempt + 1: shift for attempt, shift in overview.shifts.items()},
     )
 

@@ -12,6 +12,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.overview import KEPT, LOST, NOT_KNOWN, Loss, Save
+from otel_goodput.accounting.resuming import Numbering, Stretch
 from otel_goodput.accounting.survey import losses as told_losses
 from otel_goodput.accounting.tracing import EXCLUDED, StepTrace, Trace, Tracer
 from otel_goodput.journal import records
@@ -77,6 +78,7 @@ def tell_part(
     *,
     dead: bool,
     shifts: Mapping[int, int] | None = None,
+    numbering: Sequence[Stretch] = (),
 ) -> Detail:
     """Tell a part of a journal: its records by attempt (from 0).
 
@@ -88,8 +90,10 @@ def tell_part(
         losses: disruptions of the whole run, which decide the fate of steps.
         dead: the process of the last attempt in `parts` was over by `asked`.
         shifts: by attempt (from 1), what is added to its times, ns.
+        numbering: of the whole run, by attempt (from 1): which step each body is.
     """
-    teller = Teller(shifts or {}, curve=False)
+    known = [one._replace(attempt=one.attempt - 1) for one in numbering]
+    teller = Teller(shifts or {}, known, curve=False)
     for event in teller.heard(parts):
         if (
             event.kind != ev.ATTEMPT
@@ -130,10 +134,17 @@ class _Beside:
 class Teller:
     """Feeds a tracer and keeps what it passes by; with `curve`, also how much progress was unsaved when."""
 
-    def __init__(self, shifts: Mapping[int, int] | None = None, *, curve: bool = True) -> None:
+    def __init__(
+        self,
+        shifts: Mapping[int, int] | None = None,
+        numbering: Sequence[Stretch] | None = None,
+        *,
+        curve: bool = True,
+    ) -> None:
         self._curve = curve
         self._shifts = shifts or {}
-        self._tracer = Tracer()
+        self._numbering = numbering
+        self._tracer = Tracer(numbering=None if numbering is None else Numbering(numbering))
         # A record that says another attempt than its segment makes one that nothing was told of.
         self._beside: defaultdict[int, _Beside] = defaultdict(_Beside)
         self._found = Detail()
@@ -211,11 +222,12 @@ class Teller:
         flags = beside.flags.get(event.key, 0) & ~(FAILED | INTERRUPTED | SUMMED_UP)
         parent = beside.parents.get(event.key, 0)
         trace = beside.traces.get(event.key, 0)
+        given = event.step
+        if given < 0 and (around := self._tracer.steps.running.get(parent)) is not None:
+            given = self._tracer.columns["given"][around.ordinal]
         told = Phase(
-            self._attempt, event.phase, event.name, now, NOT_KNOWN, event.step, flags, event.key, parent, trace
+            self._attempt, event.phase, event.name, now, NOT_KNOWN, given, flags, event.key, parent, given, trace
         )  # fmt: skip
-        if told.step < 0 and (around := self._tracer.steps.running.get(parent)) is not None:
-            told.step = around.number
         self._found.phases.append(told)
         self._open[event.key] = told
         if event.phase == rules.SAVE:
@@ -285,6 +297,9 @@ class Teller:
         found.at_risk = _thinned(self._corners, CORNERS)
         found.losses = told_losses(tracer)
         found.steps = [self._step(step) for step in trace.steps]
+        stretches = tracer.steps.stretches if self._numbering is None else self._numbering
+        found.numbering = [one._replace(attempt=one.attempt + 1) for one in stretches]
+        number_phases(found.phases, Numbering(found.numbering))
         rows = {(phase.attempt, phase.key): -1 - row for row, phase in enumerate(found.phases)}
         for one in (*trace.device, *tracer.waiting()):
             place = one.step if one.step >= 0 else rows.get((one.attempt + 1, one.key))
@@ -300,8 +315,14 @@ class Teller:
             flags &= ~(FAILED | INTERRUPTED)
         return Step(
             one.attempt + 1, one.number, one.start, end, one.net, one.device_begin, one.device_end, one.fate,
-            one.clock, flags, one.key, beside.traces.get(one.key, 0),
+            one.clock, flags, one.key, one.given, beside.traces.get(one.key, 0),
         )  # fmt: skip
+
+
+def number_phases(phases: Iterable[Phase], numbering: Numbering) -> None:
+    """Say to which steps phases belong that have the numbers of their loops."""
+    for one in phases:
+        one.step = numbering.of_phase(one.attempt, one.phase, one.begin, max(one.begin, one.end), one.given)
 
 
 class _Taken:

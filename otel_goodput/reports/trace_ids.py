@@ -60,7 +60,7 @@ class Layout:
         """Return the trace of an exported span, ``UNKNOWN`` if the journal does not tell it."""
         if span.trace > 0:
             return span.trace
-        phase, step = (rules.STEP, span.number) if isinstance(span, Step) else (span.phase, span.step)
+        phase, step = rules.STEP if isinstance(span, Step) else span.phase, span.given
         if phase in _OF_STEPS:
             chosen = bool(self.job) or (span.trace == UNREAD and not self.begun)  # perhaps by whoever opened it
             return self.of_step(step) if self.rooted or not chosen else UNKNOWN
@@ -154,8 +154,8 @@ class TraceIds:
 
 def _numbered(span: Step | Phase, steps: Sequence[Step]) -> Step | Phase:
     """Give a load without a number, as the first one after a restart, that of the step that follows it."""
-    if isinstance(span, Phase) and span.phase == rules.DATA_LOADING and span.step < 0:
+    if isinstance(span, Phase) and span.phase == rules.DATA_LOADING and span.given < 0:
         at = bisect_left(steps, span.begin, key=lambda step: step.begin)
         if at < len(steps) and steps[at].attempt == span.attempt:
-            return replace(span, step=steps[at].number)
+            return replace(span, given=steps[at].given)
     return span

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.disruption import Disruption
-from otel_goodput.accounting.events import Event
+from otel_goodput.accounting.events import NO_STEP, Event
+from otel_goodput.accounting.resuming import Numbering
 from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.history import stored_events
 from otel_goodput.journal.reasons import in_force, read_reasons
@@ -21,6 +22,7 @@ from otel_goodput.reports.standing import DIED, RUNNING, ended, state_of
 from otel_goodput.semconv import STEP_KEPT, STEP_LOST, Category
 
 NO_STEP_DONE = "none"  # the fate of a step that a break left before it did a step's work
+SKIPPED = "skipped"  # that of a batch that its loop skipped after a restore
 Progress = Callable[[float, float, str], None]
 
 
@@ -42,7 +44,9 @@ class Survey:
         process: its index.
         attempts: in order.
         records: number of events.
-        steps: number of executions of steps.
+        steps: number of executions of steps, and of batches that a loop skipped after a restore.
+        numbering: which step each of them is.
+        shifts: by attempt, what is added to its times by the account, ns.
         state: of the latest attempt, as a report says it.
         disruptions: the latest, by attempt number; rollbacks are not in it.
         corrections: what was said of them afterwards, by attempt number counted from 1.
@@ -52,6 +56,8 @@ class Survey:
     attempts: list[AttemptSpan] = field(default_factory=list)
     records: int = 0
     steps: int = 0
+    numbering: Numbering = field(default_factory=Numbering)
+    shifts: Mapping[int, int] = field(default_factory=dict)
     state: str = RUNNING
     disruptions: dict[int, Disruption] = field(default_factory=dict)
     corrections: Corrections = field(default_factory=dict)
@@ -74,13 +80,36 @@ class Survey:
             if time < span.begin:
                 span.begin = time
             if phase == rules.STEP and not flags & ev.NONBLOCKING and step >= 0:
-                if step <= self._latest:
+                number = self.number(attempt, time, step)
+                if number == NO_STEP:
+                    self.steps += 1
+                    continue
+                if number <= self._latest:
                     self._returns.append(self.steps)
-                    self._lowest.append(step)
-                self._latest = step
+                    self._lowest.append(number)
+                self._latest = number
                 self.steps += 1
             elif phase == rules.JOB:
                 span.jobs += 1
+
+    def open(self, run: RunDirectory) -> None:
+        """Learn from the account which steps the bodies of loops are."""
+        overview = restore(run, self.process).ledger.overview()
+        self.numbering, self.shifts = Numbering(overview.numbering), overview.shifts
+
+    def number(self, attempt: int, begin: int, given: int) -> int:
+        """Return which step a body is; ``NO_STEP`` if its loop skipped it.
+
+        Args:
+            attempt: from 0.
+            begin: of the body, ns by the clock of its attempt.
+            given: the number that its loop gave it.
+        """
+        return self.numbering.step(attempt, begin + self.shift(attempt), given)
+
+    def shift(self, attempt: int) -> int:
+        """Return what the account adds to the times of an attempt (from 0), ns."""
+        return self.shifts.get(attempt, 0)
 
     def close(self, run: RunDirectory) -> None:
         """Learn from the account what only it knows."""
@@ -108,14 +137,16 @@ class Survey:
         return at >= 0 and self._returns[at] == place
 
     def fate(self, place: int, number: int, attempt: int, *, left: bool, failed: bool) -> str:
-        """Return the fate of an execution of the step `number` (rule R4): kept, lost, in flight, or none.
+        """Return the fate of an execution of the step `number` (rule R4): kept, lost, in flight, none, or skipped.
 
         Args:
             place: of the execution in the order of starts, from 0.
-            number: of the step.
+            number: of the step by the account; ``NO_STEP`` if it is none.
             attempt: in which it ran.
             left, failed: whether a break, or anything, left it before its end.
         """
+        if number == NO_STEP:
+            return SKIPPED
         at = bisect_right(self._returns, place)
         if at < len(self._lowest) and self._lowest[at] <= number:
             return STEP_LOST
@@ -139,6 +170,8 @@ def survey(run: RunDirectory, process: int, damages: Damages, progress: Progress
     found = Survey(process)
     for attempt, events in stored_events(run, process, damages):
         if events:
+            if not found.attempts:
+                found.open(run)
             found.take(events, attempt)
         progress(found.records, 0, f"process {process}: looking at {found.records:,} events")
     if found.attempts:

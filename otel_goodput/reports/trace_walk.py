@@ -49,10 +49,11 @@ _RECENT: Final = 256  # ended phases that a mark may still name
 class _Open:
     """A phase from its start on."""
 
-    __slots__ = ("begin", "compiled", "flags", "into", "name", "out", "phase", "place", "step")
+    __slots__ = ("begin", "compiled", "flags", "given", "into", "name", "out", "phase", "place", "step")
 
     def __init__(self, event: Event, place: int) -> None:
-        self.begin, _, self.phase, _, self.step, self.flags, _, self.name = event
+        self.begin, _, self.phase, _, self.given, self.flags, _, self.name = event
+        self.step = self.given  # by the account
         self.place = place  # of a step: in the order of starts
         self.compiled: tuple[int, int] | None = None  # begin and end of the last compilation in it
         self.into = 0  # number of an arrow, 0: none
@@ -143,24 +144,36 @@ class ProcessWalk:
         self._attempt = None
 
     def _start(self, event: Event) -> None:
-        place = -1
+        assert self._attempt is not None
+        place, number = -1, event.step
         if event.phase == rules.STEP:
             if not event.flags & ev.NONBLOCKING and event.step >= 0:
                 place = self._steps
                 self._steps += 1
+                number = self._known.number(self._attempt.number, event.time, event.step)
                 if self._started and self._known.went_back(place):
-                    to_step: Args = {GOODPUT_DISRUPTION_REASON: Reason.ROLLBACK, GOODPUT_STEP: event.step}
+                    to_step: Args = {GOODPUT_DISRUPTION_REASON: Reason.ROLLBACK, GOODPUT_STEP: number}
                     self._moment(event.time, f"disruption: {Reason.ROLLBACK}", to_step)
-                self._started = True
+                self._started = self._started or number != ev.NO_STEP
         elif event.phase == rules.JOB:
             self._begin_job(event.time, event.key)
         phase = self._open.setdefault(event.key, _Open(event, place))
-        if place >= 0 and self._back is not None and event.step == self._back[1]:
+        phase.step = number
+        if place < 0:
+            self._find_step(phase, event.time)
+        if place >= 0 and self._back is not None and number == self._back[1]:
             job = self._open.get(self._back[0])
             if job is not None and job is not phase:
                 phase.into = self._new_number()
                 job.out.append(phase.into)
             self._back = None
+
+    def _find_step(self, phase: _Open, end: int) -> None:
+        """Say to which step a phase belongs that ends at `end` (ns), or later."""
+        assert self._attempt is not None
+        attempt, shift = self._attempt.number, self._known.shift(self._attempt.number)
+        numbering = self._known.numbering
+        phase.step = numbering.of_phase(attempt, phase.phase, phase.begin + shift, end + shift, phase.given)
 
     def _begin_job(self, time: int, key: int) -> None:
         assert self._attempt is not None
@@ -206,8 +219,10 @@ class ProcessWalk:
         title = phase.title
         into, out = phase.into, phase.out
         beside = bool(phase.flags & ev.NONBLOCKING)
-        if phase.step >= 0:
-            args[GOODPUT_STEP] = phase.step
+        if phase.place < 0:
+            self._find_step(phase, end)
+        if (number := phase.given if phase.step < 0 else phase.step) >= 0:
+            args[GOODPUT_STEP] = number
         if not ended:
             args[GOODPUT_INTERRUPTED] = True
         if phase.place >= 0:

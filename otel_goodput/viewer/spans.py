@@ -13,7 +13,8 @@ from otel_goodput.viewer.columns import Columns, Table
 from otel_goodput.viewer.words import Names, Redaction
 
 STEPS: Final = (
-    "attempt", "number", "start", "wall", "net", "device_begin", "device_end", "fate", "clock", "flags"
+    "attempt", "number", "start", "wall", "net", "device_begin", "device_end", "fate", "clock", "flags",
+    "given",
 )  # fmt: skip
 PHASES: Final = ("attempt", "phase", "name", "start", "wall", "step", "flags", "parent")
 _LOW: Final = (1 << 64) - 1
@@ -60,6 +61,7 @@ def tables(
         (
             one.attempt, one.number, at(one.begin), NOT_KNOWN if one.end == NOT_KNOWN else one.end - one.begin,
             one.net, at(one.device_begin), at(one.device_end), one.fate, one.clock, one.flags,
+            one.given,
         )
         for one in detail.steps
     ]  # fmt: skip

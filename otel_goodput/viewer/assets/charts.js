@@ -5,7 +5,7 @@ import { drawPlot, lengthAxis, timeAxis } from "./plot.js";
 import { button, choice, head, make, select, swatch, watch } from "./elements.js";
 import { fillCard } from "./mount.js";
 import { count, duration } from "./format.js";
-import { rowsIn, scopeOf } from "./scope.js";
+import { rowsIn, scopeOf, stepRowsIn } from "./scope.js";
 import { NONBLOCKING, addChart, draws, groupTitle, phaseTitle } from "./topk.js";
 import { timeText } from "./clock.js";
 
@@ -61,7 +61,7 @@ export function durationsOf(model, scope, spec) {
   const { steps, phases } = model;
   const found = [];
   if (spec.of === "step") {
-    for (const row of rowsIn(steps, scope))
+    for (const row of stepRowsIn(steps, scope))
       if (steps.wall[row] >= 0) found.push([steps.start[row], steps.wall[row], row]);
   } else {
     const phase = model.phase_names.indexOf(spec.of);

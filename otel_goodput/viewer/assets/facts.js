@@ -108,6 +108,8 @@ const FACTS = {
       ["fate", FATE_NAMES[steps.fate[row]] || "not known", null],
       ["clock", CLOCKS[steps.clock[row]] || "not known", null],
     );
+    // After a restore a loop may number its steps otherwise.
+    if (steps.given[row] !== steps.number[row]) rows.push(["number in its loop", `${steps.given[row]}`, null]);
     rows.push(["attempt", `${steps.attempt[row]}`, null], ["parents", `job of attempt ${steps.attempt[row]}`, null]);
     return {
       title: `step ${steps.number[row]}`,

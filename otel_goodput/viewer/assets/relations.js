@@ -2,6 +2,7 @@
 import { lowerBound } from "./data.js";
 import { duration } from "./format.js";
 import { onOtherRanks } from "./ranks.js";
+import { SKIPPED } from "./scope.js";
 
 const MOST_RELATIONS = 40;
 
@@ -32,7 +33,7 @@ const RELATIONS = {
       });
     }
     for (let at = 0; at < steps.rows; at++) {
-      if (at === row || steps.number[at] !== number) continue;
+      if (at === row || !isStep(steps, at, number) || steps.fate[row] === SKIPPED) continue;
       const [first, second] = steps.start[at] < steps.start[row] ? [at, row] : [row, at];
       found.push({
         title: `the same step in attempt ${steps.attempt[at]}`,
@@ -42,7 +43,9 @@ const RELATIONS = {
         to: { lane: "steps", time: steps.start[second] },
       });
     }
-    if (steps.fate[row] === 1) {
+    if (steps.fate[row] === SKIPPED) {
+      found.push({ title: "a batch that the loop skipped after a restore: no step", detail: "", goal: null });
+    } else if (steps.fate[row] === 1) {
       const at = disruptions.findIndex(
         (one) => one.time >= steps.start[row] && one.to_step !== null && one.to_step <= number,
       );
@@ -155,7 +158,7 @@ const RELATIONS = {
     if (one.to_step !== null) {
       const from = lowerBound(steps.start, one.time, 0, steps.rows);
       let again = -1;
-      for (let at = from; at < steps.rows && again < 0; at++) if (steps.number[at] === one.to_step) again = at;
+      for (let at = from; at < steps.rows && again < 0; at++) if (isStep(steps, at, one.to_step)) again = at;
       if (again >= 0)
         found.push({
           title: `went back to step ${one.to_step}`,
@@ -182,6 +185,11 @@ function stepOf(source, attempt, number) {
   const { steps } = source.model;
   if (number < 0) return -1;
   for (let row = steps.rows - 1; row >= 0; row--)
-    if (steps.number[row] === number && steps.attempt[row] === attempt) return row;
+    if (isStep(steps, row, number) && steps.attempt[row] === attempt) return row;
   return -1;
+}
+
+/** Whether a row is an execution of this step, and no batch that a loop skipped. */
+function isStep(steps, row, number) {
+  return steps.number[row] === number && steps.fate[row] !== SKIPPED;
 }

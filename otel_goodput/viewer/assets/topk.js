@@ -3,7 +3,7 @@ import { cssFill, phaseStyle } from "./colors.js";
 import { button, choice, goTo, head, make, swatch, table, tableRow, watch } from "./elements.js";
 import { fillCard } from "./mount.js";
 import { count, duration, percent } from "./format.js";
-import { isDetailed, rowsIn, scopeOf, scopeTitle } from "./scope.js";
+import { isDetailed, rowsIn, scopeOf, scopeTitle, stepRowsIn } from "./scope.js";
 
 const TOP_COLUMNS = [
   ["Name", "text"],
@@ -55,7 +55,7 @@ export function groupsOf(model, scope) {
   };
   const { steps, phases } = model;
   const stepPhase = model.phase_names.indexOf("step");
-  for (const row of rowsIn(steps, scope)) addOne(stepPhase, 0, steps.wall[row], steps.flags[row] & FAILED);
+  for (const row of stepRowsIn(steps, scope)) addOne(stepPhase, 0, steps.wall[row], steps.flags[row] & FAILED);
   for (const row of rowsIn(phases, scope)) {
     addOne(phases.phase[row], phases.name[row], phases.wall[row], phases.flags[row]);
   }
