@@ -227,8 +227,8 @@ def behind(totals: Totals) -> Note:
     """The note for totals of a ledger that has not caught up."""
     return Note(
         "behind",
-        f"This account is {totals.behind / 1e9:.1f} s old: the loop runs faster than it can be processed. Nothing is "
-        "lost; ask again, or read the journal after the run has ended.",
+        f"These figures are {totals.behind / 1e9:.1f} s old: the loop records faster than its records are processed. "
+        "Nothing is lost: call report() again later, or run `otel-goodput report` after the run has ended.",
     )
 
 

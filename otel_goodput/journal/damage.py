@@ -197,7 +197,7 @@ def told(found: Sequence[Damage], more: int = 0) -> Note:
         lines.append(f"and {more} more")
     newer = all(one.newer for one in found)
     say = (
-        "A newer version of otel_goodput wrote a part of this journal that this version does not know; it is left out: "
+        "A newer version of otel_goodput wrote a part of this journal that this version cannot read; it is left out: "
         if newer
         else "The journal is damaged, and unreadable parts are left out of the account: "
     )

@@ -84,8 +84,8 @@ def note(after: Mapping[int, int]) -> Note | None:
         for attempt, duration in sorted(long.items())
     )
     text = (
-        f"Two attempts were alive at once: {told}. The first of each two was taken for dead and went on. What it "
-        "recorded meanwhile counts for nothing; see that it is ended before the job is started again."
+        f"Two attempts ran at the same time: {told}. The earlier one was taken for dead but kept running. What it "
+        "recorded during that time is not counted. Make sure that it has ended before you start the job again."
     )
     return Note(OVERLAP, text)
 

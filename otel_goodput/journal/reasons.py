@@ -103,7 +103,7 @@ def append(run: RunDirectory, statements: Sequence[Statement]) -> None:
     if files.exists(run.reasons_path):
         present = len(files.read(run.reasons_path, REASONS))
     if present + len(data) >= REASONS:
-        raise JournalError(f"{run.reasons_path} is full ({REASONS} bytes): remove the lines that no longer count")
+        raise JournalError(f"{run.reasons_path} is full ({REASONS} bytes): remove lines that are no longer needed")
     files.append_lines(run.reasons_path, data)
 
 
@@ -115,7 +115,9 @@ def read_reasons(run: RunDirectory) -> Said:
         return Said()
     except OSError as error:
         why = error.strerror or type(error).__name__
-        return Said(note=Note(NOTE, f"What was said of disruptions ({REASONS_FILE}) cannot be read: {why}.", ()))
+        return Said(
+            note=Note(NOTE, f"The recorded reasons for disruptions ({REASONS_FILE}) cannot be read: {why}.", ())
+        )
     found: list[Statement] = []
     left_out = 0
     for line in data.split(b"\n"):
@@ -129,7 +131,7 @@ def read_reasons(run: RunDirectory) -> Said:
     note = None
     if left_out:
         lines = plural(left_out, "line")
-        text = f"Of what was said of disruptions ({REASONS_FILE}), {lines} cannot be read and count for nothing."
+        text = f"{lines} cannot be read in the recorded reasons for disruptions ({REASONS_FILE}); the others are used."
         note = Note(NOTE, text, ())
     return Said(tuple(found), note)
 

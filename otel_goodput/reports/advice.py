@@ -10,32 +10,41 @@ from otel_goodput.text.quantities import format_duration, percent
 
 # By source of badput: how the time was spent, and what usually helps.
 EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
-    Category.ACCELERATOR_INIT: ("bringing up accelerators", "check the runtime's start and the network between hosts"),
-    Category.TRAINING_PREP: ("setting up model and data", "look at what happens between start and the first step"),
+    Category.ACCELERATOR_INIT: (
+        "initializing accelerators",
+        "check how the runtime starts, and the network between hosts",
+    ),
+    Category.TRAINING_PREP: ("setting up model and data", "find out what the program does before the first step"),
     Category.PROGRAM_STARTUP: ("compiling", "a persistent compilation cache saves most of it after a restart"),
     Category.DATA_LOADING: ("waiting for data", "prefetch batches or give the input pipeline more workers"),
     Category.CHECKPOINT_SAVE: ("saving checkpoints", "save asynchronously or less often"),
     Category.CHECKPOINT_RESTORE: ("restoring checkpoints", "read them from faster or nearer storage"),
-    Category.CUSTOM: ("in custom phases", "run them less often or beside training"),
+    Category.CUSTOM: ("in custom phases", "run this phase less often, or in the background"),
     Category.WASTED_PROGRESS: ("on steps that were lost", "save checkpoints more often"),
     Category.STALLED: (
-        "in steps that stood still",
-        "look at what the slowest steps waited for: network, storage, a rank",
+        "in steps that stalled",
+        "find out what the slowest steps waited for: network, storage or another rank",
     ),
-    Category.INFRASTRUCTURE_RECOVERY: ("waiting to be restarted", "look at scheduling and spare capacity"),
-    Category.ELASTIC_SLICE_DOWN: ("waiting after slices were lost", "look at what takes slices away"),
-    Category.ELASTIC_SCALE_UP: ("waiting for slices to come back", "scale up less eagerly"),
-    Category.ELASTIC_REINITIALIZATION: ("setting up again after slices changed", "a compilation cache helps here too"),
-    Category.IN_FLIGHT: ("in a step that has not ended", "if it takes much longer than the others, it hangs"),
-    Category.OTHER: ("in no phase at all", "open phases around what happens between the steps"),
+    Category.INFRASTRUCTURE_RECOVERY: ("waiting to be restarted", "check scheduling and spare capacity"),
+    Category.ELASTIC_SLICE_DOWN: ("waiting after slices were lost", "find out why slices are lost"),
+    Category.ELASTIC_SCALE_UP: ("waiting for slices to come back", "scale up less often"),
+    Category.ELASTIC_REINITIALIZATION: (
+        "setting up again after slices changed",
+        "a persistent compilation cache saves most of it",
+    ),
+    Category.IN_FLIGHT: ("in a step that has not ended", "if it takes much longer than the others, it is hanging"),
+    Category.OTHER: ("outside all phases", "wrap the code between steps in custom() to see what takes the time"),
 }
 # The same if no compilation was seen: start-up is then the excess time of the first steps (rule R5).
 _UNCOMPILED: Final[Mapping[str, tuple[str, str]]] = {
     Category.PROGRAM_STARTUP: (
-        "before steps took their usual time",
-        "look at what the first step after a start does that the others do not",
+        "before steps reached their usual speed",
+        "find out what the first step after a start does that later steps do not",
     ),
-    Category.ELASTIC_REINITIALIZATION: ("setting up again after slices changed", "look at what it sets up anew"),
+    Category.ELASTIC_REINITIALIZATION: (
+        "setting up again after slices changed",
+        "find out what the program sets up again",
+    ),
 }
 WORTH: Final = 0.02  # share of the time; nobody should look for less
 
@@ -58,7 +67,7 @@ def sentence(report: Mapping[str, Any]) -> str:
     On a loss whose figure is doubtful nobody should act yet, so the largest one that is not is named as well.
     """
     if report["goodput"] is None:
-        return "There is no advice while it is unknown when the device was done: see the note above."
+        return "No advice: it is not known when the device finished its steps. See the note above."
     losses = [source for source in sources(report["seconds"]) if source[0] != Category.PRODUCTIVE]
     if not losses:
         return "All time was productive."
@@ -72,7 +81,7 @@ def sentence(report: Mapping[str, Any]) -> str:
     text = f"The largest loss: {_spent(losses[0], report)}; before acting on it, see the note above."
     certain = next((loss for loss in losses if loss[0] not in doubtful and loss[2] >= WORTH * elapsed), None)
     if certain is not None:
-        text += f" The largest one without doubt: {_spent(certain, report)}; {_explained(certain, report)[1]}."
+        text += f" The largest loss that is certain: {_spent(certain, report)}; {_explained(certain, report)[1]}."
     return text
 
 

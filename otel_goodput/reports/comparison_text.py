@@ -24,7 +24,7 @@ def render(found: Comparison) -> str:
 def about(side: Side) -> str:
     """Return what a run is, in one line."""
     answer = side.answer
-    job = "" if answer["job_name"] in ("", answer["run_id"]) else f" of {answer['job_name']}"
+    job = "" if answer["job_name"] in ("", answer["run_id"]) else f" of job {answer['job_name']}"
     return f"run {answer['run_id']}{job}, {plural(answer['attempts'], 'attempt')}, {answer['state']}"
 
 

@@ -15,29 +15,30 @@ DISPATCH_SHARE: Final = 0.05
 
 UNKNOWN_CLOCK: Final = Note(
     "clock",
-    "An asynchronous runtime is in use and it is not known when the device is done, so a step's time is only that "
-    "of dispatching it. Call goodput.observe(loss) in each step, with one of its results that is not donated; or set "
-    "OTEL_GOODPUT_DEVICE_CLOCK=host if the loop itself waits for its results.",
+    "Steps run asynchronously on a device, and it is not known when the device finishes them: the step times are only "
+    "the time to dispatch the work. Call goodput.observe(loss) in each step, with an output that is not donated. If "
+    "the loop itself waits for its results, set OTEL_GOODPUT_DEVICE_CLOCK=host.",
     CATEGORIES,
 )
 DISPATCH_ONLY: Final = Note(
     "dispatch",
-    "Steps are far shorter than the time from one to the next. If the loop does not wait for the device, this is "
-    "only the time of dispatching, and the wait for the device is charged elsewhere: call goodput.observe(loss), or "
-    "wait for the result inside the step. If the steps really are that short, ignore this note.",
+    "Steps are far shorter than the time from one to the next. If the loop does not wait for the device, the step "
+    "times are only the time to dispatch the work, and the device's time counts in other categories: call "
+    "goodput.observe(loss), or wait for the result inside the step. If the steps really are that short, ignore this "
+    "note.",
     CATEGORIES,
 )
 SKEWED_CLOCKS: Final = Note(
     "clocks",
-    "An attempt began before the last sign of life of the previous one: the hosts' clocks differ. The gap counts as "
-    "0; correct the clocks.",
+    "An attempt began before the last sign of life of the previous one: the hosts' clocks differ. The time between "
+    "the two counts as 0. Synchronize the clocks, for example with NTP.",
     (Category.INFRASTRUCTURE_RECOVERY,),
 )
 
 SKIPPED: Final = (
     "The first {0} steps after a restore took less than a tenth of the time of the next one. If the loop only skipped "
-    "batches there, they are counted as steps, because the run has no earlier steps to compare them with. Begin behind "
-    "them: write `for step, batch in goodput.steps(itertools.islice(loader, {0}, None), start={0}):`."
+    "batches there, they are counted as steps by mistake: the run has no earlier steps to compare them with. Skip them "
+    "before the loop: write `for step, batch in goodput.steps(itertools.islice(loader, {0}, None), start={0}):`."
 )
 
 
@@ -52,17 +53,20 @@ def doubts(report: Mapping[str, Any]) -> Iterator[Note]:
     if found := report.get("long_steps"):
         yield Note(
             "long steps",
-            f"Every {found['every']:,}th step takes {format_duration(found['long_s'])}, the others take "
-            f"{format_duration(found['usual_s'])}. If it evaluates or saves, open a phase around that: custom() or "
+            f"One step in {found['every']:,} takes {format_duration(found['long_s'])}, the others take "
+            f"{format_duration(found['usual_s'])}. If it evaluates or saves, wrap that code in custom() or "
             "checkpoint_save().",
             (Category.PRODUCTIVE,),
         )
     if found := report.get("long_phases"):
         told = (
-            f"{one['count']} {one['name'] or one['phase']} (the longest {format_duration(one['longest_s'])})"
+            f"{one['count']} x {one['name'] or one['phase']} (longest {format_duration(one['longest_s'])})"
             for one in found[:3]
         )
-        yield Note("long phases", f"Took far longer than usual: {', '.join(told)}. Their time keeps its category.")
+        yield Note(
+            "long phases",
+            f"Phases that took far longer than usual: {', '.join(told)}. Their time stays in its category.",
+        )
     if report["skewed_clocks"]:
         yield SKEWED_CLOCKS
 

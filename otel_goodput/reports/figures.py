@@ -81,7 +81,7 @@ def from_report(report: Mapping[str, Any], *, saves: int | None = None, restores
     lost = seconds[Category.INFRASTRUCTURE_RECOVERY]
     if failures:
         known["mtbf"] = (elapsed - lost) / failures
-        origins["mtbf"] = f"{plural(failures, 'failure')} in {format_duration(elapsed - lost)} of the job being up"
+        origins["mtbf"] = f"{plural(failures, 'failure')} in {format_duration(elapsed - lost)} of uptime"
     restarts = attempts - 1
     if restarts > 0:
         known["reschedule"] = lost / restarts
@@ -89,17 +89,17 @@ def from_report(report: Mapping[str, Any], *, saves: int | None = None, restores
     start_up = sum(seconds[category] for category in _START_UP) / max(1, attempts)
     times = restarts if restores is None else restores
     known["restore"] = start_up + (seconds[Category.CHECKPOINT_RESTORE] / times if times > 0 else 0.0)
-    origins["restore"] = f"start-up, mean of {attempts}, and " + (
-        f"restore, mean of {times}" if times > 0 else "nothing for the restore: none was seen"
+    origins["restore"] = f"start-up, mean of {plural(attempts, 'start')}, and " + (
+        f"restore, mean of {times}" if times > 0 else "no restore was recorded"
     )
     trained = seconds[Category.PRODUCTIVE] + seconds[Category.WASTED_PROGRESS]
     beside = seconds[Category.DATA_LOADING] + seconds[Category.OTHER] + evaluated
     if saves:
         known["save"], known["interval"] = seconds[Category.CHECKPOINT_SAVE] / saves, (trained + beside) / saves
-        origins["save"] = f"mean of {saves}, as far as they held up training"
-        origins["interval"] = "as this run saved, on average"
+        origins["save"] = f"mean of {plural(saves, 'save')}, blocking time only"
+        origins["interval"] = "average of this run"
     if step:
-        known["step"], origins["step"] = float(step), "mean of this run's latest"
+        known["step"], origins["step"] = float(step), "mean of this run's latest steps"
     return Figures(
         **known,
         # If only the dispatch of the steps is known, the time spent between them is not.

@@ -130,7 +130,9 @@ def render(found: Sequence[RunRow], place: str) -> str:
     """Return the table as text; `place` says where the runs are."""
     lines = [f"{plural(len(found), 'run')} in {place}", "", *_table(found)]
     notes = [f"  {row.run_id}: {row.error}" for row in found if row.error]
-    notes += [f"  {row.run_id}: a part of its journal cannot be read, see report" for row in found if row.damaged]
+    notes += [
+        f"  {row.run_id}: part of its journal cannot be read; see `otel-goodput report`" for row in found if row.damaged
+    ]
     notes += [f"  {row.run_id}: goodput {row.reason}" for row in found if row.reason]
     if notes:
         lines += ["", *notes]

@@ -69,9 +69,11 @@ def make_plan(figures: Figures) -> Plan:
     Raises:
         ConfigurationError: `mtbf` or `save` is not known, or a figure is out of range.
     """
-    for name, missing in (("mtbf", "no failure was seen"), ("save", "no save was seen")):
+    for name, missing in (("mtbf", "this run had no failure"), ("save", "this run saved no checkpoint")):
         if getattr(figures, name) is None:
-            raise ConfigurationError(f"{missing}: give --{name} S" + " (mean time between failures)" * (name == "mtbf"))
+            raise ConfigurationError(
+                f"{missing}: pass --{name} T" + " (mean time between failures, such as 6h)" * (name == "mtbf")
+            )
     assumed = {name: "assumed" for name in ("restore", "reschedule") if getattr(figures, name) is None}
     figures = replace(
         figures,
@@ -83,7 +85,7 @@ def make_plan(figures: Figures) -> Plan:
         value = getattr(figures, name)
         positive = name in ("mtbf", "step", "interval")
         if value is not None and not (0 < value < math.inf or (value == 0 and not positive)):
-            raise ConfigurationError(f"{name}: {value!r} is not a possible number of seconds")
+            raise ConfigurationError(f"{name} must be a positive number of seconds, not {value!r}")
     mtbf, save = figures.mtbf, figures.save
     assert mtbf is not None and save is not None
     choices = {
@@ -122,7 +124,7 @@ def _expected(figures: Figures, interval: float) -> float:
 
 # --- for people -------------------------------------------------------------------------------------------------------
 
-_CHOICES: Final = {"now": "at present", "young": "Young", "daly": "Daly", "best": "best (exactly)"}
+_CHOICES: Final = {"now": "current", "young": "Young", "daly": "Daly", "best": "best (exact)"}
 
 
 def _lines(plan: Plan) -> Iterator[str]:
@@ -133,11 +135,11 @@ def _lines(plan: Plan) -> Iterator[str]:
         value = getattr(figures, name)
         if value is not None:
             origin = figures.origins.get(name)
-            yield f"  {words:<34} {format_duration(value):>12}" + (f"  ({origin})" if origin else "")
+            yield f"  {words:<38} {format_duration(value):>12}" + (f"  ({origin})" if origin else "")
     if figures.beside:
-        yield f"  {'loading, evaluation, other':<34} {100 * figures.beside:>10.2f} %  (beside the steps' time)"
+        yield f"  {'loading, evaluation, other':<38} {100 * figures.beside:>10.2f} %  (on top of the steps' time)"
     yield ""
-    yield f"  {'save after':<14} {'training for':>14} {'steps':>10} {'goodput':>10}"
+    yield f"  {'save every':<14} {'training time':>14} {'steps':>10} {'goodput':>10}"
     for name, words in _CHOICES.items():
         if name in plan.choices:
             choice = plan.choices[name]
@@ -158,5 +160,5 @@ def _sentence(plan: Plan) -> str:
         return f"Saving every {every} is best: the expected goodput is {100 * best.goodput:.2f} %."
     gain = 100 * (best.goodput - now.goodput)
     if gain < 0.05:
-        return f"Saving every {format_duration(now.interval)}, as at present, is as good as the best."
+        return f"Saving every {format_duration(now.interval)}, as this run does, is as good as the best interval."
     return f"Saving every {every} instead of every {format_duration(now.interval)} would gain {gain:.2f} % of the time."

@@ -29,11 +29,11 @@ from typing import Final
 # What the formulas take, and what is shown beside it, in s.
 QUANTITIES: Final[Mapping[str, str]] = {
     "mtbf": "mean time between failures",
-    "save": "a save holds training up for",
-    "restore": "from the start to training again",
-    "reschedule": "from a failure to the start",
-    "step": "a step",
-    "interval": "training between two saves",
+    "save": "time a save blocks training",
+    "restore": "start-up and restore after a restart",
+    "reschedule": "downtime before a restart",
+    "step": "step time",
+    "interval": "training time between saves",
 }
 
 

@@ -51,7 +51,7 @@ def end(report: Mapping[str, Any]) -> Iterator[str]:
     if open_for is not None:
         where = f", {format_duration(open_for)} into step {step}"
     elif step is not None:
-        where = f", in no step; the last one was {step}"
+        where = f", between steps; the last one was step {step}"
     yield f"  {what} {format_moment(last)}{where}"
 
 
@@ -59,12 +59,15 @@ def steps(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield what became of the steps and how long they took, recompilations, progress at risk and slices."""
     yield f"  steps    {_fates(report)}"
     if report.get("last_step_given") != report.get("last_step"):
-        yield f"           the loop calls the latest step {report['last_step_given']}; here it is {report['last_step']}"
+        yield (
+            f"           the loop numbers the latest step {report['last_step_given']}; "
+            f"this report counts it as step {report['last_step']}"
+        )
     if report.get("skipped_batches"):
-        yield f"           batches skipped after a restore: {report['skipped_batches']}; their time is data_loading"
+        yield f"           batches skipped after a restore: {report['skipped_batches']} (counted as data_loading)"
     if report.get("in_flight_step") is not None:
         open_for = report.get("in_flight_step_s")
-        since = "" if open_for is None else f", for {format_duration(open_for)} now"
+        since = "" if open_for is None else f" (for {format_duration(open_for)} so far)"
         yield f"           step {report['in_flight_step']} is in flight{since}"
     times = report.get("step_time")
     if times:
@@ -72,33 +75,35 @@ def steps(report: Mapping[str, Any]) -> Iterator[str]:
             f"           net time: median {format_duration(times['median_s'])}, p90 {format_duration(times['p90_s'])}, "
             f"max {format_duration(times['max_s'])}"
         )
-        yield f"           ideal {format_duration(report['ideal_step_time_s'])}: the mean without outliers"
+        yield f"           ideal {format_duration(report['ideal_step_time_s'])}: the mean step time without outliers"
         yield f"           deviation {_deviation(report['step_time_deviation_s'])}"
     if report.get("first_step_s") is not None:
         whose = "the latest start" if report["attempts"] > 1 else "the start"
         yield f"           first step finished {format_duration(report['first_step_s'])} after {whose}"
     yield from _recompilations(report)
-    if report["at_risk_s"] is not None:
-        yield f"  at risk  {format_duration(report['at_risk_s'])} of progress is newer than the last durable checkpoint"
+    if report["at_risk_s"]:
+        yield f"  at risk  {format_duration(report['at_risk_s'])} of progress since the last durable checkpoint"
+    elif report["at_risk_s"] is not None:
+        yield "  at risk  nothing: the last durable checkpoint holds all progress"
     slices = report.get("slice_efficiency")
     if slices:
         yield "  slices   " + ", ".join(f"{state} {share * 100:.1f} %" for state, share in slices.items())
 
 
 def _deviation(seconds: float) -> str:
-    change = "slower" if seconds > 0 else "faster"
-    return f"{format_duration(abs(seconds))}: the p90 of the last 100 steps is that much {change} than the usual step"
+    change = "above" if seconds > 0 else "below"
+    return f"{format_duration(abs(seconds))}: how far the p90 of the last 100 steps is {change} the usual step time"
 
 
 def _fates(report: Mapping[str, Any]) -> str:
     counts, pending, started = report["steps"], report["pending_steps"], report["started_steps"]
     if not started:
-        return "none has started"
+        return "none started"
     parts = [f"{counts['kept']} kept", f"{counts['lost']} lost"]
     if pending:
         parts.append(f"{pending} pending")
     top = report["max_productive_step"]
-    reached = "" if top is None else f"; kept up to number {top}"
+    reached = "" if top is None else f"; highest kept step: {top}"
     return f"{started} started = {' + '.join(parts)}{reached}"
 
 
@@ -122,14 +127,14 @@ def disruptions(report: Mapping[str, Any]) -> Iterator[str]:
     reasons = ", ".join(f"{number} {reason}" for reason, number in report["disruption_reasons"].items())
     yield f"  disruptions  {count}: {reasons}"
     for entry in report["disruption_list"][-DISRUPTIONS_SHOWN:]:
-        where = "in the process" if entry["attempt"] is None else f"attempt {entry['attempt']}"
+        where = "without a restart" if entry["attempt"] is None else f"attempt {entry['attempt']}"
         said = ""
         if entry.get("said_by") is not None:
             added = "" if entry["note"] is None else f", “{entry['note']}”"
-            said = f"; said by {entry['said_by']}{added}; first: {entry['first_reason']}"
+            said = f"; set by {entry['said_by']}{added}; originally {entry['first_reason']}"
         went = ""
         if entry["from_step"] is not None and entry["to_step"] is not None:
-            went = f", from step {entry['from_step']} back to {entry['to_step']}"
+            went = f"; went back from step {entry['from_step']} to {entry['to_step']}"
         ended = entry.get("died_at") or entry.get("time")
         when = "" if ended is None else f" at {format_moment(ended)}"
         who = "" if entry.get("process") is None else f" (process {entry['process']})"
@@ -154,7 +159,7 @@ def exception(fields: Mapping[str, Any]) -> str:
 
 _COSTS: Final = (
     ("recovery_s", "down"),
-    ("wasted_s", "steps lost"),
+    ("wasted_s", "in lost steps"),
     ("startup_s", "start-up"),
     ("restored_s", "restoring"),
 )
@@ -177,8 +182,8 @@ def _regained(entry: Mapping[str, Any], *, known: bool) -> str:
     if step is None or not known:
         return ""
     if duration is None:
-        return f"step {step} not regained"
-    return f"regained step {step} after {format_duration(duration)}"
+        return f"step {step} not reached again yet"
+    return f"step {step} reached again after {format_duration(duration)}"
 
 
 def processes(report: Mapping[str, Any]) -> Iterator[str]:
@@ -186,7 +191,7 @@ def processes(report: Mapping[str, Any]) -> Iterator[str]:
     told = report.get("processes")
     if not told or len(told["paces"]) < 2:
         return
-    yield f"  processes  {len(told['paces'])} of {told['count']} report their pace"
+    yield f"  processes  {len(told['paces'])} of {told['count']} report step times"
     slowest, latest = told["straggler"], told["late"]
     if slowest is not None and slowest["ratio"] > SLOWER:
         median = told["paces"][str(slowest["process"])]["median_s"]
@@ -197,8 +202,8 @@ def processes(report: Mapping[str, Any]) -> Iterator[str]:
     if latest is not None and latest["share"] >= LATE_SHARE:
         outside = told["paces"][str(latest["process"])]["outside_s"]
         yield (
-            f"    process {latest['process']} spends {format_duration(outside)} outside of steps between one step and "
-            f"the next ({latest['share'] * 100:.0f} %): the others wait for it"
+            f"    process {latest['process']} spends {format_duration(outside)} between one step and the next, outside "
+            f"both ({latest['share'] * 100:.0f} % of the time per step): the others wait for it"
         )
 
 
@@ -207,7 +212,7 @@ def checkpoints(report: Mapping[str, Any]) -> Iterator[str]:
     told = report.get("checkpoints")
     if not told:
         return
-    yield f"  {'checkpoints':<{STAGE_WIDTH}} {'count':>6} {'min':>10} {'mean':>10} {'max':>10} {'deviation':>10}"
+    yield f"  {'checkpoints':<{STAGE_WIDTH}} {'count':>6} {'min':>10} {'mean':>10} {'max':>10} {'std dev':>10}"
     for operation, stages in told.items():
         for stage, found in stages.items():
             name = f"{operation} {stage}".replace("_", " ")
@@ -255,9 +260,9 @@ def compile_cache(report: Mapping[str, Any]) -> Iterator[str]:
     if not told["hits"]:
         effect = ""
     elif saved < 0:
-        effect = f"; compiling would have been {format_duration(-saved)} quicker"
+        effect = f"; fetching took {format_duration(-saved)} longer than compiling would have"
     else:
-        effect = f"; saved {format_duration(saved)}"
+        effect = f"; saved {format_duration(saved)} of compilation"
     yield f"  compilation cache  {plural(told['hits'], 'hit')}, {misses}{effect}"
 
 

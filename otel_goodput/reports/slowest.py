@@ -45,7 +45,7 @@ class Slowest(NamedTuple):
         """Yield the table for people."""
         yield ""
         if not self.steps:
-            yield "  no step has begun"
+            yield "  no step has started"
             return
         yield f"  the {plural(len(self.steps), 'slowest step').removeprefix('1 ')}, by net time:"
         for one in self.steps:

@@ -39,15 +39,15 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         if report.get(name) is not None:
             yield f"  {words} {report[name] * 100:.1f} %"
     if report["excluded_s"]:
-        yield f"  {format_duration(report['excluded_s'])} excluded"
+        yield f"  {format_duration(report['excluded_s'])} excluded, not counted"
     if report["suspended_s"]:
-        yield f"  {format_duration(report['suspended_s'])} suspended"
+        yield f"  {format_duration(report['suspended_s'])} suspended, not counted"
     yield from _warnings(report)
     yield ""
     yield from sections.table(report["seconds"], elapsed, shares=report["goodput"] is not None)
     if report["overlapped_data_loading_s"]:
         beside = format_duration(report["overlapped_data_loading_s"])
-        yield f"  in parallel: {beside} of data loading overlapped with training"
+        yield f"  in parallel: another {beside} of data loading overlapped with steps and cost no time"
     yield ""
     yield from sections.steps(report)
     yield from sections.disruptions(report)
@@ -69,7 +69,7 @@ def headline(report: Mapping[str, Any]) -> str:
 def _goodput(report: Mapping[str, Any]) -> str:
     elapsed = report["elapsed_s"]
     if report["goodput"] is None:
-        return f"{report.get('reason') or 'not known'}; {format_duration(elapsed)} have passed"
+        return f"{report.get('reason') or 'not known'}; elapsed time {format_duration(elapsed)}"
     return f"{percent(report['goodput'] * elapsed, elapsed)} of {format_duration(elapsed)}"
 
 

@@ -27,8 +27,8 @@ def sentence(a: Side, b: Side, sources: Sequence[Source], ratio: Ratio | None) -
     unknown = [name for name, side in (("A", a), ("B", b)) if not side.known]
     if unknown:
         return (
-            f"It is not known how long the steps of {' and '.join(unknown)} took: the clock is unknown, only their "
-            "dispatch was seen. So nothing can be said about what changed."
+            f"The runs cannot be compared: it is not known how long the steps of {' and '.join(unknown)} took, because "
+            "only their dispatch was recorded, not when the device finished them."
         )
     first, second = a.answer["goodput"], b.answer["goodput"]
     words = ". ".join((_steps(a, b, ratio), *_largest(a, b, sources)))
@@ -38,7 +38,7 @@ def sentence(a: Side, b: Side, sources: Sequence[Source], ratio: Ratio | None) -
 def _steps(a: Side, b: Side, ratio: Ratio | None) -> str:
     if ratio is None:
         without = [name for name, side in (("A", a), ("B", b)) if not side.times.nets]
-        return f"The step times cannot be compared: {' and '.join(without)} kept no step"
+        return f"The step times cannot be compared: there are no kept steps in {' and '.join(without)}"
     change = ratio.value - 1
     if ratio.low is None or ratio.high is None:
         few = " and ".join(name for name, side in (("A", a), ("B", b)) if _few(side))

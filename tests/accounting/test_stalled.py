@@ -279,7 +279,7 @@ def test_long_steps_that_recur_are_said_with_the_line_to_write() -> None:
     found = replay([{"kind": "job", "start": 0, "end": loop.now}, *loop.rows])
     assert found["long_steps"] == {"every": 10, "long_s": 60, "usual_s": 1}
     (note,) = [note for note in doubts(found) if note.kind == "long steps"]
-    assert "Every 10th step takes" in note.text and "custom()" in note.text
+    assert "One step in 10 takes" in note.text and "custom()" in note.text
     loop = Loop().steps(*[1] * 20, 60, *[1] * 9, 60)
     assert "long_steps" not in replay([{"kind": "job", "start": 0, "end": loop.now}, *loop.rows])
 
@@ -301,4 +301,4 @@ def test_of_loads_saves_and_custom_phases_the_excess_is_flagged() -> None:
         )
         assert (found["seconds"]["data_loading"], found["seconds"]["custom"]) == (309, {"eval": 309})
     (note,) = [note for note in doubts(found) if note.kind == "long phases"]
-    assert "1 eval (the longest" in note.text
+    assert "1 x eval (longest" in note.text

@@ -78,7 +78,7 @@ ON_A_DEVICE = [
         IN_JAX.format(argument="", last="goodput.observe(old)"),)),
     Symptom("goodput.observe() was given int, which contains no jax array: nothing is observed", (
         IN_JAX.format(argument="", last="goodput.observe(3)"),)),
-    Symptom("An asynchronous runtime is in use and it is not known when the device is done", (
+    Symptom("Steps run asynchronously on a device, and it is not known when the device finishes them", (
         IN_JAX.format(argument="device_clock='observe'", last="pass"),)),
 ]  # fmt: skip
 

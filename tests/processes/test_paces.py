@@ -93,7 +93,7 @@ def test_two_processes_in_one_folder(tmp_path: Path) -> None:
                 }
                 assert values["goodput.straggler.ratio"] == [pytest.approx(300 / 250)]
                 text = str(recorder.report())
-                assert "2 of 2 report their pace" in text
+                assert "2 of 2 report step times" in text
                 assert "the slowest is process 1: median step 300 ms, 1.20 times the median of all" in text
         recorder.shutdown()
 
@@ -168,5 +168,5 @@ def test_nobody_is_called_the_slowest_who_is_as_fast_as_the_others() -> None:
     def lines(*paces: Pace) -> list[str]:
         return list(sections.processes({"processes": to_json(paces, 2)}))
 
-    assert lines(pace(0, 100), pace(1, 104)) == ["  processes  2 of 2 report their pace"]
+    assert lines(pace(0, 100), pace(1, 104)) == ["  processes  2 of 2 report step times"]
     assert "the slowest is process 1" in lines(pace(0, 100), pace(1, 130))[1]

@@ -32,7 +32,7 @@ def test_a_restarted_run_gets_advice_on_what_is_certain() -> None:
     told = report(("infrastructure_recovery",), productive=30.0, infrastructure_recovery=50.0, data_loading=20.0)
     assert sentence(told) == (
         "The largest loss: 50.0 s (50.00 %) was spent waiting to be restarted (infrastructure_recovery); before acting "
-        "on it, see the note above. The largest one without doubt: 20.0 s (20.00 %) was spent waiting for data "
+        "on it, see the note above. The largest loss that is certain: 20.0 s (20.00 %) was spent waiting for data "
         "(data_loading); prefetch batches or give the input pipeline more workers."
     )
     alone = sentence(report(("infrastructure_recovery",), productive=30.0, infrastructure_recovery=50.0))

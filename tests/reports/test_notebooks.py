@@ -92,7 +92,7 @@ def test_what_is_not_known_has_no_shares() -> None:
 def test_the_text_gives_no_figures_of_what_is_not_known() -> None:
     report = Report(unknown(), about("run", "asynchronous"))
     text = str(report)
-    assert "  goodput not known: dispatch only; 10.0 s have passed\n" in text
+    assert "  goodput not known: dispatch only; elapsed time 10.0 s\n" in text
     assert "%" not in text and "at risk" not in text and "net time" not in text
     assert "goodput.observe(loss)" in text and "OTEL_GOODPUT_DEVICE_CLOCK=host" in text
     assert "largest loss" not in text and "10 started = 10 kept + 0 lost" in text
@@ -104,7 +104,9 @@ def test_the_text_gives_no_figures_of_what_is_not_known() -> None:
 def test_advice_fits_what_was_seen() -> None:
     """Nobody needs a compilation cache where nothing is compiled."""
     plain = str(Report(timeline_totals(story("job 0-100 / step 0 @0-80 / step 1 @80-90 / step 2 @90-100")), {}))
-    assert "cache" not in plain and "(program_startup)" in plain and "was spent before steps took their usual" in plain
+    assert (
+        "cache" not in plain and "(program_startup)" in plain and "was spent before steps reached their usual" in plain
+    )
     compiled = str(Report(timeline_totals(story("job 0-100 / compile train 0-80 / step 0 @80-100")), {}))
     assert "was spent compiling (program_startup); a persistent compilation cache" in compiled
 

@@ -191,7 +191,7 @@ def test_a_plan_by_hand() -> None:
     assert plan.best.goodput == max(choice.goodput for choice in plan.choices.values())
     assert plan.best.steps is None
     text = str(plan)
-    assert "6 h 00 min  (given)" in text and "at present" in text
+    assert "6 h 00 min  (given)" in text and "current" in text
     assert "Saving every 18 min 38 s instead of every 1 h 00 min would gain 3.68 % of the time." in text
     answer = json.loads(json.dumps(plan.to_json()))
     assert answer["mtbf_s"] == 6 * HOUR and answer["step_s"] is None
@@ -270,7 +270,7 @@ def test_figures_of_a_report() -> None:
     assert figures.beside == pytest.approx(beside / trained)
     assert figures.interval == (trained + beside) / 2
     assert figures.goodput == pytest.approx(60 / 190)
-    assert figures.origins["mtbf"] == "1 failure in 2 min 40 s of the job being up"
+    assert figures.origins["mtbf"] == "1 failure in 2 min 40 s of uptime"
     plan = make_plan(figures)
     assert plan.choices["now"].goodput < 1 / (1 + figures.beside)
     assert "measured" in str(plan)
@@ -288,7 +288,7 @@ def test_a_report_alone_knows_of_no_saves() -> None:
 def test_a_run_without_failures_needs_them_by_hand() -> None:
     figures = from_report(replay(story("job 0-100 / steps 0..9 @0 every 9 / save 9 90-95")), saves=1, restores=0)
     assert figures.mtbf is None and figures.reschedule is None
-    assert "nothing for the restore" in figures.origins["restore"]
+    assert "no restore was recorded" in figures.origins["restore"]
     with pytest.raises(ConfigurationError, match="--mtbf"):
         make_plan(figures)
     assert make_plan(figures.given(mtbf=HOUR)).best.steps is not None
@@ -368,8 +368,8 @@ def test_the_command_reads_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert ask(tmp_path, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["name"] == "planned"
-    assert found["origins"]["save"].startswith("mean of 8,")
-    assert found["origins"]["restore"] == "start-up, mean of 2, and restore, mean of 1"
+    assert found["origins"]["save"].startswith("mean of 8 saves,")
+    assert found["origins"]["restore"] == "start-up, mean of 2 starts, and restore, mean of 1"
     assert found["origins"]["mtbf"].startswith("1 failure in ")
     assert found["save_s"] >= 0.004 and found["restore_s"] >= 0.02 and found["step_s"] >= 0.002
     assert 0 < found["choices"]["now"]["goodput"] <= found["choices"]["best"]["goodput"] * 1.01 < 1

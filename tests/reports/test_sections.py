@@ -23,12 +23,12 @@ def told(*more: dict[str, Any], resumes: int = 2) -> list[str]:
 def test_how_long_it_took_until_what_was_kept_was_regained() -> None:
     head, line, cost, after = told()
     assert head.endswith("1: 1 crash") and line == "    crash at 1970-01-01 00:00:10 UTC (attempt 2)"
-    assert cost == "      cost 26.0 s: 20.0 s down, 6.0 s steps lost, from step 5 back to 2"
-    assert after == "      first step finished after 7.0 s, regained step 4 after 15.0 s"
+    assert cost == "      cost 26.0 s: 20.0 s down, 6.0 s in lost steps; went back from step 5 to 2"
+    assert after == "      first step finished after 7.0 s, step 4 reached again after 15.0 s"
 
 
 def test_that_it_is_not_regained() -> None:
-    assert told(resumes=0)[-1] == "      first step finished after 7.0 s, step 4 not regained"
+    assert told(resumes=0)[-1] == "      first step finished after 7.0 s, step 4 not reached again yet"
 
 
 def test_nothing_is_said_of_it_while_no_clock_tells_when_steps_are_over() -> None:

@@ -100,11 +100,11 @@ def test_text_for_people(runs: Path) -> None:
     assert text.startswith("Goodput of alpha, 2 attempts, since 2")
     for word in ("ended", "productive", "wasted_progress", "infrastructure_recovery", "custom look", "100.00 %"):
         assert word in text, text
-    assert "25 started = 20 kept + 5 lost; kept up to number 19" in text
+    assert "25 started = 20 kept + 5 lost; highest kept step: 19" in text
     assert re.search(r"^    crash at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC \(attempt 2\)$", text, re.MULTILINE)
-    assert "from step 10 back to 6" in text
+    assert "went back from step 10 to 6" in text
     assert re.search(r"^           first step finished [\d.]+ m?s after the latest start$", text, re.MULTILINE)
-    assert re.search(r"^      first step finished after .+, regained step 9 after ", text, re.MULTILINE)
+    assert re.search(r"^      first step finished after .+, step 9 reached again after ", text, re.MULTILINE)
 
 
 def test_where_runs_are_looked_for(runs: Path, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_living_job(tmp_path: Path) -> None:
         assert found["state"] == "running"
         text = succeeded(goodput("report", tmp_path))
         assert "11 started = 10 kept + 0 lost + 1 pending" in text
-        assert re.search(r"step 10 is in flight, for [\d.]+ m?s now", text)
+        assert re.search(r"step 10 is in flight \(for [\d.]+ m?s so far\)", text)
         assert text.splitlines()[0].endswith(", running")
 
 

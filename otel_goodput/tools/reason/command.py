@@ -57,7 +57,7 @@ def run(options: argparse.Namespace, place: str) -> int:
 def _check(options: argparse.Namespace) -> None:
     """Refuse arguments that do not go together. Raises ConfigurationError."""
     if options.attempt is not None and options.reason is None:
-        raise ConfigurationError("say the reason too: otel-goodput reason PLACE ATTEMPT REASON")
+        raise ConfigurationError("REASON is missing: otel-goodput reason PLACE ATTEMPT REASON")
     if options.log is not None and options.attempt is not None:
         raise ConfigurationError("--import finds attempts and reasons in the log: leave out ATTEMPT and REASON")
     told = {
@@ -66,11 +66,15 @@ def _check(options: argparse.Namespace) -> None:
         "--margin": (options.margin is not None, options.log is not None, "--import"),
         "--named": (options.named, options.log is not None, "--import"),
         "--dry-run": (options.dry_run, options.log is not None, "--import"),
-        "--json": (options.json, options.attempt is None and options.log is None, "the list of what was said only"),
+        "--json": (
+            options.json,
+            options.attempt is None and options.log is None,
+            "the list: leave out ATTEMPT, REASON and --import",
+        ),
     }
     for name, (given, fits, partner) in told.items():
         if given and not fits:
-            raise ConfigurationError(f"{name} goes with {partner}")
+            raise ConfigurationError(f"{name} works only with {partner}")
 
 
 # --- by hand ----------------------------------------------------------------------------------------------------------
@@ -89,7 +93,9 @@ def _say(found: Found, options: argparse.Namespace) -> None:
         note=options.note or "",
     )
     _keep(found, [said])
-    print(f"run {known.run_id!r}: attempt {said.attempt}: {said.reason}, said by {said.said_by}; first: {first}")
+    print(
+        f"run {known.run_id!r}: attempt {said.attempt}: {said.reason}, recorded by {said.said_by}; originally {first}"
+    )
 
 
 def _user() -> str:
@@ -123,14 +129,14 @@ def _print_list(known: Disrupted, rows: Sequence[dict[str, Any]]) -> None:
     print(shown(f"run {known.run_id!r}: {plural(known.attempts, 'attempt')}"))
     for attempt, loss in sorted(known.losses.items()):
         said = [row for row in rows if row["attempt"] == attempt]
-        print(f"  attempt {attempt}: {loss.reason}" + ("" if said else ", no reason was given later"))
+        print(f"  attempt {attempt}: {loss.reason}" + ("" if said else "; no reason was recorded afterwards"))
         for row in reversed(said):
             note = f", “{row['note']}”" if row["note"] else ""
-            when, counts = format_moment(row["said_at"]), "" if row["in_force"] else " (does not count)"
-            print(shown(f"    {row['reason']}, said by {row['said_by']} on {when}{note}{counts}"))
+            when, counts = format_moment(row["said_at"]), "" if row["in_force"] else " (replaced)"
+            print(shown(f"    {row['reason']}, recorded by {row['said_by']} on {when}{note}{counts}"))
     unknown = [row for row in rows if row["attempt"] not in known.losses]
     if unknown:
-        print(f"  {plural(len(unknown), 'statement')} of attempts that are not known to have begun with a disruption")
+        print(f"  ignored: {plural(len(unknown), 'reason')} for attempts that no known disruption began")
 
 
 # --- from a log -------------------------------------------------------------------------------------------------------
@@ -165,9 +171,9 @@ def _import(found: Sequence[Found], log: Entries, options: argparse.Namespace) -
         matched |= {id(match.entry) for match in matches}
         _import_into(one, known, matching.best(matches), dry_run=options.dry_run)
     silent, missed = len(log.found) - len(telling), len(telling) - len(matched)
-    parts = [f"{len(matched)} matched", f"{missed} matched no disruption", f"{silent} do not tell why anything ended"]
+    parts = [f"{len(matched)} matched", f"{missed} matched no disruption", f"{silent} that give no reason"]
     if log.left_out:
-        parts.append(f"{log.left_out} could not be read or are of another log")
+        parts.append(f"{log.left_out} unreadable or from another log")
     count = len(log.found) + log.left_out
     print(f"{log.kind}: {count} {'entry' if count == 1 else 'entries'}, {', '.join(parts)}")
 
@@ -192,17 +198,17 @@ def _import_into(found: Found, known: Disrupted, best: dict[int, matching.Match]
             strength=tells.strength + _BY_NAME * match.by_name,
         )
         earlier = imported.get(attempt)
-        about = f"{one.said_by}, {one.note}; first: {one.first_reason}"
+        about = f"{one.said_by}, {one.note}; originally {one.first_reason}"
         told = f"run {known.run_id!r}: attempt {attempt}: {reason} ({about})"
         if earlier is not None and earlier.strength >= one.strength:
-            told += f": nothing new, {earlier.reason} is already said by {earlier.said_by}"
+            told += f": nothing new, {earlier.said_by} already recorded {earlier.reason}"
         else:
             new.append(one)
             held = counting.get(attempt)
             if dry_run:
-                told += ": would be said"
+                told += ": would be recorded"
             if held is not None and held.person:
-                told += f": {held.reason} counts, because {held.said_by} said so"
+                told += f": {held.reason} still applies, because {held.said_by} recorded it by hand"
         print(shown(told))
     if new and not dry_run:
         _keep(found, new)
@@ -238,5 +244,5 @@ def _keep(found: Found, statements: Sequence[Statement]) -> None:
         raise
     except Exception as error:  # each fsspec filesystem raises its own errors
         why = without_credentials(str(error) or type(error).__name__)
-        raise JournalError(f"what was said cannot be kept at {mirror.shown}: {why}") from error
-    raise JournalError(f"what was said cannot be kept at {mirror.shown}: others write there all the time; try again")
+        raise JournalError(f"the reason cannot be saved at {mirror.shown}: {why}") from error
+    raise JournalError(f"the reason cannot be saved at {mirror.shown}: other writers keep changing it; try again")

@@ -56,13 +56,13 @@ def test_what_is_said_is_in_every_view(tmp_path: Path) -> None:
         ("crash", None, None)
     ] * 2
     said = succeeded(goodput("reason", runs, 2, "maintenance", "--by", "alice@host", "--note", "rack 7 was moved"))
-    assert said == "run 'job': attempt 2: maintenance, said by alice@host; first: crash\n"
+    assert said == "run 'job': attempt 2: maintenance, recorded by alice@host; originally crash\n"
 
     text = succeeded(goodput("report", runs))
     assert "disruptions  2: 1 crash, 1 maintenance" in text
     first, second = (format_moment(one["died_at"]) for one in before["disruption_list"])
     assert (
-        f"    maintenance at {first} (attempt 2; said by alice@host, “rack 7 was moved”; first: crash)\n      cost "
+        f"    maintenance at {first} (attempt 2; set by alice@host, “rack 7 was moved”; originally crash)\n      cost "
         in text
     )
     assert f"    crash at {second} (attempt 3)\n      cost " in text
@@ -120,8 +120,8 @@ def test_the_latest_counts_and_the_first_stays(tmp_path: Path) -> None:
     ]
     assert told["disruptions"] == [{"attempt": 2, "reason": "crash"}, {"attempt": 3, "reason": "crash"}]
     text = succeeded(goodput("reason", folder))
-    assert "attempt 2: crash, no reason was given later" in text
-    assert text.count("(does not count)") == 2
+    assert "attempt 2: crash; no reason was recorded afterwards" in text
+    assert text.count("(replaced)") == 2
 
 
 def test_who_says_so_is_this_user_on_this_machine(tmp_path: Path) -> None:
@@ -144,12 +144,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("1", "crash"), "attempt 1 of run 'job' began the run"),
         (("4", "crash"), "run 'job' has 3 attempts, and no attempt 4"),
         (("0", "crash"), "run 'job' has 3 attempts, and no attempt 0"),
-        (("2",), "say the reason too"),
+        (("2",), "REASON is missing"),
         (("2", "crash", "--run", "other"), "holds no run 'other'"),
-        (("2", "crash", "--dry-run"), "--dry-run goes with --import"),
-        (("2", "crash", "--json"), "--json goes with the list"),
-        (("--note", "x"), "--note goes with ATTEMPT and REASON"),
-        (("--margin", "5m"), "--margin goes with --import"),
+        (("2", "crash", "--dry-run"), "--dry-run works only with --import"),
+        (("2", "crash", "--json"), "--json works only with the list"),
+        (("--note", "x"), "--note works only with ATTEMPT and REASON"),
+        (("--margin", "5m"), "--margin works only with --import"),
         (("2", "crash", "--import", "x"), "leave out ATTEMPT and REASON"),
     ],
 )
