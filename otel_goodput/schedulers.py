@@ -50,11 +50,17 @@ LAUNCHERS: Final = (
 # What identifies one launch, in all of its processes alike. Each row is one identity, whose variables must all be set.
 KEYS: Final = (
     ("TORCHELASTIC_RUN_ID",),
-    ("MASTER_ADDR", "MASTER_PORT"),  # torchrun, accelerate, DeepSpeed, Lightning, Ray Train
+    ("MASTER_ADDR", "MASTER_PORT"),  # torchrun, accelerate, DeepSpeed, Lightning, Ray Train, PyTorchJob
+    ("JAX_COORDINATOR_ADDRESS",),
+    ("COORDINATOR_ADDRESS", "COORDINATOR_PORT"),  # JAXJob
+    ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
+    ("MEGASCALE_COORDINATOR_ADDRESS",),
+    ("LWS_LEADER_ADDRESS",),
     ("SLURM_JOB_ID",),
     ("SLURM_JOB_ID", "SLURM_STEP_ID"),
-    ("OMPI_MCA_ess_base_jobid",),
-    ("PMIX_NAMESPACE",),
+    ("OMPI_MCA_ess_base_jobid",),  # Open MPI 4
+    ("PMIX_NAMESPACE",),  # Open MPI 5, and whoever has a PMIx server: Slurm, jsrun
+    ("PMI_PORT",),  # Hydra with -pmi-port; without it there is no identity in its variables
     ("PALS_APID",),
     ("FLUX_JOB_ID",),
     ("LSB_JOBID",),

@@ -41,16 +41,23 @@ def _in_a_step(environ: Mapping[str, str]) -> bool:
 # From the innermost to the outermost: a launcher of several processes on a host knows more than the one of the hosts.
 # torchrun's variables are also set by accelerate, DeepSpeed, Ray Train, Kubeflow's PyTorchJob and SageMaker.
 LAUNCHERS: Final = (
-    Launcher("JAX", ("JAX_PROCESS_ID",), ("JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT")),
+    Launcher("JAX", ("JAX_PROCESS_ID", "JAX_PROCESS_INDEX"), ("JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT")),
+    Launcher("JAXJob", ("PROCESS_ID",), ("NUM_PROCESSES",), lambda environ: "COORDINATOR_ADDRESS" in environ),
     Launcher("torchrun", ("RANK",), ("WORLD_SIZE",)),
     Launcher("Horovod", ("HOROVOD_RANK",), ("HOROVOD_SIZE",)),
     Launcher("Open MPI", ("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",)),
-    Launcher("MVAPICH", ("MV2_COMM_WORLD_RANK",), ("MV2_COMM_WORLD_SIZE",)),
-    Launcher("PMI: MPICH, Intel MPI, Cray", ("PMI_RANK", "PALS_RANKID"), ("PMI_SIZE",)),
+    Launcher(
+        "MVAPICH",
+        ("MV2_COMM_WORLD_RANK", "MVP_COMM_WORLD_RANK"),
+        ("MV2_COMM_WORLD_SIZE", "MVP_COMM_WORLD_SIZE"),
+    ),
+    # Hydra sets PMI_ID instead of PMI_RANK, and no size, if it was started with -pmi-port.
+    Launcher("PMI: MPICH, Intel MPI, Cray", ("PMI_RANK", "PALS_RANKID", "PMI_ID"), ("PMI_SIZE", "PALS_SIZE")),
     Launcher("jsrun", ("JSM_NAMESPACE_RANK",), ("JSM_NAMESPACE_SIZE",)),
     Launcher("Flux", ("FLUX_TASK_RANK",), ("FLUX_JOB_SIZE",)),
     Launcher("PMIx", ("PMIX_RANK",), ()),
     Launcher("Slurm", ("SLURM_PROCID",), ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), _in_a_step),
+    Launcher("LeaderWorkerSet", ("LWS_WORKER_INDEX",), ("LWS_GROUP_SIZE",)),
 )
 
 # Lightning's own launcher (and Fabric's) gives its children their rank on the node, and the node's.
