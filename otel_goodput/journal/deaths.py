@@ -45,10 +45,17 @@ class Death(NamedTuple):
 
 
 class Culprit(NamedTuple):
-    """Why an attempt ended, as its processes tell together; `process` ended first, None: that is not known."""
+    """Why an attempt ended, as its processes tell together.
+
+    Attributes:
+        reason: why.
+        process: index of the process that ended first; None if somebody ended all of them, or if that is not known.
+        known: which process ended first, or that somebody ended all of them.
+    """
 
     reason: str
     process: int | None
+    known: bool = True
 
 
 def culprits(run: RunDirectory, history: Sequence[Disruption]) -> dict[int, Culprit]:
@@ -58,15 +65,17 @@ def culprits(run: RunDirectory, history: Sequence[Disruption]) -> dict[int, Culp
     """
     processes = run.processes()
     found: dict[int, Culprit] = {}
-    if not 1 < len(processes) <= MOST_PROCESSES:
+    if len(processes) < 2:
         return found
     run = ListedRun(run.path)
+    few = len(processes) <= MOST_PROCESSES
     for entry in history[-MOST_ATTEMPTS:]:
         if entry.attempt is None or entry.reason not in (Reason.SIGNAL, Reason.CRASH):
             continue
-        deaths = [death for process in processes if (death := _death(run, process, entry.attempt - 2)) is not None]
-        if len(deaths) > 1:
-            found[entry.attempt] = culprit(deaths, entry.reason)
+        ends = (_death(run, process, entry.attempt - 2) for process in processes) if few else ()
+        deaths = [death for death in ends if death is not None]
+        several = len(deaths) > 1
+        found[entry.attempt] = culprit(deaths, entry.reason) if several else Culprit(entry.reason, None, known=False)
     return found
 
 
@@ -81,7 +90,7 @@ def culprit(deaths: Iterable[Death], reason: str) -> Culprit:
     if len(failed) == 1 or not others:
         return Culprit(Reason.CRASH, first.process)
     apart = others[0].sign - first.sign > (RAISED_NS if failed else APART_NS)
-    return Culprit(Reason.CRASH, first.process if apart else None)
+    return Culprit(Reason.CRASH, first.process if apart else None, known=apart)
 
 
 def _death(run: RunDirectory, process: int, attempt: int) -> Death | None:

@@ -24,7 +24,8 @@ class Correction(NamedTuple):
         first: the reason that the journal has.
         by: who said so; empty if the journals of all processes tell it together.
         note: more for a person, or an empty string.
-        process: index of the process that ended first; None if that is not known.
+        process: index of the process that ended first; None if somebody ended all of them, or if that is not known.
+        known: False if several processes ended, and their journals do not tell which was first.
     """
 
     reason: str
@@ -32,6 +33,7 @@ class Correction(NamedTuple):
     by: str
     note: str
     process: int | None = None
+    known: bool = True
 
 
 Corrections = Mapping[int, Correction]  # by the number of the attempt that the disruption began
@@ -70,8 +72,10 @@ def corrected(
     for attempt, one in {**inferred, **said}.items():
         if attempt in known:
             entry = known[attempt]
-            process = found_out[attempt].process if attempt in found_out else None
-            found[attempt] = Correction(one.reason, entry.reason, one.said_by, one.note, process)
+            found[attempt] = Correction(one.reason, entry.reason, one.said_by, one.note)
+            if attempt in found_out:
+                first_ended = found_out[attempt]
+                found[attempt] = found[attempt]._replace(process=first_ended.process, known=first_ended.known)
             replaced[id(entry)] = entry.clone()
             replaced[id(entry)].reason = one.reason
             first = entry.reason
@@ -111,10 +115,11 @@ def told(entries: Sequence[One], corrections: Corrections) -> list[dict[str, Any
 def fields(correction: Correction | None, reason: str) -> dict[str, Any]:
     """Return what is told of a disruption with this `reason` and its correction, if there is one."""
     if correction is None:
-        return {"first_reason": reason, "said_by": None, "note": None, "process": None}
+        return {"first_reason": reason, "said_by": None, "note": None, "process": None, "process_known": True}
     return {
         "first_reason": correction.first,
         "said_by": correction.by or None,
         "note": correction.note or None,
         "process": correction.process,
+        "process_known": correction.known,
     }

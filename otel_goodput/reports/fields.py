@@ -77,7 +77,9 @@ class DisruptionFields(TypedDict):
         first_reason: the reason in the journal; `reason` differs from it if somebody corrected it.
         said_by: who corrected `reason`, with ``otel-goodput reason``; None if nobody did.
         note: their note; None if there is none.
-        process: index of the process that ended first, by the journals of all; None if that is not known.
+        process: index of the process that ended first, by the journals of all; None if there is only one, if somebody
+            ended all of them, or if that is not known.
+        process_known: False if several processes ended, and their journals do not tell which was first.
         kept_step: highest step kept before it; None if there is none.
         first_step_s: from the job's start to the end of its first completed step; None until then, for a rollback
             within an attempt, or if the job ended before.
@@ -103,6 +105,7 @@ class DisruptionFields(TypedDict):
     said_by: str | None
     note: str | None
     process: int | None
+    process_known: bool
     kept_step: int | None
     first_step_s: float | None
     regained_s: float | None

@@ -12,6 +12,7 @@ from otel_goodput.accounting.checkpoints import RankStages
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.errors import JournalError
+from otel_goodput.journal.deaths import Culprit, culprits
 from otel_goodput.journal.following import Follower
 from otel_goodput.journal.notes import Note, read_notes
 from otel_goodput.journal.paces import read_paces
@@ -54,6 +55,8 @@ class FollowedRun:
         self._startups = Startups()
         self._said = Said()
         self._heard = 0, 0  # which version of what was said that is
+        self._culprits: dict[int, Culprit] = {}
+        self._asked = 0  # the latest attempt before which it was looked which process ended first
 
     def report(self) -> Report:
         """Return the report as of now while the run is running, else as of its last sign of life.
@@ -85,7 +88,11 @@ class FollowedRun:
             totals = replace(totals, rank_stages=(RankStages(0, totals.stages), *others))
         if (version := files.version(self.run.reasons_path)) != self._heard:
             self._said, self._heard = read_reasons(self.run), version
-        totals, corrections = corrected(totals, in_force(self._said.statements))
+        new = [one for one in totals.history if one.attempt is not None and one.attempt > self._asked]
+        if new:
+            self._culprits |= culprits(self.run, new)
+            self._asked = max(one.attempt for one in new if one.attempt is not None)
+        totals, corrections = corrected(totals, in_force(self._said.statements), self._culprits)
         notes = {one.kind: one for one in self._notes}
         if self._said.note is not None:
             notes[self._said.note.kind] = self._said.note

@@ -138,6 +138,8 @@ def disruptions(report: Mapping[str, Any]) -> Iterator[str]:
         ended = entry.get("died_at") or entry.get("time")
         when = "" if ended is None else f" at {format_moment(ended)}"
         who = "" if entry.get("process") is None else f" (process {entry['process']})"
+        if not entry.get("process_known", True):
+            who = " (process not known)"
         yield f"    {entry['reason']}{who}{when} ({where}{said}){_cause(entry)}"
         yield f"      cost {format_duration(entry['cost_s'])}: {', '.join(_costs(entry))}{went}"
         after = [_first_step(entry), _regained(entry, known=report["reason"] is None)]

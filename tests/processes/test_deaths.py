@@ -14,7 +14,11 @@ import pytest
 
 from otel_goodput.journal.deaths import APART_NS, RAISED_NS, Culprit, Death, culprit
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.followed import FollowedRun
 from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.session import Session
+from otel_goodput.viewer.columns import Container
+from otel_goodput.viewer.document import document
 
 RANK = """
 import os, signal, sys, time
@@ -68,8 +72,14 @@ def disruption(folder: Path) -> dict[str, Any]:
     processes = start(folder, ["end", "end"])
     for process in processes:
         process.communicate("\n", timeout=60)
-    report = of_run(RunDirectory(folder / "goodput" / "run"))
+    run = RunDirectory(folder / "goodput" / "run")
+    report = of_run(run)
     (told,) = report.to_json()["disruption_list"]
+    followed = FollowedRun(run)
+    assert followed.report().to_json()["disruption_list"] == [told], "the live page says the same"
+    followed.close()
+    (shown,) = Container(document(Session.open(run))).head["disruptions"]
+    assert {name: shown[name] for name in ("reason", "process", "process_known")}.items() <= told.items()
     assert report.to_json()["disruption_reasons"] == {told["reason"]: 1}
     return {**told, "text": str(report)}
 
@@ -112,7 +122,7 @@ def test_nobody_knows_who_was_first(tmp_path: Path) -> None:
         process.communicate(timeout=60)
     told = disruption(tmp_path)
     assert (told["reason"], told["process"]) == ("crash", None)
-    assert "(process" not in told["text"]
+    assert not told["process_known"] and "crash (process not known)" in told["text"]
 
 
 def death(process: int, sign: int, *, announced: bool = False, clean: bool = False, failed: bool = False) -> Death:
@@ -125,12 +135,12 @@ def death(process: int, sign: int, *, announced: bool = False, clean: bool = Fal
         ([death(0, 9, announced=True), death(1, 8, announced=True)], Culprit("signal", None)),
         ([death(0, 9, announced=True), death(1, 8)], Culprit("crash", 1)),
         ([death(0, 9, announced=True), death(1, 8, clean=True)], Culprit("signal", None)),
-        ([death(0, 9), death(1, 8)], Culprit("crash", None)),
+        ([death(0, 9), death(1, 8)], Culprit("crash", None, known=False)),
         ([death(0, 9 + APART_NS), death(1, 8), death(2, 9 + APART_NS)], Culprit("crash", 1)),
         ([death(0, 9, failed=True), death(1, 8)], Culprit("crash", 0)),
-        ([death(0, 9, failed=True), death(1, 8, failed=True)], Culprit("crash", None)),
+        ([death(0, 9, failed=True), death(1, 8, failed=True)], Culprit("crash", None, known=False)),
         ([death(0, 9 + RAISED_NS, failed=True), death(1, 8, failed=True)], Culprit("crash", 1)),
-        ([death(0, 9, announced=True), death(1, 8), death(2, 9)], Culprit("crash", None)),
+        ([death(0, 9, announced=True), death(1, 8), death(2, 9)], Culprit("crash", None, known=False)),
     ],
 )
 def test_what_the_order_of_deaths_tells(deaths: list[Death], expected: Culprit) -> None:

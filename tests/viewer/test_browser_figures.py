@@ -187,6 +187,16 @@ def test_disruptions_are_told_with_reason_and_cost(story: RunDirectory, story_pa
     assert f"step {one['kept_step']} after " in row
 
 
+def test_which_of_several_processes_ended_first(lived: RunDirectory, tmp_path: Path, look: Look) -> None:
+    [one] = report_of(lived)["disruption_list"]
+    who = f"crash (process {one['process'] if one['process_known'] else 'not known'})"
+    look.open(page_of(lived, tmp_path / "lived.html"))
+    assert who in look.text("#disruptions tr[data-disruption]")
+    look.page.click("#disruptions tr[data-disruption] button")
+    look.until("document.querySelector('#selection h3')?.textContent === 'disruption: crash'")
+    assert who in look.text("#selection")
+
+
 def test_who_said_the_reason_of_a_disruption(story: RunDirectory, tmp_path: Path, look: Look) -> None:
     run = RunDirectory(Path(shutil.copytree(story.path, tmp_path / "story")))
     [one] = report_of(run)["disruption_list"]

@@ -48,6 +48,12 @@ function drawDisruptionTable(model, state) {
   );
 }
 
+/** Why a disruption came, and which of several processes ended first. */
+export function reasonText(one) {
+  if (one.process !== null) return `${one.reason} (process ${one.process})`;
+  return one.process_known ? one.reason : `${one.reason} (process not known)`;
+}
+
 /** What the report says of a disruption beyond the overview: how the process ended, and the start-up after it. */
 export function reported(model, one) {
   const known = model.report.disruption_list.find((entry) => entry.attempt === one.attempt && one.attempt !== null);
@@ -75,7 +81,7 @@ function disruptionRow(model, state, one, row) {
   const back = one.from_step === null || one.to_step === null ? "" : `step ${one.from_step} → ${one.to_step}`;
   const cells = [
     button(timeText(model, one.time, 1e9), go, { class: "link" }),
-    one.said_by === null ? one.reason : `${one.reason} (first: ${one.first_reason})`,
+    one.said_by === null ? reasonText(one) : `${reasonText(one)} (first: ${one.first_reason})`,
     ended,
     duration(one.recovery_ns),
     duration(one.wasted_ns),

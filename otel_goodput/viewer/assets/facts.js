@@ -1,6 +1,7 @@
 // What is known of one thing that can be selected, as rows of text with exact ns beside them.
 import { scaleText } from "./axis.js";
 import { FATE_NAMES, sourceTitle } from "./colors.js";
+import { reasonText } from "./disruptions.js";
 import { count, duration, moment, percent, seconds } from "./format.js";
 import { FLAGS, laneBins } from "./lanes.js";
 import { OVER, lowerBound } from "./data.js";
@@ -182,7 +183,7 @@ const FACTS = {
     const said = one.said_by === null ? [] : [["said by", one.said_by, null], ["first reason", one.first_reason, null]];
     if (one.note !== null) said.push(["note", one.note, null]);
     const rows = [
-      ["reason", one.reason, null],
+      ["reason", reasonText(one), null],
       ...said,
       lengthRow("until restarted", one.recovery_ns),
       lengthRow("steps lost", one.wasted_ns),
