@@ -228,9 +228,9 @@ FILES: dict[str, dict[str, Table]] = {
     "docs/exporters.md": {"exporters": Table("What goes where", exporters)},
     "docs/runs.md": {"fields": Table("The fields of a report", report_fields)},
     "docs/collector/faults.md": {
-        "beside": Table("Beside a job", beside),
-        "elsewhere": Table("Elsewhere", elsewhere),
-        "codes": Table("What a backend's answer does", codes),
+        "beside": Table("One job", beside),
+        "elsewhere": Table("Other faults", elsewhere),
+        "codes": Table("What each response code does", codes),
     },
 }
 

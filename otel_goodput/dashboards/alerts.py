@@ -125,13 +125,13 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             hold_min=15,
             expression=partial(_below_target, window, limits),
             value=f"goodput is {share}",
-            means=f"Less than {limits.goodput_target:.0%} of the last {window} made progress. Runs younger than that "
-            "are not judged.",
+            means=f"Less than {limits.goodput_target:.0%} of the last {window} made progress. Younger runs are not "
+            "evaluated.",
             look=(
-                "The dashboard's stack of shares: which category has grown?",
-                f"`{Category.WASTED_PROGRESS}`, `{Category.INFRASTRUCTURE_RECOVERY}`: it restarts. Why? Is there room?",
+                "On the dashboard, which category's share has grown?",
+                f"`{Category.WASTED_PROGRESS}`, `{Category.INFRASTRUCTURE_RECOVERY}`: the job restarts. Why?",
                 f"`{Category.DATA_LOADING}`, `{Category.CHECKPOINT_SAVE}`, custom phases: which has become slow (p99)?",
-                f"`{Category.PROGRAM_STARTUP}`: it compiles again and again. Look for recompilations in the traces.",
+                f"`{Category.PROGRAM_STARTUP}`: the job recompiles repeatedly. Look for recompilations in the traces.",
             ),
         ),
         Rule(
@@ -141,14 +141,14 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             hold_min=1,
             expression=partial(_hang, limits),
             value=f"no step was completed for {seconds}",
-            means=f"In a step, no step was completed for more than {limits.hang_multiple:g} ideal step times (and at "
-            f"least {limits.hang_least:g} s). In a load, a save or an evaluation, between steps, and before step times "
-            f"are known, none was for {limits.hang_other:g} s.",
+            means=f"A step is open, and none has completed for more than {limits.hang_multiple:g} ideal step times "
+            f"(and at least {limits.hang_least:g} s). In a load, a save or an evaluation, between steps, and before "
+            f"step times are known, the limit is {limits.hang_other:g} s.",
             look=(
-                "Which phase is open, in which process? The last spans of the trace say so.",
-                "`py-spy dump --pid PID` on each host: who does not wait in a collective operation, as the rest do?",
-                "Accelerators and network of the hosts: errors, a host that cannot be reached, maintenance.",
-                "At risk, on the dashboard, is what a restart costs.",
+                "Which phase is open, in which process? See the last spans of the trace.",
+                "`py-spy dump --pid PID` on each host: which process is not in a collective operation like the rest?",
+                "The hosts' accelerators and network: errors, an unreachable host, maintenance.",
+                "The dashboard's *At risk* panel: it shows what a restart would lose.",
             ),
         ),
         Rule(
@@ -159,13 +159,13 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             expression=partial(_gone, limits),
             value=f"silent for {seconds}",
             means=f"The run last reported `{JobState.RUNNING}` and has been silent for {limits.gone:g} s: it died, "
-            "failed or was preempted, and nobody has started it again; or its metrics do not arrive. The alert fires "
+            "failed or was preempted and has not been restarted, or its metrics do not arrive. The alert fires "
             f"for up to {GONE_WINDOW}, or until the run resumes. Runs that end normally do not trigger it.",
             look=(
-                "Does the scheduler still want to run it? Out of retries, no room, deleted, queued?",
-                "`otel-goodput report`, on its journal: how it ended, and in which phase. The end of its log.",
-                "If it runs all the same, its metrics do not arrive: the collector, the network, the credentials.",
-                "Several runs at once: look at what they share first, the collector above all.",
+                "Will the scheduler restart it? Or is it out of retries or capacity, deleted, or queued?",
+                "`otel-goodput report` on its journal: how and in which phase did it end? Also read its log.",
+                "If it is running, its metrics do not arrive: check the collector, the network and the credentials.",
+                "If several runs are gone, first check what they share, above all the collector.",
             ),
         ),
         Rule(
@@ -180,8 +180,8 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             "that have ended do not trigger it.",
             look=(
                 f"The reasons: `{Reason.CRASH}` and `{Reason.ROLLBACK}` are the job's own, most others the platform's.",
-                "The log of the last attempt and its interrupted spans: does it always end at the same step?",
-                "Does the highest step kept rise? If not, stop the job: it only burns time.",
+                "The last attempt's log and interrupted spans: does the run always end at the same step?",
+                "Does the highest kept step increase? If not, stop the job: it makes no progress.",
             ),
         ),
         Rule(
@@ -191,13 +191,13 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             hold_min=10,
             expression=partial(_at_risk, limits),
             value=f"{seconds} of progress is not durable",
-            means=f"A crash right now would cost more than {limits.at_risk:g} s of progress: so much has been made "
-            "since the last checkpoint that is known to be durable.",
+            means=f"A crash right now would cost more than {limits.at_risk:g} s of progress, "
+            "because that much was made since the last checkpoint known to be durable.",
             look=(
-                f"Do saves still happen? Look at `{Phase.CHECKPOINT_SAVE}` among the phases, and for errors there.",
-                "Do they become durable? An asynchronous save counts when it is committed.",
-                "The storage that they go to: quota, permissions, throughput.",
-                "If all is as it is meant to be, save more often, or raise this threshold.",
+                f"Do saves still happen? Check the phase `{Phase.CHECKPOINT_SAVE}` and its errors.",
+                "Do they become durable? An asynchronous save counts once it is committed.",
+                "The checkpoint storage: quota, permissions, throughput.",
+                "If everything works as intended, save more often or raise this threshold.",
             ),
         ),
         Rule(
@@ -206,12 +206,12 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             severity=WARNING,
             hold_min=15,
             expression=partial(_exposed_loading, window, limits),
-            value=f"{share} of the time goes by waiting for data",
-            means=f"More than {limits.data_loading:.0%} of the last {window} went by waiting for data while nothing "
-            "was computed. Loading that overlaps with steps is not counted.",
+            value=f"{share} of the time is spent waiting for data",
+            means=f"More than {limits.data_loading:.0%} of the last {window} was spent waiting for data without "
+            "computing. Loading that overlaps with steps does not count.",
             look=(
-                "Since when? If step times changed at the same moment, look at the hosts: CPU, memory, page cache.",
-                "The storage that the data comes from: throughput, throttling, another region.",
+                "Since when? If step times changed at the same time, check the hosts: CPU, memory, page cache.",
+                "The data's storage: throughput, throttling, a remote region.",
                 "Prefetch more batches, or give the input pipeline more workers.",
             ),
         ),
@@ -221,14 +221,14 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             severity=WARNING,
             hold_min=15,
             expression=_clock_unknown,
-            value="nothing tells when the device is done with a step",
-            means="The job hands its steps' work to a device, and nothing tells when that is done. Goodput, shares, "
-            "step times and what is at risk are not known and have no points, so the alerts that go by them are "
-            f"silent, and a hang is noticed after {limits.hang_other:g} s only. The times by category are exact.",
+            value="nothing reports when the device finishes a step",
+            means="The job dispatches its steps to a device, and nothing reports when they are done. Goodput, shares, "
+            "step times and progress at risk are unknown and have no points, so alerts based on them cannot fire, and "
+            f"a hang is detected only after {limits.hang_other:g} s. The times by category are exact.",
             look=(
-                "`otel-goodput doctor`, with the job's environment: it says what is known, and what to do.",
-                "Hand an output of each step over, one that is not donated: `goodput.observe(loss)`.",
-                "Or wait for it inside of the step (`jax.block_until_ready(loss)`, `loss.item()`).",
+                "`otel-goodput doctor` in the job's environment: it says what is known and what to do.",
+                "Pass a non-donated output of each step to `goodput.observe(loss)`.",
+                "Or wait for it inside the step (`jax.block_until_ready(loss)`, `loss.item()`).",
             ),
         ),
     ]

@@ -46,13 +46,13 @@ def test_a_record() -> None:
 
 
 def test_every_kind() -> None:
-    said = {int(number): name.strip("`") for number, name, _ in table("kind | name | what it says")}
+    said = {int(number): name.strip("`") for number, name, _ in table("kind | name | meaning")}
     assert said.keys() == records.KINDS.keys()
     assert all(getattr(records if number >= 64 else events, name) == number for number, name in said.items())
 
 
 def test_every_flag() -> None:
-    said = [(int(number), name.strip("`")) for number, name, _, _ in table("flag | name | of | what it says")]
+    said = [(int(number), name.strip("`")) for number, name, _, _ in table("flag | name | of | meaning")]
     assert all(getattr(records if number >= 256 else events, name) == number for number, name in said)
     assert len(said) == 16
 

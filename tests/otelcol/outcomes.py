@@ -43,7 +43,7 @@ BESIDE: Final[dict[str, Beside]] = {
     ),
     "a backend away for a minute": Beside(
         ", in which the job begins and ends",
-        "all, once; a quarter of a minute after it is back at the latest",
+        "all, once; within 15 s after it is back",
     ),
     "a backend that fails for a while": Beside(
         "",
@@ -52,11 +52,11 @@ BESIDE: Final[dict[str, Beside]] = {
     ),
     "answers that are lost": Beside(
         "",
-        "all; spans written again under the same ids, no point twice",
+        "all; some spans are written again with the same ids, no point twice",
     ),
     "sigterm at the end of the job": Beside(
         "",
-        "all, once: what is not sent yet is sent by the next collector on that disk",
+        "all, once: the next collector on that disk sends what is left",
     ),
     "sigkill at the end of the job": Beside(
         "",
@@ -65,7 +65,7 @@ BESIDE: Final[dict[str, Beside]] = {
     "sigterm while the backend is away": Beside(
         "",
         "all, once; ends at once",
-        "all, once; ends within 12 s, Google's client's patience",
+        "all, once; ends within 12 s, the timeout of Google's client",
     ),
     "sigkill while the backend is away": Beside(
         "",
@@ -73,24 +73,24 @@ BESIDE: Final[dict[str, Beside]] = {
     ),
     "a collector that crashes while the job trains": Beside(
         ", and is away for ten seconds",
-        "all: spans wait in the job (4,096), values go with the next export",
+        "all: the job buffers 4,096 spans, and values go with the next export",
     ),
 }
 
 ELSEWHERE: Final = (
     Outcome(
-        "a backend that takes requests and does not answer, SIGTERM",
+        "a backend that accepts requests but does not respond; SIGTERM",
         "`gcp-sidecar` ended after 18 s, `-classic` when it was killed; everything arrived after a restart",
     ),
     Outcome(
-        "credentials that are missing, a role that is not granted, a quota that is used up",
-        "what is sent then is refused and dropped, with an error in the log, queue or not; it is in the "
+        "missing credentials, a missing role, an exhausted quota",
+        "data sent then is refused and dropped, with an error in the log, with or without a queue; it is in the "
         "[spool](#the-spool), if there is one. Check the account first (`otel-goodput doctor --gcp`, run as the job)",
     ),
     Outcome(
-        "a disk that is full, in any configuration with a queue; then it grows, or the backend takes what is there",
-        "the sender is told `UNAVAILABLE` and tries again; what was accepted arrives, after a SIGKILL too; the "
-        "collector runs on",
+        "a full disk, in any configuration with a queue; later the disk grows, or the backend accepts the queued data",
+        "the sender gets `UNAVAILABLE` and retries; accepted data arrives, even after a SIGKILL; the collector keeps "
+        "running",
         (
             "test_full_disk.py::test_what_was_accepted_arrives_once_there_is_room",
             "test_full_disk.py::test_killed_on_a_full_disk_it_starts_again",
@@ -98,36 +98,36 @@ ELSEWHERE: Final = (
     ),
     Outcome(
         "… and the collector starts while the disk is full",
-        "it starts; what was under way (some requests) is lost, the rest arrives",
+        "it starts; a few requests in flight are lost, the rest arrives",
         ("test_full_disk.py::test_started_on_a_full_disk_it_loses_what_was_under_way_and_no_more",),
     ),
     Outcome(
-        "… and others have filled the disk while the backend takes what comes",
-        "a request now and then is lost where its queue cannot note that it is under way. Give it a disk of its own, "
-        "three times as large as `queue_size`",
+        "… and other programs have filled the disk while the backend accepts data",
+        "an occasional request is lost because the queue cannot record that it is in flight. Give the queue its own "
+        "disk, three times as large as `queue_size`",
         ("test_full_disk.py::test_a_disk_that_others_have_filled_keeps_nobody_from_going_on",),
     ),
     Outcome(
-        "a queue's file that is broken",
+        "a broken queue file",
         "moved aside (`*.broken.*`, a few `*.backup`) before the collector starts, or starts again, by "
-        "`configs/move-broken-queues.sh`; the other signal's queue goes on. It looks at 4,000 pages of a queue (some "
-        "250 MB of spans), and not at what they hold",
+        "`configs/move-broken-queues.sh`; the other signal's queue continues. The script checks 4,000 "
+        "pages of a queue (some 250 MB of spans), but not their contents",
         (
             "test_full_disk.py::test_a_broken_queue_is_moved_aside_before_it_starts",
             "test_full_disk.py::test_what_is_a_queue_is_left_alone",
         ),
     ),
     Outcome(
-        "a queue that is full (1 GB)",
-        "the job's spans wait in the job, up to 4,096; metrics made from spans of other clients count such a request "
-        "once for each try",
+        "a full queue (1 GB)",
+        "the job buffers up to 4,096 spans; metrics derived from spans of other clients count such a request once per "
+        "attempt to send it",
     ),
     Outcome(
-        "metrics of another library (any OpenTelemetry SDK with its default cumulative temporality), exported at exit "
-        "milliseconds after the export before",
-        "the last value, once, if the collector runs for 10 s longer, because it gathers them for that long. At "
-        "SIGTERM they leave or stay on the disk, but Cloud Monitoring refuses a point within 5 s of the one before; "
-        "a SIGKILL loses up to 10 s of them",
+        "metrics of another library (any OpenTelemetry SDK with its default cumulative temporality), exported at exit, "
+        "milliseconds after the previous export",
+        "the last value, once, if the collector runs 10 s longer, because it collects them for that long. At SIGTERM "
+        "they are sent or stay on disk, but Cloud Monitoring refuses a point within 5 s of the previous one; a SIGKILL "
+        "loses up to 10 s of them",
         (
             "test_unpaced.py::test_the_last_value_arrives",
             "test_unpaced.py::test_a_collector_that_is_stopped_at_once_sends_what_it_holds_or_keeps_it_on_disk",
@@ -135,11 +135,11 @@ ELSEWHERE: Final = (
     ),
     Outcome(
         "metrics made from [spans of other clients](clients.md), SIGTERM or SIGKILL",
-        "what came since the last flush, 10 s at most, is lost; nothing after a wait as `preStop`'s",
+        "data since the last flush (at most 10 s) is lost; nothing is lost after a wait like that of `preStop`",
         ("test_span_metrics.py::test_the_end_loses_what_came_since_the_last_flush",),
     ),
     Outcome(
-        "fleet: gateway away, or its name unknown; sidecar killed meanwhile",
+        "fleet: gateway down, or its name unknown; sidecar killed meanwhile",
         "all, once",
         ("test_fleet.py::test_spans_wait_on_disk_for_a_gateway_that_is_not_there",),
     ),
@@ -156,23 +156,22 @@ ELSEWHERE: Final = (
     ),
     Outcome(
         "fleet: the gateway's queue full",
-        "spans of slow, failed and compiling steps wait in the sidecars; of the routine ones that were chosen some "
-        "are lost",
+        "spans of slow, failed and compiling steps wait in the sidecars; some of the chosen routine steps are lost",
     ),
     Outcome(
-        "fleet: more traces than the gateway holds, or spans that come after the decision",
-        "what is worth seeing is there; what is around it may not be",
+        "fleet: more traces than the gateway can hold, or spans that arrive after the decision",
+        "slow, failed and compiling steps are kept; other spans of their traces may be missing",
         ("test_fleet.py::test_more_traces_than_memory_cost_nothing_worth_seeing",),
     ),
     Outcome(
-        "fleet: one of two gateways away for seconds",
-        "all, each trace at one of them; after longer absences spans were seen twice, or stayed on the disk of the "
+        "fleet: one of two gateways down for seconds",
+        "all, each trace at one of them; after longer outages, spans arrived twice, or stayed on the disk of the "
         "gateway that did not come back (by hand)",
         ("test_fleet.py::test_a_trace_is_with_one_of_two_gateways",),
     ),
     Outcome(
-        "`otel-goodput send` killed, the collector away, crashing",
-        "all; at most one request twice, and then it says so",
+        "`otel-goodput send` is killed, or the collector is down or crashes",
+        "all; at most one request twice, which the command reports",
         (
             "test_send.py::test_killed_in_the_middle_it_goes_on",
             "test_send.py::test_a_collector_that_comes_late_and_crashes",
@@ -195,5 +194,7 @@ REFUSED: Final = (
     "INTERNAL", "UNKNOWN", "PERMISSION_DENIED", "UNAUTHENTICATED", "RESOURCE_EXHAUSTED", "INVALID_ARGUMENT",
     "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "UNIMPLEMENTED",
 )  # fmt: skip
-THEN_RETRIED: Final = "it waits on the disk and is tried again until it is taken"
-THEN_REFUSED: Final = "refused for good: dropped, with an error in the log; it is in the spool, where there is one"
+THEN_RETRIED: Final = "the data waits on disk and is retried until accepted"
+THEN_REFUSED: Final = (
+    "permanently refused: dropped, with an error in the log; the data is in the spool, if there is one"
+)
