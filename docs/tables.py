@@ -207,7 +207,7 @@ FILES: dict[str, dict[str, Table]] = {
         "recording": Table("Recording", lambda: reference_functions.group(reference_functions.RECORDING)),
         "phase-functions": Table("Phases", lambda: reference_functions.group(reference_functions.PHASES)),
         "figures": Table("Figures", lambda: reference_functions.group(reference_functions.FIGURES)),
-        "given": Table("What phases and functions give", reference_functions.given),
+        "given": Table("Objects that phases and functions return", reference_functions.given),
         "classes": Table("Classes", reference_functions.classes),
         "errors": Table("Errors", reference_functions.of_errors),
     },

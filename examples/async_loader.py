@@ -1,9 +1,9 @@
-"""Whose clock is right? An asynchronous loop with a slow loader, accounted twice: by the host's clock and the device's.
+"""Whose clock is right? An asynchronous loop with a slow loader, measured by the host's clock and by the device's.
 
-JAX returns from a step as soon as it is dispatched. By the host's clock such a loop does nothing but load data, though
-the loading costs nothing: the device is at work on the step before meanwhile. So a mark behind each step tells when it
-has left the device, by itself; once it is switched off, to compare. A thread of the example's own that waits for every
-step gives the exact answer.
+JAX returns from a step as soon as it is dispatched. By the host's clock, such a loop does nothing but load data,
+although the loading costs nothing, because the device works on the previous step meanwhile. So a mark after each step
+detects when it leaves the device. The first run turns the marks off for comparison. A thread of the example waits for
+every step and measures the exact time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOLERANCE = 0.03
 
 
 class Loader:
-    """Batches that take their time: a remote store, a slow decoder."""
+    """Batches that load slowly, as from a remote store or a slow decoder."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -36,7 +36,7 @@ class Loader:
 
 
 class Stopwatch:
-    """When each step left the device, by waiting for it: right, but nothing to do in a job that shall end cleanly."""
+    """Measures when each step leaves the device by waiting for it: exact, but not suitable for real jobs."""
 
     def __init__(self) -> None:
         self.busy = 0.0  # seconds
@@ -64,7 +64,7 @@ class Stopwatch:
 
 
 def build(seconds: float):
-    """A training step that keeps this machine's device busy for about `seconds`, compiled; and its first state."""
+    """Return a compiled step that keeps this machine's device busy for about `seconds`, and its first state."""
     state = jnp.full((256, 256), 1e-3)
 
     def compiled(layers: int):
@@ -87,7 +87,7 @@ def build(seconds: float):
 
 
 def train(recorder: goodput.Recorder, train_step, state, loader: Loader, steps: int) -> float:
-    """The loop as asynchronous trainers write it; returns the exact seconds that the device was busy."""
+    """Run a typical asynchronous training loop; return the exact seconds that the device was busy."""
     exact = Stopwatch()
     before = None
     with recorder.job():
@@ -120,7 +120,7 @@ def main() -> int:
     shares = {}
     with tempfile.TemporaryDirectory() as directory:
         for clock in ("host", "device"):
-            # What nobody should say of such a loop: that the host's clock is right.
+            # Never set this to "host" for such a loop: it asserts that the host's clock is right.
             os.environ["OTEL_GOODPUT_DEVICE_CLOCK"] = "host" if clock == "host" else "auto"
             recorder = goodput.Recorder(f"{clock}-clock", directory=directory, exporters="none")
             busy = train(recorder, train_step, state, loader, options.steps)

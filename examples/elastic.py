@@ -1,9 +1,9 @@
-"""Elastic training: slices are lost and come back, training goes on with those there are, and where the time went.
+"""Elastic training: slices are lost and return, training continues with the rest, and the report shows the time.
 
 One process and four simulated slices of two devices each, all on this CPU; the step is data-parallel over the active
-ones. When a slice is lost in mid-step, the others agree to go on without it, the last snapshot is laid out over them,
-and the steps since then are done again. When it comes back, the state moves onto all of them. ``train()`` is what to
-copy; the rest plays the platform and compares the report with this process's own clock. Exit status 1 if they differ.
+ones. When a slice is lost mid-step, the others agree to continue without it, the last snapshot is distributed over
+them, and the steps since then are repeated. When the slice returns, the state moves onto all slices. Copy ``train()``;
+the rest simulates the platform and compares the report with this process's own clock. Exit status 1 if they differ.
 """
 # ruff: noqa: E402
 
@@ -22,10 +22,10 @@ from itertools import pairwise
 from typing import Any
 
 SLICES, DEVICES = 4, 8
-# Before jax is there; of the same flag twice the last one counts.
+# Set before jax is imported. If a flag is repeated, the last one counts.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={DEVICES}".strip()
-# Each step waits for its results, so the host's clock is exact; marks over all of these devices, which share a few
-# cores, would be late by as much as the stopwatch is asked to find.
+# Each step waits for its results, so the host's clock is exact. Marks would be too late for the stopwatch's tolerance,
+# because all of these devices share a few cores.
 os.environ.setdefault("OTEL_GOODPUT_DEVICE_CLOCK", "host")
 
 import jax
@@ -35,7 +35,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import otel_goodput as goodput
 
-BATCH, WIDTH = 960, 64  # the same batch whatever slices there are: 2, 4, 6 and 8 devices divide it evenly
+BATCH, WIDTH = 960, 64  # the same batch for any number of slices: 2, 4, 6 and 8 devices divide it evenly
 NS = 1_000_000_000
 Weights = Any
 
@@ -45,7 +45,7 @@ class SliceDown(Exception):
 
 
 class Platform:
-    """Plays the platform: loses a slice in each of the steps `lose_at`, has one back from each of `regain_at` on."""
+    """Simulates the platform: loses a slice in each step of `lose_at` and returns one at each step of `regain_at`."""
 
     def __init__(self, lose_at: list[int], regain_at: list[int], seed: int) -> None:
         self.lose_at, self.regain_at = lose_at.copy(), regain_at.copy()
@@ -54,14 +54,14 @@ class Platform:
         self.ready = 0.0
 
     def look(self, step: int) -> None:
-        """Before `step`: what has come back? It is seen at once and takes a while to be ready."""
+        """Call before `step`: slices that return are visible at once but take a while to be ready."""
         while self.regain_at and step >= self.regain_at[0]:
             self.regain_at.pop(0)
             back = self.random.choice([number for number in range(SLICES) if number not in self.available])
             self.change(sorted([*self.available, back]), f"step {step}: slice {back} is back")
 
     def strike(self, step: int) -> None:
-        """In `step`: is a slice lost? The others take a while to be sure of it."""
+        """Call in `step`: raises SliceDown if a slice is lost. The others take a while to detect it."""
         if self.lose_at and step >= self.lose_at[0]:
             self.lose_at.pop(0)
             lost = self.random.choice(self.available)
@@ -73,16 +73,16 @@ class Platform:
         self.available, self.ready = available, time.monotonic() + self.random.uniform(0.2, 0.4)
 
     def wait(self) -> None:
-        """Until all that are available are ready and agree on who takes part."""
+        """Wait until all available slices are ready and agree on who takes part."""
         while (left := self.ready - time.monotonic()) > 0:
             time.sleep(left)
 
 
 class Stopwatch:
-    """What this process sees by its own clock.
+    """What this process measures with its own clock.
 
     Attributes:
-        took: (name or step, ns inside of it, ns around it) of the phases; what each took lies between the two.
+        took: (name or step, ns inside it, ns around it) of the phases; the true duration is between the two.
         slices: (when, ns, active, available), at each change.
         losses: of each step, as often as it completed.
     """
@@ -94,7 +94,7 @@ class Stopwatch:
 
     @contextmanager
     def timed(self, name: str | int, phase: AbstractContextManager[object]) -> Iterator[None]:
-        """`phase`, and how long it took."""
+        """Enter `phase` and measure how long it took."""
         before = time.monotonic_ns()
         begun = ended = 0
         try:
@@ -108,13 +108,13 @@ class Stopwatch:
             self.took.append((name, ended - begun, time.monotonic_ns() - before))
 
     def slice_counts(self, active: int, available: int) -> None:
-        """From now on `active` slices make the mesh, and `available` are there."""
+        """Record that from now on `active` slices form the mesh, and `available` slices are up."""
         goodput.slice_counts(active, available, SLICES)
         self.slices.append((time.monotonic_ns(), active, available))
 
 
 def train_step(weights: Weights, x: jax.Array) -> tuple[Weights, jax.Array]:
-    """One update; gives the new weights and the loss before it."""
+    """Do one update; return the new weights and the loss before it."""
 
     def loss(weights: Weights) -> jax.Array:
         return jnp.mean((jnp.tanh(x @ weights["in"]) @ weights["out"] - x.sum(axis=1)) ** 2)
@@ -124,7 +124,7 @@ def train_step(weights: Weights, x: jax.Array) -> tuple[Weights, jax.Array]:
 
 
 def lay_out(devices: np.ndarray, weights: Weights) -> tuple[Weights, Callable[..., Any], NamedSharding]:
-    """The weights on each of `devices`, the step compiled for them, and how a batch is divided among them."""
+    """Return the weights on `devices`, the step compiled for them, and the sharding of a batch."""
     mesh = Mesh(devices.flatten(), ("data",))
     whole, divided = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))
     weights = jax.device_put(weights, whole)
@@ -133,7 +133,7 @@ def lay_out(devices: np.ndarray, weights: Weights) -> tuple[Weights, Callable[..
 
 
 def train(platform: Platform, watch: Stopwatch, steps: int, save_every: int, seed: int) -> None:
-    """The whole job, each part under the phase that it is."""
+    """Run the whole job, with each part in its phase."""
     with goodput.accelerator_init():
         devices = np.array(jax.devices()).reshape(SLICES, -1)
     with goodput.training_prep():
@@ -153,23 +153,25 @@ def train(platform: Platform, watch: Stopwatch, steps: int, save_every: int, see
                 platform.wait()
             with watch.timed("elastic_reinitialization", goodput.elastic_reinit()):
                 active = platform.available
-                weights, step_function, divided = lay_out(devices[active], weights)  # as they are: nothing is repeated
+                weights, step_function, divided = lay_out(
+                    devices[active], weights
+                )  # current weights: nothing is repeated
             watch.slice_counts(len(active), len(active))
-        with goodput.data_loading():  # a batch depends on the step alone: a step done again gets the same
+        with goodput.data_loading():  # a batch depends only on the step, so a repeated step gets the same one
             x = np.random.default_rng([seed, step]).normal(size=(BATCH, WIDTH)).astype(np.float32)
             batch = jax.device_put(x, divided)
         try:
             with watch.timed(step, goodput.step(step)):
-                # Waits for all devices: the loss comes from one of them, while others may still be at work.
+                # Wait for all devices: the loss comes from one of them, while others may still be working.
                 weights, loss = jax.block_until_ready(step_function(weights, batch))
                 error = float(loss)
                 platform.strike(step)
-        except SliceDown:  # the step that it leaves has not completed
+        except SliceDown:  # the interrupted step has not completed
             active = platform.available
             watch.slice_counts(len(active), len(active))
             with watch.timed("elastic_slice_down", goodput.elastic_wait("slice_down")):
                 platform.wait()
-            # The restore says that going back is meant: the steps since then are lost.
+            # The restore marks the rollback as intended: the steps since then are lost.
             restore = goodput.checkpoint_restore(saved_step if saved_step >= 0 else None)
             with watch.timed("elastic_reinitialization", goodput.elastic_reinit()), restore:
                 weights, step_function, divided = lay_out(devices[active], saved)
@@ -178,16 +180,19 @@ def train(platform: Platform, watch: Stopwatch, steps: int, save_every: int, see
         watch.losses[step].append(error)
         if step % save_every == save_every - 1:
             with watch.timed("checkpoint_save", goodput.checkpoint_save(step)):
-                saved_step, saved = step, jax.tree.map(np.array, weights)  # in the host's memory, which no slice takes
+                saved_step, saved = (
+                    step,
+                    jax.tree.map(np.array, weights),
+                )  # in the host's memory, which survives a lost slice
         step += 1
 
 
 def checks(report: dict[str, Any], watch: Stopwatch) -> Iterator[tuple[bool, str]]:
-    """(whether it holds, what) of each thing that must: the report against what was seen."""
+    """Return (whether it holds, what) for each check of the report against the measurements."""
     total, elapsed = sum(round(value * NS) for value in report["seconds"].values()), round(report["elapsed_s"] * NS)
     yield total == elapsed, f"the categories sum to the elapsed time: {total:,} ns of {elapsed:,} ns"
 
-    # Seen from the end: an execution is lost if the run went back to its step, or to an earlier one, after it.
+    # Going backwards: an execution is lost if the run later went back to its step or to an earlier one.
     steps = [name for name, *_ in watch.took if isinstance(name, int)]
     times: defaultdict[str, list[tuple[int, int]]] = defaultdict(list, productive=[], wasted_progress=[])
     lowest = sys.maxsize
@@ -201,7 +206,7 @@ def checks(report: dict[str, Any], watch: Stopwatch) -> Iterator[tuple[bool, str
         value = report["elapsed_s"] if name == "elapsed" else report["seconds"].get(name, 0.0)
         yield least <= value <= most, f"{name} {value:.6f} s, by the stopwatch {least:.6f} s to {most:.6f} s"
 
-    # Going back to the very step that failed takes no progress away: that is no rollback.
+    # Going back to the failed step itself loses no progress, so it is not a rollback.
     rollbacks = sum(after < before for before, after in pairwise(steps))
     found = report["steps"]["kept"], report["steps"]["lost"], report["disruption_reasons"].get("rollback", 0)
     seen = len(times["productive"]), len(times["wasted_progress"]), rollbacks
@@ -213,7 +218,7 @@ def checks(report: dict[str, Any], watch: Stopwatch) -> Iterator[tuple[bool, str
         value = (report["slice_efficiency"] or {}).get(state, 0.0)
         yield abs(value - mean) < 0.01 * mean, f"slices {state} {value:.2%}, by the stopwatch {mean:.2%}"
 
-    # The batch is the same however many devices share it; only the order of the sums over it is not.
+    # The batch is the same for any number of devices; only the order of the sums over it differs.
     apart = [abs(again / losses[0] - 1) for losses in watch.losses.values() for again in losses[1:]]
     yield max(apart, default=0.0) < 1e-4, f"{len(apart)} losses seen again, at most {max(apart, default=0.0):.1e} apart"
     before, after = watch.losses[0][-1], watch.losses[max(watch.losses)][-1]
@@ -257,10 +262,10 @@ def main() -> int:
         with watch.timed("elapsed", goodput.job()):
             train(Platform(args.lose_at, args.regain_at, args.seed), watch, args.steps, args.save_every, args.seed)
         watch.slices.append((time.monotonic_ns(), 0, 0))
-        goodput.shutdown()  # before the report: what is known late is in it then
+        goodput.shutdown()  # before the report, so that it includes figures that arrive late
         report = goodput.report()
     if report is None:
-        return 0  # OTEL_SDK_DISABLED: the job runs all the same
+        return 0  # OTEL_SDK_DISABLED: the job runs anyway
     print(f"\n{report}")
     results = list(checks(report.to_json(), watch))
     for holds, text in results:

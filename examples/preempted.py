@@ -1,8 +1,8 @@
-"""A training job that is killed in mid-step, starts again from its checkpoint, and the account of where the time went.
+"""A training job that is killed mid-step and resumes from its checkpoint, and the report of where the time went.
 
-A real transformer is trained on the CPU by a process of its own (``preempted_job/train.py``). This one watches it,
-kills it with SIGKILL in the middle of a step, starts it again, prints the report of the whole run, and compares the
-report with what it saw by its own clock. Exit status 1 if anything does not agree.
+A separate process trains a real transformer on the CPU (``preempted_job/train.py``). This script watches it, kills it
+with SIGKILL in the middle of a step, starts it again, prints the report of the whole run, and compares the report with
+its own measurements. Exit status 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NS = 1_000_000_000
 
 
 class Attempt(NamedTuple):
-    """What this process saw of one life of the job; times are unix seconds."""
+    """What this script observed of one attempt of the job; times are Unix seconds."""
 
     started: float
     steps: list[int]
@@ -36,7 +36,7 @@ class Attempt(NamedTuple):
 
 
 class Check(NamedTuple):
-    """One thing that must hold, and how it was found."""
+    """One check: whether it holds, and a description."""
 
     holds: bool
     text: str
@@ -45,7 +45,7 @@ class Check(NamedTuple):
 def run_attempt(command: list[str], kill_after: int | None = None, share: float = 0.5) -> Attempt:
     """Run the job to its end; or, once step ``kill_after`` is over, kill it ``share`` of a step into the next one.
 
-    Raises RuntimeError when the job ends by itself and not well.
+    Raises RuntimeError if the job fails without being killed.
     """
     progress, job_end = os.pipe()
     steps: list[int] = []
@@ -55,7 +55,7 @@ def run_attempt(command: list[str], kill_after: int | None = None, share: float 
         os.close(job_end)
         killed = False
         try:
-            # The job writes each step's number as the step starts; what it wrote before its death is still read here.
+            # The job writes each step's number as the step starts; what it wrote before its death can still be read.
             with os.fdopen(progress) as lines:
                 for line in lines:
                     steps.append(int(line))
@@ -100,7 +100,7 @@ def in_ns(seconds: dict[str, Any]) -> Iterator[int]:
 def checks(
     report: dict[str, Any], first: Attempt, second: Attempt, losses: list[dict[str, Any]], compiling: float
 ) -> Iterator[Check]:
-    """Compare the report with what was seen from outside; `compiling`: seconds of steps that compiled them."""
+    """Compare the report with the outside measurements; `compiling`: seconds that steps spent compiling."""
     total, elapsed = sum(in_ns(report["seconds"])), round(report["elapsed_s"] * NS)
     yield Check(total == elapsed, f"the categories sum to the elapsed time: {total:,} ns of {elapsed:,} ns")
 
@@ -131,7 +131,7 @@ def checks(
         kept == count and report["max_productive_step"] == count - 1,
         f"all {count} steps kept, the highest is step {report['max_productive_step']}",
     )
-    # Between a step's start and the job's word of it lies an instant in which the kill may come: then it is one more.
+    # The kill may come between a step's start and the job's message about it: then there is one more step.
     lost, seen = report["steps"]["lost"], first.steps[-1] - second.steps[0] + 1
     yield Check(
         lost in (seen, seen + 1),
@@ -163,7 +163,7 @@ def checks(
 
 
 def spans(trace: Path) -> Iterator[dict[str, Any]]:
-    """Every span in a file of OTLP JSON lines."""
+    """Yield every span in a file of OTLP JSON lines."""
     for line in trace.read_text().splitlines():
         for resource in json.loads(line)["resourceSpans"]:
             for scope in resource["scopeSpans"]:
@@ -171,7 +171,7 @@ def spans(trace: Path) -> Iterator[dict[str, Any]]:
 
 
 def compiling_steps(traces: list[Path]) -> float:
-    """Seconds that the training step was compiled for, within steps."""
+    """Return the seconds that steps spent compiling the training step."""
     return sum(
         (int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])) / NS
         for trace in traces
@@ -182,7 +182,7 @@ def compiling_steps(traces: list[Path]) -> float:
 
 
 def check_traces(traces: list[Path]) -> Check:
-    """The killed job could not end its own span; the attempt after it did, and says so."""
+    """Check that the next attempt ended the killed job's span and marked it as interrupted."""
     every = [span for trace in traces for span in spans(trace)]
     jobs = [{each["key"] for each in span.get("attributes", ())} for span in every if span["name"] == "job"]
     interrupted = sum("goodput.interrupted" in keys for keys in jobs)

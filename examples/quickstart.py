@@ -1,4 +1,4 @@
-"""The smallest job there is: a small network fitted with JAX on whatever device there is, and where its time went."""
+"""A minimal job: fit a small network with JAX on any device, and report where the time went."""
 
 import tempfile
 

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Runs a training command, and runs it again for as long as it fails.
+# Runs a training command, and runs it again until it succeeds.
 #
 #   examples/retry.sh [-n TIMES] [-w SECONDS] [--] COMMAND [ARGUMENT ...]
 #
-#   -n TIMES    tries in all; then it gives up with the status of the last one (default: 10)
-#   -w SECONDS  between the end of one try and the next (default: 10)
+#   -n TIMES    maximum number of tries; then exits with the status of the last one (default: 10)
+#   -w SECONDS  wait between tries (default: 10)
 #
-# Each try is an attempt of the same run, and is told how the one before ended (OTEL_GOODPUT_EXIT_CODE), so that the
+# Each try is an attempt of the same run and gets the previous exit status (OTEL_GOODPUT_EXIT_CODE), so that the
 # report knows what interrupted the run. SIGTERM and Ctrl-C reach the command as SIGTERM, and end the loop with it.
 
 tries=10
@@ -42,10 +42,10 @@ trap pass_on TERM INT
 
 try=1
 while :; do
-    # In the background, so that the traps run at once. It keeps the standard input, which the shell would take away.
+    # In the background, so that traps run immediately. <&0 keeps the standard input, which the shell would close.
     "$@" <&0 &
     child=$!
-    # wait ends early when a signal comes: the command has got it, and is waited for until it is gone.
+    # A signal interrupts wait. The command has received the signal; wait again until it is gone.
     while :; do
         wait "$child"
         status=$?

@@ -12,11 +12,11 @@ import numpy as np
 
 import otel_goodput as goodput
 
-HELD_OUT = 0.1  # the share of the text that only the evaluation sees
+HELD_OUT = 0.1  # the share of the text reserved for evaluation
 
 
 class Text:
-    """English that every Python carries (some 450 kB), cut into batches that depend on the seed and the step alone.
+    """English text included in every Python (some 450 kB), in batches that depend only on the seed and the step.
 
     So a job that resumes at step n sees what it would have seen without the interruption.
     """
@@ -32,17 +32,17 @@ class Text:
         return np.stack([source[start : start + self._context + 1] for start in starts]).astype(np.int32)
 
     def batch(self, step: int) -> np.ndarray:
-        """Tokens (batch, context + 1) to train on in that step."""
-        # Called on the prefetch thread, so this overlaps with training and holds nothing up.
+        """Return the tokens (batch, context + 1) to train on in that step."""
+        # Called on the prefetch thread, so this overlaps with training and does not block it.
         with goodput.data_loading():
             return self._cut(self._train, 0, step)
 
     def held_out(self, count: int) -> list[np.ndarray]:
-        """The same ``count`` batches of unseen text each time."""
+        """Return the same ``count`` batches of held-out text each time."""
         return [self._cut(self._held_out, 1, index) for index in range(count)]
 
     def prefetched(self, first: int, end: int, depth: int = 2) -> Iterator[np.ndarray]:
-        """The batches of the steps first … end - 1, made ahead of time on a thread; its errors surface here."""
+        """Yield the batches of steps first … end - 1, prepared ahead on a thread; its errors are raised here."""
         steps = iter(range(first, end))
         with ThreadPoolExecutor(1, "prefetch") as thread:
             ahead = deque(thread.submit(self.batch, step) for step in islice(steps, depth))

@@ -1,7 +1,7 @@
 """The job that gets preempted: it trains a small transformer, saves checkpoints, and resumes from the latest one.
 
-Started by ``preempted.py``; it also runs by itself: ``python examples/preempted_job/train.py --directory demo-run``.
-Stop it as rudely as you like and start it again with the same directory: it goes on where the last checkpoint was.
+Started by ``preempted.py``; it also runs on its own: ``python examples/preempted_job/train.py --directory demo-run``.
+Kill it in any way and start it again with the same directory: it continues from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ State = tuple[transformer.Params, optax.OptState]
 
 
 def first_state(seed: int) -> State:
-    """Parameters and optimizer state of a job that starts from nothing."""
+    """Return the parameters and optimizer state of a new job."""
     params = transformer.initial(jax.random.key(seed), SHAPE)
     return params, OPTIMIZER.init(params)
 
 
 def train_step(state: State, tokens: jax.Array) -> tuple[State, jax.Array]:
-    """One update; gives the new state and the loss before it."""
+    """Do one update; return the new state and the loss before it."""
     params, opt_state = state
     loss, gradient = jax.value_and_grad(transformer.loss)(params, tokens, SHAPE)
     updates, opt_state = OPTIMIZER.update(gradient, opt_state, params)
@@ -44,7 +44,7 @@ def train_step(state: State, tokens: jax.Array) -> tuple[State, jax.Array]:
 
 
 def eval_step(state: State, tokens: jax.Array) -> jax.Array:
-    """The loss on one batch of held-out text."""
+    """Return the loss on one batch of held-out text."""
     return transformer.loss(state[0], tokens, SHAPE)
 
 
@@ -53,7 +53,7 @@ def say(text: str) -> None:
 
 
 def train(args: argparse.Namespace) -> None:
-    """The whole job, each part under the phase that it is."""
+    """Run the whole job, with each part in its phase."""
     with goodput.accelerator_init():
         device = jax.devices()[0]
 
@@ -84,7 +84,7 @@ def train(args: argparse.Namespace) -> None:
                 os.write(args.progress_fd, b"%d\n" % step)
             began = time.perf_counter()
             state, loss = step_function(state, tokens)
-            # Waiting for the loss makes the host's clock tell the truth about a device that runs asynchronously.
+            # Waiting for the loss makes the host's clock correct for an asynchronous device.
             record: dict[str, Any] = {"step": step, "loss": float(loss), "seconds": time.perf_counter() - began}
             losses.write(json.dumps(record | {"pid": os.getpid()}) + "\n")
             last = step == args.steps - 1

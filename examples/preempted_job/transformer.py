@@ -22,13 +22,13 @@ class Shape(NamedTuple):
 
 
 def initial(key: jax.Array, shape: Shape) -> Params:
-    """Fresh parameters."""
+    """Return initial parameters."""
     keys = iter(jax.random.split(key, 2 + 4 * shape.layers))
 
     def matrix(rows: int, columns: int, scale: float = 1.0) -> jax.Array:
         return jax.random.normal(next(keys), (rows, columns)) * scale / math.sqrt(rows)
 
-    # What is added to the residual stream starts small, so that depth does not blow it up.
+    # Additions to the residual stream start small, so that it does not grow with depth.
     small = 1 / math.sqrt(2 * shape.layers)
     width = shape.width
     return {
@@ -63,7 +63,7 @@ def _attention(x: jax.Array, block: Params, heads: int) -> jax.Array:
 
 
 def loss(params: Params, tokens: jax.Array, shape: Shape) -> jax.Array:
-    """Mean cross-entropy, in nats a byte, of predicting each next byte of ``tokens`` (batch, context + 1)."""
+    """The mean cross-entropy, in nats per byte, of predicting each next byte of ``tokens`` (batch, context + 1)."""
     x = (params["embedding"][tokens[:, :-1]] + params["position"]) * math.sqrt(shape.width)
     for block in params["blocks"]:
         x = x + _attention(_norm(x, block["norm_attention"]), block, shape.heads)
