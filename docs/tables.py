@@ -54,7 +54,7 @@ COUNTS = {
 }
 # What they are that nobody opens.
 UNOPENED = {
-    Phase.COMPILE: "A compilation: those of jax are seen by themselves",
+    Phase.COMPILE: "A compilation: jax's compilations are recorded automatically",
     Phase.PART: "A part of a step, such as the forward pass",
 }
 

@@ -69,8 +69,8 @@ def configure(job_name: str | None = None, *, set_global: bool = False, **option
 
     With ``OTEL_SDK_DISABLED=true`` nothing is recorded and None is returned. The same holds while a spawned child (of
     multiprocessing, such as a loader's worker) imports its parent's main module again. A call in the child's own
-    target function is recorded. If recording cannot start for another reason than a wrong argument, that is logged,
-    and None is returned, too: training goes on.
+    target function is recorded. If recording cannot start for any reason but an invalid argument, that is logged and
+    None is returned; training continues.
 
     Args:
         job_name: name of the job; by default ``OTEL_SERVICE_NAME``, else the script's name.
@@ -155,7 +155,7 @@ def shutdown(timeout: float | None = None) -> None:
 def on_preemption(callback: C) -> C:
     """Call `callback` (no arguments) when the platform announces the job's end: a preemption, maintenance, SIGTERM.
 
-    It runs in a thread of its own while training goes on, and should return within the grace period. Also usable as a
+    It runs in its own thread while training continues, and should return within the grace period. Also usable as a
     decorator: returns `callback`. Before ``configure()`` it only logs a warning.
 
     Args:

@@ -29,7 +29,7 @@ OTEL_GOODPUT_RUN_ID: Final = EnvVar(
     "OTEL_GOODPUT_RUN_ID",
     "string",
     "",
-    "identity of the run across restarts; else the JobSet's name, else the job name",
+    "id of the run across restarts; by default the JobSet's name, else the job's name",
 )
 OTEL_GOODPUT_DIR: Final = EnvVar(
     "OTEL_GOODPUT_DIR",
@@ -41,16 +41,16 @@ OTEL_GOODPUT_EXPORTERS: Final = EnvVar(
     "OTEL_GOODPUT_EXPORTERS",
     "list",
     "auto",
-    "exporters by name, separated by commas; none; or auto, which chooses by the environment",
+    "names of exporters, separated by commas; or none; or auto, which depends on the environment",
 )
 OTEL_GOODPUT_PROCESSES: Final = EnvVar(
     "OTEL_GOODPUT_PROCESSES", "leader | all | list", "all", "which processes export their spans"
 )
 OTEL_GOODPUT_PROCESS_INDEX: Final = EnvVar(
-    "OTEL_GOODPUT_PROCESS_INDEX", "int", "", "index of this process, from 0; else what the launcher says"
+    "OTEL_GOODPUT_PROCESS_INDEX", "int", "", "index of this process, from 0; by default the launcher's value"
 )
 OTEL_GOODPUT_PROCESS_COUNT: Final = EnvVar(
-    "OTEL_GOODPUT_PROCESS_COUNT", "int", "", "number of processes; else what the launcher says"
+    "OTEL_GOODPUT_PROCESS_COUNT", "int", "", "number of processes; by default the launcher's value"
 )
 OTEL_GOODPUT_STEP_SAMPLING: Final = EnvVar(
     "OTEL_GOODPUT_STEP_SAMPLING",
@@ -62,7 +62,7 @@ OTEL_GOODPUT_STEP_TRACES: Final = EnvVar(
     "OTEL_GOODPUT_STEP_TRACES",
     "shared | own",
     "shared",
-    "`own` gives each step with its load a trace of its own, linked to the job span",
+    "`own` puts each step and its load into a separate trace, linked to the job span",
 )
 OTEL_GOODPUT_TRACE_SPANS: Final = EnvVar(
     "OTEL_GOODPUT_TRACE_SPANS",
@@ -75,19 +75,19 @@ OTEL_GOODPUT_WINDOWS: Final = EnvVar(
     "OTEL_GOODPUT_WINDOWS", "list of durations", "1h,24h", "rolling windows, such as 10m,1h,24h"
 )
 OTEL_GOODPUT_GCP_PROJECT: Final = EnvVar(
-    "OTEL_GOODPUT_GCP_PROJECT", "string", "", "Google Cloud project to write to; else that of the credentials"
+    "OTEL_GOODPUT_GCP_PROJECT", "string", "", "Google Cloud project to write to; by default the credentials' project"
 )
 OTEL_GOODPUT_TENSORBOARD_DIR: Final = EnvVar(
     "OTEL_GOODPUT_TENSORBOARD_DIR",
     "path or URL",
     "",
-    "where the tensorboard exporter writes; empty: into the run's folder",
+    "where the tensorboard exporter writes; empty: the run's folder",
 )
 OTEL_GOODPUT_GCP_ENDPOINT: Final = EnvVar(
     "OTEL_GOODPUT_GCP_ENDPOINT",
     "host:port or http://host:port",
     "",
-    "another address for all of Google's services; http:// is plaintext and without credentials, for emulators",
+    "address used for all of Google's services; http:// is unencrypted and without credentials, for emulators",
 )
 OTEL_GOODPUT_INTEGRATIONS: Final = EnvVar(
     "OTEL_GOODPUT_INTEGRATIONS", "list", "auto", f"some of {', '.join(INTEGRATIONS)}; or none"
@@ -96,8 +96,8 @@ OTEL_GOODPUT_DEVICE_CLOCK: Final = EnvVar(
     "OTEL_GOODPUT_DEVICE_CLOCK",
     "auto | observe | host",
     "auto",
-    "how the end of a step on the device is found: `auto` marks it there, `observe` uses only what `goodput.observe()` "
-    "is given, `host` states that steps wait for their results",
+    "how the end of a step on the device is detected: `auto` uses marks, `observe` only `goodput.observe()`; `host` "
+    "asserts that steps wait for their results",
 )
 OTEL_GOODPUT_STALLED_AFTER: Final = EnvVar(
     "OTEL_GOODPUT_STALLED_AFTER",
@@ -116,7 +116,7 @@ OTEL_GOODPUT_USAGE_INTERVAL: Final = EnvVar(
     "OTEL_GOODPUT_USAGE_INTERVAL",
     "duration",
     "",
-    "how often the use of processor and memory is sampled for the page, such as 10s; empty: never",
+    "how often CPU and memory are sampled for the page, such as 10s; empty: never",
 )
 OTEL_GOODPUT_SUBMITTED_AT: Final = EnvVar(
     "OTEL_GOODPUT_SUBMITTED_AT", "unix seconds or RFC 3339", "", "when the job was submitted, for scheduling goodput"
@@ -133,7 +133,7 @@ ENVVARS: Final[tuple[EnvVar, ...]] = tuple(each for each in tuple(globals().valu
 # Standard variables that change the behavior of this package, read by OpenTelemetry's SDK or by this package.
 STANDARD: Final[tuple[EnvVar, ...]] = (
     EnvVar("OTEL_SDK_DISABLED", "bool", "false", "true: every call of this package is a no-op"),
-    EnvVar("OTEL_SERVICE_NAME", "string", "", "the job's name if configure() is not given one"),
+    EnvVar("OTEL_SERVICE_NAME", "string", "", "the job's name if configure() gets none"),
     EnvVar("OTEL_RESOURCE_ATTRIBUTES", "key=value list", "", "further resource attributes"),
     EnvVar("OTEL_METRIC_EXPORT_INTERVAL", "ms", "60000", "how often metrics are exported"),
     EnvVar("OTEL_BSP_SCHEDULE_DELAY", "ms", "5000", "how often spans are exported"),

@@ -164,23 +164,21 @@ class Options(TypedDict, total=False):
     submitted_at: Annotated[float | str | None, Option(variable=envvars.OTEL_GOODPUT_SUBMITTED_AT, parse=parse_moment)]
     process_index: Annotated[int | None, Option(variable=envvars.OTEL_GOODPUT_PROCESS_INDEX, parse=_index)]
     process_count: Annotated[int | None, Option(variable=envvars.OTEL_GOODPUT_PROCESS_COUNT, parse=_count)]
-    leader: Annotated[int, Option("index of the process whose phases are accounted", default=0)]
+    leader: Annotated[int, Option("index of the process whose phases make up the account", default=0)]
     ideal_step_time: Annotated[float | None, Option("in seconds, instead of the estimate")]
     flops_per_step: Annotated[
         float | None,
-        Option(
-            "floating-point operations of the model in one step; with the peak too, the program goodput (MFU) is known"
-        ),
+        Option("floating-point operations of the model per step; with the peak, they give the program goodput (MFU)"),
     ]
     peak_flops: Annotated[
-        float | None, Option("floating-point operations per second of all chips together; by default jax's devices'")
+        float | None, Option("peak floating-point operations per second of all chips; by default that of jax's devices")
     ]
     resource_attributes: Annotated[
         Mapping[str, types.AttributeValue] | None, Option("further attributes of the resource")
     ]
     hyperparameters: Annotated[
         Mapping[str, Any] | None,
-        Option("of the model and its training, kept with the run and shown beside it; secrets in them are hidden"),
+        Option("of the model and its training, stored and shown with the run; secrets in them are hidden"),
     ]
     tracer_provider: Annotated[
         "TracerProvider | None", Option("your own provider, used instead of the default one; shut it down yourself")

@@ -356,7 +356,7 @@ class Recorder(Phases):
             logger.warning("%s", text)
 
     def say_forked(self) -> None:
-        """In a forked child that trains, report once that nothing is recorded, and what to write."""
+        """In a forked child that trains, warn once that nothing is recorded, and how to change that."""
         if not self._forked:
             return
         report_once(
@@ -443,7 +443,7 @@ class Recorder(Phases):
     def add_windows(self, *windows: str) -> None:
         """Keep rolling windows of these lengths too, such as ``"10m"``, in the account and in the metrics.
 
-        A window that is far shorter than those there are makes all of them begin anew.
+        Adding a far shorter window restarts all windows.
 
         Args:
             windows: lengths, each at least a second. One that is not valid is logged; with
@@ -480,7 +480,7 @@ class Recorder(Phases):
     def on_preemption(self, callback: C) -> C:
         """Call `callback` (no arguments) when the platform announces the job's end: a preemption, maintenance, SIGTERM.
 
-        It runs in a thread of its own while training goes on, and should return within the grace period. Also usable as
+        It runs in its own thread while training continues, and should return within the grace period. Also usable as
         a decorator: returns `callback`.
 
         Args:

@@ -236,7 +236,7 @@ def open_run(place: str | Path, run_id: str | None = None) -> Run:
 
 
 def open_runs(place: str | Path) -> list[Run]:
-    """Open all runs in a folder or at a URL, the one that began first in front.
+    """Open all runs in a folder or at a URL, in order of their start.
 
     Args:
         place: the folder that holds the runs, one run's folder, or a URL.

@@ -265,7 +265,7 @@ GOODPUT_PHASES_MAX: Final = "goodput.phases.duration.max"
 ERROR_TYPE: Final = "error.type"
 
 SPAN_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
-    Attribute(GOODPUT_PHASE, "string", "all but `attempt` and `steps`", "the phase; it is what makes a span count"),
+    Attribute(GOODPUT_PHASE, "string", "all but `attempt` and `steps`", "the phase; a span with it is accounted"),
     Attribute(
         GOODPUT_STEP,
         "int",
@@ -281,7 +281,7 @@ SPAN_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(GOODPUT_CHECKPOINT_DURABLE, "bool", "checkpoint_save", "whether the checkpoint is known to be durable"),
     Attribute(GOODPUT_INTERRUPTED, "bool", "any", "closed by recovery or shutdown, not by its owner"),
     Attribute(GOODPUT_NOTICE_SOURCE, "string", "event `goodput.notice` of job", "the signal, or the metadata key"),
-    Attribute(GOODPUT_NOTICE_VALUE, "string", "event `goodput.notice` of job", "what the metadata server said"),
+    Attribute(GOODPUT_NOTICE_VALUE, "string", "event `goodput.notice` of job", "the metadata server's value"),
     Attribute(GOODPUT_COMPILE_FUNCTION, "string", "compile", "the function compiled"),
     Attribute(GOODPUT_COMPILE_RECOMPILATION, "bool", "compile", "true: the function had been compiled before"),
     Attribute(GOODPUT_COMPILE_CACHE_HIT, "bool", "compile", "whether the persistent cache had it"),
@@ -395,7 +395,7 @@ PART_DURATION: Final = Metric(
     "goodput.part.duration", HISTOGRAM, "s", (GOODPUT_PART_NAME,), "Duration of the parts of steps and checkpoints."
 )
 QUEUE_DEPTH: Final = Metric(
-    "goodput.loading.queue_depth", GAUGE, "{batch}", (), "Batches that lie ready, where a loader says how many."
+    "goodput.loading.queue_depth", GAUGE, "{batch}", (), "Batches that are ready, if the loader reports them."
 )
 STEP_COUNT: Final = Metric(
     "goodput.step.count", UP_DOWN, "{step}", (GOODPUT_STEP_STATE,), "Executions of steps, by fate."
@@ -405,14 +405,12 @@ STEP_AGE: Final = Metric(
     GAUGE,
     "s",
     (GOODPUT_ACTIVITY,),
-    "Time since a step was completed, or since the job began; 0 for what the job does not do now.",
+    "Time since the last completed step, or since the job began; 0 for activities that are not current.",
 )
-STEP_MAX: Final = Metric("goodput.step.max_productive", GAUGE, "{step}", (), "Highest step kept.")
+STEP_MAX: Final = Metric("goodput.step.max_productive", GAUGE, "{step}", (), "Highest kept step.")
 STEP_IDEAL: Final = Metric("goodput.step.ideal_time", GAUGE, "s", (), "Ideal step time.")
-STEP_DEVIATION: Final = Metric(
-    "goodput.step.deviation", GAUGE, "s", (), "How far recent steps are above the usual time."
-)
-AT_RISK: Final = Metric("goodput.at_risk", GAUGE, "s", (), "Productive time that a crash right now would cost.")
+STEP_DEVIATION: Final = Metric("goodput.step.deviation", GAUGE, "s", (), "How far recent steps exceed the usual time.")
+AT_RISK: Final = Metric("goodput.at_risk", GAUGE, "s", (), "Productive time that a crash right now would lose.")
 DISRUPTIONS: Final = Metric(
     "goodput.disruptions", UP_DOWN, "{disruption}", (GOODPUT_DISRUPTION_REASON,), "Restarts and rollbacks of the run."
 )
@@ -424,7 +422,7 @@ WINDOW_DISRUPTIONS: Final = Metric(
     "Restarts and rollbacks per rolling window, of the latest 100 at most; a reason appears once it has occurred.",
 )
 OVERLAPPED_LOADING: Final = Metric(
-    "goodput.loading.overlapped", UP_DOWN, "s", (), "Data loading beside the training thread; it costs no goodput."
+    "goodput.loading.overlapped", UP_DOWN, "s", (), "Data loading that did not block training; it costs no goodput."
 )
 FIRST_STEP: Final = Metric(
     "goodput.time_to_first_step", GAUGE, "s", (), "From the start of the latest job to the end of its first step."
@@ -434,7 +432,7 @@ REGAINED: Final = Metric(
     GAUGE,
     "s",
     (),
-    "From the latest disruption until the highest step kept before it was reached again, once it was.",
+    "From the latest disruption until the highest step kept before it was regained.",
 )
 SCHEDULING_RATIO: Final = Metric(
     "goodput.scheduling.ratio", GAUGE, "1", (), "Elapsed time divided by elapsed plus queued time."
@@ -444,7 +442,7 @@ SCHEDULING_DURATION: Final = Metric(
     GAUGE,
     "s",
     (GOODPUT_SCHEDULING_STAGE,),
-    "What this attempt waited for before its program ran, where Kubernetes tells: a node, an image, its container.",
+    "How long this attempt waited before its program ran, by stage, if Kubernetes reports it.",
 )
 PROGRAM_RATIO: Final = Metric(
     "goodput.program.ratio", GAUGE, "1", (), "Model FLOPs utilization of the productive time."
@@ -496,7 +494,7 @@ COMPILE_CACHE: Final = Metric(
     COUNTER,
     "{function}",
     (GOODPUT_COMPILE_CACHE_RESULT,),
-    "Functions that jax's persistent cache had, or that were compiled and stored in it; of this attempt.",
+    "Functions found in jax's persistent cache, or compiled and stored in it, in this attempt.",
 )
 # It falls where fetching took longer than compiling.
 COMPILE_TIME_SAVED: Final = Metric(
@@ -504,7 +502,7 @@ COMPILE_TIME_SAVED: Final = Metric(
     UP_DOWN,
     "s",
     (),
-    "Compile time that hits of the persistent cache saved, less the time to fetch them; of this attempt.",
+    "Compile time saved by hits of the persistent cache, minus the time to fetch them, in this attempt.",
 )
 OVERHEAD: Final = Metric(
     "goodput.telemetry.overhead",
@@ -513,7 +511,9 @@ OVERHEAD: Final = Metric(
     (),
     "Time this package took on the training thread (estimated from samples).",
 )
-DROPPED: Final = Metric("goodput.telemetry.dropped", COUNTER, "{item}", (GOODPUT_SIGNAL,), "Items that telemetry lost.")
+DROPPED: Final = Metric(
+    "goodput.telemetry.dropped", COUNTER, "{item}", (GOODPUT_SIGNAL,), "Telemetry items that were lost."
+)
 
 METRICS: Final[tuple[Metric, ...]] = (
     TIME,
@@ -640,7 +640,7 @@ RESOURCE_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
         TELEMETRY_SPACED,
         "bool",
         "metrics of `otlp` and `file`",
-        "true: points are as far apart as Cloud Monitoring asks",
+        "true: points are as far apart as Cloud Monitoring requires",
     ),
     Attribute(LAUNCHER_NAME, "string", "if a launcher counts restarts", "the launcher: JobSet, SLURM or torchrun"),
     Attribute(LAUNCHER_RESTARTS, "int", "if a launcher counts restarts", "how often it has restarted the job"),
@@ -660,7 +660,7 @@ RESOURCE_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(CLOUD_REGION, "string", _GOOGLE, "the machine's region; on GKE the cluster's"),
     Attribute(CLOUD_AVAILABILITY_ZONE, "string", _GOOGLE, "the machine's zone; on GKE the cluster's, if it has one"),
     Attribute(GCP_PROJECT_ID, "string", f"{_GOOGLE}, and with `gcp-otlp`", "the project"),
-    Attribute(LOCATION, "string", "`gcp-otlp`, if neither zone nor region is known", "where the job counts as running"),
+    Attribute(LOCATION, "string", "`gcp-otlp`, if neither zone nor region is known", "a substitute for them"),
     Attribute(HOST_ID, "string", _GOOGLE, "the machine's id"),
     Attribute(HOST_TYPE, "string", _GOOGLE, "the machine's type"),
     Attribute(K8S_CLUSTER_NAME, "string", "on GKE", "the cluster"),

@@ -27,18 +27,18 @@ class Thresholds:
         default=0.8, metadata={"kind": SHARE, "help": "least goodput of the first rolling window"}
     )
     hang_multiple: float = field(
-        default=10.0, metadata={"help": "in a step, a job hangs after so many ideal step times ..."}
+        default=10.0, metadata={"help": "in a step, a job hangs after this many ideal step times ..."}
     )
     hang_least: float = field(default=300.0, metadata={"help": "... but not before this many seconds"})
     hang_other: float = field(
         default=1800.0,
-        metadata={"help": "the same in loads, saves, evaluations, between steps, and before step times are known"},
+        metadata={"help": "the same for loads, saves, evaluations, between steps, and before step times are known"},
     )
-    gone: float = field(default=300.0, metadata={"help": "seconds of silence after which a run that goes on is gone"})
-    restarts: float = field(default=3.0, metadata={"help": "disruptions within an hour that make a restart loop"})
-    at_risk: float = field(default=3600.0, metadata={"help": "seconds of progress that a crash may cost"})
+    gone: float = field(default=300.0, metadata={"help": "seconds of silence after which a running run counts as gone"})
+    restarts: float = field(default=3.0, metadata={"help": "disruptions within an hour that count as a restart loop"})
+    at_risk: float = field(default=3600.0, metadata={"help": "seconds of progress that a crash may lose"})
     data_loading: float = field(
-        default=0.1, metadata={"kind": SHARE, "help": "share of time that may go by waiting for data"}
+        default=0.1, metadata={"kind": SHARE, "help": "share of time that may be spent waiting for data"}
     )
 
 

@@ -68,7 +68,7 @@ def auto(situation: Situation) -> str:
 
 FILE: Final = ExporterSpec(
     "file",
-    "OTLP JSON lines in the run's folder, as the collector's `otlp_json_file` receiver reads them",
+    "OTLP JSON lines in the run's folder, readable by the collector's `otlp_json_file` receiver",
     open_file,
     describe,
     auto=auto,

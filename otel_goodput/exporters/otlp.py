@@ -101,7 +101,7 @@ def auto(situation: Situation) -> str:
 
 OTLP: Final = ExporterSpec(
     "otlp",
-    "OpenTelemetry's own exporters, gRPC or HTTP, by the standard variables",
+    "OpenTelemetry's own exporters, gRPC or HTTP, with the standard variables",
     open_otlp,
     describe,
     extra="otlp",

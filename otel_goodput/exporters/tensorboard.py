@@ -207,7 +207,7 @@ def packages(_: Mapping[str, str]) -> tuple[str, ...]:
 
 TENSORBOARD: Final = ExporterSpec(
     "tensorboard",
-    "TensorBoard's scalars, in the run's folder or where `OTEL_GOODPUT_TENSORBOARD_DIR` says",
+    "TensorBoard scalars, in the run's folder or in `OTEL_GOODPUT_TENSORBOARD_DIR`",
     open_tensorboard,
     describe,
     (METRICS,),

@@ -149,8 +149,8 @@ class Phases:
     def steps(self, batches: Iterable[T], *, start: int | None = None) -> Steps[T]:
         """Iterate over `batches` as (step number from `start`, batch), with a data load and a step for each.
 
-        A step completes when the next one is asked for. In the loop, :meth:`observe` and :meth:`current_step` act on
-        the open step.
+        A step completes when the loop asks for the next one. In the loop, :meth:`observe` and :meth:`current_step` act
+        on the open step.
 
         Args:
             batches: what gives the batches.
@@ -170,7 +170,7 @@ class Phases:
         """Take the moment when `output` is ready as the time at which the open step left the device.
 
         The step is that of the caller's context (its thread or asyncio task), else the open step of the training
-        thread. Outside of a step this does nothing, and says so once. Costs about a microsecond; never blocks.
+        thread. Outside a step, this does nothing and logs a warning once. Costs about a microsecond; never blocks.
 
         Args:
             output: a jax array, or a tree, of which the smallest array is watched. It must not be donated to the next
@@ -212,8 +212,8 @@ class Phases:
     def loading(self, batches: Batches, *, queue_depth: QueueDepth | None = None) -> Batches:
         """Return `batches` with a data load but no step around each ``next()``; for loops that open their steps.
 
-        A DataLoader of PyTorch is returned itself. Those that a framework makes of it, over the same dataset, are
-        recorded too. Anything else is wrapped in an object that has its attributes.
+        A DataLoader of PyTorch is returned itself. Loaders that a framework creates from it, over the same dataset, are
+        recorded too. Anything else is wrapped in an object with its attributes.
 
         Args:
             batches: what gives the batches.
@@ -231,9 +231,9 @@ class Phases:
     def traced_step(self, function: Callable[P, R], *, start: int | None = None) -> Callable[P, R]:
         """Return `function` with a step around each call, numbered as in :meth:`steps`; observe its smallest output.
 
-        If parts of the output are donated to the next call (state), an output that is not is found after a few steps.
-        Without an output (a model changed in place), the step is marked like any other. The step of a coroutine or a
-        generator lasts until that ends; what a generator yields is not observed.
+        If parts of the output are donated to the next call (state), the function finds one that is not after a few
+        steps. Without an output (a model changed in place), the step is marked like any other. The step of a
+        coroutine or a generator lasts until that ends; what a generator yields is not observed.
 
         Args:
             function: what does one step when it is called.

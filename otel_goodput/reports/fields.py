@@ -61,12 +61,12 @@ class DisruptionFields(TypedDict):
     Attributes:
         attempt: number of the attempt that began with it, from 1; None for a rollback within an attempt.
         reason: ``crash``, ``preemption``, ``maintenance``, ``signal``, ``restart`` or ``rollback``.
-        time: when training went on: the start of the job, or of the step that went back, in seconds since the epoch;
-            None if it is not known.
-        died_at: last sign of life before it, in seconds since the epoch; None for a rollback, or if it is not known.
-        error_type, error_message: the exception that ended the job before it, redacted; None if none did, or if the
-            process could not record it (it was killed).
-        ended_by: the signals and the exit status with which the process before it ended, such as ``SIGTERM, exit
+        time: when training resumed: the start of the job, or of the step that went back, in seconds since the epoch;
+            None if unknown.
+        died_at: last sign of life before it, in seconds since the epoch; None for a rollback, or if unknown.
+        error_type, error_message: the exception that ended the previous job, redacted; None if none did, or if the
+            process was killed.
+        ended_by: the signals and the exit status of the previous process, such as ``SIGTERM, exit
             status 1``; None if neither is known.
         recovery_s: from the last sign of life to the next job start.
         wasted_s: own time of the steps that were lost.
@@ -74,12 +74,12 @@ class DisruptionFields(TypedDict):
             from the job's start to the end of its first completed step; None until then, and for a rollback.
         cost_s: what it cost so far: `recovery_s` + `wasted_s` + `startup_s` + `restored_s`.
         from_step, to_step: last step before it; first step after it.
-        first_reason: the reason in the journal; `reason` differs from it if somebody corrected it.
-        said_by: who corrected `reason`, with ``otel-goodput reason``; None if nobody did.
+        first_reason: the reason in the journal; `reason` differs if it was corrected.
+        said_by: who corrected `reason` with ``otel-goodput reason``; None if nobody did.
         note: their note; None if there is none.
-        process: index of the process that ended first, by the journals of all; None if there is only one, if somebody
-            ended all of them, or if that is not known.
-        process_known: False if several processes ended, and their journals do not tell which was first.
+        process: index of the process that ended first, by all journals; None if there is only one, if all of them were
+            ended from outside, or if unknown.
+        process_known: False if several processes ended and their journals do not show which was first.
         kept_step: highest step kept before it; None if there is none.
         first_step_s: from the job's start to the end of its first completed step; None until then, for a rollback
             within an attempt, or if the job ended before.
@@ -125,12 +125,12 @@ class StepsFields(TypedDict):
 
 
 class LongPhaseFields(TypedDict):
-    """Loads, saves, restores or custom phases of one name that took far longer than usual (rule R10).
+    """Phases of one name (loads, saves, restores or custom phases) that took far longer than usual (rule R10).
 
     Attributes:
         phase, name: which; `name` is that of a custom phase.
         count: how many.
-        excess_s, longest_s: what they took beyond their limit, and the whole of the longest.
+        excess_s, longest_s: their time beyond the limit; duration of the longest.
     """
 
     phase: str
@@ -144,7 +144,7 @@ class LongStepsFields(TypedDict):
     """Long steps that recur (rule R10).
 
     Attributes:
-        every: one in so many steps is long.
+        every: one step in this many is long.
         long_s, usual_s: median time of the long steps, and of all steps.
     """
 
@@ -170,10 +170,10 @@ class StepTimeFields(TypedDict):
 
 
 class PaceFields(TypedDict):
-    """How fast one process does its steps.
+    """Step times of one process.
 
     Attributes:
-        steps: how many recent steps it covers.
+        steps: number of recent steps covered.
         median_s, p90_s: median and 90th percentile of their net times.
         outside_s: median time from one step's start to the next one's, minus the median step.
     """
@@ -196,7 +196,7 @@ class StragglerFields(TypedDict):
 
 
 class LateFields(TypedDict):
-    """The process that spends most time between steps.
+    """The process that spends the most time between steps.
 
     Attributes:
         process: its index.
@@ -224,7 +224,7 @@ class ProcessesFields(TypedDict):
 
 
 class SlowestFields(TypedDict):
-    """The process on which a stage takes longest on average.
+    """The process with the longest mean time of a stage.
 
     Attributes:
         process, mean_s: its index and mean.
@@ -237,13 +237,13 @@ class SlowestFields(TypedDict):
 
 
 class StageFields(TypedDict):
-    """How long one stage of checkpoints took on the process of the report.
+    """How long one checkpoint stage took on the report's process.
 
     Attributes:
         count: how often it ended, in all attempts.
         min_s, mean_s, max_s: of its lengths.
         deviation_s: sample standard deviation (divided by count - 1); 0 if `count` is 1.
-        slowest: the slowest process; None if only one reports the stage, and always in a job's report on itself.
+        slowest: the slowest process; None if only one reports the stage, and always in a job's own report.
     """
 
     count: int
@@ -255,10 +255,10 @@ class StageFields(TypedDict):
 
 
 class SchedulingFields(TypedDict):
-    """What the attempts waited for on Kubernetes, for the process of the report.
+    """How long the attempts waited on Kubernetes, for the report's process.
 
     Attributes:
-        reschedules: attempts that ran in another pod than the attempt before; None if the pods are unknown.
+        reschedules: attempts that ran in another pod than the previous attempt; None if the pods are unknown.
         first_s: seconds that the first attempt waited before its program ran, by stage: `queued`, `image_pull`,
             `container_start`, `program_start`.
         later_s: seconds that all later attempts waited, by stage.
@@ -270,7 +270,7 @@ class SchedulingFields(TypedDict):
 
 
 class CompileCacheFields(TypedDict):
-    """What JAX's persistent compilation cache did in all attempts.
+    """Use of JAX's persistent compilation cache in all attempts.
 
     Attributes:
         hits: functions found in it.
@@ -284,12 +284,12 @@ class CompileCacheFields(TypedDict):
 
 
 class WarningFields(TypedDict):
-    """What you must know to read the figures.
+    """A warning that qualifies the figures.
 
     Attributes:
         kind: which warning it is.
         text: the warning.
-        doubts: categories that may be wrong.
+        doubts: categories that may be inaccurate.
     """
 
     kind: str
@@ -376,14 +376,14 @@ class ReportFields(_AlwaysFields, total=False):
         last_sign_of_life, last_step_open_s: of a run that died or is silent; how long its last step had been open.
         excluded_s: time that you excluded; it is in no category.
         suspended_s: how long the machine was suspended; it is in no category.
-        last_step, last_step_given: number of the latest step that began; the number that its loop gave it.
+        last_step, last_step_given: number of the latest step that began; the number its loop gave it.
         in_flight_step, in_flight_step_s: number of the open step; how long it has been open.
         disruptions, disruption_reasons, disruption_list: how many; how many by reason; the latest ones.
         attempts: job starts.
         first_step_s: from the start of the latest job to the end of its first completed step; None until then.
         clock: where the end of the latest step came from: ``device``, ``host`` or ``unknown``.
         steps, pending_steps, started_steps: executions by fate; those whose fate is open; all that began.
-        skipped_batches, doubtful_steps: bodies after a restore that were no steps; those that may have been none.
+        skipped_batches, doubtful_steps: iterations after a restore that were not steps; those that may not have been.
         ideal_step_time_s, step_time_deviation_s: ideal net time of a step; how much longer recent ones take.
         at_risk_s: productive time that no durable checkpoint covers.
         overlapped_data_loading_s: data loading that did not block training.
@@ -392,8 +392,8 @@ class ReportFields(_AlwaysFields, total=False):
         step_cadence_s: median time from the start of one step to the start of the next, of recent steps.
         observed_steps: whether the device reported the end of at least one step.
         skewed_clocks: whether the clocks of hosts differ.
-        behind_s: how far the account lags behind the moment that you asked for.
-        windows: the windows that you asked for.
+        behind_s: how far the account lags behind the requested time.
+        windows: the requested windows.
         damage, warnings: what could not be read; what you must know to read the figures.
         scheduling_goodput, program_goodput, productivity_goodput: two factors; their product with `goodput`.
         processes: if processes reported their paces.
@@ -401,8 +401,8 @@ class ReportFields(_AlwaysFields, total=False):
         long_steps: if some recur in the latest loop.
         long_phases: if some took far longer than usual; their time keeps its category.
         checkpoints: by operation (``save``, ``restore``, ``emergency_restore``) and stage, if Orbax reported any.
-        scheduling: if Kubernetes reported it; missing in a job's report on itself.
-        compile_cache: if it is in use; missing in a job's report on itself.
+        scheduling: if Kubernetes reported it; missing in a job's own report.
+        compile_cache: if it is in use; missing in a job's own report.
     """
 
     scheduling_goodput: float

@@ -97,8 +97,8 @@ def _parser() -> argparse.ArgumentParser:
     send = commands.add_parser(
         "send",
         help="send over OTLP what the exporter 'file' wrote, resuming where it stopped",
-        description="Send over OTLP what the exporter 'file' wrote. Called again, it resumes where it stopped, for "
-        "each endpoint. A request whose answer was lost is sent again, and may then arrive twice.",
+        description="Send over OTLP what the exporter 'file' wrote. A second call resumes where the first stopped, per "
+        "endpoint. A request whose response was lost is sent again and may arrive twice.",
     )
     add_send_arguments(send)
     send.set_defaults(run=_send)
@@ -108,8 +108,8 @@ def _parser() -> argparse.ArgumentParser:
     serve = commands.add_parser(
         "serve",
         help="show every run of a folder or URL live, in a browser",
-        description="Show every run of a folder or URL live, in a browser: an index, a page for each run, and two runs "
-        "side by side. It only reads. It needs the extra 'serve'.",
+        description="Show every run of a folder or URL live in a browser: an index, a page for each run, and two runs "
+        "side by side. The command never writes. It needs the extra 'serve'.",
     )
     add_serve_arguments(serve)
     serve.set_defaults(run=_serve)
@@ -127,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("--timeout", type=length, default=3 * NS, metavar="T", help="for each connection (default 3s)")
     doctor.add_argument(
-        "--gcp", action="store_true", help="ask Google Cloud too: credentials, project, APIs, roles, clock"
+        "--gcp", action="store_true", help="also check Google Cloud: credentials, project, APIs, roles, clock"
     )
     doctor.add_argument("--json", action="store_true", help="as JSON")
     doctor.set_defaults(run=_doctor)

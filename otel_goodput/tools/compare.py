@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "A and B are ids of runs in DIR, else paths or URLs of the folders of runs (./NAME is always a path).\n\n"
         f"{GRAMMAR}\n{textwrap.fill(f'Figures: {NAMES};', 100)}\n"
         "FIGURE_per_step, for each of the categories, is its time per kept step. step_time is the median net step\n"
-        "time, at_risk what a crash would cost now; a category is its share of the elapsed time."
+        "time, at_risk what a crash would lose now; a category is its share of the elapsed time."
     )
     parser.add_argument("a", metavar="A", help="the run to compare with")
     parser.add_argument("b", metavar="B", help="the run that is compared")

@@ -31,18 +31,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         [
             "Write dashboards and alerts as files, into the folders dashboards and alerts of DIR.",
             "",
-            "PLACE says where the metrics are kept:",
+            "PLACE is where the metrics are stored:",
             *rows,
         ]
     )
     parser.add_argument("place", choices=tuple(PLACES), metavar="PLACE", help=", ".join(PLACES))
-    parser.add_argument("target", metavar="DIR", help="made if it is not there; files of the same names are replaced")
+    parser.add_argument("target", metavar="DIR", help="created if missing; files of the same names are replaced")
     parser.add_argument(
         "--windows",
         type=named_as("list of rolling windows", windows),
         default=windows(),
         metavar="LIST",
-        help="the rolling windows that the jobs keep (OTEL_GOODPUT_WINDOWS), the one that alerts go by first "
+        help="the rolling windows of the jobs (OTEL_GOODPUT_WINDOWS); alerts use the first one "
         f"(default: {','.join(windows())})",
     )
     for one in fields(Thresholds):

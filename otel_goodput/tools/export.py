@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=None,
         metavar="K",
-        help="only this process; may be repeated (default: all that left a journal)",
+        help="only this process; may be repeated (default: all with a journal)",
     )
 
 

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slowest", type=number, default=0, metavar="N", help=words)
     page = parser.add_argument_group("as a page", "one file with charts and a timeline, which needs no network")
     page.add_argument("--html", default=None, metavar="FILE", help="write the page there (- for standard output)")
-    words = "show up to N steps and phases one by one (default: 200000); of a longer run, those around its events"
+    words = "show up to N steps and phases individually (default: 200000); of a longer run, those around its events"
     page.add_argument("--spans", type=number, default=None, metavar="N", help=words)
 
 

@@ -12,10 +12,10 @@ HOLDS: Final = 5  # a condition holds
 
 EXIT_STATUSES: Final[Mapping[int, str]] = {
     0: "success",
-    1: "an error, such as a run that is not there; doctor: a problem was found",
-    USAGE: "wrong use of the command",
-    DAMAGED: "a part of a journal is damaged and could not be read; the rest is shown",
-    UNKNOWN: "compare --fail-if: no condition holds, but one asks for a figure that is not known",
+    1: "an error, such as a missing run; doctor: a problem was found",
+    USAGE: "invalid use of the command",
+    DAMAGED: "part of a journal is damaged and could not be read; the rest is shown",
+    UNKNOWN: "compare --fail-if: no condition holds, but one uses an unknown figure",
     HOLDS: "compare --fail-if: a condition holds",
     130: "interrupted with Ctrl-C",
 }

@@ -202,7 +202,7 @@ GCP_OTLP: Final = _spec(
 )
 WORKLOAD: Final = _spec(
     "workload",
-    "Google's own goodput series, which Google's ML Goodput dashboards show",
+    "Google's own goodput series, used by Google's ML Goodput dashboards",
     open_workload,
     {METRICS: MONITORING},
     "otel_goodput.exporters.google.translation:WORKLOAD_PACKAGES",

@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     k8s.add_argument("kind", choices=tuple(KINDS), metavar="KIND", help=", ".join(KINDS))
     _add_values(k8s)
     for each in (config, systemd, k8s):
-        each.add_argument("--output", metavar="FILE", help="write here, for you alone to read (default: print it)")
+        each.add_argument("--output", metavar="FILE", help="write here, readable only by you (default: print it)")
         each.set_defaults(parser=each)
 
 
@@ -94,9 +94,9 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
 def _add_values(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--project", type=project, required=True, metavar="ID", help="Google Cloud project")
     parser.add_argument("--image", type=image, metavar="IMAGE", help="the trainer's container image")
-    parser.add_argument("--dir", type=url, metavar="URL", help="OTEL_GOODPUT_DIR, beside the checkpoints: gs://...")
+    parser.add_argument("--dir", type=url, metavar="URL", help="OTEL_GOODPUT_DIR, next to the checkpoints: gs://...")
     parser.add_argument("--namespace", type=label, default="training", metavar="NAME", help="default: training")
-    parser.add_argument("--create-namespace", action="store_true", help="put the Namespace into the manifest too")
+    parser.add_argument("--create-namespace", action="store_true", help="include the Namespace in the manifest")
     parser.add_argument(
         "--name", type=short, metavar="NAME", help="the job's name in telemetry; objects are called NAME-..."
     )
@@ -104,7 +104,7 @@ def _add_values(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--accelerators", type=amount, metavar="KIND=N", help="of each pod, such as nvidia.com/gpu=8")
     parser.add_argument("--hosts", type=count, metavar="N", help="jobset, fleet: pods of a slice (default 4)")
     parser.add_argument("--slices", type=count, metavar="N", help="jobset, fleet: default 1")
-    parser.add_argument("--spool", action="store_true", help="also keep what the job sends in files beside the queue")
+    parser.add_argument("--spool", action="store_true", help="also keep what the job sends in files next to the queue")
 
 
 def _matching(name: str, pattern: str) -> Callable[[str], str]:

@@ -15,9 +15,9 @@ MARGIN_S: Final = 60  # twice the 30 s that a Spot VM and, unless told otherwise
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to `parser`."""
     parser.description = (
-        "Record afterwards why a run was disrupted. Without ATTEMPT, list the disruptions with the reasons recorded "
-        "for them. A recorded reason is kept beside the journal and applies each time the journal is read; the metrics "
-        "of a live job keep the first reason. The latest record counts, but one by a person before an imported one."
+        "Record later why a run was disrupted. Without ATTEMPT, list the disruptions with the reasons recorded "
+        "for them. A recorded reason is stored next to the journal and applies whenever the journal is read; a live "
+        "job's metrics keep the original reason. The latest record wins, but one by a person wins over an imported one."
     )
     parser.add_argument(
         "directory",
@@ -32,11 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=number,
         default=None,
         metavar="ATTEMPT",
-        help="number of the attempt that the disruption began, as a report shows it",
+        help="number of the attempt that began after the disruption, as in reports",
     )
     parser.add_argument("reason", nargs="?", type=_reason, default=None, metavar="REASON", help=f"one of {_sayable()}")
     parser.add_argument("--run", dest="run_id", default=None, metavar="ID", help="which run, if there are several")
-    parser.add_argument("--note", default=None, metavar="TEXT", help="more for the reader of the report")
+    parser.add_argument("--note", default=None, metavar="TEXT", help="a note for readers of the report")
     parser.add_argument("--by", default=None, metavar="NAME", help="who records it (default: this user @ this machine)")
     imported = parser.add_argument_group("from a log")
     imported.add_argument(
@@ -52,11 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=length,
         default=None,
         metavar="T",
-        help=f"how long before the last sign of life an entry still counts: as long as the job lives on after a notice "
+        help=f"how long before the last sign of life an entry still matches: the time a job has after a notice "
         f"(default: {MARGIN_S}s)",
     )
     imported.add_argument(
-        "--named", action="store_true", help="only entries that name what the attempt ran on, none by its time only"
+        "--named",
+        action="store_true",
+        help="only entries that name what the attempt ran on, not those that match by time only",
     )
     imported.add_argument("--dry-run", action="store_true", help="print what would be recorded, and record nothing")
     parser.add_argument("--json", action="store_true", help="the list as JSON")

@@ -28,11 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=60.0,
         metavar="S",
-        help="seconds in all to spend on a receiver that does not take what it is sent (default 60)",
+        help="total seconds to spend on a receiver that does not accept data (default 60)",
     )
-    parser.add_argument("--again", action="store_true", help="from the beginning, also what was sent there before")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be sent where, and send nothing")
-    parser.add_argument("--quiet", action="store_true", help="say only what went wrong")
+    parser.add_argument("--again", action="store_true", help="from the beginning, including data sent there before")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be sent where, and send nothing")
+    parser.add_argument("--quiet", action="store_true", help="print only errors")
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 

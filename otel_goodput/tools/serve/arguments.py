@@ -35,26 +35,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=number,
         default=SPANS,
         metavar="N",
-        help=f"steps and phases that a page has one by one from the start (default {SPANS:,}); zoom in for the others",
+        help=f"steps and phases that a page shows individually from the start (default {SPANS:,}); zoom in for more",
     )
     asked = parser.add_mutually_exclusive_group()
     asked.add_argument(
         "--token",
         default=NEW,
-        help="the token that whoever asks must show (default: a new one, which is in the address that is printed). "
-        "Other users of this machine can read arguments",
+        help="the token that clients must send (default: a new one, included in the printed address). Other users of "
+        "this machine can read arguments",
     )
     asked.add_argument(
         "--no-token",
         action="store_true",
-        help="answer whoever reaches the port, which every user of this machine does",
+        help="answer anyone who can reach the port, such as every user of this machine",
     )
     parser.add_argument(
         "--allow-host",
         action="append",
         default=[],
         metavar="NAME",
-        help="another name by which browsers reach it, such as that of a proxy; may be repeated",
+        help="another host name that browsers use, such as a proxy's; may be repeated",
     )
 
 
