@@ -179,8 +179,8 @@ class RunDirectory:
 
     def pace_paths(self, count: int | None = None) -> dict[int, Path]:
         """The existing pace files by process index; only those of the first `count` processes, if given."""
-        found = ((int(match[1]), path) for path in self._files() if (match := _PACE.fullmatch(path.name)))
-        return dict(sorted((index, path) for index, path in found if count is None or index < count))
+        found = {int(match[1]): name for name in self._all_names() if (match := _PACE.fullmatch(name))}
+        return {index: self.journal / name for index, name in sorted(found.items()) if count is None or index < count}
 
     def notes_path(self, process: int) -> Path:
         """The file with the notes on the figures of a process."""
@@ -217,7 +217,7 @@ class RunDirectory:
 
     def processes(self) -> list[int]:
         """Sorted indices of the processes that left segments."""
-        return sorted({int(match[2]) for path in self._files() if (match := NAME.fullmatch(path.name))})
+        return sorted({int(match[2]) for name in self._all_names() if (match := NAME.fullmatch(name))})
 
     def began(self, process: int = 0) -> int | None:
         """When this process's latest readable attempt began, ns since the epoch; None if there is none."""
@@ -241,9 +241,6 @@ class RunDirectory:
             return files.names(self.journal)
         except OSError:
             return []
-
-    def _files(self) -> list[Path]:
-        return [self.journal / name for name in self._all_names()]
 
     def segments(
         self,
@@ -290,18 +287,19 @@ class RunDirectory:
     def sweep(self, process: int, before: int) -> None:
         """Remove unused spare segments of attempts before `before`, and partly written files of this process."""
         half_written = re.compile(rf"(a\d+-)?p{process:04d}[-.].*{re.escape(files.PART)}")
-        for path in self._files():
-            match = NAME.fullmatch(path.name)
-            if half_written.fullmatch(path.name):
-                with suppress(OSError):
-                    files.remove(path)
-            if match and not match[4] and int(match[2]) == process and int(match[1]) < before:
-                try:
-                    head = files.beginning(path, records.HEADER_SIZE)
-                except OSError:
-                    continue  # not ours
-                if len(head) == records.HEADER_SIZE and not any(head):
-                    files.remove(path)
+        with files.held(self.journal):
+            for name in self._all_names():
+                path, match = self.journal / name, NAME.fullmatch(name)
+                if half_written.fullmatch(name):
+                    with suppress(OSError):
+                        files.remove(path)
+                if match and not match[4] and int(match[2]) == process and int(match[1]) < before:
+                    try:
+                        head = files.beginning(path, records.HEADER_SIZE)
+                    except OSError:
+                        continue  # not ours
+                    if len(head) == records.HEADER_SIZE and not any(head):
+                        files.remove(path)
 
     def withdraw(self, attempt: int, process: int) -> None:
         """Remove the files of an attempt that recorded nothing, and the folder if it holds nothing else.

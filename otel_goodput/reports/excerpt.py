@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final
 
 from otel_goodput.accounting import rules
@@ -15,7 +17,7 @@ from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.time_index import Part, TimeIndex, WindowRecords
 from otel_goodput.reports import detail as told
 from otel_goodput.reports.detail import Detail, Phase, Step
-from otel_goodput.reports.telling import NO_KEY, number_phases, tell_part
+from otel_goodput.reports.telling import NO_KEY, Taken, number_phases, tell_part
 from otel_goodput.text.quantities import format_duration
 
 JOBS: Final = 1000  # of more, only the first and the latest are told
@@ -58,13 +60,18 @@ class Excerpt:
             low, high = max(start, begin), min(start + width, end)
             if (low, high) == (start, start + width):
                 found.update(overview.bins[at])
-            elif any(first <= low and high <= last for first, last in self.windows):
+            elif self._told(low, high):
                 found.update(self.detail.partition(low, high))
             else:
                 exact = False
                 found.update(_share(overview.bins[at], high - low))
             at += 1
         return found, exact
+
+    def _told(self, begin: int, end: int) -> bool:
+        """Whether the time from `begin` to `end` (ns) lies in a window; these are in order and apart."""
+        at = bisect_right(self.windows, begin, key=itemgetter(0)) - 1
+        return at >= 0 and end <= self.windows[at][1]
 
 
 def excerpt(
@@ -82,7 +89,7 @@ def excerpt(
     asked += _latest_shift(overview)
     cadence = _cadence(overview, asked)
     windows = _windows(overview, asked, cadence, spans)
-    index = TimeIndex(run, once=True)
+    index, taken = TimeIndex(run, once=True), Taken(overview.disruptions)
     found = Excerpt(Detail(overview.begin, asked, tuple(overview.names)))
     ends = {life.end for life in overview.jobs[:-1]} | ({overview.jobs[-1].end} if died and overview.jobs else set())
     count = 0
@@ -95,7 +102,7 @@ def excerpt(
         read = _between(index, overview, begin - LEAD * cadence, end, _RECORDS)
         found.missing += [f"{name}: {why}" for name, why in read.missing]
         end = min(end, read.until)
-        part = _told(read, overview, end, dead=end in ends)
+        part = _told(read, overview, end, taken, dead=end in ends)
         count += _add(found.detail, part, begin, end)
         found.windows.append((begin, end))
     _stand_out(found, overview, spans - count)
@@ -115,7 +122,7 @@ def window(
     read = _between(index, overview, begin - lead, max(begin, end), min(_RECORDS, most * _RECORDS_EACH))
     until = min(end, read.until)
     dead = died and bool(overview.jobs) and overview.jobs[-1].end == until
-    part = _told(read, overview, until, dead=dead)
+    part = _told(read, overview, until, Taken(overview.disruptions), dead=dead)
     found = Detail(overview.begin, until, tuple(overview.names))
     _add(found, part, begin, until)
     return found, until
@@ -150,11 +157,9 @@ def _between(index: TimeIndex, overview: Overview, begin: int, end: int, most: i
     return WindowRecords(parts, until, cut, list(dict.fromkeys(missing)))
 
 
-def _told(read: WindowRecords, overview: Overview, until: int, *, dead: bool) -> Detail:
+def _told(read: WindowRecords, overview: Overview, until: int, taken: Taken, *, dead: bool) -> Detail:
     parts = [(one.attempt, one.records) for one in read.parts]
-    return tell_part(
-        parts, until, overview.disruptions, dead=dead, shifts=overview.shifts, numbering=overview.numbering
-    )
+    return tell_part(parts, until, taken, dead=dead, shifts=overview.shifts, numbering=overview.numbering)
 
 
 def _cadence(overview: Overview, asked: int) -> int:

@@ -78,7 +78,7 @@ class Tail:
             return None
         parts = [(follower.attempt, self._records)]
         numbering = [one._replace(attempt=one.attempt + 1) for one in follower.ledger.settled.steps.stretches]
-        told = tell_part(parts, at, (), dead=False, shifts={follower.attempt + 1: shift}, numbering=numbering)
+        told = tell_part(parts, at, None, dead=False, shifts={follower.attempt + 1: shift}, numbering=numbering)
         news = News(self._told(told, self._records if cut else fresh, at if cut else since, at), begin, at, cut)
         self._unsettled = min((one.begin for one in told.steps if one.fate == IN_FLIGHT), default=at)
         self._forget()

@@ -74,7 +74,7 @@ def tell(
 def tell_part(
     parts: Sequence[tuple[int, list[Record]]],
     asked: int,
-    losses: Sequence[Loss],
+    taken: Taken | None,
     *,
     dead: bool,
     shifts: Mapping[int, int] | None = None,
@@ -87,12 +87,13 @@ def tell_part(
 
     Args:
         asked: until when, ns.
-        losses: disruptions of the whole run, which decide the fate of steps.
+        taken: by the disruptions of the whole run, which decide the fate of steps; None: by those of `parts` alone.
         dead: the process of the last attempt in `parts` was over by `asked`.
         shifts: by attempt (from 1), what is added to its times, ns.
         numbering: of the whole run, by attempt (from 1): which step each body is.
     """
-    known = [one._replace(attempt=one.attempt - 1) for one in numbering]
+    those = {attempt + 1 for attempt, _ in parts}
+    known = [one._replace(attempt=one.attempt - 1) for one in numbering if one.attempt in those]
     teller = Teller(shifts or {}, known, curve=False)
     for event in teller.heard(parts):
         if (
@@ -104,7 +105,7 @@ def tell_part(
         teller.take(event)
     if dead and parts:
         teller.take(Event(asked, ev.ATTEMPT, step=parts[-1][0] + 1))
-    return teller.detail(asked - teller.shift, Damages(), losses)
+    return teller.detail(asked - teller.shift, Damages(), taken)
 
 
 class _Beside:
@@ -273,8 +274,8 @@ class Teller:
         if self._found.attempts and not self._found.attempts[-1].ended:
             self._found.attempts[-1].reached = self._tracer.now
 
-    def detail(self, asked: int, damages: Damages, losses: Sequence[Loss] = ()) -> Detail:
-        """Close the account at `asked` (ns) and return what was told; `losses`: of the run, if only a part was told."""
+    def detail(self, asked: int, damages: Damages, taken: Taken | None = None) -> Detail:
+        """Close the account at `asked` (ns) and return what was told; `taken`: in the run, if only a part was told."""
         tracer, found = self._tracer, self._found
         tracer.reach(asked)
         tracer.close()
@@ -282,10 +283,9 @@ class Teller:
         if tracer.begin is not None:
             self._corner()
         tracer.finish()
-        taken = _Taken(losses)
-        for ordinal, fate in enumerate(tracer.fates.fates) if losses else ():
+        for ordinal, fate in enumerate(tracer.fates.fates if taken is not None else ()):
             begin, number = tracer.columns["start"][ordinal], tracer.columns["number"][ordinal]
-            if fate == KEPT and taken(number, begin):
+            if taken is not None and fate == KEPT and taken(number, begin):
                 tracer.fates.fates[ordinal] = tracer.columns["fate"][ordinal] = LOST
         trace = Trace.of(tracer)
         found.begin, found.reached, found.names, found.damages = tracer.begin, tracer.now, tracer.names, damages
@@ -325,7 +325,7 @@ def number_phases(phases: Iterable[Phase], numbering: Numbering) -> None:
         one.step = numbering.of_phase(one.attempt, one.phase, one.begin, max(one.begin, one.end), one.given)
 
 
-class _Taken:
+class Taken:
     """Tells whether one of many disruptions took a step that was kept until then."""
 
     def __init__(self, losses: Sequence[Loss]) -> None:
