@@ -16,7 +16,13 @@ from typing import Any, Final
 from opentelemetry import metrics as metrics_api
 from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE, OTEL_METRICS_EXEMPLAR_FILTER
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Histogram, MeterProvider
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import (
+    InMemoryMetricReader,
+    MetricExporter,
+    MetricReader,
+    MetricsData,
+    PeriodicExportingMetricReader,
+)
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
@@ -24,6 +30,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.util.types import AttributeValue
 
+from otel_goodput.accounting import Totals
 from otel_goodput.config import Config
 from otel_goodput.deadline import Closer
 from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS
@@ -33,12 +40,14 @@ from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterUnav
 from otel_goodput.exporters.wrappers import SafeMetricExporter, SafeSpanExporter
 from otel_goodput.guard import report_once, started
 from otel_goodput.journal.account import Account
+from otel_goodput.metrics.instruments import register_account
 from otel_goodput.recording.acknowledging import AcknowledgingExporter
 from otel_goodput.recording.passing import PassingSpanExporter
 from otel_goodput.recording.sampling import PhaseSampler
 from otel_goodput.recording.unexported import UnexportedSpan
-from otel_goodput.semconv import DROPPED
+from otel_goodput.semconv import DROPPED, SCOPE_NAME
 from otel_goodput.text.redact import redact_loggers, redacting_logger
+from otel_goodput.version import __version__
 
 logger = redacting_logger("otel_goodput")
 
@@ -284,6 +293,19 @@ class Pipelines:
             pushing = [each for each in readers if pulled or isinstance(each, PeriodicExportingMetricReader)]
             named += [(f"{kind} {at}", of_reader(each)) for at, each in enumerate(pushing)]
         return named
+
+
+def last_values(totals: Totals, resource: Resource) -> MetricsData | None:
+    """Return the metrics of an account that no process continues; None if there are none.
+
+    Counters and histograms of the process are not among them: only the process knew them.
+    """
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
+    register_account(provider.get_meter(SCOPE_NAME, __version__), lambda: totals)
+    data = reader.get_metrics_data()
+    provider.shutdown()
+    return data
 
 
 class Batcher(BatchSpanProcessor):

@@ -250,6 +250,22 @@ ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
 )
 
 
+def register_account(meter: Meter, totals: Callable[[], Totals | None]) -> None:
+    """Create the instruments of the account on `meter`; `totals` returns it, None if there is nothing to measure."""
+    snapshot = Snapshot(totals)
+    for metric, rows in ROWS:
+        observed = [_callback(metric, rows, snapshot)]
+        _creators(meter)[metric.kind](metric.name, observed, metric.unit, metric.brief)
+
+
+def _creators(meter: Meter) -> dict[str, Callable[..., object]]:
+    return {
+        semconv.UP_DOWN: meter.create_observable_up_down_counter,
+        semconv.COUNTER: meter.create_observable_counter,
+        semconv.GAUGE: meter.create_observable_gauge,
+    }
+
+
 def register(
     meter: Meter,
     totals: Callable[[], Totals | None],
@@ -269,14 +285,8 @@ def register(
     Returns:
         the histograms, to record durations as they become known.
     """
-    snapshot = Snapshot(totals)
-    create = {
-        semconv.UP_DOWN: meter.create_observable_up_down_counter,
-        semconv.COUNTER: meter.create_observable_counter,
-        semconv.GAUGE: meter.create_observable_gauge,
-    }
-    for metric, rows in ROWS:
-        create[metric.kind](metric.name, [_callback(metric, rows, snapshot)], metric.unit, metric.brief)
+    register_account(meter, totals)
+    create = _creators(meter)
 
     def overhead_rows(_: CallbackOptions) -> Iterable[Observation]:
         yield Observation(overhead() / NS)

@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     replay.set_defaults(run=replaying.run)
 
     recover = commands.add_parser(
-        "recover", help="export the spans that a killed attempt did not export, without a restart"
+        "recover", help="export the spans and last metrics that a killed attempt did not export, without a restart"
     )
     add_run(recover)
     recover.add_argument(

@@ -1,4 +1,4 @@
-"""``otel-goodput recover``: exports, without a restart, the spans that a killed attempt did not export."""
+"""``otel-goodput recover``: exports, without a restart, what a killed attempt did not: spans and the last metrics."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExportResult
 
@@ -14,11 +15,13 @@ from otel_goodput import config as configuration
 from otel_goodput import files
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.registry import numbers, open_exporter, resolve, shut_down
-from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
+from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterUnavailable
 from otel_goodput.journal.finding import Found
 from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.sidecars import checked_json
-from otel_goodput.recording.unexported import unexported_spans
+from otel_goodput.pipelines import last_values
+from otel_goodput.recording.unexported import UnexportedSpan, unexported_spans
+from otel_goodput.reports.journalled import of_run
 from otel_goodput.resources import process as process_resource
 from otel_goodput.text.redact import encodable, shown
 from otel_goodput.tools.statuses import DAMAGED
@@ -44,7 +47,9 @@ def _attempted(found: Found, process: int, exporters: str | None, *, again: bool
 
 
 def recover(found: Found, process: int, exporters: str | None, *, again: bool = False) -> int:
-    """Export the spans that dead attempts of a run did not export, and print the outcome.
+    """Export the spans that dead attempts of a run did not export, and the last metrics, and print the outcome.
+
+    The metrics are those of the leader, and are sent if spans are: a process that ended well has sent both.
 
     `process` is the index of the process whose journal is read; `again` also exports spans that were recovered before.
     Returns an exit status: 0 on success, 1 if an exporter failed or none can be used, 3 if a part of the journal cannot
@@ -85,7 +90,8 @@ def _recover(found: Found, restored: Restored, process: int, exporters: str | No
     elif names and done and all(number[name] in by for name in names for by in done.values()):
         print(f"run {run_id!r}: already recovered; use --again to export the spans again")
         return 0
-    unexported = unexported_spans(run, index, run_id, process, Resource(dict(resource.attributes)), restored.attempt)
+    described = Resource(dict(resource.attributes))
+    unexported = unexported_spans(run, index, run_id, process, described, restored.attempt)
     if not unexported:
         print(f"run {run_id!r}: attempt {restored.attempt + 1} has no spans left to export")
         return 0
@@ -97,6 +103,9 @@ def _recover(found: Found, restored: Restored, process: int, exporters: str | No
         directory=None if mirror else run.path,
         grace_period_s=config.grace_period_s,
     )
+    metrics = None
+    if process == 0:
+        metrics = last_values(of_run(run, restored=restored, ranks=False).totals, described)
     reached: set[int] = set()
     missed: set[int] = set()  # not those that cannot be used here, as `file` for a run at a URL
     for name in names:
@@ -106,18 +115,16 @@ def _recover(found: Found, restored: Restored, process: int, exporters: str | No
             print(f"otel-goodput: {shown(str(error))}", file=sys.stderr)
             continue
         try:
-            exporter = opened.span_exporter
-            if exporter is None:
-                continue
-            spans = [span for span, exported_by in unexported if again or number[name] not in exported_by]
-            exported = not spans or exporter.export(spans) is SpanExportResult.SUCCESS
+            left = [one for one in unexported if again or number[name] not in one.exported_by]
+            outcomes = {what: done for what, done in (_spans(opened, left), _metrics(opened, metrics)) if what}
         finally:
             shut_down(opened, config.grace_period_s)
-        print(
-            f"run {run_id!r}: {len(spans)} spans "
-            f"{'exported through' if exported else 'could not be exported through'} {name}"
-        )
-        (reached if exported else missed).add(number[name])
+        for what, exported in outcomes.items():
+            print(
+                f"run {run_id!r}: {what} {'exported through' if exported else 'could not be exported through'} {name}"
+            )
+        if outcomes:
+            (reached if all(outcomes.values()) else missed).add(number[name])
     if reached:
         for attempt, before in done.items():
             mark = run.recovered_path(attempt, process)
@@ -132,3 +139,18 @@ def _recover(found: Found, restored: Restored, process: int, exporters: str | No
         return 0
     print(f"run {run_id!r}: nothing was exported; see OTEL_GOODPUT_EXPORTERS or --exporters", file=sys.stderr)
     return 1
+
+
+def _spans(opened: Exporters, spans: Sequence[UnexportedSpan]) -> tuple[str, bool]:
+    """Export spans; returns what they are, an empty text if the exporter takes none, and whether that succeeded."""
+    if opened.span_exporter is None:
+        return "", True
+    exported = not spans or opened.span_exporter.export([one.span for one in spans]) is SpanExportResult.SUCCESS
+    return f"{len(spans)} spans", exported
+
+
+def _metrics(opened: Exporters, metrics: MetricsData | None) -> tuple[str, bool]:
+    """Export metrics, likewise."""
+    if opened.metric_exporter is None or metrics is None:
+        return "", True
+    return "the last metrics", opened.metric_exporter.export(metrics) is MetricExportResult.SUCCESS
