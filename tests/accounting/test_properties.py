@@ -241,6 +241,7 @@ TRANSFERS: Transfers = {
     ("other", "productive"): ("R4: a checkpoint that holds it turned durable", lambda it: it.durable),
     ("other", "program_startup"): ("R4 and R5: the same of a first step", lambda it: it.durable),
     ("other", "wasted_progress"): ("R4: the same, and the run goes back", lambda it: it.durable and it.back),
+    ("stalled", "productive"): ("R10: long steps turn out to be usual", lambda it: it.ends("step")),
 }
 DISPLACED: Transfers = {
     (giver, ANY): ("R3: what a phase dispatched begins behind a compilation in it", lambda it: it.compiles_within)
@@ -262,7 +263,13 @@ def test_time_changes_hands_by_named_transfers(rows: Rows, data: st.DataObject) 
     times = sorted(instants(rows))
     first = data.draw(st.sampled_from(times))
     second = data.draw(st.sampled_from([t for t in times if t >= first]))
-    stretches = [(a / 1e9, b / 1e9) for a, b in pairwise(times) if b <= first]
+    check_transfers(rows, first, second)
+
+
+def check_transfers(rows: Rows, first: int, second: int) -> set[tuple[str, str]]:
+    """Between questions at `first` and `second` (ns); returns from which categories to which time went."""
+    gone: set[tuple[str, str]] = set()
+    stretches = [(a / 1e9, b / 1e9) for a, b in pairwise(sorted(instants(rows))) if b <= first]
     early, late = (replay(rows, at=t / 1e9, windows=stretches) for t in (first, second))
     assert early["elapsed_s"] <= late["elapsed_s"]
     for stretch, before, after in zip(stretches, early["windows"], late["windows"], strict=True):
@@ -274,6 +281,8 @@ def test_time_changes_hands_by_named_transfers(rows: Rows, data: st.DataObject) 
                 ways = [(giver, taker), (giver, ANY)]
                 named = [table[way] for table in (TRANSFERS, DISPLACED) for way in ways if way in table]
                 assert any(happened(it) for _, happened in named), f"{giver} to {taker} in {stretch}: {named}"
+                gone.add((giver, taker))
+    return gone
 
 
 @SOME

@@ -19,7 +19,7 @@ from otel_goodput.reports.timeline import Timeline
 
 from .oracle import account
 from .strategies import Question, Rows
-from .test_properties import SOME, USUAL, by_category, check_agreement
+from .test_properties import SOME, USUAL, by_category, check_agreement, check_transfers
 from .test_streams import arrivals
 
 SECOND = 10**9
@@ -230,6 +230,34 @@ def stalling_run(seed: int) -> Question:
 @given(st.integers(0, 1 << 40))
 def test_the_ledger_answers_as_the_oracle_does(seed: int) -> None:
     check_agreement(stalling_run(seed))
+
+
+@FEW
+@given(st.integers(0, 1 << 40))
+def test_stalled_time_is_given_back_by_a_named_transfer(seed: int) -> None:
+    """P3, in a loop with long steps: alone, in a row, at a distance, and some of them lost."""
+    draw = Random(seed)
+    lengths = [1] * 8 + draw.choices((1, 2, 12, 30, 61), (12, 3, 1, 1, 1), k=10)
+    lengths += [draw.choice((12, 30))] * draw.randint(0, 9)
+    lengths += [30, *[1] * draw.randint(1, 3)] * draw.randint(0, 4)
+    rows: Rows = []
+    now, number = 1, 0
+    for length in lengths:
+        end = now + length * SECOND
+        rows.append({"kind": "step", "start_ns": now, "end_ns": end, "step": number, "attempt": 1})
+        now, number = end + 1, number + 1 if draw.random() < 0.97 else max(0, number - 3)
+    rows.append({"kind": "job", "start_ns": 0, "end_ns": now, "attempt": 1})
+    moments = sorted(row["end_ns"] + draw.randint(0, 1) for row in rows)
+    first, second = sorted(draw.choices(moments, k=2))
+    check_transfers(rows, first, second)
+
+
+def test_the_transfer_happens() -> None:
+    rows = [{**row, "attempt": 1} for row in Loop().steps(*[1] * 20, *[30] * 8).rows]
+    for row in rows:
+        row.update(start_ns=round(row.pop("start") * SECOND) + 1, end_ns=round(row.pop("end") * SECOND))
+    rows.append({"kind": "job", "start_ns": 0, "end_ns": 300 * SECOND, "attempt": 1})
+    assert check_transfers(rows, 230 * SECOND, 260 * SECOND) == {("stalled", "productive")}
 
 
 @FEW
