@@ -477,7 +477,7 @@ JOB_STATE: Final = Metric(
     GAUGE,
     "1",
     (GOODPUT_JOB_STATE,),
-    "1 for the state of the run, 0 for the other: running, or ended by itself and without an error.",
+    "1 for the state of the run, 0 for the other: running, or ended cleanly.",
 )
 LAST_SIGN: Final = Metric(
     "goodput.job.last_sign_of_life",

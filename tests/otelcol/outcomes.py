@@ -60,7 +60,7 @@ BESIDE: Final[dict[str, Beside]] = {
     ),
     "sigkill at the end of the job": Beside(
         "",
-        "all; what was under way may be sent again",
+        "all; requests in flight may be sent again",
     ),
     "sigterm while the backend is away": Beside(
         "",
@@ -69,7 +69,7 @@ BESIDE: Final[dict[str, Beside]] = {
     ),
     "sigkill while the backend is away": Beside(
         "",
-        "all; what was under way may be sent again",
+        "all; requests in flight may be sent again",
     ),
     "a collector that crashes while the job trains": Beside(
         ", and is away for ten seconds",
