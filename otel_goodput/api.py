@@ -15,6 +15,7 @@ from otel_goodput.errors import ConfigurationError
 from otel_goodput.guard import TRUE, contain, report_once
 from otel_goodput.options import Options, taking_options
 from otel_goodput.recorder import Recorder
+from otel_goodput.recording import plain
 from otel_goodput.recording.forgiving import forgiving, not_callable
 from otel_goodput.recording.phases import Phases
 from otel_goodput.recording.step_line import StepLine
@@ -31,7 +32,7 @@ C = TypeVar("C", bound=Callable[[], object])
 
 _recorder: Recorder | None = None
 _failed = False  # configure() has said that nothing is recorded
-_rehearsing = False  # configure() was called while a child process imported its parent's main module
+_rehearsing = ""  # the job's name, if configure() was called while a child process imported its parent's main module
 
 
 def _find() -> PhaseTracer | None:
@@ -83,7 +84,7 @@ def configure(job_name: str | None = None, *, set_global: bool = False, **option
     """
     global _recorder, _rehearsing, _failed
     if imported_again():
-        _rehearsing = True
+        _rehearsing = str(plain.text(job_name) or "my-job")
         return None
     if disabled():
         return None
@@ -195,7 +196,21 @@ def count_flops(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int 
     return None if _recorder is None else _recorder.count_flops(function, *args, **kwargs)
 
 
-_phases = Phases(_find, lambda: None if _recorder is None else _recorder.say_forked())
+def _say_child() -> None:
+    """In a child process that trains without a recorder of its own, report once that nothing is recorded."""
+    if _recorder is not None:
+        _recorder.say_forked()
+    elif _rehearsing and not imported_again():
+        report_once(
+            "spawned",
+            "this process was started by multiprocessing, and configure() at the top of the script is for the parent "
+            "only: it records nothing. If it trains, call configure(%r, process_index=…, process_count=…) in the "
+            "function that it runs",
+            _rehearsing,
+        )
+
+
+_phases = Phases(_find, _say_child)
 
 job = _phases.job
 accelerator_init = _phases.accelerator_init

@@ -49,6 +49,7 @@ class Config:
             reports a restart.
         exit_given: somebody starts the job again and tells how it ended before, so this start continues a run.
         launch: the identity of the launch, the same in all of its processes; None if it has none.
+        early: the processes of the launch have an address to meet, but nobody has told the rank of this one so far.
     """
 
     job_name: str
@@ -70,6 +71,7 @@ class Config:
     renewable: bool
     exit_given: bool
     launch: LaunchKey | None
+    early: bool
     ideal_step_time_s: float | None
     flops_per_step: float | None
     peak_flops: float | None
@@ -223,6 +225,7 @@ def read(
         renewable=numbered and not restarted,
         exit_given=exit_given,
         launch=launch,
+        early=numbered and launch is not None and launch.addressed and not found.ranked,
         ideal_step_time_s=ideal_step_time,
         flops_per_step=flops_per_step,
         peak_flops=peak_flops,

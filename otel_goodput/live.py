@@ -40,6 +40,7 @@ class LiveAccount:
         config: the configuration in force.
         flags: flags of the ATTEMPT record.
         in_memory: whether to keep the journal in memory only; the account then starts anew with every process.
+        begun: whether the job begins; see :func:`~otel_goodput.journal.opening.open_journal`.
 
     Attributes:
         account: the account, which takes the events.
@@ -51,7 +52,7 @@ class LiveAccount:
         index: the span index of this attempt, with the spans that earlier attempts did not export.
     """
 
-    def __init__(self, config: Config, flags: int = 0, *, in_memory: bool = False) -> None:
+    def __init__(self, config: Config, flags: int = 0, *, in_memory: bool = False, begun: bool = False) -> None:
         clock, leap = leaping()
         self._config = config
         self.opened: Opened | None = None
@@ -59,7 +60,7 @@ class LiveAccount:
             journal, ledger = Journal(0, config.process_index, Segment(None)), Ledger(config.windows)
             self.run_id, self.attempt, self.index = config.run_id, 0, SpanIndex(0)
         else:
-            self.opened = opened = open_journal(config, clock)
+            self.opened = opened = open_journal(config, clock, begun=begun)
             journal, ledger = opened.journal, opened.restored.ledger
             self.run_id, self.attempt = opened.run_id, opened.attempt
             self.index = opened.restored.index.successor(opened.attempt)
@@ -177,7 +178,7 @@ class LiveAccount:
         before, keeper = self.opened, self._keeper
         if before is None or before.run is None or keeper is None or before.mirror is not None:
             return False
-        opened = open_journal(self._config, self.account.clock)
+        opened = open_journal(self._config, self.account.clock, begun=True)
         first, run, ledger = opened.journal.current, opened.run, opened.restored.ledger
         first.release()
         ledger.collect_finished()

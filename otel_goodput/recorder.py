@@ -144,7 +144,7 @@ class Recorder(Phases):
         # Before anything is opened, so that what is wrong leaves nothing behind.
         names = exporter_names(config)
         check_providers(tracer_provider, meter_provider)
-        self._live = live = LiveAccount(config, OWN_TRACES if config.own_traces else 0)
+        self._live = live = LiveAccount(config, OWN_TRACES if config.own_traces else 0, begun=self._rebuilt)
         assert live.opened is not None
         self._opened = opened = live.opened
         self.run_id, self.attempt = live.run_id, live.attempt
@@ -238,7 +238,7 @@ class Recorder(Phases):
             if meter_provider is not None or pipelines.measured:
                 live.hear(self._durations)
         self._keeper.start()
-        if opened.mirror is not None:
+        if opened.mirror is not None and not opened.early:
             hears = config.leads and self._paces is not None
             opened.mirror.start(opened.journal, config.process_index if hears else None)
         self._rebuilt = True
@@ -288,7 +288,7 @@ class Recorder(Phases):
             if self._settled is None and self._tracer is not None:
                 try:
                     agreement = self._opened.agreement
-                    if self._seat_elsewhere() or (agreement is not None and agreement.other):
+                    if self._seat_elsewhere() or self._opened.early or (agreement is not None and agreement.other):
                         self._rebuild()
                 except Exception as error:
                     contain("who this process is", error)
@@ -622,7 +622,9 @@ class Recorder(Phases):
         since = time.monotonic()
         closers = self._pipelines.closers(self._settle_figures)
         unfinished = deadline.close_all(closers, until - time.monotonic() - for_journal)
-        if not self._live.close(until - time.monotonic()):
+        if self._opened.early:  # no phase has begun
+            self._live.withdraw()
+        elif not self._live.close(until - time.monotonic()):
             unfinished.append("journal")
         if unfinished:
             logger.warning("%s did not finish within %.1f s", ", ".join(unfinished), seconds)
@@ -640,7 +642,7 @@ class Recorder(Phases):
                 self._behind / NS,
             )
         mirror = self._opened.mirror
-        if mirror is not None:
+        if mirror is not None and not self._opened.early:
             mirror.stop()
             last = ("journal upload", lambda _: mirror.send(self._account.journal))
             if deadline.close_all([last], until - time.monotonic()):

@@ -76,11 +76,13 @@ class LaunchKey(NamedTuple):
         text: the variables, the same in all processes of the launch.
         restarts: how often each launcher had restarted the job, the outermost first.
         label: a short name for it.
+        addressed: it includes an address at which its processes meet, so there are probably several.
     """
 
     text: str
     restarts: tuple[int, ...]
     label: str
+    addressed: bool
 
 
 def launch_key(environ: Mapping[str, str]) -> LaunchKey | None:
@@ -94,7 +96,8 @@ def launch_key(environ: Mapping[str, str]) -> LaunchKey | None:
         return None
     text = ";".join(sorted({f"{name}={value(name)}" for names in given for name in names}))
     label = value("SLURM_JOB_ID") or value("MASTER_PORT") or hashlib.sha256(text.encode()).hexdigest()[:8]
-    return LaunchKey(text, tuple(_count(environ, launcher.restarts) for launcher in LAUNCHERS), label)
+    restarts = tuple(_count(environ, launcher.restarts) for launcher in LAUNCHERS)
+    return LaunchKey(text, restarts, label, any("ADDR" in name for names in given for name in names))
 
 
 def _count(environ: Mapping[str, str], names: Sequence[str]) -> int:

@@ -62,7 +62,7 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         self._patience_s = config.grace_period_s
         self._overhead = 0  # ns
         in_memory = config.settings[OTEL_GOODPUT_DIR.name].source == "default"
-        self._live_account = live = LiveAccount(config, in_memory=in_memory)
+        self._live_account = live = LiveAccount(config, in_memory=in_memory, begun=True)
         self.run_id = live.run_id
         self._facts = live.facts
         super().__init__(live.account, JobThread())

@@ -54,6 +54,7 @@ class Opened:
         before: the finished run, if this is a new run because that one had finished.
         remarks: further notes.
         agreement: watches which run the leader has chosen; None if that is no question.
+        early: the run is of this process alone: it is not known yet which one it is of its launch.
         missing: what belongs in ``run.json``, if the folder could not be created.
     """
 
@@ -69,6 +70,7 @@ class Opened:
     before: Before | None = None
     remarks: list[Note] = field(default_factory=list)
     agreement: Agreement | None = None
+    early: bool = False
 
     def introduce(self, account: Account) -> None:
         """Add to the account's notes what this run continues or follows."""
@@ -94,12 +96,18 @@ class Opened:
         return restore(self.run, self.journal.process, self.restored.ledger.settled.spans).ledger
 
 
-def open_journal(config: Config, clock: Clock) -> Opened:
-    """Open the journal for a new attempt of this process. Problems are logged and never stop the training."""
+def open_journal(config: Config, clock: Clock, *, begun: bool = False) -> Opened:
+    """Open the journal for a new attempt of this process. Problems are logged and never stop the training.
+
+    `begun`: the job begins. Before that, a process that knows its launch but not its rank gets a run of its own, so
+    that the processes of the launch, which all take themselves for the first one, do not meet in one.
+    """
     base = _base(config)
     process = config.process_index
     launches = Launches(config, base)
-    series = config.run_id
+    series, early = config.run_id, config.early and not begun
+    if early and config.launch is not None:
+        series += f"~{config.launch.label}-{os.getpid()}"
     while True:
         candidate = _candidate(config, base, series, launches)
         run_id, run, mirror, restored = candidate.run_id, candidate.run, candidate.mirror, candidate.restored
@@ -145,7 +153,9 @@ def open_journal(config: Config, clock: Clock) -> Opened:
     opened.continued = _say_what_was_before(opened, config, base, clock)
     opened.before = candidate.before
     opened.remarks = _remarks(candidate)
-    if config.numbered and config.leads:
+    if early:
+        opened.early = True
+    elif config.numbered and config.leads:
         launches.choose(run_id, clock)
     elif config.numbered and config.launch is not None:
         opened.agreement = Agreement(launches, run_id, without_credentials(str(config.directory)))

@@ -346,6 +346,34 @@ def test_torch_distributed_initialized_after_configure(programs: Programs) -> No
     assert RunDirectory(programs.folder / "goodput" / "train").processes() == [1]
 
 
+def test_processes_that_learn_their_rank_late_do_not_meet_in_one_run(programs: Programs) -> None:
+    """As ``torch.multiprocessing.spawn`` starts them: configured with the address of the launch, and without a rank."""
+    late = STAND_IN.replace("(1, 2)", "(int(os.environ['WHO']), 2)").replace("lambda: 1", "lambda: place[0]")
+    before = 'print("there", flush=True); sys.stdin.readline()' + late
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29671"}
+    for _ in range(2):
+        several = [programs.begin({**address, "WHO": str(who)}, before=before) for who in range(2)]
+        for one in several:  # all are configured
+            assert one.stdout is not None and one.stdout.readline() == "there\n"
+        for one in several:
+            assert one.stdin is not None
+            one.stdin.write("\n")
+            one.stdin.flush()
+        told = [one.communicate(timeout=90) for one in several]
+        assert [json.loads(out)[1:] for out, _ in told] == [[who, 2, 0] for who in range(2)], told
+        assert not any(said for _, said in told)
+    # Rank 0 may have finished before rank 1 looks: the run that rank 1 then begins becomes part of rank 0's at its end.
+    found = {run.path.name: run.processes() for run in runs(programs.folder / "goodput")}
+    assert found == {"train": [0, 1], "train-2": [0, 1]}
+
+
+def test_a_parent_that_only_starts_those_that_train_leaves_nothing(programs: Programs) -> None:
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29671"}
+    with programs.begin(address, before="sys.exit()") as parent:
+        assert parent.wait(60) == 0
+    assert [path.name for path in (programs.folder / "goodput").iterdir()] == []
+
+
 def test_what_becomes_known_within_the_job_is_said_once(programs: Programs) -> None:
     within = STAND_IN.strip().replace("\n", "\n    ")
     found, said = programs.start({}, within=within, after="goodput.flush(); goodput.flush()")
@@ -407,6 +435,29 @@ def test_what_was_set_up_before_the_job_is_kept(tmp_path: Path, monkeypatch: pyt
         assert kept == [1]
         windows = {point.attributes[semconv.GOODPUT_WINDOW] for point in points[semconv.BADPUT_RATIO.name]}
         assert "10m" in windows
+
+
+SPAWNS = """
+import multiprocessing
+import otel_goodput as goodput
+goodput.configure("spawns", exporters="none")
+def train(rank):
+    with goodput.job():
+        for step, _ in goodput.steps(range(3)):
+            pass
+if __name__ == "__main__":
+    children = [multiprocessing.get_context("spawn").Process(target=train, args=(rank,)) for rank in range(2)]
+    [child.start() for child in children], [child.join() for child in children]
+"""
+
+
+def test_children_that_are_spawned_to_train_are_told_what_to_write(programs: Programs) -> None:
+    (programs.folder / "spawns.py").write_text(SPAWNS)
+    ended = subprocess.run(
+        [sys.executable, "spawns.py"], cwd=programs.folder, capture_output=True, text=True, timeout=60, check=True
+    )
+    lines = [line for line in ended.stderr.splitlines() if "started by multiprocessing" in line]
+    assert len(lines) == 2 and all("configure('spawns', process_index=" in line for line in lines), ended.stderr
 
 
 def test_children_that_are_forked_to_train_are_told_what_to_write(programs: Programs) -> None:
