@@ -130,6 +130,7 @@ class Cursor(SteadyLoop):
         self.shift = 0
         self.fallback = ClockState.HOST
         self.overlay.blur(False)
+        self._decide()
         self.steps.mark_lost(self.now)
         self._close_startup()
         self.startup_before = self.restored_before = -1
@@ -155,6 +156,7 @@ class Cursor(SteadyLoop):
             self._set_forward(self.now - time)
             time = self.now
         if self.steps.life.begun:
+            self._decide()
             self.steps.mark_lost(self.now, pending=False)
             self._close_startup()
         self.steps.begin_life(first=first, reason=reason, gap=time - self.now, time=time)
@@ -197,9 +199,7 @@ class Cursor(SteadyLoop):
         if dead:
             self.drain()
             self.alive = False
-        for execution in list(self.steps.running.values()):
-            if execution.usual and execution.worked(execution.usual):
-                self._works()
+        self._decide()
         if not self.alive:
             self.steps.mark_lost(self.now, pending=dead)
             self._close_startup()
@@ -327,7 +327,7 @@ class Cursor(SteadyLoop):
 
     def _find_working(self) -> None:
         """A phase that blocks training begins: if that is in a body after a restore, the body is a step (rule R4)."""
-        if self.hosts and self.hosts[-1].usual:
+        if (self.hosts and self.hosts[-1].usual) or (self.steps.resume is not None and self.steps.held):
             self._works()
 
     def _mark(self, owner: int, time: int, device_end: int) -> None:

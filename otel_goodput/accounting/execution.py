@@ -39,7 +39,9 @@ _STORED: Final = {
     "limit_set": "fixed",
     "limit_known": "judged",
     "usual_time": "usual",
+    "ended_at": "over",
 }
+BRIEF: Final = 10  # a batch that is skipped takes less than one part in so many of the usual step
 Parts: TypeAlias = "tuple[tuple[int, int], ...]"  # (place of a bucket, ns), in order of time
 
 
@@ -80,6 +82,7 @@ class Execution:
             changed: clones share it.
         usual: what a step usually takes, ns, while it is not known whether this is one, or a batch that the loop skips
             after a restore; 0 for all others.
+        over: when it was over, ns, while it takes the next body to know what it is; 0 for all others.
     """
 
     net = beyond = 0
@@ -88,7 +91,7 @@ class Execution:
     timed = compiles = blurred = failed = left = idle = superseded = former = False
     shares: dict[int, int] | None = None
     pieces: list[tuple[int, int]] | None = None
-    marked = binned = busy = profile = usual = 0
+    marked = binned = busy = profile = usual = over = 0
     wall = outside = ordinal = -1
     parts: Parts = ()
     spots: Parts = ()
@@ -128,6 +131,10 @@ class Execution:
     def worked(self, usual: int) -> bool:
         """Whether it did a step's work so far: at least half the `usual` time (ns), also after the job's end."""
         return 2 * (self.own + self.beyond) >= usual
+
+    def brief(self, usual: int) -> bool:
+        """Whether it is over after less than a tenth of the `usual` time (ns), and was not left early."""
+        return not self.failed and BRIEF * (self.own + self.beyond) < usual
 
     def share(self, bit: int, spent: int) -> None:
         """Add `spent` ns of own time to the window `bit`, which was open meanwhile."""

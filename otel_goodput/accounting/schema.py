@@ -153,7 +153,7 @@ _OF_EXECUTION: Final = (
         "rolling_parts": PARTS,
         "bin_parts": PARTS,
         "loop": NUMBER,
-        **dict.fromkeys(("limit", "limit_set", "usual_time"), COUNT),
+        **dict.fromkeys(("limit", "limit_set", "usual_time", "ended_at"), COUNT),
     }
 )  # fmt: skip
 _STALLED: Final = members({**_OF_EXECUTION, Category.STALLED: nothing})

@@ -373,6 +373,30 @@ class StepHistory:
         execution.usual = resume.usual
         return execution
 
+    def hold(self, execution: Execution, time: int) -> bool:
+        """Whether the next body decides about one that is over at `time` (ns).
+
+        A batch that is skipped may take long, because a busy machine had taken the processor away.
+        """
+        resume = self.resume
+        if resume is None or not resume.room or self.held:
+            return False
+        if execution.failed or execution.blurred or not execution.worked(execution.usual):
+            return False
+        execution.over = max(1, time)
+        return True
+
+    @property
+    def held(self) -> list[Execution]:
+        """The body that is over and about which the next one decides, if there is one."""
+        return [one for one in self.running.values() if one.over]
+
+    def walks_on(self, execution: Execution) -> bool:
+        """Whether a body after a restore that is over was a batch that the loop skipped."""
+        if self.held:
+            return execution.brief(execution.usual)
+        return not execution.worked(execution.usual)
+
     def found_working(self) -> None:
         """A body after a restore turned out to be a step, and so are all whose fate is not known yet."""
         waiting = [one for one in self.running.values() if one.usual]
@@ -389,6 +413,10 @@ class StepHistory:
             one.step_segment = self.segments[-1]
             self.running[one.key] = one
             self.latest, self.previous, self.last_step = one.key, self.last_step, one.number
+        for one in waiting:
+            if one.over:
+                time, one.over = one.over, 0
+                self._settle(one, time)
 
     def _skip(self, execution: Execution) -> None:
         """A body after a restore did no work: it is no step."""
@@ -418,9 +446,10 @@ class StepHistory:
     def _settle(self, execution: Execution, time: int) -> bool:
         """Decide the fate of an execution; returns whether it has completed."""
         if execution.usual:
-            if not execution.worked(execution.usual):
-                del self.running[execution.key]
-                self._skip(execution)
+            if self.walks_on(execution):
+                for one in (*self.held, execution):
+                    del self.running[one.key]
+                    self._skip(one)
                 return False
             self.found_working()
         del self.running[execution.key]

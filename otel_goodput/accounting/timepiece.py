@@ -374,12 +374,19 @@ class Timepiece:
 
     def _works(self) -> None:
         """A body after a restore turned out to be a step (rule R4)."""
-        if self.landmarks is None:
-            self.steps.found_working()
-            return
-        before = self.steps.at_risk()
+        for execution in self.steps.held:
+            self.clock = ClockState.DEVICE if execution.timed else self.fallback
+        before = self.steps.at_risk() if self.landmarks is not None else 0
         self.steps.found_working()
-        self.landmarks.jump(self.now, before, self.steps.at_risk())
+        self._close_startup()
+        if self.landmarks is not None:
+            self.landmarks.jump(self.now, before, self.steps.at_risk())
+
+    def _decide(self) -> None:
+        """Nothing more may follow: bodies after a restore that took as long as a step are steps."""
+        for execution in list(self.steps.running.values()):
+            if execution.usual and execution.worked(execution.usual):
+                self._works()
 
     def _finish(self, execution: Execution) -> None:
         """End an execution that is over on host and device."""
@@ -390,8 +397,11 @@ class Timepiece:
             if self._between is not None:
                 execution.outside = beside - self._between
             self._between = beside
-        if execution.usual and execution.worked(execution.usual):
-            self._works()
+        if execution.usual:
+            if self.steps.hold(execution, self.now):
+                return
+            if not self.steps.walks_on(execution):
+                self._works()
         over = self._settle(execution)
         self._close_startup()
         if not over:

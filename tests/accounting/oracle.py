@@ -147,6 +147,7 @@ class Execution:
     usual: bool = False  # it is long, and that is usual
     shift: int = 0  # from the number that its loop gave it
     doubted: int = 0  # while it is not known whether it is a step
+    held: bool = False  # the next one tells whether it is
 
     @property
     def number(self) -> int:
@@ -192,9 +193,12 @@ class Execution:
 
     def did_a_steps_work(self, usual: int, until: float = OPEN) -> bool:
         """Whether its own time is at least half the usual one, also what the device did after the job's end."""
+        return 2 * self.work(until) >= usual
+
+    def work(self, until: float = OPEN) -> float:
         over = self.life.job_end
         beyond = sum(max(0, min(stay.end, until) - max(stay.begin, over)) for stay in self.stays if stay.end != OPEN)
-        return 2 * (self.time(until) + beyond) >= usual
+        return self.time(until) + beyond
 
     def time(self, until: float) -> int:
         return sum(int(max(0, min(b, until) - a)) for a, b in self.own)
@@ -632,6 +636,18 @@ def play(
             progress.offset = 0
         execution.shift = progress.offset
 
+    def waits_for_the_next(execution: Execution) -> bool:
+        """Whether the next body tells what this long one was: a batch that is skipped may take long, too."""
+        resume = progress.resume
+        walks = resume is not None and resume.room and not any(e.held for e in progress.undecided)
+        whole = execution.row.completed and not execution.row.left and clock_known_at_the_end(execution)
+        return bool(walks) and whole and execution.did_a_steps_work(execution.doubted)
+
+    def skipped(execution: Execution) -> bool:
+        if not any(e.held for e in progress.undecided):
+            return not execution.did_a_steps_work(execution.doubted)
+        return execution.row.completed and not execution.row.left and 10 * execution.work() < execution.doubted
+
     def decide() -> None:
         """A body works: it is a step, and so are all of which it is not known yet."""
         resume, undecided = progress.resume, progress.undecided
@@ -644,12 +660,17 @@ def play(
             one.doubted, one.shift = 0, progress.offset
             begin_step(one, resume)
             resume = None
+        for one in undecided:
+            if one.held:
+                one.held = False
+                running.discard(one)
+                complete(one, one.over[0])
 
     def end_host(execution: Execution) -> None:
         hosts.remove(execution)
 
     def start_phase(row: Row) -> None:
-        if hosts and hosts[-1].doubted:
+        if (hosts and hosts[-1].doubted) or any(e.held for e in progress.undecided):
             decide()
 
     def skip(execution: Execution) -> None:
@@ -747,8 +768,12 @@ def play(
 
     def end_step(execution: Execution) -> None:
         if execution.doubted:
-            if not execution.did_a_steps_work(execution.doubted):
-                skip(execution)
+            if waits_for_the_next(execution):
+                execution.held = True
+                return
+            if skipped(execution):
+                for one in [*(e for e in progress.undecided if e.held), execution]:
+                    skip(one)
                 return
             decide()
         running.discard(execution)

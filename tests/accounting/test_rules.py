@@ -379,6 +379,47 @@ def test_no_more_bodies_are_skipped_than_the_checkpoint_stands_for(ask: Ask) -> 
     assert (ask(text)["skipped_batches"], ask(text)["steps"]["kept"]) == (8, 20)
 
 
+# The loop skips batches; from one the busy machine takes the processor away for longer than half a step.
+DELAYED = ends(MICRO) + "restore 2 60-61 / steps 0..3 @61 every 0.1 / step 4 @61.4-64.4 / "
+
+
+def test_a_skipped_batch_may_take_long_on_a_busy_machine(ask: Ask) -> None:
+    text = DELAYED + "steps 5..7 @64.4 every 0.1 / steps 8..11 @64.7 every 5"
+    answer = ask(text)
+    assert lost(answer) == (12, 2, 11, 11)
+    assert answer["skipped_batches"] == 8
+    assert answer["seconds"]["data_loading"] == pytest.approx(3.7)
+    assert ask(text, at=63)["in_flight_step"] == 4, "it is decided by its time so far"
+    assert ask(text, at=64.45)["steps"] == {"executed": 11, "kept": 9, "lost": 2}, "nothing short follows so far"
+    assert ask(text, at=64.5)["skipped_batches"] == 6
+
+
+@pytest.mark.parametrize(
+    ("follows", "skipped"),
+    [
+        ("steps 8..11 @64.4 every 3", 4),
+        ("steps 5..7 @64.4 every 0.6 / steps 8..11 @67 every 5", 4),  # too long for a batch that is skipped
+        ("step 5 @64.4-64.5 / part @64.45", 4),
+        ("custom eval @64.4-65 / step 5 @65-65.1", 4),
+        ("", 4),  # nothing follows
+    ],
+)
+def test_a_long_body_is_a_step_unless_a_short_one_follows(ask: Ask, follows: str, skipped: int) -> None:
+    assert ask((DELAYED + follows).rstrip(" /"))["skipped_batches"] == skipped
+
+
+def test_a_body_that_was_left_early_says_nothing_about_the_one_before() -> None:
+    rows = story(DELAYED + "step 5 @64.4-64.5")
+    rows[-1]["completed"] = False
+    for answer in (replay(rows), account(rows)):
+        assert (answer["skipped_batches"], answer["steps"]) == (4, {"executed": 11, "kept": 9, "lost": 3})
+
+
+def test_the_first_body_may_be_the_one_that_takes_long(ask: Ask) -> None:
+    text = ends(MICRO) + "restore 2 60-61 / step 0 @61-64 / steps 1..7 @64 every 0.1 / steps 8..11 @65 every 5"
+    assert (ask(text)["skipped_batches"], lost(ask(text))) == (8, (12, 2, 11, 11))
+
+
 def test_only_what_follows_a_restore_is_skipped(ask: Ask) -> None:
     text = ends(MICRO) + "steps 0..7 @61 every 1 / steps 8..11 @69 every 5"
     assert (ask(text)["skipped_batches"], ask(text)["steps"]["lost"]) == (0, 10)
