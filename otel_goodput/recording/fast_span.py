@@ -41,6 +41,7 @@ from otel_goodput.recording.nesting import (
     Nested,
     Nesting,
     current_span,
+    detach,
     identity,
     innermost,
     leave,
@@ -65,7 +66,6 @@ from otel_goodput.semconv import (
 
 _UNSET = Status(StatusCode.UNSET)
 _attach = context_api.attach
-_detach = context_api.detach
 _current = context_api.get_current
 
 
@@ -351,10 +351,10 @@ class FastSpan(ShortSpan):
         # Restore the context before unregistering: while it is registered as open, an interrupt is cleaned up after.
         token, self._token = self._token, None
         if token is not None:
-            if self.thread != get_ident():
+            if self.thread == get_ident():
+                detach(token, self)
+            elif self.loop is None:  # else it is said what to write for such a loop
                 line.misused.elsewhere(PHASES[self._phase])
-            else:
-                _detach(token)
         if self._outermost:
             leave(self)
         spans.short.pop(key, None)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from contextvars import ContextVar
+from contextlib import suppress
+from contextvars import ContextVar, Token
 
 from opentelemetry import context as context_api
 from opentelemetry import trace as trace_api
@@ -114,6 +115,19 @@ def leave(phase: Nested) -> None:
     """Restore ``PHASE``, because `phase` has ended."""
     if PHASE.get() is phase:
         PHASE.set(opened(phase.outer))
+
+
+def detach(token: Token[context_api.Context], phase: Nested) -> None:
+    """Restore OpenTelemetry's context as it was when `phase` was entered.
+
+    That was in another context where tasks or the threads of a pool ask for the items of ``steps()``. Then there is
+    nothing to restore here, and ``context.detach()`` would log a traceback.
+    """
+    if PHASE.get() is phase or not isinstance(token, Token):
+        context_api.detach(token)
+    else:
+        with suppress(ValueError, RuntimeError):
+            token.var.reset(token)
 
 
 def identity(span: trace_api.Span) -> SpanContext:

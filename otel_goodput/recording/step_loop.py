@@ -96,6 +96,8 @@ class Steps(Generic[T]):
                 place = self._place
                 if id(asking) != place.frame or asking.f_lasti != place.at:  # else it is the same loop
                     place.ask(asking)
+                    if get_ident() != self._thread:
+                        line.misused.pulled(self._thread)
                 self._step = span = FastSpan(line, STEP, number, None, None, None)
                 span.loop = place
                 if line.unsure and not self._given:

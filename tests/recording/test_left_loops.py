@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -311,6 +312,34 @@ def test_a_step_in_progress_stays_open(loop: Callable[[Watch], None], recording:
     with goodput.job():
         loop(watch)
     assert open_steps[:5] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("consume", ["pool", "coroutine"])
+def test_a_pool_that_fetches_the_next_batch_is_told_what_to_write(
+    recording: Recording, caplog: pytest.LogCaptureFixture, consume: str
+) -> None:
+    """The thread that trains asks for the iterator, and another one for each item, in a context of its own."""
+
+    def ahead(items: Iterator[Any]) -> Iterator[Any]:
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(next, items, None)
+            while (item := waiting.result()) is not None:
+                waiting = pool.submit(next, items, None)
+                yield item
+
+    async def fetched(items: Iterator[Any]) -> list[Any]:
+        found = []
+        while (item := await asyncio.to_thread(next, items, None)) is not None:
+            found.append(item)
+        return found
+
+    with goodput.job():
+        items = iter(goodput.steps(range(3)))
+        found = list(ahead(items)) if consume == "pool" else asyncio.run(fetched(items))
+        assert [step for step, _ in found] == [0, 1, 2]
+    [warning] = recording.report()["warnings"]
+    assert "for step, batch in goodput.steps(prefetch(loader)):" in warning["text"]
+    assert caplog.messages == [warning["text"]]
 
 
 def test_a_thread_that_prefetches_is_said(recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
