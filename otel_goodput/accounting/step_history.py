@@ -501,7 +501,7 @@ class StepHistory:
         if first:
             segment.first_net, segment.first_start = execution.net, execution.start
             segment.pieces = execution.pieces or []
-            segment.compiles = execution.compiles
+            segment.compiles = execution.compiles and execution.stall is None
             segment.first_ordinal = execution.ordinal
             segment.starts = self._restart() if starts else 0
             if self.bins is not None:

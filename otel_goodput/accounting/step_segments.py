@@ -54,7 +54,7 @@ class StepSegment(Stateful):
         first_net: net time of its first completed step, ns; None until one has completed.
         first_start: when that step started, ns.
         first_ordinal: its ordinal, where executions have one from their start; not stored.
-        compiles: a compilation was recorded inside that step.
+        compiles: a compilation was recorded inside that step, and it did not stand still.
         pieces: own time of that step in order, as (ns, mask of open windows); empty if there are no windows.
         spots: where in the bins of the run its time passed that is not excluded, in order.
         lost_to: number of the disruption (from 1) that lost its first completed step, else 0.

@@ -169,6 +169,11 @@ class Execution:
         return found
 
     @property
+    def overran(self) -> bool:
+        """Whether it took longer than its limit, be that usual or not."""
+        return self.limit != OPEN and length(self.counted) > self.limit
+
+    @property
     def worked(self) -> list[Span]:
         return subtract(sorted(self.own), self.stalled)
 
@@ -1020,7 +1025,7 @@ def estimate_startup(progress: Progress, compilations: list[Row]) -> None:
             continue
         first, others = done[0], done[1:]
         seen = [row for row in compilations if row.attempt == first.life.attempt]
-        if seen and not compiles(first, seen):
+        if seen and (first.overran or not compiles(first, seen)):
             continue
         samples = [e for e in others if not e.lost], [e for e in others if e.lost], progress.kept
         for sample in samples:
