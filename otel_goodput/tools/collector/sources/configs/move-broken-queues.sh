@@ -1,14 +1,13 @@
 #!/bin/sh
-# Moves what is no queue file (any more) aside, to *.broken.*, for it would keep the collector from starting: before
-# each start (systemd), or again every so many seconds (`move-broken-queues.sh 5`, in a pod) wherever no collector has
-# it open.
+# Moves broken queue files aside, to *.broken.*, because they would keep the collector from starting. It runs before
+# each start (systemd), or every few seconds (`move-broken-queues.sh 5`, in a pod) on queues that no collector has
+# open.
 #
-# The collector's own `recreate` moves aside what breaks it in one of two ways only: most damage ends the process. So
-# this looks at what the collector looks at when it opens a queue (a bbolt database): the heads, and the tree of pages
-# behind them. It takes sh, od, awk and flock, as busybox has them. Nothing that goes wrong here keeps the collector
-# from starting.
+# The collector's own `recreate` handles only one of two kinds of damage: most damage ends the process. So this script
+# checks what the collector checks when it opens a queue (a bbolt database): the heads and the tree of pages below
+# them. It needs sh, od, awk and flock, as in busybox. If the script itself fails, the collector still starts.
 state=${OTELCOL_GOODPUT_STATE:-/var/lib/otelcol-goodput}
-pages=4000 # of a long queue so many are looked at: some seconds
+pages=4000 # the number of pages checked in a long queue: takes some seconds
 mark=12566977261 # the first 8 bytes of a head: 0xED0CDAED, version 2
 
 numbers() { # FILE OFFSET BYTES TYPE
