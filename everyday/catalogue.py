@@ -36,6 +36,9 @@ PROGRAMS: dict[str, Program] = {
         "third_party/orbax_async.py", endings=((signal.SIGKILL, 90),), merged=SETTING_UP, needs=("orbax.checkpoint",)
     ),
     "PyTorch on the CPU": Program("third_party/torch_loop.py", compiles=False, needs=("torch",)),
+    "torchrun, launched twice": Program(
+        "third_party/torchrun.py", apart=True, compiles=False, merged=SETTING_UP, needs=("torch",)
+    ),
     "Accelerate, skipped batches": Program(
         "third_party/accelerate_resumed.py", compiles=False, merged=SETTING_UP, needs=("torch", "accelerate")
     ),
