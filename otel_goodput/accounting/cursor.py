@@ -248,7 +248,7 @@ class Cursor(SteadyLoop):
             self.steps.compiles(self.hosts[-1] if self.hosts and inside else None)
         elif phase == rules.SAVE:
             self.steps.begin_save(key, step, inside)
-        elif phase == rules.RESTORE and inside:
+        elif phase == rules.RESTORE and inside and not (self.steps.life.steps_started and self._in_custom()):
             self.steps.begin_restore(key, step)
         elif phase == rules.CUSTOM_PHASE:
             category = self._custom(name)
@@ -263,6 +263,10 @@ class Cursor(SteadyLoop):
             self.overlapping.setdefault(key, category)
         else:
             self.blockers.setdefault(key, category)
+
+    def _in_custom(self) -> bool:
+        """Whether a custom phase is open: what an evaluation restores amid training does not move it (rule R4)."""
+        return any(category >= rules.FIXED for category in self.blockers.values())
 
     def _custom(self, name: str) -> int:
         category = self.name_index.get(name)

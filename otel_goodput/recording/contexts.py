@@ -258,8 +258,8 @@ class RestoreContext(PhaseContext):
             return
         if self._arguments.get("step") is not None:
             tracer.restored(self._arguments["step"])
-        elif tracer.blocks(None):
-            tracer.line.forget_number()
+        else:
+            tracer.restored_unlabeled()
 
 
 class JobContext(PhaseContext):

@@ -147,6 +147,11 @@ class StepLine:
         if latest is not self._restored and not (latest.undone and latest.step == number):
             self.misused.back(number, latest.step)
 
+    @property
+    def begun(self) -> int:
+        """Number of the step that began last in this process; ``NO_STEP`` before the first."""
+        return self._begun_before if self.latest is self._restored else self.latest.step
+
     def restored(self, label: int, stand_in: Callable[[int], ShortSpan]) -> None:
         """Note that the checkpoint `label` was restored: by default, the next step follows those that it stands for.
 
@@ -154,7 +159,7 @@ class StepLine:
             label: what the checkpoint is called.
             stand_in: returns a step of the given number that never begins; the last of those becomes the latest step.
         """
-        latest = self._begun_before if self.latest is self._restored else self.latest.step
+        latest = self.begun
         done = self.labels.restore(label, latest, again=self.unsure)
         if done is not None:
             self._begun_before = latest

@@ -20,7 +20,7 @@ from otel_goodput.recording.nesting import Nested, identity
 from otel_goodput.recording.span_processor import PhaseSpanProcessor
 from otel_goodput.recording.step_line import StepLine
 from otel_goodput.recording.summaries import phases_span, steps_span
-from otel_goodput.semconv import GOODPUT_PHASE, GOODPUT_STEP, GOODPUT_TRACE_NUMBER, Phase
+from otel_goodput.semconv import GOODPUT_BLOCKING, GOODPUT_PHASE, GOODPUT_STEP, GOODPUT_TRACE_NUMBER, Phase
 
 Find = Callable[[], "PhaseTracer | None"]
 
@@ -135,8 +135,20 @@ class PhaseTracer:
         """
         if key is not None:
             self.label(key, label)
-        if self.blocks(None):
+        if self.blocks(None) and not self._in_custom():
             self.line.restored(label, self.step)
+
+    def restored_unlabeled(self) -> None:
+        """Note that a checkpoint was restored whose label is not known: so is the number of the next step."""
+        if self.blocks(None) and not self._in_custom():
+            self.line.forget_number()
+
+    def _in_custom(self) -> bool:
+        """Whether a custom phase is open amid training: what an evaluation restores does not move it (rule R4)."""
+        opened = [span.attributes or {} for span in tuple(self.line.spans.phases.values())]
+        return self.line.begun >= 0 and any(
+            one.get(GOODPUT_PHASE) == Phase.CUSTOM and one.get(GOODPUT_BLOCKING) is not False for one in opened
+        )
 
     def saves(self, label: int, key: int) -> None:
         """Note that the open save `key` saves the checkpoint `label`."""

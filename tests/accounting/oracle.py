@@ -601,6 +601,7 @@ def play(
     started: list[Execution] = []
     running: set[Execution] = set(former)
     spared: set[Execution] = set()
+    evaluated: set[int] = set()  # restores
     before: dict[Execution, int | None] = {}  # the last step before each
     behind = [] if disruption is None else [disruption]  # since which this job may regain what was kept
 
@@ -678,6 +679,11 @@ def play(
         if (hosts and hosts[-1].doubted) or any(e.held for e in progress.undecided):
             decide()
 
+        if row.kind == "checkpoint_restore" and started:
+            customs = [one for one in rows if one.kind == "custom" and one.blocking is not False and not one.overlaps]
+            if any(one.begins < row.begins < one.ends for one in customs):
+                evaluated.add(row.order)  # what an evaluation restores does not move training
+
     def skip(execution: Execution) -> None:
         execution.outcome = "skipped"
         progress.undecided.remove(execution)
@@ -691,7 +697,7 @@ def play(
         return max([progress.reached, last, *(e.number for e in kept)])
 
     def end_restore(row: Row) -> None:
-        if not row.completed or row.left:
+        if not row.completed or row.left or row.order in evaluated:
             return
         own = row.step in progress.labels
         if not own and progress.resume is not None and progress.resume.own:

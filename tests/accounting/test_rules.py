@@ -345,6 +345,15 @@ def test_a_save_at_the_head_of_a_body_does_not_hold_its_step(ask: Ask) -> None:
     assert lost(ask(ends(head) + "restore 7 60-61 / steps 8..9 @61 every 5")) == (10, 2, 9, 9)
 
 
+def test_what_an_evaluation_restores_moves_nothing(ask: Ask) -> None:
+    train = "job 0-90 / steps 0..4 @0 every 5 / save 2 @25-26 / custom eval @30-40 / restore 2 32-35"
+    train += " / steps {0}..{1} @40 every 5"
+    assert lost(ask(train.format(5, 9))) == (10, 0, 9, 9)
+    assert lost(ask(train.format(0, 4))) == (5, 5, 4, 4)  # unless the loop says so
+    before = "job 0-90 / custom setup @0-5 / restore 100 1-2 / steps 101..104 @5 every 5"
+    assert lost(ask(before)) == (4, 0, 104, 104)
+
+
 # --- R4 batches that a loop skips -----------------------------------------------------------------------------------
 
 WALK = ends(MICRO) + "restore 2 60-61 / steps {0}..{1} @61 every 1 / steps {2}..{3} @69 every 5"

@@ -116,7 +116,7 @@ def test_a_loop_that_skips_what_was_done(tmp_path: Path, start: str, given: int)
     assert (report["last_step_given"], report["skipped_batches"]) == (given, 8)
     text = "\n".join(sections.steps(report))
     assert "batches skipped after a restore: 8" in text
-    assert ("the loop calls the latest step 21; here it is 13" in text) is (given == 21)
+    assert ("the loop numbers the latest step 21; this report counts it as step 13" in text) is (given == 21)
     run = open_run(tmp_path)
     assert Counter(one.fate for one in run.steps()) == {"kept": 14, "lost": 2, "skipped": 8}
     slowest = slowest_of(RunDirectory(tmp_path / "run"), 0, 100)
@@ -137,3 +137,25 @@ def test_an_attempt_that_begins_anew_is_told_what_to_write(tmp_path: Path) -> No
     report, log = run_twice(tmp_path / "told", UNTOLD.replace("0, 14)", "0, 14), start=8 if second else 0"))
     assert fates(report) == (14, 2, 13)
     assert "start=" not in log
+
+
+# Between epochs the best checkpoint is evaluated; training goes on with the weights that it had.
+EVALUATED = """
+    done = 0
+    if second:
+        restore(7)
+        done = 8
+    for epoch in range(done, 16, 4):
+        for step, batch in goodput.steps(range(epoch, epoch + 4)):
+            assert step == batch
+            work()
+            if not second and batch == 9: os._exit(9)
+        save(batch)
+        with goodput.custom("eval"): restore(3)
+"""
+
+
+def test_a_checkpoint_that_an_evaluation_restores_moves_nothing(tmp_path: Path) -> None:
+    report, _ = run_twice(tmp_path, EVALUATED)
+    assert fates(report) == (16, 2, 15)
+    assert [one["reason"] for one in report["disruption_list"]] == ["crash"]
