@@ -31,7 +31,7 @@ class JobEndExport:
             return
         self._exported = job
         thread = threading.Thread(target=self._export, name="otel-goodput-job-end", daemon=True)
-        started(thread, "what the job recorded is exported when the program ends")
+        started(thread, "the job's last data is exported when the program ends")
 
     def _export(self) -> None:
         try:

@@ -473,7 +473,7 @@ class Recorder(Phases):
         from otel_goodput.viewer import page
 
         if self._opened.run is None:
-            raise GoodputError("there is no page of this report: the journal is in memory only")
+            raise GoodputError("this report has no page: its journal is in memory only")
         return page.of_run(self._opened.run, report=report)
 
     @forgiving

@@ -222,7 +222,7 @@ def open_run(place: str | Path, run_id: str | None = None) -> Run:
 
     Args:
         place: the run's folder, the folder that holds the runs, or a URL (``gs://…``; needs the extra ``remote``).
-        run_id: which run, if there are several.
+        run_id: id of the run to use, if there are several.
 
     Raises:
         JournalError: there is no such run, there are several and `run_id` does not say which, or the URL cannot be
@@ -231,7 +231,7 @@ def open_run(place: str | Path, run_id: str | None = None) -> Run:
     found = _found(place, run_id)
     if len(found) > 1:
         ids = ", ".join(repr(run.run_id) for run in found[:10]) + (", …" if len(found) > 10 else "")
-        raise JournalError(f"{_shown(place)} holds {len(found)} runs: {ids}; say which by run_id=")
+        raise JournalError(f"{_shown(place)} holds {len(found)} runs: {ids}; choose one with run_id=")
     return found[0]
 
 
@@ -265,12 +265,12 @@ def _shown(place: str | Path) -> str:
 def _intervals(told: Intervals, name: str) -> list[tuple[Moment, Moment]]:
     """One (begin, end) or several as moments. Raises ValueError."""
     if not isinstance(told, Sequence):
-        raise ValueError(f"{name}={told!r} is neither a (begin, end) nor several of them")
+        raise ValueError(f"{name}={told!r} is neither one (begin, end) pair nor a sequence of them")
     one = len(told) == 2 and not any(isinstance(part, (tuple, list)) for part in told)
     found = []
     for pair in cast("Sequence[Interval]", [told] if one else told):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise ValueError(f"{name}={told!r} is neither a (begin, end) nor several of them")
+            raise ValueError(f"{name}={told!r} is neither one (begin, end) pair nor a sequence of them")
         found.append((_moment(pair[0]), _moment(pair[1])))
     return found
 
@@ -286,7 +286,7 @@ def _moment(told: Time) -> Moment:
         return Moment((since.days * 86_400 + since.seconds) * NS + since.microseconds * 1_000)
     number: Any = told  # of numpy, too
     if isinstance(number, bool) or not isinstance(number, Real):
-        raise ValueError(f"{told!r} is no time: expected a datetime, Unix seconds, or a text such as '1h ago'")
+        raise ValueError(f"{told!r} is not a time: expected a datetime, Unix seconds, or a text such as '1h ago'")
     seconds = float(number)
     try:
         return Moment(parse_moment(repr(seconds)))
@@ -298,5 +298,5 @@ def _moment(told: Time) -> Moment:
 def _step_time(seconds: float) -> float:
     number: Any = seconds  # of numpy, too
     if isinstance(number, bool) or not isinstance(number, Real) or not 0 < seconds < 1e9:
-        raise ValueError(f"ideal_step_time={seconds!r} is not a length of time in seconds")
+        raise ValueError(f"ideal_step_time={seconds!r} is not a duration in seconds")
     return seconds * NS

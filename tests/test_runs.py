@@ -104,10 +104,10 @@ def test_questions_are_those_of_the_command(run: Run, lived: Path) -> None:
         ({"window": (2.0, 1.0)}, "a window must not end before it starts"),
         ({"window": (1.0, 2.0, 3.0)}, "neither"),
         ({"window": [(1.0,)]}, "neither"),
-        ({"exclude": [("1h", True)]}, "True is no time"),
+        ({"exclude": [("1h", True)]}, "True is not a time"),
         ({"at": "yesterday"}, "not a time: 'yesterday'"),
-        ({"window": 3600}, "neither a (begin, end)"),
-        ({"ideal_step_time": "0.01"}, "is not a length of time"),
+        ({"window": 3600}, "neither one (begin, end)"),
+        ({"ideal_step_time": "0.01"}, "is not a duration"),
         ({"at": float("nan")}, "nan"),
         ({"ideal_step_time": 0}, "ideal_step_time=0"),
     ],
@@ -217,7 +217,7 @@ def test_dataframes_say_what_they_need(run: Run, monkeypatch: pytest.MonkeyPatch
 def test_of_several_runs_one_is_named(tmp_path: Path) -> None:
     for name in ("b", "a", "c"):
         recorded(tmp_path, name)
-    with pytest.raises(JournalError, match=r"holds 3 runs: 'b', 'a', 'c'; say which by run_id="):
+    with pytest.raises(JournalError, match=r"holds 3 runs: 'b', 'a', 'c'; choose one with run_id="):
         open_run(tmp_path)
     assert open_run(tmp_path, "a").run_id == "a"
     assert open_run(tmp_path / "c").run_id == "c"

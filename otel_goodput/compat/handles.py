@@ -185,7 +185,7 @@ def _warn_of_lost_disks() -> None:
         return
     report_once(
         "compat directory",
-        "goodput is kept in ./goodput, which goes with %s, and a restart then knows nothing of what was before. Add "
+        "goodput is recorded in ./goodput, which is lost with %s, so a restart cannot continue the run. Add "
         "%s=gs://YOUR-BUCKET/goodput to the job's environment",
         place,
         OTEL_GOODPUT_DIR.name,

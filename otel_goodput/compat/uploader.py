@@ -47,7 +47,7 @@ class Uploader:
         # Of its own: a thread that was given up at a stop must not go on because another one begins.
         work = self._stopping, self._once_more = threading.Event(), threading.Event()
         thread = threading.Thread(target=self._run, args=work, name=f"otel-goodput-{self._name}", daemon=True)
-        if started(thread, "nothing is uploaded before the end"):
+        if started(thread, "uploads wait until the end"):
             self._thread = thread
         return thread
 

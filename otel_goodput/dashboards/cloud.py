@@ -84,7 +84,8 @@ BY_OTLP: Final = Scope(
 )
 GOOGLES: Final = Scope(workload_series.RESOURCE, (workload_series.ID, workload_series.REPLICA_ID))
 LAST: Final = (
-    f"Figures and tables are what a run said last within the {RECALLED} before the end of the time that is shown, so "
+    f"Figures and tables show what a run last reported within the {RECALLED} before the end of the time that is "
+    "shown, so "
     "they are there when it is over. Charts are empty after its end: choose a time in which it ran."
 )
 EXPLORER: Final = "https://console.cloud.google.com/traces/explorer"

@@ -37,7 +37,7 @@ def dashboard(scope: Scope, window: str, limits: Thresholds) -> str:
     }
     titled = {f"{word.capitalize()}: elapsed time": asked for word, asked in states.items()}
     tiles = [
-        *_rows("How does each run stand?", titled, 0),
+        *_rows("What is the state of each run?", titled, 0),
         *_rows("How well did each run use its time?", figures, 1 + HEIGHT),
     ]
     text = (

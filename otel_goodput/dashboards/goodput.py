@@ -64,7 +64,7 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
         *figures,
         Panel(
             "Since a step was completed",
-            "It starts anew with every step. If it only grows, the job hangs, or is in a long save or evaluation.",
+            "It resets with every step. If it only grows, the job hangs or is in a long save or evaluation.",
             View.FIGURE,
             Unit.SECONDS,
             [_step_age()],
@@ -73,7 +73,7 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
         ),
         Panel(
             "At risk",
-            "Progress that is newer than the last durable checkpoint: what a crash right now would cost.",
+            "Progress since the last durable checkpoint: what a crash right now would cost.",
             View.FIGURE,
             Unit.SECONDS,
             [Query(semconv.AT_RISK, across=Across.MAX)],
@@ -90,7 +90,8 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
         ),
         Panel(
             "Has it ended?",
-            "What the run said last. One that has not ended and is silent died, or its metrics do not arrive.",
+            "The state that the run last reported. A silent run that has not ended has died, or its metrics do "
+            "not arrive.",
             View.FIGURE,
             Unit.COUNT,
             [_has_ended()],
@@ -98,7 +99,7 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
         ),
         Panel(
             "Last sign of life, ago",
-            "How long nothing has been heard of the run.",
+            "Time since the run last reported anything.",
             View.FIGURE,
             Unit.SECONDS,
             [Query(semconv.LAST_SIGN, read=Read.AGE)],
@@ -120,7 +121,8 @@ def _losses(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
     return [
         Panel(
             f"Where did the last {first} go?",
-            "Every moment belongs to exactly one category, so together they are all. Custom phases go by name.",
+            "Every moment belongs to exactly one category, so they add up to all the time. Custom phases are "
+            "listed by name.",
             View.STACK,
             Unit.SHARE,
             [
@@ -140,7 +142,7 @@ def _losses(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
         ),
         Panel(
             "Is goodput rising or falling?",
-            "Of the whole run and of rolling windows: the short ones show a change first.",
+            "Goodput of the whole run and of rolling windows; short windows show a change first.",
             View.LINES,
             Unit.SHARE,
             [Query(semconv.RATIO, by=(semconv.GOODPUT_WINDOW,), across=Across.MIN)],
@@ -149,7 +151,7 @@ def _losses(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
         ),
         Panel(
             "What share of the run is lost?",
-            "Badput by category, since the beginning.",
+            "Badput by category, since the start of the run.",
             View.LINES,
             Unit.SHARE,
             [
@@ -170,7 +172,7 @@ def _life(limits: Thresholds) -> list[Panel]:
     return [
         Panel(
             "How long has no step been completed?",
-            "A saw whose teeth are about an ideal step high is healthy; a ramp is a hang.",
+            "A sawtooth about one ideal step high is healthy; a ramp is a hang.",
             View.LINES,
             Unit.SECONDS,
             [_step_age("since a step"), Query(semconv.STEP_IDEAL, "ideal step time", across=Across.MAX)],
@@ -178,8 +180,8 @@ def _life(limits: Thresholds) -> list[Panel]:
             bound=Bound(limits.hang_least),
         ),
         Panel(
-            "Do steps stand still?",
-            "What single steps took beyond their limit, as a share of the run: in kept steps, and in lost ones.",
+            "Do steps stall?",
+            "Time that single steps took beyond their limit, as a share of the run, for kept and lost steps.",
             View.LINES,
             Unit.SHARE,
             [
@@ -195,7 +197,7 @@ def _life(limits: Thresholds) -> list[Panel]:
         ),
         Panel(
             "Does it make progress?",
-            "The highest step kept must rise. Executions that are lost were repeated after a restart or a rollback.",
+            "The highest kept step must rise. Lost steps were repeated after a restart or a rollback.",
             View.LINES,
             Unit.COUNT,
             [
@@ -207,7 +209,8 @@ def _life(limits: Thresholds) -> list[Panel]:
         ),
         Panel(
             "Is it running, or has it ended?",
-            "What the run says of itself. One that is gone without having ended died, or its metrics do not arrive.",
+            "The state that the run reports. A run that is gone but has not ended has died, or its metrics do "
+            "not arrive.",
             View.STACK,
             Unit.COUNT,
             [Query(semconv.JOB_STATE, by=(semconv.GOODPUT_JOB_STATE,), across=Across.MAX)],
@@ -216,7 +219,7 @@ def _life(limits: Thresholds) -> list[Panel]:
         ),
         Panel(
             "Is it still alive?",
-            "Rises only where a run is over, or gone: the panel beside tells which.",
+            "Rises only when a run is over or gone; the panel next to it shows which.",
             View.LINES,
             Unit.SECONDS,
             [Query(semconv.LAST_SIGN, "silent for", read=Read.AGE)],
@@ -237,7 +240,7 @@ def _steps() -> list[Panel]:
         ),
         Panel(
             "How long does a step take?",
-            "Net: without the compilations, saves, evaluations and loading inside.",
+            "Net: without compilations, saves, evaluations and loading inside the step.",
             View.LINES,
             Unit.SECONDS,
             [
@@ -247,8 +250,8 @@ def _steps() -> list[Panel]:
             ],
         ),
         Panel(
-            "How do step times spread?",
-            "How the net times of steps spread. A second band is often a straggler, or a save that blocks.",
+            "How are step times distributed?",
+            "Distribution of net step times. A second band is often a straggler, or a save that blocks.",
             View.HEATMAP,
             Unit.SECONDS,
             [Query(semconv.STEP_DURATION, read=Read.BUCKETS)],
@@ -271,7 +274,7 @@ def _steps() -> list[Panel]:
         ),
         Panel(
             "What is a step made of (p50)?",
-            "The median duration of each part, if the job tells of parts.",
+            "The median duration of each part, if the job uses part().",
             View.LINES,
             Unit.SECONDS,
             [Query(semconv.PART_DURATION, by=(semconv.GOODPUT_PART_NAME,), read=Read.P50)],
@@ -279,7 +282,7 @@ def _steps() -> list[Panel]:
         ),
         Panel(
             "Are batches ready in time?",
-            "Of loaders that say so. At 0 the step waits for data.",
+            "For loaders that report it. At 0, the step waits for data.",
             View.LINES,
             Unit.COUNT,
             [Query(semconv.QUEUE_DEPTH, "batches", across=Across.MIN)],
@@ -294,7 +297,7 @@ def _steps() -> list[Panel]:
         ),
         Panel(
             "Does the compilation cache hit?",
-            "Functions per second that jax's persistent cache had, and those that were compiled and stored in it.",
+            "Functions per second found in JAX's persistent cache, and functions compiled and stored in it.",
             View.LINES,
             Unit.COUNT,
             [Query(semconv.COMPILE_CACHE, by=(semconv.GOODPUT_COMPILE_CACHE_RESULT,), read=Read.RATE)],
@@ -338,7 +341,7 @@ def _disruptions(limits: Thresholds, windows: Sequence[str]) -> list[Panel]:
         ),
         Panel(
             "What would a crash cost?",
-            "A saw: it falls with every durable checkpoint. If it only rises, no checkpoint becomes durable.",
+            "A sawtooth that falls with every durable checkpoint. If it only rises, no checkpoint becomes durable.",
             View.LINES,
             Unit.SECONDS,
             [Query(semconv.AT_RISK, "at risk", across=Across.MAX)],
@@ -396,7 +399,7 @@ def _fleet(windows: Sequence[str]) -> list[Panel]:
         ),
         Panel(
             "What did an attempt wait for?",
-            "What an attempt waited for before its program ran, where Kubernetes tells: node, image, container.",
+            "What an attempt waited for before its program ran, if Kubernetes reports it: node, image, container.",
             View.LINES,
             Unit.SECONDS,
             [Query(semconv.SCHEDULING_DURATION, by=(semconv.GOODPUT_SCHEDULING_STAGE,), across=Across.MAX)],
@@ -419,14 +422,14 @@ def _telemetry() -> list[Panel]:
     return [
         Panel(
             "What does recording cost the training thread?",
-            "What recording takes of the training thread's time (estimated from samples).",
+            "Share of the training thread's time that recording takes (estimated from samples).",
             View.LINES,
             Unit.SHARE,
             [Query(semconv.OVERHEAD, "overhead", read=Read.RATE)],
         ),
         Panel(
-            "Does telemetry get lost?",
-            "Spans and data points per second that were not delivered. The account is not lost: the journal has it.",
+            "Is telemetry lost?",
+            "Spans and data points per second that were not delivered. The figures are not lost: the journal has them.",
             View.LINES,
             Unit.COUNT,
             [Query(semconv.DROPPED, by=(semconv.GOODPUT_SIGNAL,), read=Read.RATE)],
@@ -434,7 +437,7 @@ def _telemetry() -> list[Panel]:
         ),
         Panel(
             "By which clock are steps measured?",
-            "By which clock the ends of steps are known. While it is unknown there is neither goodput nor a step time.",
+            "The clock that shows when steps end. While it is unknown, there is no goodput and no step time.",
             View.STACK,
             Unit.COUNT,
             [Query(semconv.CLOCK, by=(semconv.GOODPUT_CLOCK_STATE,))],

@@ -65,8 +65,8 @@ def absence(rule: Rule, silence_s: float) -> str:
         rule,
         "AND_WITH_MATCHING_RESOURCE",
         [
-            {"displayName": "Nothing is heard of it", "conditionAbsent": silent},
-            {"displayName": "Its last word was that it goes on", "conditionThreshold": goes_on},
+            {"displayName": "The run is silent", "conditionAbsent": silent},
+            {"displayName": "The run last reported that it was running", "conditionThreshold": goes_on},
         ],
     )
 

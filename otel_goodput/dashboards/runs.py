@@ -67,7 +67,7 @@ def dashboard(window: str, limits: Thresholds) -> str:
     table = {
         "id": 1,
         "type": "table",
-        "title": "Which runs were there, and how do they stand?",
+        "title": "Which runs were there, and what is their state?",
         "description": "All runs that told of themselves within the time that is shown: the figures of each are its "
         f"last. One that is {GONE} has said nothing for {limits.gone:g} s and had not ended. A click on a run shows "
         "it.",
@@ -102,7 +102,7 @@ def dashboard(window: str, limits: Thresholds) -> str:
         {
             "uid": f"{UID}-runs",
             "title": "otel_goodput: all runs",
-            "description": "Which runs there were, how they stand, and how well each used its time.",
+            "description": "All runs, their state, and how well each used its time.",
             "tags": [TAG],
             "schemaVersion": 38,
             "editable": True,

@@ -24,12 +24,12 @@ class Thresholds:
     """Times are in seconds, shares between 0 and 1."""
 
     goodput_target: float = field(
-        default=0.8, metadata={"kind": SHARE, "help": "least goodput of the first rolling window"}
+        default=0.8, metadata={"kind": SHARE, "help": "alert if goodput of the first rolling window is below this"}
     )
     hang_multiple: float = field(
         default=10.0, metadata={"help": "in a step, a job hangs after this many ideal step times ..."}
     )
-    hang_least: float = field(default=300.0, metadata={"help": "... but not before this many seconds"})
+    hang_least: float = field(default=300.0, metadata={"help": "... and at least this many seconds"})
     hang_other: float = field(
         default=1800.0,
         metadata={"help": "the same for loads, saves, evaluations, between steps, and before step times are known"},

@@ -51,9 +51,9 @@ def unseen(attempt: int, environ: Mapping[str, str] | None = None) -> str:
         missing = (launch.restarts or 0) - attempt
         if missing > 0:
             return (
-                f"{launch.name} has restarted this job {launch.restarts} times, the journal knows of {attempt}: "
-                f"{missing} starts ended before configure() or used another directory or run id; their time is "
-                "counted as infrastructure recovery, or not at all"
+                f"{launch.name} has restarted this job {launch.restarts} times, but the journal has {attempt}: "
+                f"{missing} starts ended before configure(), or used another directory or run id. Their time counts "
+                "as infrastructure recovery, or not at all"
             )
     return ""
 

@@ -139,7 +139,7 @@ class Maintenance:
             except Exception as error:
                 report_once(
                     "metadata server",
-                    "notices of maintenance and preemption are not watched any more: %s: %s",
+                    "notices of maintenance and preemption are no longer watched: %s: %s",
                     type(error).__name__,
                     error,
                 )

@@ -63,5 +63,5 @@ class Outputs:
         report_once(
             "observe donated",
             "goodput.observe() was given an array that is donated to the next step, or deleted: pass an output that is "
-            "not donated, such as the loss; until then it is unknown when steps leave the device",
+            "not donated, such as the loss; until then, it is unknown when steps end on the device",
         )

@@ -40,13 +40,13 @@ class UsageSampler:
             # On the caller's thread: a child forked while another thread imports a module can never import it itself.
             import psutil
         except ImportError:
-            report_once("usage", "the use of processor and memory is not sampled: psutil is not installed")
+            report_once("usage", "CPU and memory usage is not sampled: psutil is not installed")
             return
         self._psutil: Any = psutil
         self._before: tuple[int, int, int] | None = None
         self._try()  # here, because on a busy machine the thread may begin late, and what is used until then is missed
         thread = threading.Thread(target=self._run, name="goodput-usage", daemon=True)
-        if started(thread, "the use of processor and memory is not sampled"):
+        if started(thread, "CPU and memory usage is not sampled"):
             self._thread = thread
 
     def close(self, seconds: float) -> None:

@@ -192,7 +192,9 @@ class FactSheet:
             write_privately(run.facts_path(self._attempt, self._config.process_index), data)
             self._written = data
         except OSError as error:
-            report_once("facts", "what the attempt ran on and with cannot be saved (will retry): %s", error)
+            report_once(
+                "facts", "the facts about this attempt's machine and settings cannot be saved (will retry): %s", error
+            )
 
     def gathered(self) -> Facts:
         """The facts as they are known now."""

@@ -99,7 +99,7 @@ class Launches:
                 filesystem.pipe_file(f"{place}/{FOLDER}/{self._path.name}", checked_json(told))
         except Exception as error:  # each fsspec filesystem raises its own errors
             logger.warning(
-                "cannot write down which run this launch belongs to, so its other processes decide alone: %s",
+                "cannot save the run id of this launch, so its other processes choose a run by themselves: %s",
                 without_credentials(str(error)),
             )
 
@@ -149,9 +149,9 @@ class Agreement:
         elif time.monotonic() > self._until:
             self.open = False
             return (
-                f"which run the leader of this launch chose was not seen in {self._directory} within "
-                f"{PATIENCE_S:.0f} s: this process decided alone, and records run {self._run_id!r}. Let all processes "
-                f"use one directory ({OTEL_GOODPUT_DIR.name}), or give the run an id ({OTEL_GOODPUT_RUN_ID.name})"
+                f"the leader of this launch did not announce its run in {self._directory} within {PATIENCE_S:.0f} s, "
+                f"so this process records run {self._run_id!r}. Use the same directory ({OTEL_GOODPUT_DIR.name}) or "
+                f"the same run id ({OTEL_GOODPUT_RUN_ID.name}) in all processes"
             )
         return ""
 
@@ -159,9 +159,8 @@ class Agreement:
         """Stay in the run that is recorded although the leader chose another; returns what is to be said of that."""
         self.open = False
         return (
-            f"this process records run {self._run_id!r}, but the leader of its launch chose {self.other!r} "
-            f"meanwhile, which this process cannot join. Give the run an id ({OTEL_GOODPUT_RUN_ID.name}), the same in "
-            "all processes"
+            f"this process records run {self._run_id!r}, but the leader of its launch chose {self.other!r}, which this "
+            f"process can no longer join. Set the same run id ({OTEL_GOODPUT_RUN_ID.name}) in all processes"
         )
 
 

@@ -73,8 +73,8 @@ class Lock:
         if locked is None:
             report_once(
                 "locks",
-                "the file system of %s has no locks: whether a run is being written is decided by the process that "
-                "its lock file names, and by signs of life; see docs/restarts.md",
+                "the file system of %s does not support file locks, so process ids and signs of life show whether a "
+                "run is still being written; see docs/restarts.md",
                 self.path.parent,
             )
             self._renewing = True

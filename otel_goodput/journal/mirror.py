@@ -84,8 +84,8 @@ def open_spool(url: str) -> Path:
         except OSError:
             return Path(os.devnull) / place.name  # not a folder: the attempt to create files there reports the error
         logger.warning(
-            "the local copy of the journal cannot be kept in %s (%s): this time it is kept in %s, where a restart "
-            "does not look for data that was not uploaded",
+            "the local copy of the journal cannot be kept in %s (%s). It is kept in %s instead, where a restart "
+            "will not find data that was not uploaded",
             error.filename,
             error.strerror,
             other,
@@ -238,7 +238,7 @@ class Mirror:
         """
         name = "otel-goodput-mirror"
         thread = threading.Thread(target=self._loop, args=(journal, listener), name=name, daemon=True)
-        started(thread, f"the journal is not uploaded to {self.shown} before the end")
+        started(thread, f"the journal is uploaded to {self.shown} only at the end")
 
     def _loop(self, journal: Journal, listener: int | None) -> None:
         while not self._ended.is_set():

@@ -28,6 +28,7 @@ from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory, folder_name
 from otel_goodput.journal.succession import CONTINUED, Before, Sequel
 from otel_goodput.semconv import Category
+from otel_goodput.text.quantities import plural
 from otel_goodput.text.redact import printable, redacting_logger, without_credentials
 
 logger = redacting_logger(__name__)
@@ -127,9 +128,8 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False) -> Opened
                 break
         except OSError as error:
             logger.warning(
-                "the journal cannot be written to %s (%s): live figures go on, but a restart will not know of this "
-                "attempt "
-                "unless the place becomes writable; choose another with OTEL_GOODPUT_DIR",
+                "the journal cannot be written to %s (%s): live figures continue, but a restart will not know of this "
+                "attempt unless the directory becomes writable; set OTEL_GOODPUT_DIR to another one",
                 run.path,
                 _reason(error, run.path),
             )
@@ -140,7 +140,7 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False) -> Opened
         if series != config.run_id:
             other += f"-{os.urandom(3).hex()}"
         logger.warning(
-            "run %r is being written by another living process (pid %s) as process %d; this process records its own "
+            "run %r is being written by another running process (pid %s) as process %d; this process records its own "
             "run %r. Give each process its index (OTEL_GOODPUT_PROCESS_INDEX, process_index=), or each run its own id "
             "(OTEL_GOODPUT_RUN_ID)",
             run_id,
@@ -160,7 +160,7 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False) -> Opened
     elif config.numbered and config.launch is not None:
         opened.agreement = Agreement(launches, run_id, without_credentials(str(config.directory)))
     if candidate.before is not None:
-        logger.info("run %r had finished: this start is a new run, %r", candidate.before.run_id, run_id)
+        logger.info("run %r has finished, so this start records a new run, %r", candidate.before.run_id, run_id)
     return opened
 
 
@@ -279,8 +279,8 @@ def _remarks(candidate: _Candidate) -> list[Note]:
     if candidate.newer is not None:
         text = (
             f"run {candidate.run_id!r} has files of a newer version of otel_goodput in {candidate.newer.path}, which "
-            f"are left as they are: this attempt is recorded beside them, in {candidate.run.path}, with an account of "
-            f"its own. Continue with the newer version, or give a new id ({OTEL_GOODPUT_RUN_ID.name})"
+            f"are left unchanged. This attempt is recorded separately in {candidate.run.path}, with its own figures. "
+            f"Use the newer version, or set a new run id ({OTEL_GOODPUT_RUN_ID.name})"
         )
         remarks.append(Note(NEWER, text))
     if candidate.aside:
@@ -368,11 +368,11 @@ def _say_what_was_before(opened: Opened, config: Config, base: Path, clock: Cloc
         return text
     if cursor.ended and cursor.clean:
         logger.warning(
-            "run %r had ended %s ago after %d attempt(s); this start continues it as another attempt, and the time "
-            "between counts as infrastructure recovery. For a new run give a new id (OTEL_GOODPUT_RUN_ID, run_id=)",
+            "run %r had ended %s ago after %s; this start continues it as another attempt, and the time between counts "
+            "as infrastructure recovery. To start a new run, set a new id (OTEL_GOODPUT_RUN_ID, run_id=)",
             run_id,
             ago,
-            cursor.steps.attempts,
+            plural(cursor.steps.attempts, "attempt"),
         )
     else:
         logger.info("run %r continues after %s, attempt %d", run_id, ago, restored.attempt + 2)

@@ -62,7 +62,7 @@ class UsageSheet:
             write_privately(run.usage_path(self._attempt, self._process), checked_json(told))
         except OSError as error:
             self._new = True
-            report_once("usage", "the usage of processor and memory cannot be saved (will retry): %s", error)
+            report_once("usage", "CPU and memory usage cannot be saved (will retry): %s", error)
 
 
 def read_usage(run: RunDirectory, attempt: int, process: int) -> tuple[Machine, list[Usage]]:

@@ -83,9 +83,10 @@ class Misuse:
         if caller != threading.get_ident() and any(thread.ident == caller for thread in threading.enumerate()):
             self._say(
                 "steps in another thread",
-                "goodput.steps() was called in one thread, and another one iterates over it. A thread that prefetches "
-                "does no steps: let it iterate over the loader, and the training thread over steps(), as in `for step, "
-                "batch in goodput.steps(prefetch(loader)):`. If the other thread trains, call steps() there.",
+                "goodput.steps() was called in one thread, and another one iterates over it. A prefetching "
+                "thread does not train: let it iterate over the loader, and the training thread over steps(), as in "
+                "`for step, batch in goodput.steps(prefetch(loader)):`. If the other thread trains, call steps() "
+                "there.",
                 (Category.PRODUCTIVE, Category.DATA_LOADING),
             )
 

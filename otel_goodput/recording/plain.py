@@ -79,8 +79,8 @@ def numbered(value: object, phase: str, what: str = "a step number") -> int | No
         report_once(
             f"{phase} number",
             "%s() was given %s as %s. Reading it could wait for the device in every step, so it is not read: a step "
-            "continues the count, and other phases have no number. Keep the number as an int beside the state, and "
-            "read it once outside of the loop: `n = int(state.step)`",
+            "gets the next number, and other phases get none. Keep the number as an int next to the state, and read "
+            "it once outside of the loop: `n = int(state.step)`",
             phase,
             quoted(value),
             what,

@@ -54,10 +54,10 @@ _UNITS: Final = {
 NAMES: Final = ", ".join(name for name in KINDS if not name.endswith(PER_STEP))
 GRAMMAR: Final = """\
 COND is FIGURE OPERATOR NUMBER UNIT, such as 'goodput < -2 %'. It applies to the change from A to B:
-  %    B minus A, in percent of A (of any figure; a change from 0 is infinitely large)
-  pp   B minus A in percentage points (of goodput, badput and shares of the time)
-  us, ms, s, min, h   B minus A as a length of time (of times)
-  no unit   B minus A (of counts)
+  %    B minus A in percent of A (any figure; a change from 0 counts as infinite)
+  pp   B minus A in percentage points (goodput, badput and shares of the time)
+  us, ms, s, min, h   B minus A as a duration (times)
+  no unit   B minus A (counts)
 OPERATOR is <, <=, > or >=. If a figure is unknown in one of the runs, the status is 4.
 """
 

@@ -304,12 +304,12 @@ def summed_up(excerpt: Excerpt, overview: Overview, *, exact: bool) -> tuple[int
     shown = len(excerpt.detail.steps) + len(excerpt.detail.phases)
     left = max(0, count - shown)
     text = (
-        f"This run has {count:,} steps and phases. {shown:,} of them are shown one by one: those at the begin and the "
-        f"end of every attempt and around every disruption, and those that stand out. The others are summed up, in "
-        f"bins of {format_duration(overview.width / 1e9)}; their sums are exact, and what is hatched is such a sum."
+        f"This run has {count:,} steps and phases. {shown:,} of them are shown one by one: those at the start and "
+        f"end of each attempt, around each disruption, and the unusual ones. The others are summed up in bins of "
+        f"{format_duration(overview.width / 1e9)}, drawn hatched; these sums are exact."
     )
     if not exact:
-        text += " What single attempts spent is estimated to within a bin."
+        text += " The figures of single attempts are estimated to within one bin."
     if excerpt.missing:
         text += f" Not read: {'; '.join(excerpt.missing[:3])}."
     return left, text

@@ -108,7 +108,7 @@ def _of_one_job(entries: Sequence[Entry], job_name: str | None) -> list[Entry]:
         raise ValueError("there is no entry of ml-goodput-measurement: they have a job_name")
     wanted = next(iter(names)) if job_name is None else job_name
     if wanted not in names or (job_name is None and len(names) > 1):
-        raise ValueError(f"there are entries of {', '.join(map(repr, names))}; say which with --job")
+        raise ValueError(f"there are entries of {', '.join(map(repr, names))}; choose one with --job")
     return [entry for entry in entries if entry.get(_JOB_NAME) == wanted]
 
 

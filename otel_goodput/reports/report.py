@@ -84,7 +84,7 @@ class Report:
         if files.is_folder(place):
             raise GoodputError(f"{path} is a directory: name the file that the page goes to, such as report.html")
         if self.page is None:
-            raise GoodputError("there is no page of this report: it is not that of a run with a journal")
+            raise GoodputError("this report has no page: its run has no journal")
         files.write_for_owner(place, self.page(self).encode())
         return place
 

@@ -286,7 +286,7 @@ def _report(run: RunDirectory, at: int | Moment | None, restored: Restored) -> t
         identity = run.identity()
         moment = at if isinstance(at, int) else run.created_at() or time.time_ns()
         whose = about(run.called(), encodable(str(identity.get("job_name", ""))))
-        note = Note("unreadable", f"There is no account: {problem}", ())
+        note = Note("unreadable", f"No figures: {problem}", ())
         return Report(Ledger().totals(moment), whose, (note,)), ENDED, problem
     state = report.standing.state if report.standing is not None else live(report.totals).state
     damage = "" if not report.damage else f"{len(report.damage)} parts of its journal cannot be read"
@@ -308,7 +308,7 @@ def _processes(run: ListedRun, asked: int, report: Report, progress: Progress | 
         if progress is not None:
             progress(done, count, "processes")
         if process.index not in there:
-            process.problem = "it has left no journal here"
+            process.problem = "it left no journal here"
             process.state = SILENT
         elif not quick:
             _fill(process, run, asked, ROWS // len(there))

@@ -76,7 +76,7 @@ def _created(attributes: Mapping[str, types.AttributeValue]) -> Resource:
     try:
         return Resource.create(attributes)
     except Exception as error:  # it runs them in threads, and there may be no more
-        lost = "what OpenTelemetry detects is not in the resource: %s: %s"
+        lost = "OpenTelemetry's resource detectors failed, so their attributes are missing: %s: %s"
         report_once("resource", lost, type(error).__name__, error)
         return OTELResourceDetector().detect().merge(Resource(attributes))
 

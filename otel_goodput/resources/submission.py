@@ -156,7 +156,7 @@ def seek(
     try:
         thread.start()
     except RuntimeError as error:
-        report_once("submission time", "nobody is asked when the job was submitted: %s", error)
+        report_once("submission time", "the job's submission time is not looked up: %s", error)
         return None
     return thread
 

@@ -19,28 +19,30 @@ def add_run(parser: argparse.ArgumentParser, *, process: bool = True) -> None:
         "directory",
         nargs="?",
         default=None,
-        help="a run's folder, the folder or URL that holds the runs (default: OTEL_GOODPUT_DIR, else ./goodput)",
+        help="folder of a run, or folder or URL of all runs (default: OTEL_GOODPUT_DIR, else ./goodput)",
     )
     parser.add_argument(
         "--run",
         dest="run_id",
         default=None,
         metavar="ID",
-        help="which run, if the folder holds several (report shows the newest)",
+        help="id of the run to use, if there are several (default: the newest for report)",
     )
     if process:
         parser.add_argument(
-            "--process", type=int, default=0, metavar="K", help="whose journal (default: 0, the leader's)"
+            "--process", type=int, default=0, metavar="K", help="use the journal of process K (default: 0, the leader)"
         )
 
 
 def add_questions(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say what the account is asked."""
     parser.epilog = (
-        "T, A and B are seconds (since 1970, or as a timeline counts them), RFC 3339 such as 2026-11-22T11:25:00Z, "
-        "'1h' or '1h30m' after the start, '1h ago', or 'now'."
+        "Times (T, A, B) are Unix seconds (for replay: seconds of the timeline), RFC 3339 such as "
+        "2026-11-22T11:25:00Z, '1h' or '1h30m' after the start, '1h ago', or 'now'."
     )
-    parser.add_argument("--at", type=moment, default=None, metavar="T", help="the account as of T")
+    parser.add_argument(
+        "--at", type=moment, default=None, metavar="T", help="report the state at time T (default: now)"
+    )
     parser.add_argument(
         "--window",
         nargs=2,
@@ -48,7 +50,7 @@ def add_questions(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar=("A", "B"),
-        help="account for [A, B] separately; may be repeated",
+        help="also report the time from A to B by itself; may be repeated",
     )
     parser.add_argument(
         "--exclude",
@@ -57,16 +59,16 @@ def add_questions(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar=("A", "B"),
-        help="exclude [A, B] from the account; may be repeated",
+        help="leave out the time from A to B; may be repeated",
     )
     parser.add_argument(
         "--ideal-step-time",
         type=length,
         default=None,
         metavar="T",
-        help="ideal step time instead of the estimate, in seconds or with a unit (350ms)",
+        help="use T as ideal step time instead of the estimate: seconds, or with a unit (350ms)",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def named_as(name: str, parse: Callable[[str], T]) -> Callable[[str], T]:

@@ -65,20 +65,20 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="otel-goodput",
-        description="How much of a training job's time makes progress: account, report, recover.",
-        epilog=f"otel-goodput COMMAND --help explains a command.\n\n{statuses()}",
+        description="Report how much of a training job's time makes progress, from the journal that the job keeps.",
+        epilog=f"Run `otel-goodput COMMAND --help` for the options of a command.\n\n{statuses()}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    report = commands.add_parser("report", help="print the report of a run from its journal")
+    report = commands.add_parser("report", help="print the report of a run")
     reporting.add_arguments(report)
     report.set_defaults(run=reporting.run)
 
     _add_tools(commands)
 
-    replay = commands.add_parser("replay", help="account for a timeline: JSON lines, or a run's journal")
+    replay = commands.add_parser("replay", help="print the report of a timeline: a JSON-lines file, or a run's journal")
     replaying.add_arguments(replay)
     replay.set_defaults(run=replaying.run)
 
@@ -87,16 +87,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_run(recover)
     recover.add_argument(
-        "--exporters", metavar="LIST", help="exporters, as OTEL_GOODPUT_EXPORTERS (default: its value, or auto)"
+        "--exporters",
+        metavar="LIST",
+        help="export with these, separated by commas (default: OTEL_GOODPUT_EXPORTERS, else auto)",
     )
-    recover.add_argument("--again", action="store_true", help="even if they have already been recovered")
+    recover.add_argument(
+        "--again", action="store_true", help="export them again even if they have already been recovered"
+    )
     recover.set_defaults(run=_recover)
 
     from otel_goodput.tools.send.arguments import add_arguments as add_send_arguments
 
     send = commands.add_parser(
         "send",
-        help="send over OTLP what the exporter 'file' wrote, resuming where it stopped",
+        help="send the files of the exporter 'file' to an OTLP receiver",
         description="Send over OTLP what the exporter 'file' wrote. A second call resumes where the first stopped, per "
         "endpoint. A request whose response was lost is sent again and may arrive twice.",
     )
@@ -107,37 +111,39 @@ def _parser() -> argparse.ArgumentParser:
 
     serve = commands.add_parser(
         "serve",
-        help="show every run of a folder or URL live, in a browser",
+        help="serve a live page of all runs for a browser",
         description="Show every run of a folder or URL live in a browser: an index, a page for each run, and two runs "
         "side by side. The command never writes. It needs the extra 'serve'.",
     )
     add_serve_arguments(serve)
     serve.set_defaults(run=_serve)
 
-    plan = commands.add_parser("plan", help="how often to save, and the runtime goodput to expect")
+    plan = commands.add_parser("plan", help="compute how often to save checkpoints, and the goodput to expect")
     planning.add_arguments(plan)
     plan.set_defaults(run=planning.run)
 
-    env = commands.add_parser("env", help="print the environment variables with their effective values")
-    env.add_argument("--json", action="store_true", help="as JSON")
+    env = commands.add_parser("env", help="print the environment variables and the values in effect")
+    env.add_argument("--json", action="store_true", help="print JSON")
     env.set_defaults(run=_env)
 
-    doctor = commands.add_parser(
-        "doctor", help="show what would be exported where, and what is unreachable or misconfigured"
+    doctor = commands.add_parser("doctor", help="check the configuration: what goes where, and what does not work")
+    doctor.add_argument(
+        "--timeout", type=length, default=3 * NS, metavar="T", help="wait this long for each connection (default: 3s)"
     )
-    doctor.add_argument("--timeout", type=length, default=3 * NS, metavar="T", help="for each connection (default 3s)")
     doctor.add_argument(
         "--gcp", action="store_true", help="also check Google Cloud: credentials, project, APIs, roles, clock"
     )
-    doctor.add_argument("--json", action="store_true", help="as JSON")
+    doctor.add_argument("--json", action="store_true", help="print JSON")
     doctor.set_defaults(run=_doctor)
 
-    shell = commands.add_parser("completion", help="print the script that completes this command in a shell")
-    shell.add_argument("shell", choices=SHELLS, help="for which shell")
+    shell = commands.add_parser("completion", help="print a script that completes otel-goodput's arguments in a shell")
+    shell.add_argument("shell", choices=SHELLS, help="shell to write the script for")
     shell.set_defaults(run=_completion)
 
-    explained = commands.add_parser("help", help="explain a command, as its --help does")
-    explained.add_argument("topic", nargs="*", metavar="COMMAND", help="the command (default: all in short)")
+    explained = commands.add_parser("help", help="print the help of a command")
+    explained.add_argument(
+        "topic", nargs="*", metavar="COMMAND", help="command to explain (default: list all commands)"
+    )
     explained.set_defaults(run=_help)
 
     for name, (purpose, command) in commands_of(parser).items():
@@ -151,11 +157,11 @@ def _add_tools(commands: Any) -> None:
     from otel_goodput.tools.collector import arguments as collector_arguments
     from otel_goodput.tools.reason import arguments as reason_arguments
 
-    table = commands.add_parser("runs", help="print the table of runs, the newest first")
+    table = commands.add_parser("runs", help="list runs, the newest first")
     runs.add_arguments(table)
     table.set_defaults(run=lambda options: runs.run(options, place(options)))
 
-    comparison = commands.add_parser("compare", help="compare two runs; for CI, fail if a figure got worse")
+    comparison = commands.add_parser("compare", help="compare two runs; in CI, fail if a figure got worse")
     compare.add_arguments(comparison)
     comparison.set_defaults(run=lambda options: compare.run(options, place(options)))
 
@@ -166,7 +172,7 @@ def _add_tools(commands: Any) -> None:
 
     collector = commands.add_parser(
         "collector",
-        help="write what runs the OpenTelemetry Collector: a configuration, a systemd unit, a Kubernetes manifest",
+        help="write an OpenTelemetry Collector configuration, systemd unit or Kubernetes manifest",
         description="Write the OpenTelemetry Collector's configuration, a script that installs it as a systemd unit, "
         "or a Kubernetes manifest, in one file.",
     )
@@ -177,7 +183,7 @@ def _add_tools(commands: Any) -> None:
     dashboards.add_arguments(views)
     views.set_defaults(run=dashboards.run)
 
-    late = commands.add_parser("reason", help="record afterwards why a run was disrupted, by hand or from a log")
+    late = commands.add_parser("reason", help="record why a run was disrupted, by hand or from a log")
     reason_arguments.add_arguments(late)
     late.set_defaults(run=_reason)
 

@@ -24,31 +24,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
-        "A and B are ids of runs in DIR, else paths or URLs of the folders of runs (./NAME is always a path).\n\n"
+        "A and B are ids of runs in DIR, or paths or URLs of run folders (./NAME is always a path).\n\n"
         f"{GRAMMAR}\n{textwrap.fill(f'Figures: {NAMES};', 100)}\n"
-        "FIGURE_per_step, for each of the categories, is its time per kept step. step_time is the median net step\n"
+        "CATEGORY_per_step is the time of a category per kept step. step_time is the median net step\n"
         "time, at_risk what a crash would lose now; a category is its share of the elapsed time."
     )
-    parser.add_argument("a", metavar="A", help="the run to compare with")
-    parser.add_argument("b", metavar="B", help="the run that is compared")
+    parser.add_argument("a", metavar="A", help="baseline run")
+    parser.add_argument("b", metavar="B", help="run to compare with A")
     parser.add_argument(
         "--dir",
         dest="directory",
         default=None,
         metavar="DIR",
-        help="the folder or URL that holds the runs (default: OTEL_GOODPUT_DIR, else ./goodput)",
+        help="folder or URL of all runs (default: OTEL_GOODPUT_DIR, else ./goodput)",
     )
-    parser.add_argument("--process", type=int, default=0, metavar="K", help="whose journals (default: 0, the leader's)")
+    parser.add_argument(
+        "--process", type=int, default=0, metavar="K", help="use the journals of process K (default: 0, the leader)"
+    )
     parser.add_argument(
         "--fail-if",
         type=_condition,
         action="append",
         default=[],
         metavar="COND",
-        help=f"end with status {HOLDS} if COND holds; may be repeated",
+        help=f"exit with status {HOLDS} if COND holds; may be repeated",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON")
-    parser.add_argument("--html", type=Path, default=None, metavar="FILE", help="also write it as one HTML page")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--html", type=Path, default=None, metavar="FILE", help="also write the comparison as one HTML file"
+    )
 
 
 def _condition(text: str) -> Condition:
@@ -112,7 +116,7 @@ def _opened(name: str, place: str) -> Iterator[RunDirectory]:
     with found_runs(where, run_id) as found:
         if len(found) > 1:
             ids = ", ".join(one.run.called() for one in found)
-            raise JournalError(f"{name} holds {len(found)} runs, name one of them: {ids}")
+            raise JournalError(f"{name} holds {len(found)} runs; name one of them: {ids}")
         yield found[0].run
 
 

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = "\n".join(
         [
-            "Write dashboards and alerts as files, into the folders dashboards and alerts of DIR.",
+            "Write dashboards and alerts as files into DIR/dashboards and DIR/alerts.",
             "",
             "PLACE is where the metrics are stored:",
             *rows,

@@ -21,14 +21,16 @@ _PROTO_NAMES = (".pftrace", ".perfetto-trace", ".pb")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to `parser`; the run is named as for ``report``."""
     parser.epilog = (
-        "Open the file at ui.perfetto.dev, or with chrome://tracing if it is JSON. Without --format, the name says "
+        "Open the file at ui.perfetto.dev, or in chrome://tracing if it is JSON. Without --format, the file name says "
         "the format (.json, .pftrace), else it is JSON up to a million events, and above that TrackEvents in "
         "protobuf. A name that ends with .gz is compressed; both viewers read that too."
     )
     parser.add_argument(
-        "--perfetto", required=True, metavar="FILE", help="write a trace for Perfetto here (- for standard output)"
+        "--perfetto", required=True, metavar="FILE", help="write the trace to FILE (- for standard output)"
     )
-    parser.add_argument("--format", choices=("json", "proto"), default=None, help="Chrome's JSON, or protobuf")
+    parser.add_argument(
+        "--format", choices=("json", "proto"), default=None, help="format of the trace: Chrome's JSON or protobuf"
+    )
     parser.add_argument(
         "--process",
         type=int,
@@ -55,7 +57,7 @@ def run(options: argparse.Namespace, found: Any) -> int:
 
     if len(found) > 1:
         ids = ", ".join(one.run.called() for one in found)
-        raise JournalError(f"there are {len(found)} runs, name one of them with --run: {ids}")
+        raise JournalError(f"there are {len(found)} runs; choose one with --run: {ids}")
     directory: RunDirectory = found[0].run
     processes = sorted(set(options.process)) if options.process else directory.processes() or [0]
     damages = Damages()

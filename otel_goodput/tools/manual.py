@@ -22,7 +22,7 @@ class Manual(NamedTuple):
 
 
 MANUALS: Final[Mapping[str, Manual]] = {
-    "report": Manual(("report", "report runs/ --run job-17 --json", "report --window 0 1h"), (DAMAGED,)),
+    "report": Manual(("report", "report runs/ --run job-17 --json", "report --window 0s 1h"), (DAMAGED,)),
     "runs": Manual(("runs", "runs gs://bucket/runs --json"), (DAMAGED,)),
     "compare": Manual(
         ("compare job-1 job-2", "compare job-1 job-2 --html comparison.html"), (DAMAGED, UNKNOWN, HOLDS)

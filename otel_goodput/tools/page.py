@@ -28,9 +28,11 @@ def write(run: RunDirectory, options: argparse.Namespace) -> int:
     """
     for name in ("window", "exclude", "ideal_step_time", "json"):
         if getattr(options, name):
-            raise ConfigurationError(f"--html shows the whole run: --{name.replace('_', '-')} does not go with it")
+            raise ConfigurationError(
+                f"--html always shows the whole run: it cannot be combined with --{name.replace('_', '-')}"
+            )
     if options.process:
-        raise ConfigurationError("--html shows all processes: --process does not go with it")
+        raise ConfigurationError("--html always shows all processes: it cannot be combined with --process")
     to_stdout = options.html == "-"
     place = files.named(options.html)
     if not to_stdout and files.is_folder(place):

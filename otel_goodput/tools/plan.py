@@ -32,14 +32,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "directory",
         nargs="?",
         default=None,
-        help="a run's folder, the folder or URL that holds the runs, or a report in a .json file; "
+        help="folder of a run, folder or URL of all runs, or a report as .json file; "
         "not needed with --mtbf and --save (default: OTEL_GOODPUT_DIR, else ./goodput)",
     )
-    parser.add_argument("--run", dest="run_id", default=None, metavar="ID", help="which run, if there are several")
-    parser.add_argument("--process", type=int, default=0, metavar="K", help="whose journal (default: 0, the leader's)")
+    parser.add_argument(
+        "--run", dest="run_id", default=None, metavar="ID", help="id of the run to use, if there are several"
+    )
+    parser.add_argument(
+        "--process", type=int, default=0, metavar="K", help="use the journal of process K (default: 0, the leader)"
+    )
     for name, words in QUANTITIES.items():
-        parser.add_argument(f"--{name}", type=_seconds, default=None, metavar="T", help=f"{words}")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+        parser.add_argument(f"--{name}", type=_seconds, default=None, metavar="T", help=f"use this {words}")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -73,7 +73,7 @@ def _recover(found: Found, restored: Restored, process: int, exporters: str | No
         print(f"run {run_id!r}: process {process} left no journal", file=sys.stderr)
         return 1
     if run.alive(restored.attempt, process):
-        print(f"run {run_id!r}: attempt {restored.attempt + 1} is alive, nothing to recover")
+        print(f"run {run_id!r}: attempt {restored.attempt + 1} is still running, so there is nothing to recover")
         return 0
     index = restored.index.successor(restored.attempt + 1)
     config = configuration.read(encodable(str(identity.get("job_name") or run_id)), run_id=run_id, exporters=exporters)
@@ -133,11 +133,15 @@ def _recover(found: Found, restored: Restored, process: int, exporters: str | No
             if mirror is not None:
                 mirror.put(mark)
     if missed:
-        print(f"run {run_id!r}: call this again once the exporter is reachable", file=sys.stderr)
+        print(f"run {run_id!r}: run this command again once the exporter is reachable", file=sys.stderr)
         return 1
     if reached:
         return 0
-    print(f"run {run_id!r}: nothing was exported; see OTEL_GOODPUT_EXPORTERS or --exporters", file=sys.stderr)
+    print(
+        f"run {run_id!r}: nothing was exported, because no exporter is configured: "
+        "set OTEL_GOODPUT_EXPORTERS or pass --exporters",
+        file=sys.stderr,
+    )
     return 1
 
 

@@ -18,7 +18,7 @@ ML_GOODPUT: Final = "ml-goodput"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to `parser`."""
     parser.add_argument(
-        "file", type=Path, help="a JSON-lines file (- for standard input), or a run's directory (unix seconds)"
+        "file", type=Path, help="JSON-lines file (- for standard input), or the folder of a run (times in Unix seconds)"
     )
     parser.add_argument(
         "--format",

@@ -20,10 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to `parser`."""
     add_run(parser)
     add_questions(parser)
-    words = "also list the N steps that took longest; the whole journal is read"
+    words = "also list the N slowest steps (reads the whole journal)"
     parser.add_argument("--slowest", type=number, default=0, metavar="N", help=words)
-    page = parser.add_argument_group("as a page", "one file with charts and a timeline, which needs no network")
-    page.add_argument("--html", default=None, metavar="FILE", help="write the page there (- for standard output)")
+    page = parser.add_argument_group("as a page", "one HTML file with charts and a timeline; works offline")
+    page.add_argument("--html", default=None, metavar="FILE", help="write the page to FILE (- for standard output)")
     words = "show up to N steps and phases individually (default: 200000); of a longer run, those around its events"
     page.add_argument("--spans", type=number, default=None, metavar="N", help=words)
 

@@ -15,10 +15,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=None,
         metavar="DIR",
-        help="the folder or URL that holds the runs (default: OTEL_GOODPUT_DIR, else ./goodput)",
+        help="folder or URL of all runs (default: OTEL_GOODPUT_DIR, else ./goodput)",
     )
-    parser.add_argument("--process", type=int, default=0, metavar="K", help="whose journals (default: 0, the leader's)")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument(
+        "--process", type=int, default=0, metavar="K", help="use the journals of process K (default: 0, the leader)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(options: argparse.Namespace, place: str) -> int:

@@ -120,7 +120,7 @@ class Container:
     def __init__(self, data: bytes) -> None:
         start = len(MAGIC) + _LENGTH
         if data[: len(MAGIC)] != MAGIC or len(data) < start:
-            raise ValueError("this is not a document of otel-goodput")
+            raise ValueError("this is not an otel-goodput page")
         length = int.from_bytes(data[len(MAGIC) : start], "little")
         self.head: dict[str, Any] = json.loads(data[start : start + length])
         self._blob = data[start + length :]

@@ -84,7 +84,7 @@ def figures(report: Report, without: Collection[str] = (), redacted: Redaction |
 
 def _verdict(report: dict[str, Any]) -> dict[str, Any]:
     if not report["elapsed_s"]:
-        return {"verdict": "No job has started yet: there is nothing to account for.", "verdict_source": None}
+        return {"verdict": "No job has started yet.", "verdict_source": None}
     source = None
     if report["goodput"] is not None:
         found = [one for one in advice.sources(report["seconds"]) if one[0] != Category.PRODUCTIVE]

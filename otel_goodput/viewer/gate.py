@@ -120,15 +120,17 @@ class Gate:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in METHODS:
-            await refuse(send, 405, "only GET and HEAD: this server changes nothing", [(b"allow", b"GET, HEAD")])
+            await refuse(
+                send, 405, "only GET and HEAD are allowed: this server changes nothing", [(b"allow", b"GET, HEAD")]
+            )
             return
         named = [value for name, value in scope["headers"] if name == b"host"]
         if len(named) != 1 or not self._hosts.known(named[0].decode("latin-1")):
-            await refuse(send, 421, "this server is not asked by that name (see --allow-host)")
+            await refuse(send, 421, "this host name is not allowed (see --allow-host)")
             return
         origins = [value for name, value in scope["headers"] if name == b"origin"]
         if not all(self._hosts.known(origin.decode("latin-1").partition("://")[2]) for origin in origins):
-            await refuse(send, 403, "this server is not asked by pages of others (see --allow-host)")
+            await refuse(send, 403, "requests from other sites' pages are not allowed (see --allow-host)")
             return
         if self._token is not None and not await self._shown(scope, send, self._token):
             return
@@ -140,7 +142,7 @@ class Gate:
         given = [value for name, value in query if name == "token"]
         if given:
             if not _same(given[-1], token):
-                await refuse(send, 403, "the token is wrong: take the address that the server printed")
+                await refuse(send, 403, "the token is wrong: open the address that the server printed")
                 return False
             rest = urlencode([(name, value) for name, value in query if name != "token"])
             # The token leaves the address bar, the history and what is bookmarked. Relative: never another origin, and

@@ -135,7 +135,7 @@ class Application:
     async def _run_page(self, request: Request) -> Response:
         watch = await self._watched(request.path_params["name"])
         if watch is None:
-            return _error(404, "there is no such run here")
+            return _error(404, "this server has no such run")
         # Relative, so that a proxy may serve all of this below a path of its own.
         return _html(request, f"../api/runs/{watch.key}/document")
 
@@ -145,7 +145,7 @@ class Application:
         return Response(status_code=204, headers={"cache-control": "max-age=86400"})
 
     async def _nothing_there(self, _: Request, __: Exception) -> Response:
-        return _error(404, "there is nothing here")
+        return _error(404, "page not found")
 
     # --- data ---------------------------------------------------------------------------------------------------------
 
@@ -161,7 +161,7 @@ class Application:
 
         watch = await self._watched(request.path_params["name"])
         if watch is None:
-            return _error(404, "there is no such run here")
+            return _error(404, "this server has no such run")
         packed, tag = await asyncio.to_thread(watch.document)
         headers = {"etag": tag, "cache-control": "private, no-cache"}
         if tag in [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]:
@@ -173,7 +173,7 @@ class Application:
 
         watch = await self._watched(request.path_params["name"])
         if watch is None:
-            return _error(404, "there is no such run here")
+            return _error(404, "this server has no such run")
         try:
             begin, end = (int(request.query_params[name]) for name in ("begin", "end"))
         except (KeyError, ValueError):
@@ -210,7 +210,7 @@ def _contained(answer: Endpoint) -> Endpoint:
         except Exception as error:
             why = shown(str(error)) or type(error).__name__
             logger.warning("%s %s cannot be answered: %s", request.method, request.url.path, why)
-            return _error(500, "this cannot be shown; the log of the server says why")
+            return _error(500, "this cannot be shown; the server's log says why")
 
     return contained
 

@@ -67,7 +67,7 @@ class Topic:
                     for client in self._clients:
                         client.ring()
             except Exception as error:  # a run that is damaged just now may be whole in the next second
-                logger.warning("what changed cannot be told: %s: %s", type(error).__name__, error)
+                logger.warning("changes cannot be sent to a page: %s: %s", type(error).__name__, error)
             await asyncio.sleep(max(EVERY_S, _SHARE * took))
 
     def _timed(self) -> tuple[bytes, float]:
@@ -142,7 +142,7 @@ class Streams:
     async def send(self, topic: Topic, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request with the stream of a topic, until the client goes or the server stops."""
         if self.open >= MOST:
-            await refuse(send, 503, f"{MOST} streams are open: this server has no more", [(b"retry-after", b"10")])
+            await refuse(send, 503, f"{MOST} streams are open, which is this server's limit", [(b"retry-after", b"10")])
             return
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),

@@ -121,8 +121,8 @@ def test_what_is_zero_is_left_out_where_there_are_many(place: str, tmp_path: Pat
     assert hidden == {
         "Where did the last 1h go?", "Where did the whole run go?", "What share of the run is lost?",
         "Is it running, or has it ended?", "Why was it disrupted?", "How often was it disrupted in the last 24h?",
-        "Does telemetry get lost?", "By which clock are steps measured?", "Does it make progress?",
-        "Do steps stand still?", "Does the compilation cache hit?", "What did an attempt wait for?",
+        "Is telemetry lost?", "By which clock are steps measured?", "Does it make progress?",
+        "Do steps stall?", "Does the compilation cache hit?", "What did an attempt wait for?",
     }  # fmt: skip
 
 

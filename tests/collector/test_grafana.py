@@ -186,8 +186,8 @@ def test_what_is_zero_all_the_time_is_hidden_where_there_are_many() -> None:
     assert hidden == {
         "Where did the last 1h go?", "Where did the whole run go?", "What share of the run is lost?",
         "Is it running, or has it ended?", "Why was it disrupted?", "How often was it disrupted in the last 24h?",
-        "Does telemetry get lost?", "By which clock are steps measured?", "Does it make progress?",
-        "Do steps stand still?", "Does the compilation cache hit?", "What did an attempt wait for?",
+        "Is telemetry lost?", "By which clock are steps measured?", "Does it make progress?",
+        "Do steps stall?", "Does the compilation cache hit?", "What did an attempt wait for?",
     }  # fmt: skip
 
 
@@ -226,7 +226,7 @@ def test_slow_steps_are_searched_for_where_traces_are() -> None:
     )
     linked = [panel for panel in content["panels"] if "links" in panel.get("fieldConfig", {}).get("defaults", {})]
     assert {panel["title"] for panel in linked} == {
-        "How many steps per minute?", "How long does a step take?", "How do step times spread?",
+        "How many steps per minute?", "How long does a step take?", "How are step times distributed?",
     }  # fmt: skip
     for panel in linked:
         for link in panel["fieldConfig"]["defaults"]["links"]:

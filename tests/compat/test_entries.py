@@ -78,7 +78,10 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         ("[1]", b"holds 1, which is not an object"),
         ("{", b"is neither JSON lines nor a JSON array"),
         ('{"kind": "step"}', b"there is no entry of ml-goodput-measurement"),
-        (json.dumps([*ENTRIES, {"job_name": "other", "job_start_time": 1.0}]), b"'job', 'other'; say which with --job"),
+        (
+            json.dumps([*ENTRIES, {"job_name": "other", "job_start_time": 1.0}]),
+            b"'job', 'other'; choose one with --job",
+        ),
     ):
         file.write_text(text)
         done = asked(file)

@@ -73,7 +73,7 @@ def test_the_witness_would_object(tmp_path: Path) -> None:
     for path, factor in (
         ("steps executed", 1.01),
         ("steps kept", 0.9),
-        ("in lost steps", 1.5),
+        ("steps lost", 1.5),
         ("seconds productive", 0.7),
         ("seconds wasted_progress", 3.0),
         ("seconds infrastructure_recovery", 1.3),

@@ -52,13 +52,13 @@ SYMPTOMS = [
         f"import subprocess, sys\n{START}subprocess.run([sys.executable, '-c', {START!r}])",)),
     Symptom("holds no run: expected DIR/<run id>/journal", ("report",)),
     Symptom("holds no run 'nope'; it holds llama", (JOB, "report --run nope")),
-    Symptom("there are 2 runs, name one of them with --run: a, b", (
+    Symptom("there are 2 runs; choose one with --run: a, b", (
         "from otel_goodput import Recorder\nfor name in 'ab':\n    with Recorder(name) as one, one.job(): pass",
         "export --perfetto trace.json")),
     Symptom("report() before configure(): nothing is recorded", ("import otel_goodput\notel_goodput.report()",)),
     Symptom("configure() was called again: the previous recorder is shut down", (f"{START}goodput.configure('b')",)),
-    Symptom("the journal cannot be written to /dev/null/x/llama (Not a directory: /dev/null): live figures go on, but "
-            "a restart will not know of this attempt", (JOB,), {"OTEL_GOODPUT_DIR": "/dev/null/x"}),
+    Symptom("the journal cannot be written to /dev/null/x/llama (Not a directory: /dev/null): live figures continue, "
+            "but a restart will not know of this attempt", (JOB,), {"OTEL_GOODPUT_DIR": "/dev/null/x"}),
     Symptom("OTEL_GOODPUT_STEP_SAMPLING='zero' is ignored, '100' is used", (JOB,), {
         "OTEL_GOODPUT_STEP_SAMPLING": "zero"}),
     Symptom("OTEL_GOODPUT_EXPORTERS='gpc' is ignored, 'auto' is used: unknown exporter 'gpc'", (JOB,), {

@@ -179,7 +179,7 @@ def failures(changes: dict[str, Any], losses: list[dict[str, Any]]) -> list[str]
         ({"seconds": {"productive": 4.0}, "elapsed_s": 4.0}, LOSSES, "by the clock of this one"),
         ({"disruptions": 0, "disruption_reasons": {}}, LOSSES, "disruptions"),
         ({"steps": REPORT["steps"] | {"kept": 39}}, LOSSES, "steps kept"),
-        ({"steps": REPORT["steps"] | {"lost": 8}}, LOSSES, "in lost steps"),
+        ({"steps": REPORT["steps"] | {"lost": 8}}, LOSSES, "steps lost"),
         ({"seconds": REPORT["seconds"] | {"productive": 5.0, "other": -1.0}}, LOSSES, "stopwatch"),
         ({}, [*LOSSES[:-1], LOSSES[22] | {"loss": 9.0}], "done twice"),
         ({}, [record | {"loss": 5.0} for record in LOSSES], "at last"),

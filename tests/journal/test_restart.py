@@ -231,7 +231,7 @@ with goodput.job():
         (text,) = [line.getMessage() for line in caplog.records]
         for words in (
             "'run'",
-            "another living process",
+            "another running process",
             str(twin.pid),
             recording.recorder.run_id,
             "OTEL_GOODPUT_RUN_ID",

@@ -84,7 +84,7 @@ def test_steps_and_phases_are_measured_by_our_names(seen: Seen) -> None:
 PANELS = {
     "How many steps per minute?",
     "How long does a step take?",
-    "How do step times spread?",
+    "How are step times distributed?",
     "How long do other phases take (p99)?",
 }
 

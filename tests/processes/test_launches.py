@@ -243,7 +243,7 @@ def test_who_sees_no_leader_decides_alone_and_says_so(
             recorder.flush()
         assert recorder.run_id == "train"
     (said,) = [line.getMessage() for line in caplog.records]
-    assert "this process decided alone, and records run 'train'" in said and "OTEL_GOODPUT_RUN_ID" in said
+    assert "so this process records run 'train'" in said and "OTEL_GOODPUT_RUN_ID" in said
 
 
 @pytest.mark.parametrize("harm", ["[]", "{}", '{"run_id": 3, "restarts": "x", "at": -1}', "\0", "null", "x" * 9999])

@@ -144,7 +144,7 @@ def test_no_step_and_no_run(tmp_path: Path) -> None:
     assert "holds no run" in failed(goodput("export", tmp_path / "none", "--perfetto", tmp_path / "x.json"))
     (tmp_path / "void" / "journal").mkdir(parents=True)
     assert "left no journal" in failed(goodput("export", tmp_path / "void", "--perfetto", tmp_path / "x.json"))
-    assert "name one of them" in failed(goodput("export", tmp_path, "--perfetto", tmp_path / "x.json"))
+    assert "choose one with --run" in failed(goodput("export", tmp_path, "--perfetto", tmp_path / "x.json"))
     assert not list(tmp_path.glob("x.json*"))
 
 

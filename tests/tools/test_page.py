@@ -58,7 +58,7 @@ def test_what_does_not_go_together_is_said(run: Path, tmp_path: Path) -> None:
     assert "is a directory: name a file" in failed(goodput("report", run, "--html", tmp_path))
     place = tmp_path / "no.html"
     for more in (["--json"], ["--window", "0s", "1s"], ["--process", "1"]):
-        assert f"{more[0]} does not go with it" in failed(goodput("report", run, "--html", place, *more))
+        assert f"it cannot be combined with {more[0]}" in failed(goodput("report", run, "--html", place, *more))
     assert not place.exists()
     assert "holds no run" in failed(goodput("report", tmp_path / "nothing", "--html", place))
 

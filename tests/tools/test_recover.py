@@ -62,7 +62,9 @@ def test_an_exporter_that_is_not_reached_is_tried_again(tmp_path: Path) -> None:
 
 def test_a_living_job_is_left_alone(tmp_path: Path) -> None:
     with job("job", tmp_path, 0, 10, "wait"):
-        assert "is alive, nothing to recover" in succeeded(goodput("recover", tmp_path, "--exporters", "file"))
+        assert "is still running, so there is nothing to recover" in succeeded(
+            goodput("recover", tmp_path, "--exporters", "file")
+        )
     assert written(tmp_path / "job") == []
 
 
@@ -118,7 +120,7 @@ def test_what_only_one_of_two_exporters_took_goes_to_the_other_next_time(tmp_pat
     first = goodput("recover", tmp_path, "--exporters", "file,otlp", **dead)
     assert first.returncode == 1
     assert "exported through file" in first.stdout
-    assert first.stderr.endswith("run 'job': call this again once the exporter is reachable\n")
+    assert first.stderr.endswith("run 'job': run this command again once the exporter is reachable\n")
     assert "could not be exported through otlp" in first.stdout
     spans = written(tmp_path / "job")
     with grpc_backend() as received:

@@ -207,7 +207,7 @@ def test_who_said_the_reason_of_a_disruption(story: RunDirectory, tmp_path: Path
     look.page.click("#disruptions tr[data-disruption] button")
     look.until("document.querySelector('#selection h3')?.textContent === 'disruption: preemption'")
     facts = look.text("#selection")
-    for text in ("alice <b>", "rack 7", "first reason", one["reason"]):
+    for text in ("alice <b>", "rack 7", "original reason", one["reason"]):
         assert text in facts
 
 

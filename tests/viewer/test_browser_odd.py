@@ -130,8 +130,8 @@ def newer(packed: bytes) -> bytes:
         (lambda packed: packed[: len(packed) // 2], "cannot be shown"),
         (lambda packed: b"\x1f\x8b" + bytes(300), "cannot be shown"),
         (lambda packed: gzip.compress(b"OGV1\xff\xff\x00\x00{"), "cannot be shown"),
-        (lambda packed: gzip.compress(b"something else"), "not a document of otel-goodput"),
-        (newer, "format 2, and this page reads format 1"),
+        (lambda packed: gzip.compress(b"something else"), "not an otel-goodput page"),
+        (newer, "format is 2, but this page reads format 1"),
     ],
     ids=["cut", "zeros", "no JSON", "another file", "newer"],
 )

@@ -38,7 +38,7 @@ def test_successive_times_take_few_bytes() -> None:
 
 def test_what_is_no_container_is_refused() -> None:
     for data in (b"", b"OG", MAGIC, b"\x1f\x8b" + bytes(100)):
-        with pytest.raises(ValueError, match="not a document"):
+        with pytest.raises(ValueError, match="not an otel-goodput page"):
             Container(data)
     with pytest.raises(ValueError, match="cut short"):
         unpacked(b"\x80")

@@ -147,7 +147,7 @@ def test_long_work_is_told_on_a_terminal_and_can_be_interrupted(tmp_path: Path) 
     with subprocess.Popen(command, env=environment(), stdout=theirs, stderr=theirs, stdin=theirs) as process:
         os.close(theirs)
         seen = b""
-        while b"Ctrl-C ends it" not in seen:
+        while b"Press Ctrl-C" not in seen:
             data = os.read(ours, 4096)
             assert data, seen
             seen += data
@@ -266,7 +266,7 @@ def test_ranks_that_are_missing_or_damaged(tmp_path: Path, page: Callable[..., S
     found = page(run)
     assert [one["index"] for one in found.head["processes"]] == [0, 1, 2, 3]
     assert found.problems[0] == "" and found.head["processes"][1]["bins"] is not None
-    assert found.problems[2] == "it has left no journal here" and found.problems[3]
+    assert found.problems[2] == "it left no journal here" and found.problems[3]
 
 
 # --- strange times ---------------------------------------------------------------------------------------------------

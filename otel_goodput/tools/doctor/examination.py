@@ -81,13 +81,15 @@ def _findings(
     for run in present:
         yield from past.check(run, config.process_index, renewable=config.renewable)
         for text in said.take():
-            yield Finding(WARNING, "run", text, "what cannot be read is missing from the account")
+            yield Finding(WARNING, "run", text, "the unreadable part is missing from the figures")
     if more:
-        yield Finding(OK, "run", f"the newest were examined; for one of {more} older runs set OTEL_GOODPUT_RUN_ID")
+        yield Finding(
+            OK, "run", f"only the newest runs were checked; set OTEL_GOODPUT_RUN_ID to check one of {more} older runs"
+        )
     if force.run_id and not present:
-        yield Finding(OK, "run", f"run {force.run_id!r} is new on this machine")
+        yield Finding(OK, "run", f"run {force.run_id!r} has no journal on this machine yet")
     elif not force.run_id:
-        yield Finding(OK, "run", "the job's code sets the run id: configure(run_id=)")
+        yield Finding(OK, "run", "the job sets its run id itself, in configure(run_id=)")
     folder = storage.local_base(config) / folder_name(force.run_id or config.run_id)
     if not force.run_id:
         folder = folder.with_name("<run id>")

@@ -117,7 +117,9 @@ class ExporterChecks:
     def idle(self, names: tuple[str, ...]) -> Iterator[Finding]:
         """Yield what is not exported, such as by exporters that `auto` would select but whose packages are missing."""
         if not names:
-            yield Finding(OK, "exporters", "none is active; the journal has everything for `otel-goodput report`")
+            yield Finding(
+                OK, "exporters", "none is configured; the journal records everything that `otel-goodput report` needs"
+            )
         for name in registry.names() if registry.AUTO in self._config.exporters else ():
             reason = registry.reason(name, Situation(os.environ, self._directory, None, names))
             if reason and name not in names and (missing := registry.missing(name, os.environ)):
@@ -175,9 +177,9 @@ class ExporterChecks:
                 signals = " and ".join(dict.fromkeys(one.signal for one in same))
                 yield Finding(PROBLEM, about, f"{where}: {failure}", advice, f"{about} cannot send {signals}")
             elif opened is not None:
-                yield Finding(OK, about, f"{where}: accepted an empty export")
+                yield Finding(OK, about, f"{where}: works (it accepted an empty export)")
             else:
-                yield Finding(OK, about, f"{where}: the port accepts connections")
+                yield Finding(OK, about, f"{where}: reachable (the port accepts connections)")
 
 
 def _told(destinations: list[Destination]) -> str:

@@ -53,7 +53,7 @@ _DATED: Final = "spans and points get wrong times"
 _AHEAD: Final = ((300.0, PROBLEM, "points from more than 5 min ahead are refused"), (60.0, WARNING, _DATED))
 _SET_IT: Final = "correct this machine's clock, and keep it correct with NTP"
 _BEHIND: Final = (
-    (3600.0, PROBLEM, f"tokens signed with a key expire immediately, and {_DATED}"),
+    (3600.0, PROBLEM, f"tokens signed with a key expire at once, and {_DATED}"),
     (60.0, WARNING, _DATED),
 )
 
@@ -256,7 +256,9 @@ def _named(source: str, project: str, sources: Mapping[str, str]) -> Finding:
         return Finding(WARNING, _PROJECT, what, "`gcloud projects list` shows ids and names")
     if others:
         what = f"{project}, from {source}; but {', '.join(others)}"
-        return Finding(WARNING, _PROJECT, what, f"none, if that is intended; else set {PROJECT_SOURCES[0]}")
+        return Finding(
+            WARNING, _PROJECT, what, f"nothing to do if that is intended; otherwise set {PROJECT_SOURCES[0]}"
+        )
     return Finding(OK, _PROJECT, f"{project}, from {source}")
 
 

@@ -26,7 +26,7 @@ def check(run: RunDirectory, process: int, *, renewable: bool) -> Iterator[Findi
     if (note := restored.damages.note()) is not None:
         yield Finding(WARNING, "run", f"run {name!r}: {note.text}", "check the disk; `report` shows details")
     if restored.attempt < 0:
-        yield Finding(OK, "run", f"run {name!r} is new for process {process}")
+        yield Finding(OK, "run", f"run {name!r} has no journal of process {process} yet")
         return
     attempt = restored.attempt + 1
     if run.alive(restored.attempt, process):
@@ -35,8 +35,8 @@ def check(run: RunDirectory, process: int, *, renewable: bool) -> Iterator[Findi
             "run",
             f"run {name!r} is being written by a living process (pid "
             f"{run.lock(restored.attempt, process).holder() or 'unknown'}), attempt {attempt}",
-            "none, if that is the job you mean; another job of this name would record a run of its own until the "
-            "first one ends. Give each run its own id (OTEL_GOODPUT_RUN_ID)",
+            "nothing to do if this is the job you mean; another job of this name records a separate run until this one "
+            "ends. Give each run its own id (OTEL_GOODPUT_RUN_ID)",
         )
     else:
         yield _stopped(name, attempt, restored, renewable=renewable)
@@ -50,26 +50,25 @@ def _stopped(name: str, attempt: int, restored: Restored, *, renewable: bool) ->
         return Finding(
             WARNING,
             "run",
-            f"run {name!r} gave its last sign of life {format_duration(-since)} in the future",
+            f"run {name!r} has a last sign of life {format_duration(-since)} in the future",
             "correct the machines' clocks",
         )
     ago = format_duration(max(0.0, since))
     if cursor.ended and cursor.clean:
         ended = f"run {name!r} ended {ago} ago after {attempt} attempt{'s' if attempt != 1 else ''}; "
         if renewable:
-            return Finding(OK, "run", f"{ended}a job that starts without an id begins a new run")
+            return Finding(OK, "run", f"{ended}the next job without a run id starts a new run")
         return Finding(
             WARNING,
             "run",
-            f"{ended}a job that starts with its id goes on with it, and the time between counts as infrastructure "
-            f"recovery",
-            "for a new run give a new id (OTEL_GOODPUT_RUN_ID, run_id=)",
+            f"{ended}the next job with this id continues it, and the time between counts as infrastructure recovery",
+            "to start a new run, set a new id (OTEL_GOODPUT_RUN_ID, run_id=)",
         )
     return Finding(
         OK,
         "run",
-        f"run {name!r} stopped {ago} ago in attempt {attempt} without ending its job; the next start goes on with it "
-        f"(`otel-goodput recover` exports what it left open without one)",
+        f"run {name!r} stopped {ago} ago in attempt {attempt} without ending its job; the next start continues it "
+        f"(`otel-goodput recover` exports its remaining spans without a restart)",
     )
 
 
@@ -91,7 +90,7 @@ def _measured(name: str, restored: Restored, notes: Collection[Note]) -> Iterato
             f"waits for the device, set {OTEL_GOODPUT_DEVICE_CLOCK.name}=host",
         )
     elif totals.clock == ClockState.DEVICE:
-        yield Finding(OK, "run", f"run {name!r} measured on the device when its steps were done")
+        yield Finding(OK, "run", f"run {name!r} has exact step times, measured on the device")
     elif dispatch_only(answer):
         yield Finding(
             WARNING,
@@ -104,4 +103,4 @@ def _measured(name: str, restored: Restored, notes: Collection[Note]) -> Iterato
             "short, ignore this",
         )
     else:
-        yield Finding(OK, "run", f"the steps of run {name!r} were timed on the host, where all of its work was done")
+        yield Finding(OK, "run", f"the steps of run {name!r} were timed on the host, and no work ran on a device")

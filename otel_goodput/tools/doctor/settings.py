@@ -57,7 +57,7 @@ def in_force(environ: Mapping[str, str]) -> InForce:
 def check(environ: Mapping[str, str], rows: Sequence[Row], config: Config) -> Iterator[Finding]:
     """Yield findings on the settings, the launcher, and the index of this process."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() in TRUE:
-        yield Finding(WARNING, "settings", "OTEL_SDK_DISABLED is set: nothing is recorded at all", "unset it to record")
+        yield Finding(WARNING, "settings", "OTEL_SDK_DISABLED is set: nothing is recorded", "unset it to record")
     for row in rows:
         name = row.variable.name
         if row.ignored:
@@ -110,12 +110,12 @@ def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
             said = f"{', '.join(map(str, numbers))}: {numbers[0].by} counts"
             yield Finding(WARNING, "processes", said, "check that all of them mean this process")
     if doubt:
-        yield Finding(PROBLEM, "processes", doubt, advice, "the index of this process is in doubt")
+        yield Finding(PROBLEM, "processes", doubt, advice, "the index of this process is unclear")
     elif rank and size and rank.number >= size.number:
         yield Finding(
             PROBLEM,
             "processes",
-            f"this is process {rank.number} ({rank.by}) of {size.number} ({size.by}), which is impossible; "
+            f"this is process {rank.number} ({rank.by}) of {size.number} ({size.by}), which is impossible: "
             f"{rank.number + 1} processes are assumed",
             "correct these variables, or pass process_index= and process_count= to configure()",
             f"{rank.by} contradicts {size.by}",
@@ -130,10 +130,14 @@ def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
         )
     elif rank:
         of = f"of {size.number} ({rank.by}, {size.by})" if size else f"({rank.by}), of an unknown number"
-        role = "its phases are the run's account" if rank.number == 0 else "its phases do not enter the account"
+        role = (
+            "its phases make up the run's figures"
+            if rank.number == 0
+            else "its phases are traced but do not count in the run's figures"
+        )
         yield Finding(OK, "processes", f"this is process {rank.number} {of}; {role}")
     elif not wrong:
-        yield Finding(OK, "processes", "this is the only process, according to the environment")
+        yield Finding(OK, "processes", "one process (the environment names no others)")
 
 
 def _within(told: Sequence[placement.Place], outer: placement.Place) -> bool:

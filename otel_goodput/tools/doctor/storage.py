@@ -58,7 +58,7 @@ def check(config: Config, run_id: str, timeout_s: float) -> Iterator[Finding]:
     place = goes_with(os.environ)
     if place and config.settings[OTEL_GOODPUT_DIR.name].source == "default":
         yield Finding(
-            WARNING, "journal", f"the journal is kept in {base}, which goes with {place}: a restart will not find it",
+            WARNING, "journal", f"the journal is in {base}, which is lost with {place}: a restart will not find it",
             f"set {OTEL_GOODPUT_DIR.name} to a bucket (gs://…) or to a folder on a volume that stays",
         )  # fmt: skip
 
@@ -94,17 +94,17 @@ def _local(base: Path, thing: str) -> Finding:
     room = f"{free / 2**30:.1f} GiB free" if free >= SCARCE else f"{free / files.MIB:.0f} MiB free"
     if free < TOO_LITTLE:
         return Finding(
-            PROBLEM, "journal", f"there is no room for {thing} in {base}: {room}", f"free some, or {elsewhere}",
-            f"there is no room for {thing}",
+            PROBLEM, "journal", f"the disk is full for {thing} in {base}: {room}", f"free some, or {elsewhere}",
+            f"the disk is full for {thing}",
         )  # fmt: skip
     if free < SCARCE:
-        return Finding(WARNING, "journal", f"there is little room for {thing} in {base}: {room}", "free some")
+        return Finding(WARNING, "journal", f"the disk is almost full for {thing} in {base}: {room}", "free some")
     if files.open_to_all(place):
         problem = problem or "every user of this machine can replace files there (`chmod +t` prevents that)"
     if problem:
-        return Finding(WARNING, "journal", f"{thing} goes to {base}, but {problem}", elsewhere)
-    made = "" if place == base else ", made when a job starts"
-    return Finding(OK, "journal", f"{thing} goes to {base} ({room}{made})")
+        return Finding(WARNING, "journal", f"{thing} is written to {base}, but {problem}", elsewhere)
+    made = "" if place == base else ", created when a job starts"
+    return Finding(OK, "journal", f"{thing} is written to {base} ({room}{made})")
 
 
 def _there(path: Path) -> bool:
@@ -161,10 +161,10 @@ def _remote(url: str, run_id: str, timeout_s: float) -> Iterator[Finding]:
         what, do = f"{url} cannot be read: {_said(names)}", "check its credentials and options"
         yield Finding(PROBLEM, "journal", what, do, _URL)
         return
-    yield Finding(OK, "journal", f"{url} can be read (whether it can be written shows when a job starts)")
+    yield Finding(OK, "journal", f"{url} can be read (writing is tested when a job starts)")
     if run_id and folder_name(run_id) in names:
         yield Finding(
-            OK, "run", f"run {run_id!r} is at {url}: a job that starts with this id goes on with it "
+            OK, "run", f"run {run_id!r} is at {url}: a job with this id continues it "
             "(`otel-goodput report` reads it from there)",
         )  # fmt: skip
 

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=None,
         metavar="PLACE",
-        help="a run's folder, the folder or URL that holds the runs (default: OTEL_GOODPUT_DIR, else ./goodput)",
+        help="folder of a run, or folder or URL of all runs (default: OTEL_GOODPUT_DIR, else ./goodput)",
     )
     parser.add_argument(
         "attempt",
@@ -35,9 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="number of the attempt that began after the disruption, as in reports",
     )
     parser.add_argument("reason", nargs="?", type=_reason, default=None, metavar="REASON", help=f"one of {_sayable()}")
-    parser.add_argument("--run", dest="run_id", default=None, metavar="ID", help="which run, if there are several")
+    parser.add_argument(
+        "--run", dest="run_id", default=None, metavar="ID", help="id of the run to use, if there are several"
+    )
     parser.add_argument("--note", default=None, metavar="TEXT", help="a note for readers of the report")
-    parser.add_argument("--by", default=None, metavar="NAME", help="who records it (default: this user @ this machine)")
+    parser.add_argument("--by", default=None, metavar="NAME", help="name to record as the source (default: USER@HOST)")
     imported = parser.add_argument_group("from a log")
     imported.add_argument(
         "--import",
@@ -60,8 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="only entries that name what the attempt ran on, not those that match by time only",
     )
-    imported.add_argument("--dry-run", action="store_true", help="print what would be recorded, and record nothing")
-    parser.add_argument("--json", action="store_true", help="the list as JSON")
+    imported.add_argument("--dry-run", action="store_true", help="print what would be recorded, but record nothing")
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
 
 
 def margin(options: argparse.Namespace) -> int:

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace, place: str) -> int:
             _list(found, as_json=options.json)
         elif len(found) > 1:
             ids = ", ".join(shown(one.run.called()) for one in found)
-            raise JournalError(f"there are {len(found)} runs, name one of them with --run: {ids}")
+            raise JournalError(f"there are {len(found)} runs; choose one with --run: {ids}")
         else:
             _say(found[0], options)
     return 0
@@ -149,7 +149,7 @@ def _read(name: str) -> Entries:
         with files.open_given(Path(name)) as file:
             data = file.read(MOST + 1)
     if len(data) > MOST:
-        raise GoodputError(f"{shown(name)} holds more than {MOST // files.MIB} MiB: ask for less time")
+        raise GoodputError(f"{shown(name)} holds more than {MOST // files.MIB} MiB: export a shorter time range")
     return read(data, "standard input" if name == "-" else shown(name))
 
 

@@ -36,16 +36,16 @@ class Disrupted(NamedTuple):
         known = f"run {self.run_id!r} has {self.attempts} attempt{'s' if self.attempts != 1 else ''}"
         if not 1 <= attempt <= self.attempts:
             raise JournalError(
-                f"{known}, and no attempt {attempt}: a disruption is named by the attempt that began after it"
+                f"{known}, and no attempt {attempt}: give the number of the attempt that began after the disruption"
             )
         if attempt == 1:
             raise JournalError(
-                f"attempt 1 of run {self.run_id!r} began the run, so no disruption came before it: what ended attempt "
-                "1 is said of attempt 2"
+                f"attempt 1 of run {self.run_id!r} began the run, so no disruption came before it: to say what "
+                "ended attempt 1, give attempt 2"
             )
         if self.losses and attempt < min(self.losses):
             raise JournalError(f"{known}; only the latest {len(self.losses)} disruptions are remembered one by one")
-        raise JournalError(f"attempt {attempt} of run {self.run_id!r} began no job after a disruption")
+        raise JournalError(f"attempt {attempt} of run {self.run_id!r} did not begin after a disruption")
 
     def to_json(self) -> list[dict[str, Any]]:
         return [{"attempt": attempt, "reason": loss.reason} for attempt, loss in sorted(self.losses.items())]

@@ -45,7 +45,7 @@ def read(data: bytes, name: str) -> Entries:
     if not items:
         raise GoodputError(f"{name} holds no entries")
     raise GoodputError(
-        f"{name} is neither of what can be imported: the JSON of `gcloud logging read --format=json`, with audit log "
+        f"{name} has the wrong format: expected the JSON of `gcloud logging read --format=json`, with audit log "
         "entries, or of `kubectl get events -A -o json`"
     )
 

@@ -12,16 +12,20 @@ from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to `parser`."""
     parser.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE", help="OTLP JSON lines, or a folder: run's, collector's, of runs"
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="file of OTLP JSON lines, or a folder of a run, of all runs or of a collector",
     )
     parser.add_argument(
-        "--endpoint", default=None, metavar="URL", help="where to, as OTEL_EXPORTER_OTLP_ENDPOINT (default: its value)"
+        "--endpoint", default=None, metavar="URL", help="receiver to send to (default: OTEL_EXPORTER_OTLP_ENDPOINT)"
     )
     parser.add_argument(
         "--protocol",
         default=None,
         choices=tuple(EXPORTER_MODULES),
-        help="as OTEL_EXPORTER_OTLP_PROTOCOL (default: its value, else grpc)",
+        help="protocol to use (default: OTEL_EXPORTER_OTLP_PROTOCOL, else grpc)",
     )
     parser.add_argument(
         "--timeout",
@@ -33,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--again", action="store_true", help="from the beginning, including data sent there before")
     parser.add_argument("--dry-run", action="store_true", help="show what would be sent where, and send nothing")
     parser.add_argument("--quiet", action="store_true", help="print only errors")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _seconds(text: str) -> float:

@@ -48,7 +48,8 @@ def run(options: argparse.Namespace) -> int:
     if reason:
         left = sum(account.left for account in accounts)
         screen.complain(
-            f"{reason}; {left} requests are left; call again{', without --again,' * options.again} to continue"
+            f"{reason}; {left} requests are left; run this command again{', without --again,' * options.again} "
+            "to continue"
         )
     done = not reason and all(account.whole() for account in accounts)
     if options.json:

@@ -86,7 +86,7 @@ class Progress:
         self.losses = Losses(**{name: entry[name] for name in asdict(self.losses)})
         if self.size() < self.offset or not self._at_end_of_line():
             raise GoodputError(
-                f"{self.path} does not match its saved progress; use --again to send it from the beginning"
+                f"{self.path} has changed since the last send; use --again to send it from the beginning"
             )
 
     def _from_other_names(self) -> list[dict[str, Any]]:

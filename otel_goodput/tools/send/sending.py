@@ -172,7 +172,7 @@ class Sending:
                 with alone(progress.origin):  # another process may still be sending the file under its earlier name
                     progress = Progress(path, content, self.receiver(signals))
             if progress.replaced:
-                self._screen.tell(f"{path}: not the file that was sent before; sending it from the beginning")
+                self._screen.tell(f"{path}: the file was replaced since the last send; sending it from the beginning")
             yield progress
 
     def _lines(self, progress: Progress, account: SentFile) -> None:

@@ -18,17 +18,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=None,
         metavar="DIR",
-        help="the folder or URL that holds the runs, or one run's folder; it need not exist yet "
+        help="folder or URL of all runs, or folder of a run; it need not exist yet "
         "(default: OTEL_GOODPUT_DIR, else ./goodput)",
     )
     parser.add_argument(
         "--host",
         default="127.0.0.1",
-        help="the address to listen on (default 127.0.0.1: only this machine; 0.0.0.0: every machine that reaches it)",
+        help="address to listen on (default: 127.0.0.1, this machine only; 0.0.0.0: all networks)",
     )
-    parser.add_argument("--port", type=_port, default=PORT, help=f"the port (default {PORT}; 0: any that is free)")
     parser.add_argument(
-        "--idle", type=length, default=None, metavar="T", help="stop after T without a request, such as 2h"
+        "--port", type=_port, default=PORT, help=f"port to listen on (default: {PORT}; 0: any free port)"
+    )
+    parser.add_argument(
+        "--idle",
+        type=length,
+        default=None,
+        metavar="T",
+        help="stop after this long without a request, such as 2h (default: never)",
     )
     parser.add_argument(
         "--spans",

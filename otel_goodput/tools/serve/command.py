@@ -38,7 +38,7 @@ def run(options: argparse.Namespace, named: str) -> int:
         print(f"otel-goodput serves {runs.shown}. Open", flush=True)
         for address in server.addresses(options.host, listener.getsockname()[1], token):
             print(f"  {address}", flush=True)
-        print("Ctrl-C ends it." + (f" ({problem})" if problem else ""), flush=True)
+        print("Press Ctrl-C to stop." + (f" ({problem})" if problem else ""), flush=True)
 
     try:
         why = server.run(
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace, named: str) -> int:
         listener.close()
         runs.close()
     if why == server.IDLE:
-        print(f"otel-goodput: no request for {options.idle / NS:g} s: it has stopped", file=sys.stderr)
+        print(f"otel-goodput: no request for {options.idle / NS:g} s: the server has stopped", file=sys.stderr)
     return 0
 
 

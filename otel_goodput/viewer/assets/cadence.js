@@ -137,11 +137,11 @@ function drawCadence(model, state) {
   const mount = make("div");
   fillCard(
     "cadence",
-    head("From one step to the next", `${scopeTitle(scope)}, mean of ${count(found.steps, "step")}`),
+    head("Time from one step to the next", `${scopeTitle(scope)}, mean of ${count(found.steps, "step")}`),
     make("div", { class: "bar", role: "img", "aria-label": "Cadence of a step by what it is spent on" }, ...pieces),
     table("Cadence of a step", CADENCE_COLUMNS, rows),
     model.step_bins.rows > 1
-      ? make("h3", { text: "Step time over time: least, median and greatest of bins of steps" })
+      ? make("h3", { text: "Step time over time: minimum, median and maximum of groups of steps" })
       : null,
     mount,
   );
@@ -174,7 +174,7 @@ function drawPace(mount, model, state, scope) {
       points: { ...dots.points, fill: inkOf("wasted_progress"), stroke: inkOf("wasted_progress") },
     },
     { label: "median", width: 1.5, stroke: net },
-    { label: "least", width: 1, stroke: inkOf("other") },
+    { label: "minimum", width: 1, stroke: inkOf("other") },
   ];
   const columns = [most, median, least];
   if (device.some((ns) => ns !== null)) {

@@ -40,7 +40,7 @@ function drawCharts(model, state) {
       `${shorten(groupTitle(model, group))}${group.name ? ` (${phase})` : ""}, ${group.count.toLocaleString("en")}`,
     ];
   });
-  const list = select("What to draw", titles, "0", () => {});
+  const list = select("What to plot", titles, "0", () => {});
   const plus = button("+ chart", () => free.length && addChart(model, state, free[Number(list.value)]), {
     id: "add-chart",
     disabled: !free.length,
@@ -48,7 +48,7 @@ function drawCharts(model, state) {
   const mounts = state.charts.map(() => make("div", { class: "own-chart" }));
   fillCard(
     "own-charts",
-    head("Charts of your own", "kept in the page's address", list, plus),
+    head("Charts of your own", "saved in the page's address", list, plus),
     mounts.length ? make("div", { class: "own-grid" }, ...mounts) : null,
   );
   state.charts.forEach((spec, at) => drawOwn(mounts[at], model, state, spec, at));
@@ -87,7 +87,7 @@ function drawOwn(mount, model, state, spec, at) {
   const whole = model.groups.find((group) => draws(model, spec, group));
   const left =
     scope.kind === "run" && whole && whole.count > found.length
-      ? `; ${whole.count.toLocaleString("en")} in all, the others are not held one by one`
+      ? `; ${whole.count.toLocaleString("en")} in all, the others are only summed up`
       : "";
   mount.append(
     make(
@@ -113,7 +113,7 @@ function drawOwn(mount, model, state, spec, at) {
     return mount.append(
       make("p", {
         class: "soft",
-        text: whole ? "None has ended in this time." : "There is nothing of this name in this run.",
+        text: whole ? "None ended in this time." : "This run has nothing with this name.",
       }),
     );
   const plot = make("div");

@@ -55,7 +55,7 @@ function drawCheckpoints(model, state) {
   const blocking = told((row) => (saves.blocking_end[row] < 0 ? -1 : saves.blocking_end[row] - saves.begin[row]));
   const durable = told((row) => (saves.durable_at[row] < 0 ? -1 : saves.durable_at[row] - saves.begin[row]));
   const parts = [scopeTitle(scope), count(rows.length, "save")];
-  if (blocking.length) parts.push(`held up training for ${duration(totalOf(blocking))}`);
+  if (blocking.length) parts.push(`blocked training for ${duration(totalOf(blocking))}`);
   if (durable.length) parts.push(`durable after ${duration(totalOf(durable) / durable.length)} on average`);
   const mount = make("div");
   const now = model.report.at_risk_s;
@@ -64,7 +64,7 @@ function drawCheckpoints(model, state) {
     head("Checkpoints", parts.join(", ")),
     now
       ? make("p", {
-          text: `Now ${duration(nanoseconds(now))} of progress is newer than the last durable checkpoint.`,
+          text: `Now at risk: ${duration(nanoseconds(now))} of progress since the last durable checkpoint.`,
         })
       : null,
     risk.rows > 1 ? make("h3", { text: "Progress at risk" }) : null,
@@ -74,7 +74,7 @@ function drawCheckpoints(model, state) {
       ? make("div", { class: "scroll short" }, table("Checkpoints", SAVE_COLUMNS, listed(model, state, rows)))
       : null,
     rows.length > SAVES_SHOWN ? make("p", { class: "soft", text: `The last ${SAVES_SHOWN} are listed.` }) : null,
-    stages.length ? make("h3", { text: "Stages, as Orbax tells them, of the whole run" }) : null,
+    stages.length ? make("h3", { text: "Stages reported by Orbax, whole run" }) : null,
     stages.length
       ? make("div", { class: "scroll short" }, table("Stages of checkpoints", STAGE_COLUMNS, stages))
       : null,
@@ -86,8 +86,8 @@ const totalOf = (values) => values.reduce((sum, one) => sum + one, 0);
 
 function legendOfSaves() {
   const items = [
-    [cssFill(categoryStyle("checkpoint_save")), "held up training"],
-    [shade(inkOf("checkpoint_save"), 0.45), "committed beside training, until durable"],
+    [cssFill(categoryStyle("checkpoint_save")), "blocked training"],
+    [shade(inkOf("checkpoint_save"), 0.45), "committed in the background, until durable"],
     [inkOf("wasted_progress"), "progress at risk"],
   ];
   return make(

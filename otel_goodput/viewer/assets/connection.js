@@ -42,14 +42,14 @@ export function listen(address, callbacks, missed = () => {}) {
     rest();
     if (closed || document.hidden) return;
     lost = true;
-    liveState("connection lost, trying again", "lost");
+    liveState("connection lost, retrying", "lost");
     timer = setTimeout(connect, AGAIN_MS);
   };
   const failed = async () => {
     again();
     // An event source does not say why it failed.
     const status = await fetch(address, { method: "HEAD" }).then((answer) => answer.status, () => 0);
-    if (status === 401 && !closed) complaint("The server was started again. Open the address that it printed.");
+    if (status === 401 && !closed) complaint("The server was restarted. Open the address that it printed.");
   };
   const connect = () => {
     rest();

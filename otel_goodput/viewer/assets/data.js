@@ -80,7 +80,7 @@ export class Model {
 
 function opened(bytes) {
   const magic = String.fromCharCode(...bytes.subarray(0, 4));
-  if (magic !== MAGIC) throw new Error("this is not a document of otel-goodput");
+  if (magic !== MAGIC) throw new Error("this is not an otel-goodput page");
   const size = new DataView(bytes.buffer, bytes.byteOffset).getUint32(4, true);
   const head = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + size)));
   return { head, blob: bytes.subarray(8 + size) };

@@ -38,7 +38,7 @@ function drawDisruptionTable(model, state) {
   for (const [one] of inScope) reasons.set(one.reason, (reasons.get(one.reason) || 0) + 1);
   const told = [...reasons].map(([reason, number]) => `${number} ${reason}`).join(", ");
   const note = inScope.length
-    ? `${told}; ${duration(recovery)} until restarted, ${duration(wasted)} of steps lost`
+    ? `${told}; ${duration(recovery)} down, ${duration(wasted)} in lost steps`
     : "none in this time";
   const rows = inScope.map(([one, row]) => disruptionRow(model, state, one, row));
   fillCard(
@@ -81,7 +81,7 @@ function disruptionRow(model, state, one, row) {
   const back = one.from_step === null || one.to_step === null ? "" : `step ${one.from_step} → ${one.to_step}`;
   const cells = [
     button(timeText(model, one.time, 1e9), go, { class: "link" }),
-    one.said_by === null ? reasonText(one) : `${reasonText(one)} (first: ${one.first_reason})`,
+    one.said_by === null ? reasonText(one) : `${reasonText(one)} (originally ${one.first_reason})`,
     ended,
     duration(one.recovery_ns),
     duration(one.wasted_ns),
@@ -91,7 +91,7 @@ function disruptionRow(model, state, one, row) {
     back,
     one.first_step_ns === null ? "" : duration(one.first_step_ns),
     regained(one),
-    one.attempt === null ? "in the process" : `${one.attempt}`,
+    one.attempt === null ? "no restart" : `${one.attempt}`,
   ];
   return tableRow(DISRUPTION_COLUMNS, cells, {
     "aria-selected": selected ? "true" : null,
@@ -105,7 +105,7 @@ const PACE_COLUMNS = [
   ["Process", "text"],
   ["Median step", "number"],
   ["p90", "number"],
-  ["Outside of steps", "number"],
+  ["Between steps", "number"],
   ["Last step", "number"],
 ];
 const PACES_SHOWN = 12;
@@ -144,7 +144,7 @@ function drawPaces(model, state) {
     "paces",
     head(
       "Pace of the processes",
-      `${paced.length.toLocaleString("en")} of ${model.processes.length.toLocaleString("en")} tell theirs`,
+      `${paced.length.toLocaleString("en")} of ${model.processes.length.toLocaleString("en")} report step times`,
       make("span", { class: "choice", role: "group", "aria-label": "Order" }, ...orders),
     ),
     make("p", { text: paceSentence(model) }),
@@ -164,7 +164,7 @@ function paceSentence(model) {
     );
   if (told?.late && told.late.share >= 0.05)
     parts.push(
-      `Process ${told.late.process} comes late: ${percent(told.late.share, 1)} of its cadence is outside of steps.`,
+      `Process ${told.late.process} is late: it spends ${percent(told.late.share, 1)} of the time per step between steps.`,
     );
   return parts.join(" ") || "No process is much slower or later than the others.";
 }

@@ -57,9 +57,9 @@ class ExactSpans {
       const answer = await fetch(`${this.address}?begin=${wanted[0]}&end=${wanted[1]}`);
       if (!answer.ok) throw new Error(`the server says ${answer.status}`);
       const part = readPart(new Uint8Array(await answer.arrayBuffer()));
-      if (part.origin_ns !== this.model.origin_ns) throw new Error("the run has begun anew; open this page again");
+      if (part.origin_ns !== this.model.origin_ns) throw new Error("the run was started over; reload this page");
       // An answer without an end of its own would be asked for again and again.
-      if (!(part.until > wanted[0])) throw new Error("the journal has nothing there that can be read");
+      if (!(part.until > wanted[0])) throw new Error("the journal has no readable data for this time");
       this.parts.push(part);
       if (this.parts.length > MOST_PARTS) this.parts.shift();
       this.merge();
@@ -68,7 +68,7 @@ class ExactSpans {
       complaint("");
     } catch (error) {
       this.refused.push(wanted);
-      complaint(`Single spans of this stretch cannot be read: ${error.message}. It stays summed up.`);
+      complaint(`The single spans of this time cannot be read: ${error.message}. It stays summed up.`);
     } finally {
       this.telling = false;
       this.asking = null;

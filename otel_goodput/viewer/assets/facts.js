@@ -7,7 +7,7 @@ import { FLAGS, laneBins } from "./lanes.js";
 import { OVER, lowerBound } from "./data.js";
 import { SKIPPED, isSettled, tally } from "./scope.js";
 
-const CLOCKS = ["device", "host", "unknown: dispatched, and nothing told when it was done"];
+const CLOCKS = ["device", "host", "unknown: only the dispatch was recorded"];
 const FLAG_WORDS = {
   nonblocking: "in the background",
   failed: "failed",
@@ -78,10 +78,10 @@ const lengthRow = (label, ns) => [label, `${duration(ns)} (${seconds(ns)})`, ns]
 
 /** The length `ns` of a span that is told to be `wall` long. */
 const howLong = (word, wall, ns) =>
-  wall === OVER ? [word, "over, but not told yet", null] : lengthRow(wall < 0 ? `${word}, so far` : word, ns);
+  wall === OVER ? [word, "ended; details not received yet", null] : lengthRow(wall < 0 ? `${word}, so far` : word, ns);
 
 const openWord = ({ model }, { kind, row }) =>
-  ({ step: model.steps, phase: model.phases })[kind]?.wall[row] === OVER ? "over, but not told yet" : "open";
+  ({ step: model.steps, phase: model.phases })[kind]?.wall[row] === OVER ? "ended; details not received yet" : "open";
 
 function flagWords(flags) {
   return Object.entries(FLAGS)
@@ -158,7 +158,7 @@ const FACTS = {
       ["attempt", `${saves.attempt[row]}`, null],
     ];
     if (blocking >= 0)
-      rows.push(lengthRow("held up training", blocking - begin), ["blocking end", scaleText(blocking, 1e6), blocking]);
+      rows.push(lengthRow("blocked training", blocking - begin), ["blocking end", scaleText(blocking, 1e6), blocking]);
     if (durable >= 0)
       rows.push(lengthRow("until durable", durable - begin), ["durable at", scaleText(durable, 1e6), durable]);
     else rows.push(["durable", "not known to be", null]);
@@ -180,7 +180,7 @@ const FACTS = {
   disruption(source, row) {
     const one = source.model.disruptions[row];
     const begin = one.died_at ?? one.time;
-    const said = one.said_by === null ? [] : [["said by", one.said_by, null], ["first reason", one.first_reason, null]];
+    const said = one.said_by === null ? [] : [["set by", one.said_by, null], ["original reason", one.first_reason, null]];
     if (one.note !== null) said.push(["note", one.note, null]);
     const rows = [
       ["reason", reasonText(one), null],
@@ -193,7 +193,7 @@ const FACTS = {
       rows.push(["went back", `from step ${one.from_step} to ${one.to_step}`, null]);
     if (one.first_step_ns !== null) rows.push(lengthRow("to the first step", one.first_step_ns));
     if (one.regained_ns !== null) rows.push(lengthRow(`to regain step ${one.kept_step}`, one.regained_ns));
-    rows.push(["where", one.attempt === null ? "in the process" : `before attempt ${one.attempt}`, null]);
+    rows.push(["where", one.attempt === null ? "within the process, without a restart" : `before attempt ${one.attempt}`, null]);
     return { title: `disruption: ${one.reason}`, begin, end: one.time, rows, attempt: one.attempt, flags: [] };
   },
 
@@ -236,14 +236,14 @@ const FACTS = {
     const rows = [["steps", `${count(bins.count[row], "execution")}, ${bins.lost[row]} of them lost`, null]];
     for (const [name, words] of [
       ["net", "net"],
-      ["outside", "outside of steps"],
+      ["outside", "between steps"],
       ["device", "on the device"],
     ]) {
       const [least, median, most] = ["min", "median", "max"].map((part) => bins[`${name}_${part}`][row]);
       if (median >= 0)
         rows.push([
           words,
-          `${duration(least)} … ${duration(median)} … ${duration(most)} (least, median, most)`,
+          `${duration(least)} … ${duration(median)} … ${duration(most)} (minimum, median, maximum)`,
           median,
         ]);
     }

@@ -95,6 +95,6 @@ function scale(good) {
     make("span", { text: "0 %" }),
     make("span", { class: "ramp", style: { background: `linear-gradient(90deg, ${steps.join(", ")})` } }),
     make("span", { text: "100 %" }),
-    make("span", { text: "Click a row, or use the arrow keys and Enter, to open its lanes in the timeline." }),
+    make("span", { text: "Click a row, or use the arrow keys and Enter, to open the process in the timeline." }),
   );
 }

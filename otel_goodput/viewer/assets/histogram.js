@@ -145,11 +145,11 @@ function drawHistogram(model, state, draw) {
 
 function noteOf(scope, found, total) {
   const parts = [
-    scope.kind === "range" && !found.exact ? "whole run (this time is not held step by step)" : scopeTitle(scope),
+    scope.kind === "range" && !found.exact ? "whole run (no single steps are available for this time)" : scopeTitle(scope),
     count(total, "step"),
   ];
-  if (found.missing) parts.push(`${found.missing.toLocaleString("en")} without this time`);
-  if (!found.exact) parts.push("from buckets of 4.4 %");
+  if (found.missing) parts.push(`${found.missing.toLocaleString("en")} without this figure`);
+  if (!found.exact) parts.push("in buckets 4.4 % wide");
   return parts.join(", ");
 }
 
@@ -295,7 +295,7 @@ function stepList(model, state, bin, found) {
   const { rows, listed } = longestFirst(model, state, bin.rows, LISTED);
   const total = sumOf(bin);
   let note = `${edgesOf(bin)}: ${count(total, "step")}`;
-  if (rows.length < total) note += `; ${rows.length.toLocaleString("en")} of them are held one by one`;
+  if (rows.length < total) note += `; ${rows.length.toLocaleString("en")} of them are listed one by one`;
   if (rows.length > LISTED) note += `; the ${LISTED} longest are listed`;
   return make(
     "div",

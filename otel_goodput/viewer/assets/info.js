@@ -56,7 +56,7 @@ function factTables(model, facts) {
   if (!facts)
     made.push([
       "Process",
-      make("p", { class: "soft", text: "Its processes left no facts about resource and settings." }),
+      make("p", { class: "soft", text: "No facts about the machine and the settings were recorded for this run." }),
     ]);
   else {
     const add = (title, values) => {
@@ -144,9 +144,9 @@ function drawSettings(model, state, draw) {
     if (server.port) lines.push(line("Served on port", make("span", { text: String(server.port) })));
     lines.push(
       line(
-        "Stops by itself",
+        "Stops when idle",
         make("span", {
-          text: server.idle_s ? `after ${duration(server.idle_s * 1e9)} without a reader (--idle)` : "no (see --idle)",
+          text: server.idle_s ? `after ${duration(server.idle_s * 1e9)} without a request (--idle)` : "no (see --idle)",
         }),
       ),
     );

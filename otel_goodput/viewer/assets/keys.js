@@ -13,22 +13,22 @@ const KEYS = [
   [["d", "ArrowRight"], "go right", (timeline) => timeline.pan(PAN)],
   [["ArrowUp"], "lane above", (timeline) => moveLane(timeline, -1)],
   [["ArrowDown"], "lane below", (timeline) => moveLane(timeline, 1)],
-  [["PageUp"], "a page of lanes up", (timeline) => moveLane(timeline, -20)],
-  [["PageDown"], "a page of lanes down", (timeline) => moveLane(timeline, 20)],
+  [["PageUp"], "scroll one page up", (timeline) => moveLane(timeline, -20)],
+  [["PageDown"], "scroll one page down", (timeline) => moveLane(timeline, 20)],
   [["Home"], "go to the start of the run", (timeline) => goToEdge(timeline, 0)],
   [["End"], "go to the end of the run", (timeline) => goToEdge(timeline, 1)],
   [
     ["Enter", " "],
-    "open or close a group; on a lane, select what is nearest to the middle",
+    "open or close a group; on a lane, select the span nearest the middle",
     (timeline) => enterLane(timeline),
   ],
-  [["["], "previous of its kind", (timeline) => neighbour(timeline, -1)],
-  [["]"], "next of its kind", (timeline) => neighbour(timeline, 1)],
-  [["f"], "fit the selection, else the range, into the view", (timeline) => fitSelection(timeline)],
+  [["["], "previous span of the same kind", (timeline) => neighbour(timeline, -1)],
+  [["]"], "next span of the same kind", (timeline) => neighbour(timeline, 1)],
+  [["f"], "zoom to the selection, or else the range", (timeline) => fitSelection(timeline)],
   [["0"], "show the whole run", (timeline) => timeline.state.set({ view: null })],
-  [["r"], "make the selection, else the view, the range of all panels", (timeline) => rangeFrom(timeline)],
-  [["m"], "measure the selection or the range, else between two clicks", (timeline) => timeline.startMeasure()],
-  [["p"], "pin the lane to the top, or take it from there", (timeline) => timeline.pin(timeline.activeRow())],
+  [["r"], "use the selection, or else the view, as the range for all panels", (timeline) => rangeFrom(timeline)],
+  [["m"], "measure the selection or range, or between two clicks", (timeline) => timeline.startMeasure()],
+  [["p"], "pin the lane to the top, or unpin it", (timeline) => timeline.pin(timeline.activeRow())],
   [["Escape"], "clear selection, range and measure", (timeline) => timeline.clear()],
   [["/"], "search the whole run", () => document.getElementById("search").focus(), true],
   [["?"], "this list", () => showShortcuts(), true],
@@ -37,7 +37,7 @@ const KEYS = [
 const MOUSE = [
   ["wheel", "zoom at the pointer; with Shift, scroll the lanes"],
   ["drag", "move the view"],
-  ["Shift + drag, drag on the scale", "select a range of time for all panels"],
+  ["Shift + drag, drag on the scale", "select a time range for all panels"],
   ["click", "select"],
   ["double click", "zoom to a span"],
 ];
@@ -86,7 +86,7 @@ function showShortcuts() {
     make("h2", { text: "Keys of the timeline" }),
     make("p", {
       class: "soft",
-      text: "They work while the focus is on the timeline or nowhere; / and ? everywhere.",
+      text: "These keys work while the timeline or nothing has the focus; / and ? always work.",
     }),
     make("table", {}, make("tbody", {}, ...shown)),
     make("h2", { text: "Mouse" }),
@@ -133,7 +133,7 @@ function neighbour(timeline, by) {
   }
   const found = timeline.beside(selected, by);
   if (!found) {
-    timeline.say("There is no further one");
+    timeline.say("There is no other");
     return;
   }
   timeline.select(found);

@@ -38,7 +38,7 @@ export class LaneSource extends RunSource {
     return {
       key: "attempts",
       title: "attempts",
-      hint: "Lives of the job, one after the other",
+      hint: "Attempts of the run, one after the other",
       kind: "attempt",
       tracks: packTracks(spans, 1),
       paints: [paint],
@@ -62,7 +62,7 @@ export class LaneSource extends RunSource {
     return {
       key: "partition",
       title: "partition",
-      hint: "Whose each instant is; the parts add up to the whole",
+      hint: "The category of each moment; together they add up to the whole time",
       kind: "owner",
       tracks,
       paints: this.categories,
@@ -84,7 +84,7 @@ export class LaneSource extends RunSource {
       lazyBins: () => this.processBins(process),
       process: process.index,
       rank: true,
-      hint: "Shares of this process's own time, to one part in 255; single spans are in its journal",
+      hint: "Shares of this process's own time, rounded to 1/255; its journal has the single spans",
     };
   }
 
@@ -113,7 +113,7 @@ export class LaneSource extends RunSource {
     return {
       key: "steps",
       title: "steps",
-      hint: "Executions of steps, by their fate",
+      hint: "Steps, colored by whether they were kept or lost",
       kind: "step",
       tracks: this.laid("steps", steps.rows, entry, settled, 4),
       paints: this.fates,
@@ -159,7 +159,7 @@ export class LaneSource extends RunSource {
     return {
       key: "device",
       title: "device",
-      hint: "What the accelerator worked on, where its ends were observed; elsewhere it is empty",
+      hint: "What the accelerator worked on; empty where the end of its work was not observed",
       kind: "device",
       tracks: this.laid("device", device.rows, entry, settled, MOST_KINDS),
       paints,
@@ -244,7 +244,7 @@ export class LaneSource extends RunSource {
     return {
       key: "notices",
       title: "notices",
-      hint: "Announcements of the end",
+      hint: "Notices that the process is about to be stopped",
       kind: "notice",
       marks,
       tracks: [],
@@ -258,7 +258,7 @@ export class LaneSource extends RunSource {
     return {
       key: "slices",
       title: "slices",
-      hint: "Slices active, available and in all",
+      hint: "Active, available and total slices",
       kind: "slice",
       levels: slices,
       tracks: [],
@@ -275,7 +275,7 @@ export class LaneSource extends RunSource {
     return {
       key: "at-risk",
       title: "at risk",
-      hint: `What a crash would have cost: at most ${duration(most)}`,
+      hint: `Progress that a crash would have cost, up to ${duration(most)}`,
       kind: null,
       curve,
       most: most || 1,
@@ -289,15 +289,15 @@ export class LaneSource extends RunSource {
 // key, title, what it holds
 const PHASE_LANES = [
   ["loading", "loading, exposed", "Data loading that the training thread waited for"],
-  ["loading-hidden", "loading, hidden", "Data loading beside the training thread"],
+  ["loading-hidden", "loading, hidden", "Data loading in parallel with training"],
   ["init", "init and prep", "Accelerator initialization and training preparation"],
-  ["checkpoints", "checkpoints", "Saves and restores, as long as they hold up training"],
-  ["commits", "commits", "Saves on their way to durable storage"],
-  ["custom", "custom", "Phases of your own"],
+  ["checkpoints", "checkpoints", "Saves and restores, while they block training"],
+  ["commits", "commits", "Saves being written to durable storage in the background"],
+  ["custom", "custom", "Custom phases"],
   ["compile", "compile", "Compilations by function"],
   ["parts", "parts", "Parts of steps and stages of checkpoints; the time stays the step's or the checkpoint's"],
   ["elastic", "elastic, excluded", "Waiting for slices, reinitializations, excluded times"],
-  ["jobs", "jobs", "From the start of a job to its end"],
+  ["jobs", "jobs", "Jobs, from start to end"],
 ];
 
 function laneOfPhase(name, background) {

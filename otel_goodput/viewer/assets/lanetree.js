@@ -169,7 +169,7 @@ export class LaneTree {
   addProcess(process, id, cut) {
     const lane = this.ranks.get(process.index);
     const leads = process === this.source.leader;
-    const hint = [leads ? "The leader: its phases are accounted" : lane.hint, process.problem]
+    const hint = [leads ? "The leader: the run's figures come from its phases" : lane.hint, process.problem]
       .filter(Boolean)
       .join(". ");
     const row = this.add({

@@ -85,7 +85,7 @@ class LiveRun {
       }
       complaint("");
     } catch (error) {
-      complaint(`What has happened since cannot be read: ${error.message}. Trying again.`);
+      complaint(`New data cannot be read: ${error.message}. Retrying.`);
     } finally {
       this.renewing = false;
     }

@@ -83,7 +83,7 @@ async function main() {
   startClock(state);
   if (typeof DecompressionStream === "undefined") {
     complain(
-      "This browser is too old for this page: it cannot undo gzip. Chrome 80, Firefox 113, Safari 16.4 or newer can.",
+      "This browser is too old for this page, because it cannot decompress gzip. Use Chrome 80, Firefox 113, Safari 16.4 or newer.",
     );
     return;
   }
@@ -93,7 +93,7 @@ async function main() {
     const bytes = await documentBytes();
     if (!bytes) return startElsewhere();
     model = Model.read(bytes);
-    if (model.format !== 1) throw new Error(`it has format ${model.format}, and this page reads format 1`);
+    if (model.format !== 1) throw new Error(`its format is ${model.format}, but this page reads format 1`);
   } catch (error) {
     complain(`This run cannot be shown: ${error.message}. Write the page again with "otel-goodput report --html".`);
     return;

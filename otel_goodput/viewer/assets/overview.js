@@ -6,7 +6,7 @@ import { rangeText, timeText } from "./clock.js";
 import { nanoseconds, runEnd, scopeOf } from "./scope.js";
 
 const PARTIAL =
-  "This run is long: its single steps and its other processes are still being read. They appear here by themselves.";
+  "This run is long: its steps and other processes are still loading and will appear here.";
 const STRETCHES = 6;
 const FILLED = 0.5;
 const STATES = {
@@ -68,7 +68,7 @@ function standing(model) {
   const parts = [make("span", { class: `state state-${name}`, text: STATES[name] || name })];
   const since = report.last_sign_of_life;
   if ((name === "died" || name === "silent") && since) {
-    let where = report.last_step === null ? "" : `, in no step; the last one was ${report.last_step}`;
+    let where = report.last_step === null ? "" : `, between steps; the last one was step ${report.last_step}`;
     if (report.last_step_open_s !== null && report.last_step_open_s !== undefined) {
       where = `, ${duration(nanoseconds(report.last_step_open_s))} into step ${report.last_step}`;
     }
@@ -89,17 +89,17 @@ function figures(model) {
   const add = (value, words, title) =>
     told.push(make("div", { class: "figure", title }, make("b", { text: value }), make("span", { text: words })));
   if (report.elapsed_s)
-    add(duration(nanoseconds(report.elapsed_s)), "elapsed", "from the start of the first job to its end, or now");
+    add(duration(nanoseconds(report.elapsed_s)), "elapsed", "from the start of the first job to its end, or until now");
   if (report.steps && report.started_steps) {
     add(report.steps.kept.toLocaleString("en"), "steps kept");
     if (report.steps.lost)
-      add(report.steps.lost.toLocaleString("en"), "steps lost", "run, and lost at a restart or a rollback");
+      add(report.steps.lost.toLocaleString("en"), "steps lost", "steps whose work a restart or rollback threw away");
   }
   if (report.step_time)
-    add(duration(nanoseconds(report.step_time.median_s)), "median step", "net time, the latest kept steps");
+    add(duration(nanoseconds(report.step_time.median_s)), "median step", "net step time: without other phases inside the step; the latest kept steps");
   if (report.disruptions) add(String(report.disruptions), report.disruptions === 1 ? "disruption" : "disruptions");
   if (report.at_risk_s)
-    add(duration(nanoseconds(report.at_risk_s)), "at risk", "progress that is newer than the last durable checkpoint");
+    add(duration(nanoseconds(report.at_risk_s)), "at risk", "progress since the last durable checkpoint");
   for (const [name, words] of [
     ["scheduling_goodput", "scheduling goodput"],
     ["program_goodput", "program goodput (MFU)"],

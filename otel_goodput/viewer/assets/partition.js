@@ -44,8 +44,8 @@ function scopeSwitch(model, state, scope) {
   if (scope.kind === "range") choices.push(["range", "Selected time"]);
   if (choices.length === 1) return null;
   return attempts.length > BUTTONS
-    ? select("Time to tell about", choices, chosen, to)
-    : choice("Time to tell about", choices, chosen, to);
+    ? select("Time range to show", choices, chosen, to)
+    : choice("Time range to show", choices, chosen, to);
 }
 
 function partitionBars(model, state, scope, account) {

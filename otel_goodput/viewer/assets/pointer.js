@@ -159,7 +159,7 @@ function tipOf(timeline, { item, row }) {
     );
   }
   if (facts.flags.length) lines.push(make("div", { text: facts.flags.join(", ") }));
-  if (summed) lines.push(make("div", { class: "soft", text: "summed up: single spans are not in this document" }));
+  if (summed) lines.push(make("div", { class: "soft", text: "summed up: this page does not hold the single spans" }));
   return lines;
 }
 

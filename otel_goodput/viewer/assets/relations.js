@@ -44,7 +44,7 @@ const RELATIONS = {
       });
     }
     if (steps.fate[row] === SKIPPED) {
-      found.push({ title: "a batch that the loop skipped after a restore: no step", detail: "", goal: null });
+      found.push({ title: "a batch that the loop skipped after a restore, not a step", detail: "", goal: null });
     } else if (steps.fate[row] === 1) {
       const at = disruptions.findIndex(
         (one) => one.time >= steps.start[row] && one.to_step !== null && one.to_step <= number,
@@ -110,7 +110,7 @@ const RELATIONS = {
     const step = stepOf(source, phases.attempt[row], phases.step[row]);
     if (step >= 0) found.push({ title: `step ${phases.step[row]}`, detail: "", goal: goalOf("step", step) });
     for (let at = phases.parent[row]; at >= 0 && found.length < MOST_RELATIONS; at = phases.parent[at]) {
-      found.push({ title: `inside of ${source.phaseName(at)}`, detail: "", goal: goalOf("phase", at) });
+      found.push({ title: `inside ${source.phaseName(at)}`, detail: "", goal: goalOf("phase", at) });
     }
     return found;
   },
@@ -122,7 +122,7 @@ const RELATIONS = {
     if (blocking >= 0 && durable >= 0) {
       found.push({
         title: "save → commit → durable",
-        detail: `durable ${duration(durable - begin)} after its begin`,
+        detail: `durable ${duration(durable - begin)} after its start`,
         goal: goalOf("save", row),
         time: durable,
         from: { lane: "checkpoints", time: blocking },

@@ -160,7 +160,7 @@ class RunsIndex {
     let state = RUN_STATES[run.state] || run.state;
     if (["died", "ended", "failed"].includes(run.state)) state += sign ? ` ${this.ago(sign)}` : "";
     if (run.damaged) state += " (damaged)";
-    if (run.error) state = `not readable: ${run.error}`;
+    if (run.error) state = `cannot be read: ${run.error}`;
     if (row.cells[2].textContent !== state) row.cells[2].replaceChildren(make("span", { class: `state state-${run.state.replace(" ", "-")}`, text: state }));
     put(row.cells[7], run.latest ? this.ago(run.latest) : "–");
     row.cells[7].title = run.latest ? new Date(1000 * run.latest).toISOString() : "";
@@ -190,7 +190,7 @@ class RunsIndex {
 
   offer() {
     this.compare.disabled = this.ticked.length !== 2;
-    this.compare.title = this.compare.disabled ? "Tick two runs" : "";
+    this.compare.title = this.compare.disabled ? "Select two runs" : "";
   }
 
   open() {

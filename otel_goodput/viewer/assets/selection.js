@@ -70,7 +70,7 @@ function selectionParts(timeline, selected) {
   const rows = facts.rows.map(([label, text, ns]) => factRow(label, text, ns));
   if (facts.flags.length) rows.push(factRow("flags", facts.flags.join(", ")));
   if (facts.trace) rows.push(factRow("trace id", facts.trace, null, true));
-  else if (facts.span) rows.push(factRow("trace id", "not known: what tells it was not read, or is not in the journal"));
+  else if (facts.span) rows.push(factRow("trace id", "not known: not read, or not in the journal"));
   if (facts.span) rows.push(factRow("span id", facts.span, null, true));
   else if (["step", "phase"].includes(selected.kind))
     rows.push(factRow("span id", "not exported: only in the journal"));
@@ -106,7 +106,7 @@ function selectionParts(timeline, selected) {
   );
   const found = list.length
     ? make("ul", { id: "connections" }, ...list)
-    : make("p", { class: "soft", text: "None that the document knows of." });
+    : make("p", { class: "soft", text: "None known." });
   return [
     about,
     make(
@@ -215,13 +215,13 @@ function rangePart(timeline, title, [begin, end], close) {
       ? null
       : make("p", {
           class: "soft",
-          text: "≈: from bins, whose time is taken to be spread evenly inside of each",
+          text: "≈: estimated from bins, assuming that time is spread evenly within each",
         }),
   );
 }
 
 function stepsText(steps) {
-  if (!steps.count) return "none began in it";
+  if (!steps.count) return "none started";
   const number = `${steps.exact ? "" : "≈ "}${count(steps.count, "step")}`;
   const lost = steps.lost ? `, ${steps.exact ? "" : "≈ "}${steps.lost} of them lost` : "";
   return `${number} (${steps.first} to ${steps.last})${lost}`;

@@ -150,7 +150,7 @@ function placeMarks(mount, plot, model, state) {
     const room = 4 + 6.6 * words.length;
     const wide = x - room / 2 > reached && x + room / 2 < width + 20;
     if (wide) reached = x + room / 2;
-    const losses = `${duration(one.recovery_ns)} until restarted, ${duration(one.wasted_ns)} of steps lost`;
+    const losses = `${duration(one.recovery_ns)} down, ${duration(one.wasted_ns)} in lost steps`;
     const full = `${one.reason} at ${timeText(model, one.time, 1e9)}: ${losses}`;
     const go = () => state.set({ selected: { kind: "disruption", row, process: 0 }, view: aroundDisruption(one) });
     return button(wide ? words : "▾", go, {

@@ -73,7 +73,7 @@ function drawTopK(model, state, draw) {
   const sorted = [...groups].sort((one, other) => measure(other) - measure(one));
   const rows = () =>
     sorted.slice(0, ranking.most).map((group) => groupRow(model, state, group, measure(sorted[0]), measure(group)));
-  const where = own ? scopeTitle(scope) : "whole run (this time is not held phase by phase)";
+  const where = own ? scopeTitle(scope) : "whole run (no single phases are available for this time)";
   const input = make("input", {
     id: "top-k-count",
     type: "number",
@@ -118,8 +118,8 @@ function drawTopK(model, state, draw) {
     make("p", {
       class: "soft",
       text:
-        "Gross: from the begin to the end of each phase, with what is inside it, and with phases that do not hold up " +
-        "training. The table of categories above is net: each moment counts once.",
+        "Gross: the full length of each phase, including the phases inside it and those that run in the background. " +
+        "The table of categories above is net: each moment counts once.",
     }),
     links(model),
   );

@@ -32,12 +32,12 @@ JOBSET = {"JOB_INDEX": "1", "REPLICATED_JOB_REPLICAS": "2", "JOB_COMPLETION_INDE
 @pytest.mark.parametrize(
     ("variables", "about", "level", "said"),
     [
-        ({"OTEL_SDK_DISABLED": "true"}, "settings", "warning", "nothing is recorded at all"),
+        ({"OTEL_SDK_DISABLED": "true"}, "settings", "warning", "nothing is recorded"),
         ({"OTEL_GOODPUT_WINDOWS": "x"}, "settings", "problem", "OTEL_GOODPUT_WINDOWS is ignored; '1h,24h' is used"),
         ({"OTEL_GOODPUT_EXPORTER": "x"}, "settings", "warning", "did you mean OTEL_GOODPUT_EXPORTERS?"),
         ({"OTEL_GOODPUT_SUBMITTED_AT": "9e9"}, "settings", "warning", "in the future"),
         ({"RANK": "2", "WORLD_SIZE": "4"}, "processes", "ok", "process 2 of 4 (RANK, WORLD_SIZE)"),
-        ({"RANK": "0", "WORLD_SIZE": "4"}, "processes", "ok", "its phases are the run's account"),
+        ({"RANK": "0", "WORLD_SIZE": "4"}, "processes", "ok", "its phases make up the run's figures"),
         ({"JOB_COMPLETION_INDEX": "1"}, "processes", "ok", "of an unknown number"),
         ({"RANK": "5", "WORLD_SIZE": "2"}, "processes", "problem", "process 5 (RANK) of 2 (WORLD_SIZE)"),
         ({"RANK": "first"}, "processes", "problem", "RANK='first' is not an integer"),
@@ -53,7 +53,7 @@ JOBSET = {"JOB_INDEX": "1", "REPLICATED_JOB_REPLICAS": "2", "JOB_COMPLETION_INDE
         ({**JOBSET, "JOB_COMPLETIONS": "2"}, "processes", "ok", "process 3 of 4 (JOB_INDEX × JOB_COMPLETIONS + JOB_C"),
         (JOBSET, "processes", "problem", "JOB_INDEX=1, but the number of pods per Job is not set; set JOB_COMPLETIONS"),
         ({**JOBSET, "JOB_COMPLETIONS": "x"}, "processes", "problem", "JOB_COMPLETIONS='x' is not an integer"),
-        ({}, "processes", "ok", "the only process"),
+        ({}, "processes", "ok", "one process (the environment"),
         ({"SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": "2"}, "launcher", "ok", "slurm started this job, 17 after 2 re"),
         ({"SLURM_JOB_ID": "17", "SLURM_JOB_END_TIME": "9"}, "launcher", "ok", "its time limit has passed"),
         (
@@ -162,9 +162,9 @@ def test_a_killed_and_an_ended_run(place: Path, tmp_path: Path) -> None:
     assert "'over'" not in one.stdout
     assert json.loads(one.stdout)["run_id"] == "dead"
     new = doctor(place, OTEL_GOODPUT_DIR=tmp_path / "runs", OTEL_GOODPUT_RUN_ID="new")
-    assert "run 'new' is new on this machine" in findings(new, "run", "ok")
+    assert "run 'new' has no journal on this machine yet" in findings(new, "run", "ok")
     other = doctor(place, OTEL_GOODPUT_DIR=tmp_path / "runs", OTEL_GOODPUT_RUN_ID="dead", RANK="1", WORLD_SIZE="2")
-    assert "is new for process 1" in findings(other, "run", "ok")
+    assert "has no journal of process 1 yet" in findings(other, "run", "ok")
 
 
 def test_a_journal_that_is_damaged(place: Path, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_spool_that_others_may_write(place: Path, tmp_path: Path) -> None:
 
 def test_a_disk_that_goes_with_the_pod(place: Path) -> None:
     pod = {"KUBERNETES_SERVICE_HOST": "127.0.0.1"}
-    assert "which goes with this pod" in findings(doctor(place, **pod), "journal", "warning")
+    assert "which is lost with this pod" in findings(doctor(place, **pod), "journal", "warning")
     named = findings(doctor(place, OTEL_GOODPUT_DIR=place / "volume", **pod), "journal", "warning")
     assert "goes with this pod" not in named
     assert "goes with" not in findings(doctor(place), "journal", "warning")

@@ -269,8 +269,8 @@ def test_into_every_run_of_a_folder(tmp_path: Path) -> None:
         ("nonsense", "standard input is not JSON"),
         ("[]", "standard input holds no entries"),
         ("[1, 2]", "standard input holds no entries"),
-        ('{"a": 1}', "is neither of what can be imported"),
-        ('{"kind": "List", "items": [{"kind": "Pod"}]}', "is neither of what can be imported"),
+        ('{"a": 1}', "has the wrong format"),
+        ('{"kind": "List", "items": [{"kind": "Pod"}]}', "has the wrong format"),
         ("[" * 100_000, "standard input is not JSON"),
     ],
 )

@@ -175,7 +175,7 @@ def test_reasons_that_there_are_not(run: Path, reason: str, message: str) -> Non
 def test_one_run_of_several_is_named(tmp_path: Path) -> None:
     disrupted_run(tmp_path)
     finished("other", tmp_path)
-    assert "name one of them with --run" in failed(goodput("reason", tmp_path, 2, "crash"))
+    assert "choose one with --run" in failed(goodput("reason", tmp_path, 2, "crash"))
     succeeded(goodput("reason", tmp_path, 2, "signal", "--run", "job"))
     text = succeeded(goodput("reason", tmp_path))
     assert "run 'job': 3 attempts" in text and "run 'other': 1 attempt\n" in text

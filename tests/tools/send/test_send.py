@@ -78,7 +78,7 @@ def test_a_receiver_that_is_down_and_then_up(wire: str, run: Path, port: int) ->
     down = send(run, "--timeout", "0.5", to=closed, OTEL_EXPORTER_OTLP_PROTOCOL=wire)
     count = len(lines(run, "traces")) + len(lines(run, "metrics"))
     assert down.returncode == 1
-    assert f"; {count} requests are left; call again to continue" in down.stderr
+    assert f"; {count} requests are left; run this command again to continue" in down.stderr
     assert "Traceback" not in down.stderr
     with BACKENDS[wire]() as received:
         said = succeeded(send(run, "--json", to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
@@ -146,7 +146,7 @@ def test_a_receiver_that_fails_costs_no_line(wire: str, run: Path, traces: Path)
         done = send(traces, last, "--json", to=received.endpoint, **there)
         assert [account["left"] for account in answer(done)["files"]] == [len(expected) - 3, 1]
         assert (done.returncode, len(received.traces)) == (1, 3)
-        assert f"; {len(expected) - 2} requests are left; call again to continue" in done.stderr
+        assert f"; {len(expected) - 2} requests are left; run this command again to continue" in done.stderr
     # At the last line nothing follows that could tell: it is left, and other files go.
     with RECEIVERS[wire](lambda number: UNSURE[wire] if number == len(expected) - 1 else TAKE) as received:
         done = send(traces, last, "--json", to=received.endpoint, **there)
@@ -232,7 +232,7 @@ def test_a_wrong_place_or_wrong_credentials_cost_no_line(case: str, traces: Path
     with RECEIVERS[wire](lambda number: say if number == 3 else TAKE) as received:
         done = send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire)
         assert done.returncode == 1
-        assert "call again to continue" in done.stderr
+        assert "run this command again to continue" in done.stderr
         assert case != "http redirection" or "a redirect to http://127.0.0.1:9/" in done.stderr
         assert len(received.headers) == 4
         said = succeeded(send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
@@ -253,7 +253,7 @@ def test_a_success_that_is_not_otlp_s_costs_no_line(case: str, traces: Path) -> 
     with RECEIVERS[HTTP](lambda number: NO_OTLP[case] if number == 3 else TAKE) as received:
         done = send(traces, to=received.endpoint, **there)
         assert done.returncode == 1
-        assert "call again to continue" in done.stderr
+        assert "run this command again to continue" in done.stderr
         assert "1 possibly duplicated" in succeeded(send(traces, to=received.endpoint, **there))
         expected = lines(traces.parent, "traces")
         assert arrived(received.traces) == [*expected[:4], *expected[3:]]

@@ -102,7 +102,9 @@ def late(files: Path, port: int, wire: str, scheme: str = "http") -> str:
     done = send(files, "--timeout", str(TIMEOUT_S), to=f"{scheme}://127.0.0.1:{port}", OTEL_EXPORTER_OTLP_PROTOCOL=wire)
     assert time.monotonic() - began < TIMEOUT_S + PATIENT_S
     assert done.returncode == 1
-    assert f"; {len(lines(files.parent, 'traces'))} requests are left; call again to continue" in done.stderr
+    assert (
+        f"; {len(lines(files.parent, 'traces'))} requests are left; run this command again to continue" in done.stderr
+    )
     assert "Traceback" not in done.stderr and "twice" not in done.stderr + done.stdout
     return done.stderr
 

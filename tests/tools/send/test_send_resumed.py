@@ -96,7 +96,9 @@ def test_sending_again_is_resumed_too(run: Path, traces: Path) -> None:
         both = (traces, beside)
         succeeded(send(*both, to=received.endpoint))
         cut = send(*both, "--again", to=received.endpoint)
-        assert f"; {2 * count - 3} requests are left; call again, without --again, to continue" in cut.stderr
+        assert (
+            f"; {2 * count - 3} requests are left; run this command again, without --again, to continue" in cut.stderr
+        )
         succeeded(send(*both, to=received.endpoint))
         expected = lines(run, "traces")  # of both files
         assert arrived(received.traces) == 2 * expected
@@ -148,7 +150,7 @@ def test_a_copy_goes_on_and_another_file_begins(traces: Path, tmp_path: Path) ->
         assert len(received.traces) == count
         content = traces.read_bytes().splitlines(keepends=True)
         traces.write_bytes(b"".join(content[1:]))
-        assert "not the file that was sent before" in succeeded(send(traces, to=received.endpoint))
+        assert "the file was replaced since the last send" in succeeded(send(traces, to=received.endpoint))
         assert len(received.traces) == 2 * count - 1
 
 
