@@ -254,7 +254,16 @@ class RunDirectory:
         Unused segments are skipped. Those that cannot be read are passed to `left_out` with the error, or logged.
         `known` remembers packed ones by name for who asks again and again: they are not read again.
         """
-        packed = {} if known is None else known
+        with files.held(self.journal):
+            return self._segments_in_use(process, attempt, left_out or log_left_out, {} if known is None else known)
+
+    def _segments_in_use(
+        self,
+        process: int,
+        attempt: int | None,
+        left_out: Callable[[Path, Exception], None],
+        packed: dict[str, SegmentFile],
+    ) -> list[SegmentFile]:
         found: dict[tuple[int, int], SegmentFile] = {}
         for name in self._names(process, attempt):
             match = NAME.fullmatch(name)
@@ -274,7 +283,7 @@ class RunDirectory:
                 if header.attempt >= _ATTEMPTS:
                     raise ValueError(f"there is no attempt {header.attempt}")
             except (OSError, EOFError, ValueError) as error:
-                (left_out or log_left_out)(path, error)
+                left_out(path, error)
                 continue
             place = (header.attempt, header.number)
             # A compressed copy and its original may both exist if the process died before it removed the original.

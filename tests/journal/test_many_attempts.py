@@ -23,6 +23,7 @@ READER = """
 import json, sys
 from pathlib import Path
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.time_index import TimeIndex
 from otel_goodput.reports.followed import FollowedRun
 from otel_goodput.reports.journalled import of_run
 from otel_goodput.reports.session import Session
@@ -50,6 +51,12 @@ def report(run):
 
 def followed(run):
     return FollowedRun(run).report()
+
+def windows(run):
+    index = TimeIndex(run)
+    for begin in range(0, 100 * 10**9, 20 * 10**9):
+        assert index.between(int(sys.argv[3]) + begin, int(sys.argv[3]) + begin + 10**9).parts
+    return of_run(run, ranks=False)
 
 reader = globals()[sys.argv[2]]
 reader(RunDirectory(Path(sys.argv[1])))
@@ -94,7 +101,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 
 def spent(folder: Path, attempts: int, reader: str) -> dict[str, int]:
     done = subprocess.run(
-        [sys.executable, "-c", READER, str(folder), reader], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", READER, str(folder), reader, str(BEGAN)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
     found: dict[str, int] = json.loads(done.stdout)
     assert found.pop("attempts") == attempts
@@ -102,7 +113,7 @@ def spent(folder: Path, attempts: int, reader: str) -> dict[str, int]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="what a process reads is counted by Linux")
-@pytest.mark.parametrize("reader", ["page", "report", "followed"])
+@pytest.mark.parametrize("reader", ["page", "report", "followed", "windows"])
 def test_each_attempt_takes_a_few_opened_files_and_none_lists_the_folder(reader: str, folders: dict[int, Path]) -> None:
     """However many there are, and although its segment has room for 32,768 records."""
     (few, before), (many, after) = folders.items()
