@@ -178,18 +178,20 @@ class LiveAccount:
         before, keeper = self.opened, self._keeper
         if before is None or before.run is None or keeper is None or before.mirror is not None:
             return False
-        opened = open_journal(self._config, self.account.clock, begun=True)
-        first, run, ledger = opened.journal.current, opened.run, opened.restored.ledger
-        first.release()
-        ledger.collect_finished()
-        ledger.collect_ended()
+        opened: Opened | None = None
         try:
-            if opened.run_id != run_id or run is None or first.path is None:
-                raise FileExistsError(f"run {run_id!r} is not free")
+            opened = open_journal(self._config, self.account.clock, begun=True, only=run_id)
+            first, run, ledger = opened.journal.current, opened.run, opened.restored.ledger
+            first.release()
+            ledger.collect_finished()
+            ledger.collect_ended()
+            if run is None or first.path is None:
+                return False
             keeper.move(run, opened.attempt, first.path, opened.restored)
         except OSError as error:
             logger.info("the journal stays in run %r: %s", self.run_id, error)
-            _withdraw(opened, opened.attempt, self._config.process_index)
+            if opened is not None:
+                _withdraw(opened, opened.attempt, self._config.process_index)
             return False
         opened.journal, self.opened = self.account.journal, opened
         logger.info("run %r, which this process began, is part of run %r, which its leader chose", self.run_id, run_id)

@@ -97,8 +97,10 @@ class Opened:
         return restore(self.run, self.journal.process, self.restored.ledger.settled.spans).ledger
 
 
-def open_journal(config: Config, clock: Clock, *, begun: bool = False) -> Opened:
+def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str = "") -> Opened:
     """Open the journal for a new attempt of this process. Problems are logged and never stop the training.
+
+    With `only`, it is that of this run, or OSError is raised.
 
     `begun`: the job begins. Before that, a process that knows its launch but not its rank gets a run of its own, so
     that the processes of the launch, which all take themselves for the first one, do not meet in one.
@@ -112,6 +114,8 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False) -> Opened
     while True:
         candidate = _candidate(config, base, series, launches)
         run_id, run, mirror, restored = candidate.run_id, candidate.run, candidate.mirror, candidate.restored
+        if only not in ("", run_id):
+            raise FileExistsError(f"run {only!r} is not that of this launch any more")
         before = [restored.attempt, *run.attempts(process)]
         before += [number for elder in candidate.elders for number in elder.attempts(process)]
         attempt = min(max(before) + 1, _LAST)
@@ -127,6 +131,8 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False) -> Opened
                 first = _first_segment(run, attempt, process)
                 break
         except OSError as error:
+            if only:
+                raise
             logger.warning(
                 "the journal cannot be written to %s (%s): live figures continue, but a restart will not know of this "
                 "attempt unless the directory becomes writable; set OTEL_GOODPUT_DIR to another one",
@@ -136,6 +142,8 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False) -> Opened
             journal = Journal(attempt, process, Segment(None))
             remarks = _remarks(candidate)
             return Opened(run_id, attempt, run, journal, restored, None, mirror, missing=identity, remarks=remarks)
+        if only:
+            raise FileExistsError(f"another living process writes run {only!r}")
         other = f"{config.run_id}~{os.getpid() if config.launch is None else config.launch.label}"
         if series != config.run_id:
             other += f"-{os.urandom(3).hex()}"

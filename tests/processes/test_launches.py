@@ -195,6 +195,29 @@ def test_what_was_recorded_before_the_leader_chose_becomes_part_of_its_run(befor
     assert not any("p0001" in path.name for path in (folder / "train").rglob("*"))
 
 
+def test_who_cannot_join_its_leaders_run_stays_and_says_so(programs: Programs) -> None:
+    """Somebody else writes that run as the same process."""
+    wait = 'print("there", flush=True); sys.stdin.readline()'
+    leader, other = torchrun(2, MASTER_PORT="29501")
+    holders = {**torchrun(1)[0]}, {**other, "OTEL_GOODPUT_RUN_ID": "train~29501"}
+    with programs.begin(holders[0], within=wait) as first, programs.begin(holders[1], within=wait) as second:
+        for holder in (first, second):
+            assert holder.stdout is not None and holder.stdout.readline() == "there\n"
+        with programs.begin(other, within=wait) as follower:
+            assert follower.stdout is not None and follower.stdout.readline() == "there\n"
+            programs.start(leader)
+            out, said = follower.communicate("\n", timeout=60)
+        for holder in (first, second):
+            holder.communicate("\n", timeout=60)
+    assert json.loads(out) == ["train", 1, 2, 0]
+    assert "the leader of its launch chose 'train~29501' meanwhile, which this process cannot join" in said
+    account = of_run(RunDirectory(programs.folder / "goodput" / "train"), process=1).to_json()
+    assert account["steps"]["kept"] == 10 and len(account["warnings"]) == 1
+    found = {run.path.name: run.processes() for run in runs(programs.folder / "goodput")}
+    assert found == {"train": [0, 1], "train~29501": [0, 1]}
+    assert "is being written" not in said
+
+
 KILLED = """
 calls = 0
 def look(event, arguments):
