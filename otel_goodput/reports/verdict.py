@@ -45,7 +45,7 @@ def _steps(a: Side, b: Side, ratio: Ratio | None) -> str:
         return f"B is {_direction(ratio)} per step (no interval: {few} kept fewer than {LEAST_STEPS} steps)"
     within = f"95 % interval {_span(ratio)}"
     if not ratio.clear:
-        return f"Median step time: no significant difference (B {100 * change:+.1f} %, {within})"
+        return f"Median step time: no significant difference (B {round(100 * change, 1) + 0.0:+.1f} %, {within})"
     return f"B is {_direction(ratio)} per step ({within})"
 
 

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--process", type=int, default=0, metavar="K", help="use the journal of process K (default: 0, the leader)"
     )
     for name, words in QUANTITIES.items():
-        parser.add_argument(f"--{name}", type=_seconds, default=None, metavar="T", help=f"use this {words}")
+        parser.add_argument(f"--{name}", type=_seconds, default=None, metavar="T", help=f"{words} (default: the run's)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
