@@ -66,8 +66,11 @@ class Entry:
     def detach(self) -> None:
         """Restore the context that was current before."""
         token, self._token = self._token, None
-        if token is not None and self.here and self._phase is not None:
-            detach(token, self._phase)
+        if token is not None and self.here:
+            if PHASE.get() is self._phase:
+                context_api.detach(token)
+            else:
+                detach(token)
         if self._phase is not None:
             leave(self._phase)
 

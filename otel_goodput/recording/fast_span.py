@@ -66,6 +66,7 @@ from otel_goodput.semconv import (
 
 _UNSET = Status(StatusCode.UNSET)
 _attach = context_api.attach
+_detach = context_api.detach
 _current = context_api.get_current
 
 
@@ -352,7 +353,10 @@ class FastSpan(ShortSpan):
         token, self._token = self._token, None
         if token is not None:
             if self.thread == get_ident():
-                detach(token, self)
+                if PHASE.get() is self:
+                    _detach(token)
+                else:
+                    detach(token)
             elif self.loop is None:  # else it is said what to write for such a loop
                 line.misused.elsewhere(PHASES[self._phase])
         if self._outermost:

@@ -117,17 +117,17 @@ def leave(phase: Nested) -> None:
         PHASE.set(opened(phase.outer))
 
 
-def detach(token: Token[context_api.Context], phase: Nested) -> None:
-    """Restore OpenTelemetry's context as it was when `phase` was entered.
+def detach(token: Token[context_api.Context]) -> None:
+    """Restore OpenTelemetry's context as it was when a phase was entered, perhaps in another context than this one.
 
-    That was in another context where tasks or the threads of a pool ask for the items of ``steps()``. Then there is
-    nothing to restore here, and ``context.detach()`` would log a traceback.
+    Where tasks or the threads of a pool ask for the items of ``steps()``, there is nothing to restore here, and
+    ``context.detach()`` would log a traceback.
     """
-    if PHASE.get() is phase or not isinstance(token, Token):
-        context_api.detach(token)
-    else:
+    if isinstance(token, Token):
         with suppress(ValueError, RuntimeError):
             token.var.reset(token)
+    else:
+        context_api.detach(token)
 
 
 def identity(span: trace_api.Span) -> SpanContext:
