@@ -52,15 +52,17 @@ class Place:
         frame: id of the frame that runs the loop.
         at: offset of the instruction at which the loop asks.
         reliable: the loop was never said to be left and then asked for an item after all.
+        elsewhere: other threads than the one that called ``steps()`` ask for items, perhaps in other contexts.
     """
 
-    __slots__ = ("_code", "at", "frame", "reliable")
+    __slots__ = ("_code", "at", "elsewhere", "frame", "reliable")
 
     def __init__(self) -> None:
         self._code: CodeType | None = None
         self.frame = 0
         self.at = -1
         self.reliable = True
+        self.elsewhere = False
 
     def ask(self, asking: FrameType) -> None:
         """Find the loop in which the frame `asking` asks for an item; generators and ``__next__()`` pass items on."""

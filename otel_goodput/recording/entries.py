@@ -17,7 +17,7 @@ from opentelemetry.trace import Status, StatusCode
 
 from otel_goodput.guard import contain
 from otel_goodput.recording.fast_span import alive
-from otel_goodput.recording.nesting import PHASE, Nested, current_span, detach, innermost, leave
+from otel_goodput.recording.nesting import PHASE, Nested, current_span, innermost, leave
 from otel_goodput.recording.tracer import PhaseTracer
 
 # The instructions that enter a `with` statement in Python 3.10 to 3.14; after these, `__exit__` is sure to be called.
@@ -67,10 +67,7 @@ class Entry:
         """Restore the context that was current before."""
         token, self._token = self._token, None
         if token is not None and self.here:
-            if PHASE.get() is self._phase:
-                context_api.detach(token)
-            else:
-                detach(token)
+            context_api.detach(token)
         if self._phase is not None:
             leave(self._phase)
 

@@ -353,7 +353,7 @@ class FastSpan(ShortSpan):
         token, self._token = self._token, None
         if token is not None:
             if self.thread == get_ident():
-                if PHASE.get() is self:
+                if self.loop is None or not self.loop.elsewhere:
                     _detach(token)
                 else:
                     detach(token)

@@ -123,9 +123,10 @@ def detach(token: Token[context_api.Context]) -> None:
     Where tasks or the threads of a pool ask for the items of ``steps()``, there is nothing to restore here, and
     ``context.detach()`` would log a traceback.
     """
-    if isinstance(token, Token):
+    known: object = token  # another runtime context may give something else
+    if isinstance(known, Token):
         with suppress(ValueError, RuntimeError):
-            token.var.reset(token)
+            known.var.reset(known)
     else:
         context_api.detach(token)
 

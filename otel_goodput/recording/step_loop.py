@@ -97,6 +97,7 @@ class Steps(Generic[T]):
                 if id(asking) != place.frame or asking.f_lasti != place.at:  # else it is the same loop
                     place.ask(asking)
                     if get_ident() != self._thread:
+                        place.elsewhere = True
                         line.misused.pulled(self._thread)
                 self._step = span = FastSpan(line, STEP, number, None, None, None)
                 span.loop = place
