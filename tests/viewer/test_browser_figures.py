@@ -203,7 +203,7 @@ def test_who_said_the_reason_of_a_disruption(story: RunDirectory, tmp_path: Path
     told = ("--by", "alice <b>", "--note", "rack 7")
     succeeded(goodput("reason", run.path, one["attempt"], "preemption", *told))
     look.open(page_of(run, tmp_path / "said.html"))
-    assert f"preemption (first: {one['reason']})" in look.text("#disruptions tr[data-disruption]")
+    assert f"preemption (originally {one['reason']})" in look.text("#disruptions tr[data-disruption]")
     look.page.click("#disruptions tr[data-disruption] button")
     look.until("document.querySelector('#selection h3')?.textContent === 'disruption: preemption'")
     facts = look.text("#selection")
