@@ -1,6 +1,8 @@
 """Whose each moment of a run is, exactly, and what became of each step: offline, from all events of a run.
 
 What a ledger sums up while it goes, a :class:`Trace` keeps one by one. It takes some 30 bytes an interval, 90 a step.
+
+Longer than other files: what is written down of an interval, a step and the device's work has one order.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class Survey:
             elif phase == rules.JOB:
                 span.jobs += 1
 
-    def open(self, run: RunDirectory) -> None:
+    def number_steps(self, run: RunDirectory) -> None:
         """Learn from the account which steps the bodies of loops are."""
         overview = restore(run, self.process).ledger.overview()
         self.numbering, self.shifts = Numbering(overview.numbering), overview.shifts
@@ -171,7 +171,7 @@ def survey(run: RunDirectory, process: int, damages: Damages, progress: Progress
     for attempt, events in stored_events(run, process, damages):
         if events:
             if not found.attempts:
-                found.open(run)
+                found.number_steps(run)
             found.take(events, attempt)
         progress(found.records, 0, f"process {process}: looking at {found.records:,} events")
     if found.attempts:
