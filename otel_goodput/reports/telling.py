@@ -1,4 +1,7 @@
-"""Reads a process's journal, or a part of it, and tells it in full: see :mod:`~otel_goodput.reports.detail`."""
+"""Reads a process's journal, or a part of it, and tells it in full: see :mod:`~otel_goodput.reports.detail`.
+
+Longer than other files: each event goes to the account and to what is told of it, by one teller.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A loop that is left while something still holds its iterator, and a step that nobody ends: live and after the end."""
+"""A loop that is left while something still holds its iterator, and a step that nobody ends: live and after the end.
+
+Longer than other files: every way of leaving a loop has the same witness.
+"""
 
 from __future__ import annotations
 
