@@ -28,7 +28,8 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     ("the account live and on paper, what watches", frozenset({"live", "reports", "integrations", "disruption"})),
     ("where it runs, and on providers of the user's own", frozenset({"resources", "standalone"})),
     ("exporters, observers, the page, dashboards", frozenset({"exporters", "observers", "viewer", "dashboards"})),
-    ("pipelines, tools", frozenset({"pipelines", "tools"})),
+    ("pipelines", frozenset({"pipelines"})),
+    ("tools", frozenset({"tools"})),
     ("recorder, runs of the past, command", frozenset({"recorder", "runs", "__main__"})),
     ("module functions", frozenset({"api"})),
     ("those of others", frozenset({"compat"})),
@@ -196,7 +197,7 @@ def test_a_long_file_says_why() -> None:
     folders = ("otel_goodput", "collector", "tests", "examples", "benchmarks", "everyday", "docs", ".ci")
     for path in (path for folder in folders for path in (PACKAGE.parent / folder).rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        if len(text.splitlines()) > 350:
+        if len(text.splitlines()) > 600:
             assert "Longer than other files" in (ast.get_docstring(ast.parse(text)) or ""), path
 
 
