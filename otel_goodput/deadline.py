@@ -58,6 +58,11 @@ class ShutdownSignal:
         """Whether the process is stopping."""
         return self._begun.is_set()
 
+    @property
+    def last(self) -> bool:
+        """Whether what is exported now may be the last of this process."""
+        return self.begun or self.at_job_end
+
     def begin(self, seconds: float) -> None:
         """Announce that the process stops in `seconds`."""
         self._until = time.monotonic() + max(seconds, 0.0)

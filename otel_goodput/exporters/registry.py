@@ -132,7 +132,7 @@ def open_exporter(name: str, context: ExporterContext) -> Exporters:
     return opened._replace(
         name=name,
         span_exporter=opened.span_exporter and SafeSpanExporter(name, opened.span_exporter),
-        metric_exporter=opened.metric_exporter and SafeMetricExporter(name, opened.metric_exporter),
+        metric_exporter=opened.metric_exporter and SafeMetricExporter(name, opened.metric_exporter, context.stopping),
     )
 
 

@@ -46,8 +46,8 @@ class SpacedExporter(PassingMetricExporter):
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         now = max((point.time_unix_nano for point in _points(metrics_data)), default=0)
-        last = self._stopping.begun or self._stopping.at_job_end or now <= self._newest
-        earliest = self._newest + SPACING if self._newest and last else 0
+        ahead = self._stopping.last or now <= self._newest
+        earliest = self._newest + SPACING if self._newest and ahead else 0
         marked = MetricsData([_marked(resource, earliest) for resource in metrics_data.resource_metrics])
         self._newest = max((point.time_unix_nano for point in _points(marked)), default=self._newest)
         return self._exporter.export(marked, timeout_millis=timeout_millis, **kwargs)

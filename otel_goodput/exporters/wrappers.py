@@ -16,6 +16,8 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from otel_goodput.deadline import ShutdownSignal
+from otel_goodput.exporters.counters import FirstPoints
 from otel_goodput.exporters.fitting import fitting, fitting_metrics
 from otel_goodput.exporters.redaction import Redaction
 from otel_goodput.guard import report_once
@@ -103,11 +105,18 @@ class SafeSpanExporter(SpanExporter):
 
 
 class SafeMetricExporter(PassingMetricExporter):
-    """A metric exporter that never raises, and does nothing in forked children."""
+    """A metric exporter that never raises, does nothing in forked children, and whose counters begin at 0.
 
-    def __init__(self, name: str, exporter: MetricExporter) -> None:
+    Args:
+        name, exporter: what is wrapped.
+        stopping: tells when what is exported may be the last.
+    """
+
+    def __init__(self, name: str, exporter: MetricExporter, stopping: ShutdownSignal) -> None:
         super().__init__(exporter)
         self._ground = _Ground(name)
+        self._stopping = stopping
+        self._first = FirstPoints()
         self._failed = 0
         self._succeeded = -math.inf
 
@@ -129,7 +138,12 @@ class SafeMetricExporter(PassingMetricExporter):
             return MetricExportResult.FAILURE
         begun = time.monotonic()
         try:
-            result = self._exporter.export(fitting_metrics(metrics_data), timeout_millis=timeout_millis, **kwargs)
+            data = fitting_metrics(metrics_data)
+            if not self._stopping.last:
+                data = self._first.at_zero(data)
+            result = self._exporter.export(data, timeout_millis=timeout_millis, **kwargs)
+            if result is MetricExportResult.SUCCESS:
+                self._first.sent(data)
         except Exception as error:
             self._ground.tell("exporting metrics", error)
             result = MetricExportResult.FAILURE
