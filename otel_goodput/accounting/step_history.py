@@ -590,7 +590,10 @@ class StepHistory:
             if self.segments[at].high < index:
                 break
             own = self.segments[at] is execution.step_segment
-            self._own_segment(at).make_room(index, own)
+            segment = self._own_segment(at)
+            segment.make_room(index, own)
+            if own:  # it is open no more
+                execution.step_segment = segment
         return index
 
     def _discard(self, execution: Execution, fate: int) -> None:
