@@ -225,10 +225,10 @@ class LiveAccount:
 
 def _withdraw(opened: Opened, attempt: int, process: int) -> None:
     """Give back the lock of an attempt and remove its files."""
-    if opened.lock is not None:
-        opened.lock.release()
     if opened.run is not None:
         opened.run.withdraw(attempt, process)
+    if opened.lock is not None:
+        opened.lock.release()
 
 
 def call_in_children(silence: Callable[[], None]) -> None:

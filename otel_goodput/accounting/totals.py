@@ -22,7 +22,7 @@ from otel_goodput.semconv import CATEGORIES, SLICE_AVAILABLE, SLICE_STEPPING, ST
 
 NOT_KNOWN: Final = "not known: dispatch only"
 # What a report has of a disruption whose reason nobody corrected.
-NOTHING_SAID: Final = {"said_by": None, "note": None, "process": None}
+NOTHING_SAID: Final = {"said_by": None, "note": None, "process": None, "process_known": True}
 _BLURRED: Final = 100  # goodput is not known if more than 1/100 of the time is under steps of unknown clock
 
 

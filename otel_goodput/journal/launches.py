@@ -164,6 +164,34 @@ class Agreement:
         )
 
 
+class Vacancy:
+    """A run that this process would record, once the one that holds its place has left; attributes as of `Agreement`.
+
+    Processes that learn their rank late all begin as the first one, and leave that place when their jobs begin.
+
+    Args:
+        run_id: of that run.
+        text: what is to be said if the other process stays.
+    """
+
+    def __init__(self, run_id: str, text: str) -> None:
+        self.other = run_id
+        self.open = True
+        self._text = text
+        self._until = time.monotonic() + PATIENCE_S
+
+    def look(self) -> str:
+        """Nothing is to be said while there is hope."""
+        return ""
+
+    def fail(self) -> str:
+        """Take note that the place is not free yet; returns what is to be said, once, if time is up."""
+        if time.monotonic() <= self._until:
+            return ""
+        self.open = False
+        return self._text
+
+
 def _began() -> int:
     """Return when this process started, ns since the epoch; if that is not known, when this package was imported."""
     try:

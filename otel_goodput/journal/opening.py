@@ -15,12 +15,12 @@ from otel_goodput import files
 from otel_goodput.accounting import Ledger
 from otel_goodput.clock import Clock
 from otel_goodput.config import Config
-from otel_goodput.envvars import OTEL_GOODPUT_RUN_ID
+from otel_goodput.envvars import OTEL_GOODPUT_PROCESS_INDEX, OTEL_GOODPUT_RUN_ID
 from otel_goodput.errors import JournalError
 from otel_goodput.journal import records, succession
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.journal import Journal, Segment
-from otel_goodput.journal.launches import Agreement, Launches
+from otel_goodput.journal.launches import Agreement, Launches, Vacancy
 from otel_goodput.journal.lock import Lock
 from otel_goodput.journal.mirror import Mirror, open_spool
 from otel_goodput.journal.notes import Note
@@ -38,6 +38,7 @@ ASIDE: Final = "set aside"
 
 _STRANGERS: Final = 100
 _LAST: Final = 999_999_999  # highest attempt number that a file name can hold
+_LOOKS: Final = 5  # at a run that changes while it is looked at
 _BESIDE: Final = 5  # folders tried, if each one has files of a newer version
 
 
@@ -70,7 +71,7 @@ class Opened:
     continued: str = ""
     before: Before | None = None
     remarks: list[Note] = field(default_factory=list)
-    agreement: Agreement | None = None
+    agreement: Agreement | Vacancy | None = None
     early: bool = False
 
     def introduce(self, account: Account) -> None:
@@ -111,12 +112,14 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str
     series, early = config.run_id, config.early and not begun
     if early and config.launch is not None:
         series += f"~{config.launch.label}-{os.getpid()}"
+    wanted: Vacancy | None = None
+    looks = _LOOKS
     while True:
         candidate = _candidate(config, base, series, launches)
         run_id, run, mirror, restored = candidate.run_id, candidate.run, candidate.mirror, candidate.restored
         if only not in ("", run_id):
             raise FileExistsError(f"run {only!r} is not that of this launch any more")
-        before = [restored.attempt, *run.attempts(process)]
+        before = [restored.attempt, *candidate.attempts]
         before += [number for elder in candidate.elders for number in elder.attempts(process)]
         attempt = min(max(before) + 1, _LAST)
         identity = _identity(candidate, config, clock)
@@ -125,6 +128,10 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str
             taken = _taken(run, attempt, process)
             lock = run.lock(attempt, process)
             if not taken and lock.acquire():
+                if looks and run.attempts(process) != candidate.attempts:
+                    lock.release()  # another process has just left this run
+                    looks -= 1
+                    continue
                 run.sweep(process, attempt)
                 candidate.aside = _set_aside(restored)
                 run.create(identity)  # run.json may just have been set aside as damaged
@@ -144,24 +151,31 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str
             return Opened(run_id, attempt, run, journal, restored, None, mirror, missing=identity, remarks=remarks)
         if only:
             raise FileExistsError(f"another living process writes run {only!r}")
+        if looks and run.attempts(process) != candidate.attempts:
+            looks -= 1
+            continue
         other = f"{config.run_id}~{os.getpid() if config.launch is None else config.launch.label}"
         if series != config.run_id:
             other += f"-{os.urandom(3).hex()}"
-        logger.warning(
-            "run %r is being written by another running process (pid %s) as process %d; this process records its own "
-            "run %r. Give each process its index (OTEL_GOODPUT_PROCESS_INDEX, process_index=), or each run its own id "
-            "(OTEL_GOODPUT_RUN_ID)",
-            run_id,
-            run.lock(max(0, attempt - 1), process).holder() or "?",
-            process,
-            other,
+        text = (
+            f"run {run_id!r} is being written by another running process (pid "
+            f"{run.lock(max(0, attempt - 1), process).holder() or '?'}) as process {process}; this process records its "
+            f"own run {other!r}. Give each process its index ({OTEL_GOODPUT_PROCESS_INDEX.name}, process_index=), or "
+            f"each run its own id ({OTEL_GOODPUT_RUN_ID.name})"
         )
+        if begun and wanted is None:
+            # The other one may not know yet either which process it is, and leave as soon as it does.
+            wanted = Vacancy(run_id, text)
+        else:
+            logger.warning("%s", text)
         series = other
     opened = Opened(run_id, attempt, run, Journal(attempt, process, first), restored, lock, mirror)
     opened.continued = _say_what_was_before(opened, config, base, clock)
     opened.before = candidate.before
     opened.remarks = _remarks(candidate)
-    if early:
+    if wanted is not None:
+        opened.agreement = wanted
+    elif early:
         opened.early = True
     elif config.numbered and config.leads:
         launches.choose(run_id, clock)
@@ -203,6 +217,7 @@ class _Candidate:
     run: RunDirectory
     mirror: Mirror | None
     restored: Restored
+    attempts: list[int]  # of this process, as it began to be read
     series: str = ""
     before: Before | None = None
     elders: list[RunDirectory] = field(default_factory=list)  # folders whose attempts count for the next attempt number
@@ -220,11 +235,13 @@ def _candidate(config: Config, base: Path, series: str, launches: Launches) -> _
         run, newer = RunDirectory(base / folder_name(run_id)), None
         for _ in range(_BESIDE):
             mirror = _mirror(config, run)
+            attempts = run.attempts(config.process_index)
             restored = restore(run, config.process_index, config.windows)
             if not restored.damages.newer:
                 break
             newer, run = run, RunDirectory(run.path.with_name(f"{run.path.name}~v{records.VERSION}"))
-        return _Candidate(run_id, run, mirror, restored, elders=_beside(base, folder_name(run_id)), newer=newer)
+        elders = _beside(base, folder_name(run_id))
+        return _Candidate(run_id, run, mirror, restored, attempts, elders=elders, newer=newer)
 
     if not config.numbered:
         return look(series)

@@ -317,9 +317,14 @@ class RunDirectory:
         """
         try:
             mine = f"a{attempt:04d}-p{process:04d}"
-            for name in self._all_names():
+            # The lock last: who waits for the place looks at the segments first.
+            for name in sorted(self._all_names(), key=lambda name: name.endswith(".lock")):
                 if name.startswith((f"{mine}.", f"{mine}-")):
                     files.remove(self.journal / name)
+            if not self.attempts(process):
+                for name in self._all_names():
+                    if name.startswith(f"p{process:04d}."):
+                        files.remove(self.journal / name)
             if not any(_OF_A_PROCESS.match(name) for name in self._all_names()):
                 for name in self._all_names():
                     files.remove(self.journal / name)

@@ -1267,6 +1267,7 @@ def account(
             "error_message": None,
             "ended_by": None,
             "process": None,
+            "process_known": True,
             "recovery_s": recovery / 1e9,
             "wasted_s": waste / 1e9,
             "startup_s": seconds_of(startup),

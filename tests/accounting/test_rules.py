@@ -564,7 +564,8 @@ def test_each_attempt_and_each_rollback_is_a_disruption(ask: Ask) -> None:
     assert answer["disruptions"] == 3
     assert answer["attempts"] == 3
     assert answer["disruption_reasons"] == {"restart": 1, "crash": 1, "rollback": 1}
-    nothing_said = {"first_reason", "said_by", "note", "ended_by", "process", "error_type", "error_message"}
+    nothing_said = {"first_reason", "said_by", "note", "ended_by", "process", "process_known"}
+    nothing_said |= {"error_type", "error_message"}
     listed = [{name: one[name] for name in one.keys() - nothing_said} for one in answer["disruption_list"]]
     assert listed == [
         {"attempt": 2, "reason": "restart", "recovery_s": 6, "wasted_s": 0, "from_step": 5, "to_step": 6}

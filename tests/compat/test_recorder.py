@@ -235,7 +235,7 @@ def test_a_pod_without_a_place_is_warned_of(
     monkeypatch.chdir(tmp_path)
     recorder()
     recorder()
-    warnings = [record.getMessage() for record in caplog.records if "goes with this pod" in record.getMessage()]
+    warnings = [record.getMessage() for record in caplog.records if "is lost with this pod" in record.getMessage()]
     assert len(warnings) == 1 and "OTEL_GOODPUT_DIR=gs://YOUR-BUCKET/goodput" in warnings[0]
 
 

@@ -92,7 +92,7 @@ def test_recover_leaves_a_living_job_alone(tmp_path: Path) -> None:
     process = run.start(seed=9)
     process.wait_for("j")
     told = run.command("recover", str(run.directory))
-    assert "alive" in told.stdout
+    assert "is still running" in told.stdout
     run.kill(process)
 
 

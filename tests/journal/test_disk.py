@@ -259,7 +259,7 @@ def test_read_only(
             place = Path("/proc/nothing")
     recording = record(directory=place / "runs")
     (text,) = told(caplog)
-    assert "cannot be written" in text and str(place) in text and "go on" in text and "restart" in text
+    assert "cannot be written" in text and str(place) in text and "figures continue" in text and "restart" in text
     with goodput.job():
         steps(0, 200)
         goodput.flush()

@@ -112,7 +112,7 @@ def test_a_report_tells(attempt: Callable[..., Path]) -> None:
         "  scheduling  attempt 1 waited 2 min 00 s: queued 1 min 30 s, container start 30.0 s",
         "              rescheduled 2 times",
         "              later attempts waited 12.0 s: queued 10.0 s, container start 2.0 s",
-        "  compilation cache  3 hits, 2 misses; saved 4.5 s",
+        "  compilation cache  3 hits, 2 misses; saved 4.5 s of compilation",
     ]
     then = run.report(at=between).to_json()
     assert then["scheduling"]["reschedules"] == 0 and "compile_cache" not in then

@@ -210,7 +210,7 @@ def test_who_cannot_join_its_leaders_run_stays_and_says_so(programs: Programs) -
         for holder in (first, second):
             holder.communicate("\n", timeout=60)
     assert json.loads(out) == ["train", 1, 2, 0]
-    assert "the leader of its launch chose 'train~29501' meanwhile, which this process cannot join" in said
+    assert "the leader of its launch chose 'train~29501', which this process can no longer join" in said
     account = of_run(RunDirectory(programs.folder / "goodput" / "train"), process=1).to_json()
     assert account["steps"]["kept"] == 10 and len(account["warnings"]) == 1
     found = {run.path.name: run.processes() for run in runs(programs.folder / "goodput")}
@@ -349,7 +349,7 @@ def test_jax_distributed_initialized_after_configure(shared: bool, programs: Pro
             for who in range(2)
         ]
         found, said = programs.start(*several, before=JAX, after="jax.distributed.shutdown()")
-    assert sorted(each[1:] for each in found) == [[0, 2, 0], [1, 2, 0]], said
+    assert sorted(each[1:] for each in found) == [[0, 2, 0], [1, 2, 0]], (found, said)
     folders = [programs.folder / "goodput"] if shared else [programs.folder / f"disk-{who}" for who in range(2)]
     told = [(run.path.name, run.processes()) for folder in folders for run in runs(folder)]
     assert told == ([("train", [0, 1])] if shared else [("train", [0]), ("train", [1])]), "nothing is left of before"
@@ -388,6 +388,23 @@ def test_processes_that_learn_their_rank_late_do_not_meet_in_one_run(programs: P
     # Rank 0 may have finished before rank 1 looks: the run that rank 1 then begins becomes part of rank 0's at its end.
     found = {run.path.name: run.processes() for run in runs(programs.folder / "goodput")}
     assert found == {"train": [0, 1], "train-2": [0, 1]}
+
+
+def test_a_place_that_is_left_when_a_rank_becomes_known(programs: Programs) -> None:
+    """Without an address, all begin as the first process of the run of the name, and only one can be that."""
+    late = STAND_IN.replace("(1, 2)", "(int(os.environ['WHO']), 2)").replace("lambda: 1", "lambda: place[0]")
+    wait = 'print("there", flush=True); sys.stdin.readline()'
+    with programs.begin({"WHO": "1"}, before=wait + late) as follower:
+        assert follower.stdout is not None and follower.stdout.readline() == "there\n"
+        with programs.begin({"WHO": "0"}, before=late, within=wait) as leader:
+            assert leader.stdout is not None and leader.stdout.readline() == "there\n"  # its job has begun
+            told = [one.communicate("\n", timeout=90) for one in (follower, leader)]
+    assert [json.loads(out)[1:] for out, _ in told] == [[1, 2, 0], [0, 2, 0]], told
+    (run,) = runs(programs.folder / "goodput")
+    assert (run.path.name, run.processes()) == ("train", [0, 1])
+    for process in range(2):
+        report = of_run(run, process=process).to_json()
+        assert (report["attempts"], report["steps"]["kept"], report["steps"]["lost"]) == (1, 10, 0)
 
 
 def test_a_parent_that_only_starts_those_that_train_leaves_nothing(programs: Programs) -> None:

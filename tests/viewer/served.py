@@ -109,7 +109,7 @@ def serving(place: str | Path, *arguments: str, before: Sequence[str] = ()) -> I
     assert process.stdout is not None
     try:
         lines: list[str] = []
-        while not any(line.startswith("Ctrl-C") for line in lines):
+        while not any("Ctrl-C" in line for line in lines):
             line = process.stdout.readline()
             assert line, errors.read_text()
             lines.append(line.strip())

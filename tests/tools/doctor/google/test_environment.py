@@ -71,7 +71,7 @@ OFF = [
     (120, "warning", "behind the metadata server's"),
     (-600, "problem", "points from more than 5 min ahead are refused -> correct this machine's clock"),
     (600, "warning", "behind the metadata server's"),
-    (7200, "problem", "2 h 00 min behind the metadata server's: tokens signed with a key expire immediately"),
+    (7200, "problem", "2 h 00 min behind the metadata server's: tokens signed with a key expire at once"),
 ]
 
 
