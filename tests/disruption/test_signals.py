@@ -444,7 +444,9 @@ signal.signal(signal.SIGTERM, lambda *_: calls.append(1))
 notices, signals = take()
 faulthandler.register(signal.SIGTERM, chain=True)
 signals.renew()
-say("ready"); until(lambda: calls)
+heard = []
+notices.on_preemption(lambda: heard.append(1))  # the notice may come after the handler was called
+say("ready"); until(lambda: calls and heard)
 assert notices.settled(10)
 say(len(calls))
 """
