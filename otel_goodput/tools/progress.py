@@ -32,7 +32,7 @@ class ProgressLine:
             return
         self._next = now + _EVERY_S
         share = f" {percent(min(done, total), total)}" if total else ""
-        self._write(f"{shown(what)}{share}, {now - self._begun:.0f} s; Ctrl-C ends it")
+        self._write(f"{shown(what)}{share}, {now - self._begun:.0f} s; press Ctrl-C to stop")
 
     def _write(self, text: str) -> None:
         columns = shutil.get_terminal_size().columns or _COLUMNS  # Python 3.10 takes 0, "not known", for a width

@@ -15,6 +15,7 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from otel_goodput.deadline import ShutdownSignal
 from otel_goodput.exporters.registry import OURS, open_exporter, resolve, spec
 from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
 from otel_goodput.exporters.wrappers import SafeMetricExporter, SafeSpanExporter
@@ -200,7 +201,7 @@ class FaultyMetrics(MetricExporter):
 
 def test_they_hold_errors_logs_the_first_and_counts(caplog: pytest.LogCaptureFixture) -> None:
     inner, inner_metrics = Faulty(), FaultyMetrics()
-    safe, metrics = SafeSpanExporter("x", inner), SafeMetricExporter("y", inner_metrics)
+    safe, metrics = SafeSpanExporter("x", inner), SafeMetricExporter("y", inner_metrics, ShutdownSignal())
     data = collect(observed("gauge", "a", (1.0, {}), (2.0, {"k": "v"})), observed("counter", "b", (1, {})))
     with caplog.at_level(logging.WARNING):
         for _ in range(3):

@@ -147,7 +147,7 @@ def test_long_work_is_told_on_a_terminal_and_can_be_interrupted(tmp_path: Path) 
     with subprocess.Popen(command, env=environment(), stdout=theirs, stderr=theirs, stdin=theirs) as process:
         os.close(theirs)
         seen = b""
-        while b"Press Ctrl-C" not in seen:
+        while b"press Ctrl-C" not in seen:
             data = os.read(ours, 4096)
             assert data, seen
             seen += data
