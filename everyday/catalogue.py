@@ -45,6 +45,7 @@ PROGRAMS: dict[str, Program] = {
     "PyTorch, a device of another package": Program(
         "third_party/torch_registered.py", compiles=False, needs=("torch",), clock="unknown"
     ),
+    "Ray": Program("third_party/with_ray.py", compiles=False, needs=("ray",)),
     "Logfire": Program("third_party/with_logfire.py", ("separate",), needs=("logfire",)),
     "Logfire, one provider": Program("third_party/with_logfire.py", ("shared",), needs=("logfire",)),
     "ddtrace": Program("third_party/with_ddtrace.py", needs=("ddtrace",)),

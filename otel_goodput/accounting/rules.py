@@ -80,6 +80,7 @@ RANK: Final[dict[int, int]] = {ELASTIC_WAIT: WAITING, ELASTIC_REINIT: REINITIALI
 PRECEDENCE: Final = (Reason.PREEMPTION, Reason.MAINTENANCE, Reason.SIGNAL)
 
 STARTUP_SAMPLE: Final = 1000  # R5: the median is over this many first steps
+FIRST_EXECUTION: Final = 10  # times the usual step: what a first step takes longer, if it compiles, is start-up
 RECOMPILED_NAMES: Final = 100  # functions whose recompilations are counted one by one
 IDEAL_SAMPLE: Final = 1000  # ideal step time: over this many latest steps
 CADENCE_SAMPLE: Final = 100  # cadence: over this many latest intervals between the starts of two steps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from otel_goodput.accounting.progress import Progress
-from otel_goodput.accounting.rules import STARTUP_SAMPLE
+from otel_goodput.accounting.rules import FIRST_EXECUTION, STARTUP_SAMPLE
 from otel_goodput.accounting.state import Stateful
 from otel_goodput.accounting.stats import median
 
@@ -151,7 +151,7 @@ class StepSegment(Stateful):
     def excess(self, progress: Progress) -> int:
         """By how much the first completed step is longer than the usual step of its segment, ns (rule R5).
 
-        Where compilations are reported, than twice the usual, and only if the step compiles.
+        Where compilations are reported, than ten times the usual, and only if the step compiles.
         """
         seen = self.life.compiles_seen
         if self.first_net is None or (seen and not self.compiles):
@@ -160,7 +160,7 @@ class StepSegment(Stateful):
             return self._known
         others = self._others(progress) or [net for net in self.lost if net]
         usual = median(others) if others else progress.early_median(self.first_index)
-        excess = 0 if usual is None else max(0, self.first_net - usual * (1 + seen))
+        excess = 0 if usual is None else max(0, self.first_net - usual * (FIRST_EXECUTION if seen else 1))
         if others:
             self._known = excess
         return excess

@@ -1020,7 +1020,7 @@ def compiles(execution: Execution, compilations: list[Row]) -> bool:
 
 def estimate_startup(progress: Progress, compilations: list[Row]) -> None:
     """Takes the first completed step of each segment apart: beyond the usual time where no compilation was seen in its
-    attempt, beyond twice that where one was seen inside it.
+    attempt, beyond ten times that where one was seen inside it.
     """
     for segment in range(1, progress.segments + 1):
         done = sorted(
@@ -1039,7 +1039,7 @@ def estimate_startup(progress: Progress, compilations: list[Row]) -> None:
             known = [e.net for e in sample if e is not first][:SAMPLE]
             known = [net for net in known if net]
             if known:
-                first.startup = max(0, first.net - middle(known) * (2 if seen else 1))
+                first.startup = max(0, first.net - middle(known) * (10 if seen else 1))
                 break
 
 
