@@ -70,6 +70,7 @@ class Restored:
 # Segments left out one by one because their events cannot be accounted for; if there are more, all are left out.
 _HOSTILE: Final = 8
 _HOLES: Final = 64  # remembered of one segment
+_REHEARSED: Final = 20_000  # steps back that are tried out with a snapshot
 
 
 def restore(run: RunDirectory, process: int = 0, spans: Sequence[int] = ()) -> Restored:
@@ -297,10 +298,14 @@ def _rehearsal(last_sign: int, attempt: int, ledger: Ledger) -> list[Event]:
     """What a next attempt may do after `last_sign` (ns): restore, go back, go on, save, and stand still for long."""
     settled = ledger.settled
     last = settled.steps.last_step or 0
+    far = max(0, last - _REHEARSED)  # from further on, it would take longer than all the rest of a restart
     at = last_sign
     found = [Event(at, ev.ATTEMPT, step=attempt), Event(at, ev.START, rules.JOB, 1)]
     phases = [(phase, ev.NO_STEP) for phase in rules.OWNERS] + [(rules.EXCLUSION, ev.NO_STEP)]
-    steps = [(rules.STEP, number) for number in (last + 1, last + 2, settled.steps.safe + 1, 0, 1, last + 3)]
+    steps = [
+        (rules.STEP, number)
+        for number in (last + 1, last + 2, max(far, settled.steps.safe + 1), far, far + 1, last + 3)
+    ]
     for key, (phase, step) in enumerate((*phases, *steps, (rules.SAVE, last + 3), (rules.STEP, last + 4)), 2):
         begun, ended = at + _LONG // 64, at + _LONG // 32
         at = ended
