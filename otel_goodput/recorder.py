@@ -543,8 +543,10 @@ class Recorder(Phases):
         """Export everything, because a job has ended."""
         if flushers := self._pipelines.flushers(asked=False):
             self._stopping.at_job_end = True
-            self._export(self.config.grace_period_s, flushers)
-            self._stopping.at_job_end = False
+            try:
+                self._export(self.config.grace_period_s, flushers)
+            finally:
+                self._stopping.at_job_end = False
 
     def _tell_pace(self) -> None:
         if self._paces is not None and (self._closed or not self._live.provisional):
