@@ -1,4 +1,4 @@
-"""Runs ``otel-goodput`` and jobs to ask it about, as processes of their own."""
+"""Runs ``otel-goodput`` and jobs to ask it about, as processes of their own, most of them forked (``warm``)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import warm
 from waits import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -35,10 +35,10 @@ def goodput(
     *arguments: str | Path, cwd: Path | None = None, text: str | None = None, **variables: str | Path
 ) -> Answer:
     """``otel-goodput`` with these arguments, `text` on its standard input, and these variables."""
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-m", "otel_goodput", *map(str, arguments)],
+    return warm.run(
+        ["-W", "error", "-m", "otel_goodput", *arguments],
         input=text, stdin=None if text is not None else subprocess.DEVNULL,
-        capture_output=True, text=True, cwd=cwd, env=environment(**variables), timeout=PATIENCE_S, check=False,
+        capture_output=True, text=True, cwd=cwd, env=environment(**variables), timeout=PATIENCE_S,
     )  # fmt: skip
 
 
@@ -89,10 +89,10 @@ print("over", flush=True)
 @contextmanager
 def job(
     name: str, directory: Path | str, first: int, last: int, ending: str = "end", **variables: str
-) -> Iterator[subprocess.Popen[str]]:
+) -> Iterator[warm.Process]:
     """A job that does steps `first` to `last` - 1; it is yielded once it has ended, or waits in step `last`."""
-    command = [sys.executable, "-W", "error", "-c", JOB, name, str(directory), str(first), str(last), ending]
-    with subprocess.Popen(
+    command = ["-W", "error", "-c", JOB, name, directory, str(first), str(last), ending]
+    with warm.Process(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(**variables)
     ) as process:
         assert process.stdout is not None and process.stderr is not None

@@ -1,0 +1,384 @@
+"""Processes that start in milliseconds: forks of one that has already imported what they need.
+
+``run`` and ``Process`` take the place of ``subprocess.run`` and ``subprocess.Popen`` for commands of this Python. What
+they start is a process of its own: its environment, folder, descriptors, signals, threads and exit status are its own,
+and its exit handlers run. It differs from one that `exec` started in three ways: modules are imported that it did not
+ask for, the interpreter's startup is missing, and at its end modules are not torn down. Tests for which one of these
+matters use subprocess.
+
+What is forked has one thread and has configured nothing. Each process of pytest has at most one of each kind: `core`
+has imported OpenTelemetry's SDK and this package, `jax` also jax, optax and Orbax.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import IO, Any
+
+IMPORTED = {
+    "core": (
+        *("opentelemetry.sdk.metrics", "opentelemetry.sdk.trace.export", "opentelemetry.sdk._logs", "asyncio"),
+        *("otel_goodput", "otel_goodput.recorder", "otel_goodput.runs", "otel_goodput.tools.cli"),
+    ),
+    "jax": ("jax", "jax.numpy", "optax", "orbax.checkpoint"),
+}
+_NUMBER = struct.Struct("=i")
+
+
+class Process:
+    """A ``subprocess.Popen`` of this Python: `command` is what follows the interpreter's name.
+
+    `jax`: it uses jax anyway, so it may have been imported.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        *,
+        stdin: int | IO[Any] | None = None,
+        stdout: int | IO[Any] | None = None,
+        stderr: int | IO[Any] | None = None,
+        cwd: Path | str | None = None,
+        env: Mapping[str, str] | None = None,
+        text: bool = False,
+        start_new_session: bool = False,
+        jax: bool = False,
+    ) -> None:
+        self.args = [sys.executable, *map(str, command)]
+        self.returncode: int | None = None
+        self.stdin: IO[Any] | None = None
+        self.stdout: IO[Any] | None = None
+        self.stderr: IO[Any] | None = None
+        mode = "" if text else "b"
+        given: list[int] = []
+        passed: list[int] = []
+        for number, wanted in enumerate((stdin, stdout, stderr)):
+            if wanted == subprocess.PIPE:
+                read, write = os.pipe()
+                if number == 0:
+                    self.stdin = os.fdopen(write, "w" + mode)
+                elif number == 1:
+                    self.stdout = os.fdopen(read, "r" + mode)
+                else:
+                    self.stderr = os.fdopen(read, "r" + mode)
+                passed.append(read if number == 0 else write)
+                given.append(passed[-1])
+            elif wanted == subprocess.DEVNULL:
+                passed.append(os.open(os.devnull, os.O_RDWR))
+                given.append(passed[-1])
+            elif wanted == subprocess.STDOUT:
+                given.append(given[1])
+            else:
+                given.append(number if wanted is None else wanted if isinstance(wanted, int) else wanted.fileno())
+        request = {
+            "command": self.args[1:],
+            "cwd": str(cwd or Path.cwd()),
+            "env": dict(os.environ if env is None else env),
+            "session": start_new_session,
+        }
+        try:
+            self._status = _origin("jax" if jax else "core").fork(request, given)
+        finally:
+            for descriptor in passed:
+                os.close(descriptor)
+        self.pid = self._number()
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        for file in (self.stdout, self.stderr, self.stdin):
+            if file is not None:
+                with suppress(BrokenPipeError):
+                    file.close()
+        self.wait()
+
+    def _number(self) -> int:
+        (number,) = _NUMBER.unpack(self._status.recv(_NUMBER.size, socket.MSG_WAITALL))
+        return int(number)
+
+    def _ended(self, timeout: float | None) -> bool:
+        if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
+            self.returncode = self._number()
+            self._status.close()
+        return self.returncode is not None
+
+    def poll(self) -> int | None:
+        self._ended(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status; subprocess.TimeoutExpired after `timeout` (s)."""
+        if not self._ended(timeout):
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if not self._ended(0):
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:
+        """Write `input` to it, and return what it writes until it ends; TimeoutExpired after `timeout` (s)."""
+        output: dict[str, Any] = {}
+
+        def read(name: str, file: IO[Any]) -> None:
+            output[name] = file.read()
+
+        def write(file: IO[Any]) -> None:
+            with suppress(BrokenPipeError), file:
+                file.write(input)
+
+        threads = [
+            threading.Thread(target=read, args=(name, file), daemon=True)
+            for name, file in (("stdout", self.stdout), ("stderr", self.stderr))
+            if file is not None
+        ]
+        if self.stdin is not None and input:
+            threads.append(threading.Thread(target=write, args=(self.stdin,), daemon=True))
+        elif self.stdin is not None:
+            self.stdin.close()
+        for thread in threads:
+            thread.start()
+        deadline = None if timeout is None else time.monotonic() + timeout
+
+        def left() -> float | None:
+            return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+        for thread in threads:
+            thread.join(left())
+            if thread.is_alive():
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        self.wait(left())
+        return output.get("stdout"), output.get("stderr")
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    input: Any = None,
+    capture_output: bool = False,
+    timeout: float | None = None,
+    check: bool = False,
+    **options: Any,
+) -> subprocess.CompletedProcess[Any]:
+    """``subprocess.run`` of this Python: `command` is what follows the interpreter's name."""
+    if capture_output:
+        options["stdout"] = options["stderr"] = subprocess.PIPE
+    if input is not None:
+        options["stdin"] = subprocess.PIPE
+    with Process(command, **options) as process:
+        try:
+            stdout, stderr = process.communicate(input, timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(process.args, process.wait(), stdout, stderr)
+    if check:
+        done.check_returncode()
+    return done
+
+
+class _Origin:
+    """The process whose forks those are. It ends when this one closes its end of the socket, or ends."""
+
+    def __init__(self, kind: str) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._lock = threading.Lock()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno()), kind],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # signals for the group of the tests are not for it
+                # OpenBLAS starts threads when numpy is imported.
+                env={**_without_settings(os.environ), "OPENBLAS_NUM_THREADS": "1"},
+            )
+        atexit.register(self.close)
+
+    def fork(self, request: dict[str, Any], descriptors: Sequence[int]) -> socket.socket:
+        """Return where the fork's process id comes from, and its exit status once it has ended."""
+        status, theirs = socket.socketpair()
+        whole = json.dumps(request).encode()
+        with theirs, self._lock:
+            socket.send_fds(self._socket, [_NUMBER.pack(len(whole))], [*descriptors, theirs.fileno()])
+            self._socket.sendall(whole)
+        return status
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait()
+
+
+_origins: dict[str, _Origin] = {}
+_starting = threading.Lock()
+
+
+def _origin(kind: str) -> _Origin:
+    with _starting:
+        if kind not in _origins:
+            _origins[kind] = _Origin(kind)
+        return _origins[kind]
+
+
+def _without_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Without what OpenTelemetry and Python read once, at import."""
+    return {name: text for name, text in environ.items() if not name.startswith("OTEL_") and name != "PYTHONPATH"}
+
+
+def _fork_on_request(descriptor: int) -> dict[str, Any]:
+    """Fork for each request; return it in the fork."""
+    incoming = socket.socket(fileno=descriptor)
+    while True:
+        data, descriptors, _, _ = socket.recv_fds(incoming, _NUMBER.size, 4)
+        if not data:
+            os._exit(0)
+        (size,) = _NUMBER.unpack(data)
+        request = incoming.recv(size, socket.MSG_WAITALL)
+        if os.fork() == 0:
+            incoming.close()
+            *standard, status = descriptors
+            _watch_a_fork(status, standard)
+            return dict(json.loads(request))
+        for each in descriptors:
+            os.close(each)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:  # those that have nothing to watch any more
+                pass
+
+
+def _watch_a_fork(status: int, standard: Sequence[int]) -> None:
+    """Return in a fork with these standard descriptors; this process writes its id and exit status to `status`."""
+    child = os.fork()
+    if child:
+        for each in {*standard, 0, 1, 2}:
+            os.close(each)
+        with suppress(OSError):  # the tests do not want to know any more
+            os.write(status, _NUMBER.pack(child))
+            os.write(status, _NUMBER.pack(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
+        os._exit(0)
+    os.close(status)
+    for number, each in enumerate(standard):
+        os.dup2(each, number)
+    for each in {*standard} - {0, 1, 2}:
+        os.close(each)
+
+
+def _become(request: dict[str, Any]) -> None:
+    """Do what the interpreter does with this command line, environment and folder."""
+    import warnings
+
+    if request["session"]:
+        os.setsid()
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    time.tzset()
+    command: list[str] = request["command"]
+    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    while command[0] in ("-W", "-u"):
+        if command[0] == "-u":
+            unbuffered = True
+        else:
+            warnings.simplefilter(command[1])  # type: ignore[arg-type]
+            sys.warnoptions.append(command.pop(1))
+        del command[0]
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", closefd=False, errors="backslashreplace")  # noqa: SIM115
+    sys.stdout.reconfigure(line_buffering=sys.stdout.isatty(), write_through=unbuffered)  # type: ignore[union-attr]
+    sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc,assignment]
+    main = ModuleType("__main__")
+    sys.modules["__main__"] = main
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if command[0] == "-m":
+        import runpy
+
+        sys.path[:0] = [str(Path.cwd()), *paths]
+        sys.argv = ["-m", *command[2:]]
+        runpy._run_module_as_main(command[1])  # type: ignore[attr-defined]
+    elif command[0] == "-c":
+        sys.path[:0] = ["", *paths]
+        sys.argv = ["-c", *command[2:]]
+        exec(compile(command[1], "<string>", "exec"), main.__dict__)
+    else:
+        sys.path[:0] = [str(Path(command[0]).resolve().parent), *paths]
+        sys.argv = command
+        main.__file__ = command[0]
+        exec(compile(Path(command[0]).read_bytes(), command[0], "exec"), main.__dict__)
+
+
+def _end(error: BaseException | None) -> None:
+    """End as the interpreter does, but for the modules."""
+    status = 0
+    if isinstance(error, SystemExit):
+        code = error.code
+        if code is not None and not isinstance(code, int):
+            print(code, file=sys.stderr)
+        status = 0 if code is None else code if isinstance(code, int) else 1
+    elif error is not None:
+        inner = error.__traceback__
+        while inner is not None and inner.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+            inner = inner.tb_next
+        sys.excepthook(type(error), error, inner)
+        status = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for file in (sys.stdout, sys.stderr):
+        with suppress(ValueError):  # closed
+            try:
+                file.flush()
+            except OSError:
+                status = 120
+    if isinstance(error, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(status & 0xFF)
+
+
+def _main(descriptor: int, kind: str) -> None:
+    import gc
+    import warnings
+    from importlib import import_module
+
+    del sys.path[0]  # the folder of the tests
+    for name in IMPORTED["core"] + (IMPORTED["jax"] if kind == "jax" else ()):
+        import_module(name)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # jax warns of threads; there are none
+        gc.collect()
+        gc.freeze()  # the pages stay shared
+        request = _fork_on_request(descriptor)
+    try:
+        _become(request)
+    except BaseException as error:
+        _end(error)
+    _end(None)
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]), sys.argv[2])
