@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from otel_goodput.dashboards import naming
+from boards import naming
 from otel_goodput.semconv import Metric
 
 from .written import ABSENCE, OTLP_POLICIES, POLICIES, load, selections

@@ -89,8 +89,8 @@ def test_goodput_is_on_top_and_runs_can_be_chosen(name: str) -> None:
 @pytest.mark.parametrize("name", sorted({*DASHBOARDS} - RUNS))
 def test_aligners_fit_what_they_align(name: str) -> None:
     """Counters and distributions pile up, which ALIGN_NEXT_OLDER does not take; gauges have no rate and no delta."""
+    from boards import naming
     from otel_goodput import semconv
-    from otel_goodput.dashboards import naming
     from otel_goodput.metrics import workload_series
 
     kinds = {naming.cloud_metric(metric): metric.kind for metric in semconv.METRICS}

@@ -12,12 +12,13 @@ import pytest
 
 from .written import COLLECTOR, FILES, load
 
-PAGE = "../docs/collector/alerts.md"
+PAGE = "docs/collector/alerts.md"
+TEMPLATES = Path("otel_goodput/tools/templates")
 
 
-def generate(*arguments: str, root: Path = COLLECTOR) -> subprocess.CompletedProcess[str]:
+def generate(*arguments: str, root: Path = COLLECTOR.parent) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(root / "generate.py"), *arguments],
+        [sys.executable, str(root / "collector" / "generator" / "generate.py"), *arguments],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 
@@ -25,7 +26,10 @@ def generate(*arguments: str, root: Path = COLLECTOR) -> subprocess.CompletedPro
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     shutil.copytree(COLLECTOR.parent / "docs" / "collector", tmp_path / "docs" / "collector")
-    return shutil.copytree(COLLECTOR, tmp_path / "collector", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(COLLECTOR.parent / TEMPLATES, tmp_path / TEMPLATES)
+    unneeded = shutil.ignore_patterns("__pycache__", "bin")
+    shutil.copytree(COLLECTOR, tmp_path / "collector", ignore=unneeded)
+    return tmp_path
 
 
 def test_the_files_are_up_to_date() -> None:
@@ -34,25 +38,29 @@ def test_the_files_are_up_to_date() -> None:
 
 
 def test_files_that_are_out_of_date_are_found_and_renewed(copied: Path) -> None:
-    good = {name: (copied / name).read_text(encoding="utf-8") for name in [*FILES, PAGE]}
-    changed, removed = copied / "dashboards/goodput.grafana.json", copied / "alerts/restart-loop.json"
-    page, left = copied / PAGE, copied / "alerts/of-old.json"
-    changed.write_text(good["dashboards/goodput.grafana.json"].replace("goodput_ratio", "goodput_share"))
-    removed.unlink()
-    page.write_text(good[PAGE].replace("### Restart loop", "### Restarts"))
-    left.write_text("{}")
+    templates = [str(path.relative_to(copied)) for path in (copied / TEMPLATES).rglob("*") if path.is_file()]
+    paths = [*(f"collector/{name}" for name in FILES), *templates, PAGE]
+    good = {path: (copied / path).read_text(encoding="utf-8") for path in paths}
+    board, removed = "collector/dashboards/goodput.grafana.json", "collector/alerts/restart-loop.json"
+    left, template = "collector/alerts/of-old.json", f"{TEMPLATES}/workload/dashboards/workload.cloud-monitoring.json"
+    for path, old, new in (
+        (board, "goodput_ratio", "goodput_share"), (template, "<<window>>", "1h"), (PAGE, "### Restart loop", "### No"),
+    ):  # fmt: skip
+        assert old in good[path]
+        (copied / path).write_text(good[path].replace(old, new))
+    (copied / removed).unlink()
+    (copied / left).write_text("{}")
     stale = generate("--check", root=copied)
     assert stale.returncode == 1
-    named = [line.partition(" ")[0] for line in stale.stderr.splitlines()]
-    assert named == [PAGE, "alerts/of-old.json", "alerts/restart-loop.json", "dashboards/goodput.grafana.json"]
-    assert "goodput_share" in changed.read_text() and left.exists(), "--check changes nothing"
+    assert [line.partition(" ")[0] for line in stale.stderr.splitlines()] == [left, removed, board, PAGE, template]
+    assert "goodput_share" in (copied / board).read_text() and (copied / left).exists(), "--check changes nothing"
     assert generate(root=copied).returncode == 0
-    assert {name: (copied / name).read_text(encoding="utf-8") for name in good} == good
-    assert not left.exists()
+    assert {path: (copied / path).read_text(encoding="utf-8") for path in good} == good
+    assert not (copied / left).exists()
 
 
 def test_readme_and_page_tell_of_every_file_and_alert() -> None:
-    text = "".join((COLLECTOR / name).read_text(encoding="utf-8") for name in ("README.md", PAGE))
+    text = "".join((COLLECTOR.parent / name).read_text(encoding="utf-8") for name in ("collector/README.md", PAGE))
     named = set(re.findall(r"(?<![/\w])(?:dashboards|alerts)/[\w./-]+\.(?:json|yaml)", text))
     assert named == set(FILES)
     for rule in load("alerts/prometheus.yaml")["groups"][0]["rules"]:

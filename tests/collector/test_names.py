@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from boards import naming
 from otel_goodput import semconv
-from otel_goodput.dashboards import naming
 from otel_goodput.envvars import OTEL_GOODPUT_WINDOWS
 from otel_goodput.metrics import workload_series
 

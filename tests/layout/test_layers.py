@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     ("phases, and what is shown of them", frozenset({"recording", "metrics"})),
     ("the account live and on paper, what watches", frozenset({"live", "reports", "integrations", "disruption"})),
     ("where it runs, and on providers of the user's own", frozenset({"resources", "standalone"})),
-    ("exporters, observers, the page, dashboards", frozenset({"exporters", "observers", "viewer", "dashboards"})),
+    ("exporters, observers, the page", frozenset({"exporters", "observers", "viewer"})),
     ("pipelines", frozenset({"pipelines"})),
     ("tools", frozenset({"tools"})),
     ("recorder, runs of the past, command", frozenset({"recorder", "runs", "__main__"})),

@@ -8,8 +8,8 @@ from collector.test_exported import OF_PROMQL, missing
 from collector.written import FILES, load, selections
 from waits import until
 
+from boards import naming
 from otel_goodput import semconv
-from otel_goodput.dashboards import naming
 
 from .sidecars import Sidecar
 

@@ -22,8 +22,8 @@ from collector.written import filled, load, selections
 from exporters.google.jobs import End, Job
 from tools.commands import goodput, succeeded
 
+from boards import naming
 from otel_goodput import semconv
-from otel_goodput.dashboards import naming
 from otel_goodput.metrics.instruments import ROWS
 from otel_goodput.recording.ids import attempt_trace_id
 from otel_goodput.semconv import Metric

@@ -13,8 +13,8 @@ from collector.written import load
 from exporters.google.arrivals import CUSTOM
 from waits import until
 
+from boards import naming
 from otel_goodput import semconv
-from otel_goodput.dashboards import naming
 from otel_goodput.semconv import Metric, Phase
 
 from .collector import CONFIGS, OVERLAYS, Collector

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from collector.written import COLLECTOR, FILES
 
-from otel_goodput.dashboards import written
 from otel_goodput.tools.dashboards import PLACES
 
 from .commands import failed, goodput, succeeded
@@ -18,10 +20,6 @@ from .commands import failed, goodput, succeeded
 
 def files_in(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_there_is_something_for_every_place() -> None:
-    assert tuple(PLACES) == written.PLACES
 
 
 def test_all_places_together_are_the_files_of_the_checkout(tmp_path: Path) -> None:
@@ -56,6 +54,43 @@ def test_thresholds_windows_and_the_datasource_are_options(tmp_path: Path) -> No
     succeeded(goodput("dashboards", "workload", tmp_path, *options))
     workload = (tmp_path / "dashboards" / "workload.cloud-monitoring.json").read_text()
     assert "7200" in workload and "86400" not in workload
+
+
+@pytest.mark.parametrize("windows", ["10m", "10m,1h,6h,12h,24h"])
+@pytest.mark.parametrize("place", PLACES)
+def test_there_is_a_panel_for_each_window_and_none_lies_over_another(place: str, windows: str, tmp_path: Path) -> None:
+    names = windows.split(",")
+    succeeded(goodput("dashboards", place, tmp_path, "--windows", windows))
+    files = files_in(tmp_path)
+    assert not [name for name, text in files.items() if "<<" in text or ">>" in text]
+    for text in (text for name, text in files.items() if name.startswith("dashboards/")):
+        document = json.loads(text)
+        panels = [*placed(document)]
+        cells = [(left + x, top + y) for left, top, wide, high, _ in panels for x in range(wide) for y in range(high)]
+        assert len(cells) == len(set(cells))
+        assert min(cells) == (0, 0) and max(x for x, _ in cells) + 1 in (12, 24)
+        title = document.get("title") or document["displayName"]
+        figures = [name for *_, name in panels if name.startswith("Goodput, last ")]
+        assert "all runs" in title or figures == [f"Goodput, last {name}" for name in names]
+        ids = [panel["id"] for panel in document.get("panels", [])]
+        assert len(ids) == len(set(ids))
+        listed = [line for line in explained(document) if line.startswith("- **Goodput, last")]
+        assert not explained(document) or "all runs" in title or len(listed) == len(names)
+
+
+def placed(document: Any) -> Iterator[tuple[int, int, int, int, str]]:
+    """Left, top, width, height and title of each panel."""
+    for panel in document.get("panels", []):
+        grid = panel["gridPos"]
+        yield grid["x"], grid["y"], grid["w"], grid["h"], panel["title"]
+    for tile in document.get("mosaicLayout", {}).get("tiles", []):
+        yield tile["xPos"], tile["yPos"], tile["width"], tile["height"], tile["widget"]["title"]
+
+
+def explained(document: Any) -> list[str]:
+    """The lines of Cloud Monitoring's texts."""
+    tiles = document.get("mosaicLayout", {}).get("tiles", [])
+    return "\n".join(tile["widget"].get("text", {}).get("content", "") for tile in tiles).split("\n") if tiles else []
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from boards.promql import Dialect, grouped
+from boards.slots import SILENCE
 from otel_goodput import semconv
-from otel_goodput.dashboards.promql import Dialect, grouped
-from otel_goodput.dashboards.thresholds import Thresholds
 from otel_goodput.semconv import JobState, Metric
 
 RUNNING, ENDED, GONE = STATES = ("running", "ended", "gone")
@@ -59,10 +59,10 @@ class Standing:
         """Seconds since the last sign of life."""
         return f"time() - {grouped('max', self.words.run, self.latest(semconv.LAST_SIGN))}"
 
-    def state(self, limits: Thresholds) -> str:
+    def state(self) -> str:
         """The place of the state in :data:`STATES`."""
         ended = self.of_run("max", semconv.JOB_STATE, {semconv.GOODPUT_JOB_STATE: JobState.ENDED})
-        return f"{ended} + 2 * (1 - {ended}) * (({self.silent()}) > bool {limits.gone:g})"
+        return f"{ended} + 2 * (1 - {ended}) * (({self.silent()}) > bool {SILENCE:g})"
 
     @property
     def _attempt(self) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from textwrap import indent
 from typing import Final, NamedTuple
 
-from otel_goodput.dashboards.naming import (
+from boards.naming import (
     CLOUD_JOB,
     CLOUD_PLACE,
     CLOUD_RESOURCE,

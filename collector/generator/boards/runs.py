@@ -6,13 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from boards.board import COLUMNS
+from boards.grafana import DATASOURCE, LINKS, SCALE, SOURCE, TAG, UID, organized, override
+from boards.naming import PROMETHEUS_JOB, label
+from boards.promql import PROMETHEUS
+from boards.slots import SILENCE, WINDOW
+from boards.slots import TARGET as GOODPUT_TARGET
+from boards.standing import ENDED, GONE, RUNNING, STATES, Standing
 from otel_goodput import semconv
-from otel_goodput.dashboards.board import COLUMNS
-from otel_goodput.dashboards.grafana import DATASOURCE, LINKS, SCALE, SOURCE, TAG, UID, organized, override
-from otel_goodput.dashboards.naming import PROMETHEUS_JOB, label
-from otel_goodput.dashboards.promql import PROMETHEUS
-from otel_goodput.dashboards.standing import ENDED, GONE, RUNNING, STATES, Standing
-from otel_goodput.dashboards.thresholds import Thresholds
 
 RUN: Final = label(semconv.RUN_ID)
 
@@ -25,9 +26,9 @@ class Column(NamedTuple):
     shown: Mapping[str, Any]
 
 
-def columns(window: str, limits: Thresholds) -> list[Column]:
+def columns() -> list[Column]:
     runs = Standing(PROMETHEUS, "$__range")
-    target = [{"value": None, "color": "red"}, {"value": limits.goodput_target, "color": "green"}]
+    target = [{"value": None, "color": "red"}, {"value": GOODPUT_TARGET, "color": "green"}]
     states = {RUNNING: "blue", ENDED: "green", GONE: "red"}
     words = {str(value): {"text": text, "color": states[text], "index": value} for value, text in enumerate(STATES)}
     seconds = {"unit": "s"}
@@ -36,11 +37,11 @@ def columns(window: str, limits: Thresholds) -> list[Column]:
         "thresholds": {"mode": "absolute", "steps": target},
         "custom.cellOptions": {"type": "color-text"},
     }
-    ratios = {f"goodput, last {window}": window, "goodput, whole run": semconv.WINDOW_RUN}
+    ratios = {f"goodput, last {WINDOW}": WINDOW, "goodput, whole run": semconv.WINDOW_RUN}
     return [
         Column(
             "state",
-            runs.state(limits),
+            runs.state(),
             {"mappings": [{"type": "value", "options": words}], "custom.cellOptions": {"type": "color-text"}},
         ),
         Column("last sign of life, ago", runs.silent(), seconds),
@@ -55,9 +56,9 @@ def columns(window: str, limits: Thresholds) -> list[Column]:
     ]
 
 
-def dashboard(window: str, limits: Thresholds) -> str:
-    """The JSON to import or provision; `window` is the rolling window whose goodput is the present one."""
-    shown = columns(window, limits)
+def dashboard() -> str:
+    """The JSON to import or provision."""
+    shown = columns()
     letters = dict(zip("ABCDEFGH", shown, strict=False))
     names = {PROMETHEUS_JOB: "job", RUN: "run", **{f"Value #{letter}": one.title for letter, one in letters.items()}}
     link = (
@@ -65,13 +66,12 @@ def dashboard(window: str, limits: Thresholds) -> str:
         "&var-run=${__data.fields.run:percentencode}&${__url_time_range}"
     )
     table = {
-        "id": 1,
         "type": "table",
         "title": "Which runs were there, and what is their state?",
         "description": "All runs that told of themselves within the time that is shown: the figures of each are its "
-        f"last. One that is {GONE} has said nothing for {limits.gone:g} s and had not ended. A click on a run shows "
+        f"last. One that is {GONE} has said nothing for {SILENCE:g} s and had not ended. A click on a run shows "
         "it.",
-        "gridPos": {"x": 0, "y": 0, "w": SCALE * COLUMNS, "h": 20},
+        "gridPos": {"w": SCALE * COLUMNS, "h": 20},
         "datasource": SOURCE,
         "targets": [
             {

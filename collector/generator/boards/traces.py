@@ -86,29 +86,26 @@ def slow_step_links() -> list[dict[str, Any]]:
     return [_link(f"Slow steps in {one.title}", _explore(one, one.slow, "${__from}", "${__to}")) for one in SOURCES]
 
 
-def slow_step_rows(number: int, y: int, width: int) -> list[dict[str, Any]]:
+def slow_step_rows(width: int) -> list[dict[str, Any]]:
     """For each kind of datasource, a row with the slow steps of the run. It is closed: not everybody has all kinds."""
     rows = []
-    for at, source in enumerate(SOURCES):
+    for source in SOURCES:
         datasource = {"type": source.variable, "uid": f"${{{source.variable}}}"}
         query = {key: _filled(value, "$job", "$run") for key, value in source.slow.items()}
         table = {
-            "id": number + 2 * at + 1,
             "type": "table",
             "title": "Slow steps",
             "description": f"Steps of the run that took far longer than those before them. {source.found} "
             "Click on its id to see the trace.",
-            "gridPos": {"x": 0, "y": y + at + 1, "w": width, "h": 8},
+            "gridPos": {"w": width, "h": 8},
             "datasource": datasource,
             "targets": [{"refId": "A", "datasource": datasource, **query}],
             "fieldConfig": {"defaults": {"custom": {}, "noValue": "none"}, "overrides": []},
             "options": {"showHeader": True},
         }
-        row = {"x": 0, "y": y + at, "w": width, "h": 1}
+        row = {"w": width, "h": 1}
         title = f"Which steps were slow? In {source.title}"
-        rows.append(
-            {"id": number + 2 * at, "type": "row", "title": title, "gridPos": row, "collapsed": True, "panels": [table]}
-        )
+        rows.append({"type": "row", "title": title, "gridPos": row, "collapsed": True, "panels": [table]})
     return rows
 
 

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from boards.board import COLUMNS, Unit
+from boards.cloud import LAST, RECALLED, TRACES, Scope, heading, laid_out, last, table, tile
+from boards.slots import SILENCE, WINDOW
+from boards.standing import STATES
 from otel_goodput import semconv
-from otel_goodput.dashboards.board import COLUMNS, Unit
-from otel_goodput.dashboards.cloud import LAST, RECALLED, TRACES, Scope, heading, laid_out, last, table, tile
-from otel_goodput.dashboards.standing import STATES
-from otel_goodput.dashboards.thresholds import Thresholds
 
 IN_A_ROW: Final = 3
 HEIGHT: Final = 5
 
 
-def dashboard(scope: Scope, window: str, limits: Thresholds) -> str:
-    """The JSON that ``gcloud monitoring dashboards create --config-from-file`` takes.
-
-    `window` is the rolling window whose goodput is the present one.
-    """
+def dashboard(scope: Scope) -> str:
+    """The JSON that ``gcloud monitoring dashboards create --config-from-file`` takes."""
     runs = scope.runs
-    state, alike = runs.state(limits), f"on ({', '.join(scope.words.run)})"
+    state, alike = runs.state(), f"on ({', '.join(scope.words.run)})"
     states = {
         word: (f"{runs.elapsed()} and {alike} ({state} == {value})", Unit.SECONDS) for value, word in enumerate(STATES)
     }
-    ratios = {f"Goodput, last {window}": window, "Goodput, whole run": semconv.WINDOW_RUN}
+    ratios = {f"Goodput, last {WINDOW}": WINDOW, "Goodput, whole run": semconv.WINDOW_RUN}
     figures = {
         **{
             title: (runs.of_run("min", semconv.RATIO, {semconv.GOODPUT_WINDOW: of}), Unit.SHARE)
@@ -37,22 +34,21 @@ def dashboard(scope: Scope, window: str, limits: Thresholds) -> str:
     }
     titled = {f"{word.capitalize()}: elapsed time": asked for word, asked in states.items()}
     tiles = [
-        *_rows("What is the state of each run?", titled, 0),
-        *_rows("How well did each run use its time?", figures, 1 + HEIGHT),
+        *_rows("What is the state of each run?", titled),
+        *_rows("How well did each run use its time?", figures),
     ]
     text = (
-        f"A run that is {STATES[2]} has said nothing for {limits.gone:g} s and had not ended: it died, or its metrics "
+        f"A run that is {STATES[2]} has said nothing for {SILENCE:g} s and had not ended: it died, or its metrics "
         f"do not arrive. {LAST} Runs that were silent for {RECALLED} are not listed."
     )
     texts = {"What the tables say": (2, text), "Traces of a run": (2, TRACES)}
     return laid_out(f"otel_goodput: all runs{scope.suffix}", scope.pinned[:1], tiles, texts)
 
 
-def _rows(title: str, tables: dict[str, tuple[str, Unit]], y: int) -> list[dict[str, Any]]:
+def _rows(title: str, tables: dict[str, tuple[str, Unit]]) -> list[dict[str, Any]]:
     width = COLUMNS // IN_A_ROW
-    found = [tile(0, y, COLUMNS, 1, heading(title))]
-    for number, (name, (query, unit)) in enumerate(tables.items()):
-        row, column = divmod(number, IN_A_ROW)
+    found = [tile(COLUMNS, 1, heading(title))]
+    for name, (query, unit) in tables.items():
         widget = {"title": name, **table([last({"prometheusQuery": query}, unit)])}
-        found.append(tile(width * column, y + 1 + HEIGHT * row, width, HEIGHT, widget))
+        found.append(tile(width, HEIGHT, widget))
     return found

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
+from boards.slots import Slot
 from otel_goodput.metrics.workload_series import WorkloadSeries
 from otel_goodput.semconv import Metric
 
@@ -79,7 +80,7 @@ class Query:
 class Bound(NamedTuple):
     """From which figure on a panel turns red."""
 
-    value: float
+    value: float | Slot
     below: bool = False
 
 
@@ -92,6 +93,7 @@ class Panel:
         width: in columns of :data:`COLUMNS`.
         zeros: whether a series that is 0 all the time says anything.
         words: what values mean.
+        repeated: once for each rolling window.
     """
 
     title: str
@@ -103,6 +105,7 @@ class Panel:
     bound: Bound | None = None
     zeros: bool = True
     words: Mapping[int, str] = field(default_factory=dict)
+    repeated: bool = False
 
     @property
     def height(self) -> int:
@@ -119,28 +122,3 @@ class Board:
     title: str
     brief: str
     sections: Sequence[Section]
-
-
-class Place(NamedTuple):
-    """Where a panel stands, or the heading of a section (without a panel), in columns and rows."""
-
-    x: int
-    y: int
-    width: int
-    height: int
-    section: Section
-    panel: Panel | None
-
-
-def places(board: Board) -> Iterator[Place]:
-    """Sections from top to bottom; their panels from left to right, as many in a row as fit."""
-    y = 0
-    for section in board.sections:
-        yield Place(0, y, COLUMNS, 1, section, None)
-        x, y, tallest = 0, y + 1, 0
-        for panel in section.panels:
-            if x + panel.width > COLUMNS:
-                x, y, tallest = 0, y + tallest, 0
-            yield Place(x, y, panel.width, panel.height, section, panel)
-            x, tallest = x + panel.width, max(tallest, panel.height)
-        y += tallest

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from boards.alerts import Rule
+from boards.naming import CLOUD_RESOURCE, PROMETHEUS_JOB, cloud_metric, label
+from boards.promql import CLOUD, PROMETHEUS, Dialect
+from boards.slots import DATASOURCE, SILENCE_WHOLE_MINUTES
 from otel_goodput import semconv
-from otel_goodput.dashboards.alerts import Rule
-from otel_goodput.dashboards.naming import CLOUD_RESOURCE, PROMETHEUS_JOB, cloud_metric, label
-from otel_goodput.dashboards.promql import CLOUD, PROMETHEUS, Dialect
 from otel_goodput.semconv import RUN_ID, JobState, Metric
 
 GROUP: Final = "otel_goodput"
@@ -34,13 +34,12 @@ def policy(rule: Rule, words: Dialect) -> str:
     return _policy(rule, "OR", [{"displayName": rule.title, "conditionPrometheusQueryLanguage": condition}])
 
 
-def absence(rule: Rule, silence_s: float) -> str:
+def absence(rule: Rule) -> str:
     """`rule`, of a run that is gone without having ended, as a policy by absence.
 
     Absence alone cannot tell: the series of a run that has ended stop as well. So there is a second condition, which
     holds from the last word on: without data nothing is evaluated anew.
     """
-    minutes = math.ceil(silence_s / 60)
 
     def of_run(metric: Metric, only: Mapping[str, str]) -> dict[str, Any]:
         terms = [f'metric.type="{cloud_metric(metric)}"', f'resource.type="{CLOUD_RESOURCE}"']
@@ -53,7 +52,7 @@ def absence(rule: Rule, silence_s: float) -> str:
         }
         return {"filter": " ".join(terms), "aggregations": [aggregation], "trigger": {"count": 1}}
 
-    silent = {**of_run(semconv.LAST_SIGN, {}), "duration": f"{60 * minutes}s"}
+    silent = {**of_run(semconv.LAST_SIGN, {}), "duration": f"{SILENCE_WHOLE_MINUTES}s"}
     goes_on = {
         **of_run(semconv.JOB_STATE, {semconv.GOODPUT_JOB_STATE: JobState.RUNNING}),
         "comparison": "COMPARISON_GT",
@@ -115,8 +114,8 @@ def prometheus_rules(rules: Sequence[Rule]) -> str:
     )
 
 
-def grafana_rules(rules: Sequence[Rule], datasource: str) -> str:
-    """A file for Grafana's ``provisioning/alerting``, in YAML; `datasource` is the uid of Prometheus there."""
+def grafana_rules(rules: Sequence[Rule]) -> str:
+    """A file for Grafana's ``provisioning/alerting``, in YAML."""
     return "\n".join(
         [
             "# As `otel-goodput dashboards grafana` writes it; its options are the thresholds.",
@@ -127,12 +126,12 @@ def grafana_rules(rules: Sequence[Rule], datasource: str) -> str:
             f"    folder: {GROUP}",
             f"    interval: {INTERVAL_S}s",
             "    rules:",
-            *(line for rule in rules for line in _grafana_yaml(rule, datasource)),
+            *(line for rule in rules for line in _grafana_yaml(rule)),
         ]
     )
 
 
-def _grafana_yaml(rule: Rule, datasource: str) -> Iterator[str]:
+def _grafana_yaml(rule: Rule) -> Iterator[str]:
     yield f"      - uid: otel-goodput-{_dashed(rule)}"
     yield f"        title: {rule.title}"
     yield "        condition: B"
@@ -146,10 +145,10 @@ def _grafana_yaml(rule: Rule, datasource: str) -> Iterator[str]:
     yield "        data:"
     yield "          - refId: A"
     yield f"            relativeTimeRange: {{from: {LOOKED_BACK_S}, to: 0}}"
-    yield f"            datasourceUid: {datasource}"
+    yield f"            datasourceUid: {DATASOURCE}"
     yield "            model:"
     yield "              refId: A"
-    yield f"              datasource: {{type: prometheus, uid: {datasource}}}"
+    yield f"              datasource: {{type: prometheus, uid: {DATASOURCE}}}"
     yield "              instant: true"
     yield "              range: false"
     yield from _block("              expr", rule.expression(PROMETHEUS))

@@ -9,12 +9,13 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from boards.alerts import GONE_WINDOW
+from boards.board import COLUMNS, Across, Board, Panel, Query, Read, Section, Unit, View
+from boards.naming import PROMETHEUS_INSTANCE, PROMETHEUS_JOB, label, prometheus_metric
+from boards.promql import RANGE, braces, equal, grouped
+from boards.slots import REPEATED
+from boards.traces import slow_step_links, slow_step_rows, trace_links, variables
 from otel_goodput import semconv
-from otel_goodput.dashboards.alerts import GONE_WINDOW
-from otel_goodput.dashboards.board import COLUMNS, Across, Board, Panel, Place, Query, Read, Unit, View, places
-from otel_goodput.dashboards.naming import PROMETHEUS_INSTANCE, PROMETHEUS_JOB, label, prometheus_metric
-from otel_goodput.dashboards.promql import RANGE, braces, equal, grouped
-from otel_goodput.dashboards.traces import slow_step_links, slow_step_rows, trace_links, variables
 from otel_goodput.semconv import Category, JobState, Metric
 
 UID: Final = "otel-goodput"
@@ -58,9 +59,9 @@ _COLOURS: Final = {
 
 def dashboard(board: Board) -> str:
     """The JSON to import or provision."""
-    panels = [_panel(number, place) for number, place in enumerate(places(board), 1)]
-    panels += _attempts(len(panels) + 1, _bottom(panels))
-    panels += slow_step_rows(len(panels) + 1, _bottom(panels), SCALE * COLUMNS)
+    panels = [each for section in board.sections for each in _section(section)]
+    panels += _attempts()
+    panels += slow_step_rows(SCALE * COLUMNS)
     return json.dumps(
         {
             "uid": UID,
@@ -80,10 +81,6 @@ def dashboard(board: Board) -> str:
         },
         indent=2,
     )
-
-
-def _bottom(panels: Iterable[dict[str, Any]]) -> int:
-    return max(int(panel["gridPos"]["y"] + panel["gridPos"]["h"]) for panel in panels)
 
 
 def _ended() -> dict[str, Any]:
@@ -130,7 +127,7 @@ def _disrupted() -> dict[str, Any]:
     }
 
 
-def _attempts(number: int, y: int) -> list[dict[str, Any]]:
+def _attempts() -> list[dict[str, Any]]:
     """The attempts of the run, with a link each to its trace."""
     attempt, trace = label(semconv.ATTEMPT), label(semconv.TRACE_ID)
     heard = f"last_over_time({prometheus_metric(semconv.LAST_SIGN)}{braces(*_RUN)}[$__range])"
@@ -138,14 +135,12 @@ def _attempts(number: int, y: int) -> list[dict[str, Any]]:
     # The resource is detected after the start, so a target may have reported two versions of itself.
     said = grouped("max", [PROMETHEUS_INSTANCE, attempt, trace], about)
     latest = grouped("max", [PROMETHEUS_INSTANCE], heard)
-    row = {"x": 0, "y": y, "w": SCALE * COLUMNS, "h": 1}
     table = {
-        "id": number + 1,
         "type": "table",
         "title": "Attempts",
         "description": "Attempts within the time that is shown, and their traces: in Cloud Trace, or where Grafana "
         "finds them. Steps that have traces of their own link to these.",
-        "gridPos": {**row, "y": y + 1, "h": 2 * SCALE * 2},
+        "gridPos": {"w": SCALE * COLUMNS, "h": 2 * SCALE * 2},
         "datasource": SOURCE,
         "targets": [
             {
@@ -171,8 +166,16 @@ def _attempts(number: int, y: int) -> list[dict[str, Any]]:
             )
         ],
     }
-    heading = {"id": number, "type": "row", "title": "Which attempts were there?", "gridPos": row}
-    return [{**heading, "collapsed": False, "panels": []}, table]
+    return [_heading("Which attempts were there?"), table]
+
+
+def _heading(title: str) -> dict[str, Any]:
+    grid = {"w": SCALE * COLUMNS, "h": 1}
+    return {"type": "row", "title": title, "gridPos": grid, "collapsed": False, "panels": []}
+
+
+def _section(section: Section) -> list[dict[str, Any]]:
+    return [_heading(section.title), *map(_panel, section.panels)]
 
 
 def override(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,25 +221,18 @@ def _variables() -> list[dict[str, Any]]:
     ]
 
 
-def _panel(number: int, place: Place) -> dict[str, Any]:
-    grid = {"x": SCALE * place.x, "y": SCALE * place.y, "w": SCALE * place.width, "h": SCALE * place.height}
-    panel = place.panel
-    if panel is None:
-        row = {**grid, "h": 1}
-        return {
-            "id": number, "type": "row", "title": place.section.title, "gridPos": row, "collapsed": False, "panels": [],
-        }  # fmt: skip
+def _panel(panel: Panel) -> dict[str, Any]:
     return {
-        "id": number,
         "type": _TYPES[panel.view],
         "title": panel.title,
         "description": panel.brief,
-        "gridPos": grid,
+        "gridPos": {"w": SCALE * panel.width, "h": SCALE * panel.height},
         "datasource": SOURCE,
         "targets": [_target(letter, panel, query) for letter, query in zip("ABCDEFGH", panel.queries, strict=False)],
         "fieldConfig": {"defaults": _defaults(panel), "overrides": _overrides(panel)},
         **({"maxDataPoints": POINTS} if panel.view in (View.LINES, View.STACK) else {}),
         **_LOOKS[panel.view],
+        **({REPEATED: True} if panel.repeated else {}),
     }
 
 

@@ -5,29 +5,27 @@ Longer than other files: it is a list of panels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
+from boards.board import Across, Board, Bound, Panel, Query, Read, Section, Unit, View
+from boards.slots import AT_RISK, EACH, HANG_LEAST, LAST_WINDOW, SILENCE, TARGET, WINDOW
 from otel_goodput import semconv
-from otel_goodput.dashboards.board import Across, Board, Bound, Panel, Query, Read, Section, Unit, View
-from otel_goodput.dashboards.thresholds import Thresholds
 from otel_goodput.semconv import Category, JobState
 
 UNEVEN: Final = 1.1  # slowest process over the median of all
 
 
-def board(windows: Sequence[str], limits: Thresholds) -> Board:
-    """`windows` are the rolling windows that the jobs keep, the first of them the one that is looked at closely."""
+def board() -> Board:
     return Board(
         "otel_goodput: goodput",
         "How much of a training job's time makes progress, and where the rest goes.",
         [
-            Section("How much of the time makes progress?", _now(windows, limits)),
-            Section("Where did the time go?", _losses(windows, limits)),
-            Section("Is it hanging?", _life(limits)),
+            Section("How much of the time makes progress?", _now()),
+            Section("Where did the time go?", _losses()),
+            Section("Is it hanging?", _life()),
             Section("How fast are the steps?", _steps()),
-            Section("What interrupted it, and what would a crash cost?", _disruptions(limits, windows)),
-            Section("How well is the fleet used?", _fleet(windows)),
+            Section("What interrupted it, and what would a crash cost?", _disruptions()),
+            Section("How well is the fleet used?", _fleet()),
             Section("What does the telemetry cost?", _telemetry()),
         ],
     )
@@ -45,9 +43,8 @@ def _step_age(text: str = "") -> Query:
     return Query(semconv.STEP_AGE, text, across=Across.MAX)
 
 
-def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
-    target = Bound(limits.goodput_target, below=True)
-    names = {semconv.WINDOW_RUN: "whole run", **{window: f"last {window}" for window in windows}}
+def _now() -> list[Panel]:
+    target = Bound(TARGET, below=True)
     figures = [
         Panel(
             f"Goodput, {name}",
@@ -57,8 +54,9 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
             [_ratio(window)],
             width=2,
             bound=target,
+            repeated=window == EACH,
         )
-        for window, name in names.items()
+        for window, name in ((semconv.WINDOW_RUN, "whole run"), (EACH, f"last {EACH}"))
     ]
     return [
         *figures,
@@ -69,7 +67,7 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
             Unit.SECONDS,
             [_step_age()],
             width=2,
-            bound=Bound(limits.hang_least),
+            bound=Bound(HANG_LEAST),
         ),
         Panel(
             "At risk",
@@ -78,7 +76,7 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
             Unit.SECONDS,
             [Query(semconv.AT_RISK, across=Across.MAX)],
             width=2,
-            bound=Bound(limits.at_risk),
+            bound=Bound(AT_RISK),
         ),
         Panel(
             "Elapsed",
@@ -114,13 +112,12 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
     ]
 
 
-def _losses(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
-    first = windows[0]
-    window = {semconv.GOODPUT_WINDOW: first}
+def _losses() -> list[Panel]:
+    window = {semconv.GOODPUT_WINDOW: WINDOW}
     sources = (semconv.GOODPUT_CATEGORY, semconv.GOODPUT_CUSTOM_NAME)
     return [
         Panel(
-            f"Where did the last {first} go?",
+            f"Where did the last {WINDOW} go?",
             "Every moment belongs to exactly one category, so they add up to all the time. Custom phases are "
             "listed by name.",
             View.STACK,
@@ -147,7 +144,7 @@ def _losses(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
             Unit.SHARE,
             [Query(semconv.RATIO, by=(semconv.GOODPUT_WINDOW,), across=Across.MIN)],
             width=6,
-            bound=Bound(limits.goodput_target, below=True),
+            bound=Bound(TARGET, below=True),
         ),
         Panel(
             "What share of the run is lost?",
@@ -168,7 +165,7 @@ def _losses(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
     ]
 
 
-def _life(limits: Thresholds) -> list[Panel]:
+def _life() -> list[Panel]:
     return [
         Panel(
             "How long has no step been completed?",
@@ -177,7 +174,7 @@ def _life(limits: Thresholds) -> list[Panel]:
             Unit.SECONDS,
             [_step_age("since a step"), Query(semconv.STEP_IDEAL, "ideal step time", across=Across.MAX)],
             width=6,
-            bound=Bound(limits.hang_least),
+            bound=Bound(HANG_LEAST),
         ),
         Panel(
             "Do steps stall?",
@@ -224,7 +221,7 @@ def _life(limits: Thresholds) -> list[Panel]:
             Unit.SECONDS,
             [Query(semconv.LAST_SIGN, "silent for", read=Read.AGE)],
             width=6,
-            bound=Bound(limits.gone),
+            bound=Bound(SILENCE),
         ),
     ]
 
@@ -313,7 +310,7 @@ def _steps() -> list[Panel]:
     ]
 
 
-def _disruptions(limits: Thresholds, windows: Sequence[str]) -> list[Panel]:
+def _disruptions() -> list[Panel]:
     return [
         Panel(
             "Why was it disrupted?",
@@ -325,14 +322,14 @@ def _disruptions(limits: Thresholds, windows: Sequence[str]) -> list[Panel]:
             zeros=False,
         ),
         Panel(
-            f"How often was it disrupted in the last {windows[-1]}?",
+            f"How often was it disrupted in the last {LAST_WINDOW}?",
             "Restarts and rollbacks in a rolling window. A reason is shown once it has occurred.",
             View.LINES,
             Unit.COUNT,
             [
                 Query(
                     semconv.WINDOW_DISRUPTIONS,
-                    only={semconv.GOODPUT_WINDOW: windows[-1]},
+                    only={semconv.GOODPUT_WINDOW: LAST_WINDOW},
                     by=(semconv.GOODPUT_DISRUPTION_REASON,),
                 )
             ],
@@ -346,7 +343,7 @@ def _disruptions(limits: Thresholds, windows: Sequence[str]) -> list[Panel]:
             Unit.SECONDS,
             [Query(semconv.AT_RISK, "at risk", across=Across.MAX)],
             width=6,
-            bound=Bound(limits.at_risk),
+            bound=Bound(AT_RISK),
         ),
         Panel(
             "How long until it trains again?",
@@ -363,7 +360,7 @@ def _disruptions(limits: Thresholds, windows: Sequence[str]) -> list[Panel]:
     ]
 
 
-def _fleet(windows: Sequence[str]) -> list[Panel]:
+def _fleet() -> list[Panel]:
     states = (semconv.GOODPUT_SLICE_STATE,)
     return [
         Panel(
@@ -376,8 +373,8 @@ def _fleet(windows: Sequence[str]) -> list[Panel]:
                 Query(semconv.SLICE_EFFICIENCY, "whole run", by=states, across=Across.MIN),
                 Query(
                     semconv.SLICE_WINDOW_EFFICIENCY,
-                    f"last {windows[0]}",
-                    only={semconv.GOODPUT_WINDOW: windows[0]},
+                    f"last {WINDOW}",
+                    only={semconv.GOODPUT_WINDOW: WINDOW},
                     by=states,
                     across=Across.MIN,
                 ),

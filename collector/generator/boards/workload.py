@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from otel_goodput.dashboards.board import Across, Board, Bound, Panel, Query, Section, Unit, View
-from otel_goodput.dashboards.thresholds import Thresholds, window_seconds
+from boards.board import Across, Board, Bound, Panel, Query, Section, Unit, View
+from boards.slots import EACH, EACH_S, TARGET, TARGET_PERCENT, WINDOW, WINDOW_S
 from otel_goodput.metrics import workload_series
 from otel_goodput.semconv import Category
 
 
-def board(windows: Sequence[str], limits: Thresholds) -> Board:
-    """`windows` are the rolling windows that the jobs keep."""
+def board() -> Board:
     return Board(
         "otel_goodput: Google's workload series",
         "The series that Google's own goodput dashboards read, here by job and replica.",
         [
-            Section("How much of the time makes progress?", _now(windows, limits)),
-            Section("Where did the time go?", _losses(windows)),
+            Section("How much of the time makes progress?", _now()),
+            Section("Where did the time go?", _losses()),
             Section("How fast are the steps, and what interrupted them?", _steps()),
             Section("What share of the slices is in use?", _slices()),
         ],
     )
-
-
-def _size(window: str) -> dict[str, str]:
-    return {workload_series.WINDOW_SIZE: str(window_seconds(window))}
 
 
 _PARTITION = {workload_series.BADPUT_SOURCE: workload_series.OVERLAPPED_LOADING_SOURCE}
@@ -33,20 +26,22 @@ _CUMULATIVE = {workload_series.WINDOW_TYPE: workload_series.CUMULATIVE}
 _TOTAL = {workload_series.GOODPUT_SOURCE: workload_series.TOTAL}
 
 
-def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
+def _now() -> list[Panel]:
     elapsed = Query(workload_series.ELAPSED_TIME, only=_CUMULATIVE)
-    rolling = [
-        Panel(
-            f"Goodput, last {window}",
-            "Productive time of a rolling window, percent; with several jobs chosen, that of the worst.",
-            View.FIGURE,
-            Unit.PERCENT,
-            [Query(workload_series.INTERVAL_GOODPUT, only=_TOTAL | _size(window), across=Across.MIN)],
-            width=2,
-            bound=Bound(100 * limits.goodput_target, below=True),
-        )
-        for window in windows
-    ]
+    rolling = Panel(
+        f"Goodput, last {EACH}",
+        "Productive time of a rolling window, percent; with several jobs chosen, that of the worst.",
+        View.FIGURE,
+        Unit.PERCENT,
+        [
+            Query(
+                workload_series.INTERVAL_GOODPUT, only=_TOTAL | {workload_series.WINDOW_SIZE: EACH_S}, across=Across.MIN
+            )
+        ],
+        width=2,
+        bound=Bound(TARGET_PERCENT, below=True),
+        repeated=True,
+    )
     return [
         Panel(
             "Goodput, whole run",
@@ -56,9 +51,9 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
             Unit.SHARE,
             [Query(workload_series.GOODPUT_TIME, only=_TOTAL, share_of=elapsed)],
             width=2,
-            bound=Bound(limits.goodput_target, below=True),
+            bound=Bound(TARGET, below=True),
         ),
-        *rolling,
+        rolling,
         Panel("Elapsed", "Since the run's first start.", View.FIGURE, Unit.SECONDS, [elapsed], width=2),
         Panel(
             "Disruptions",
@@ -79,11 +74,11 @@ def _now(windows: Sequence[str], limits: Thresholds) -> list[Panel]:
     ]
 
 
-def _losses(windows: Sequence[str]) -> list[Panel]:
-    first = windows[0]
+def _losses() -> list[Panel]:
+    size = {workload_series.WINDOW_SIZE: WINDOW_S}
     return [
         Panel(
-            f"Where did the last {first} go?",
+            f"Where did the last {WINDOW} go?",
             "Productive time and its losses, percent; data loading that overlaps steps is no loss and is left out.",
             View.STACK,
             Unit.PERCENT,
@@ -91,12 +86,12 @@ def _losses(windows: Sequence[str]) -> list[Panel]:
                 Query(
                     workload_series.INTERVAL_GOODPUT,
                     Category.PRODUCTIVE,
-                    only=_TOTAL | _size(first),
+                    only=_TOTAL | size,
                     across=Across.MEAN,
                 ),
                 Query(
                     workload_series.INTERVAL_BADPUT,
-                    only=_size(first),
+                    only=size,
                     but=_PARTITION,
                     by=(workload_series.BADPUT_SOURCE,),
                     across=Across.MEAN,

@@ -6,10 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from otel_goodput import semconv
-from otel_goodput.dashboards.alerts import GONE_WINDOW
-from otel_goodput.dashboards.board import COLUMNS, Across, Board, Panel, Query, Read, Unit, View, places
-from otel_goodput.dashboards.naming import (
+from boards.alerts import GONE_WINDOW
+from boards.board import COLUMNS, Across, Board, Panel, Query, Read, Unit, View
+from boards.naming import (
     CLOUD_JOB,
     CLOUD_RESOURCE,
     CLOUD_RUN,
@@ -20,9 +19,10 @@ from otel_goodput.dashboards.naming import (
     label,
     target_metric,
 )
-from otel_goodput.dashboards.promql import CLOUD, RANGE, TARGET, Dialect, grouped, quoted
-from otel_goodput.dashboards.standing import GONE, STATES, Standing
-from otel_goodput.dashboards.thresholds import Thresholds
+from boards.promql import CLOUD, RANGE, TARGET, Dialect, grouped, quoted
+from boards.slots import REPEATED
+from boards.standing import GONE, STATES, Standing
+from otel_goodput import semconv
 from otel_goodput.metrics import workload_series
 from otel_goodput.semconv import Metric
 
@@ -96,9 +96,9 @@ TRACES: Final = (
 )
 
 
-def dashboard(board: Board, scope: Scope, limits: Thresholds) -> str:
+def dashboard(board: Board, scope: Scope) -> str:
     """The JSON that ``gcloud monitoring dashboards create --config-from-file`` takes."""
-    tiles = list(_tiles(board, scope, limits))
+    tiles = list(_tiles(board, scope))
     texts = {"What the panels say": (6, _explanation(board, scope))}
     if scope is not GOOGLES:
         texts = {"Traces of a run": (2, TRACES), **texts}
@@ -110,9 +110,8 @@ def laid_out(
 ) -> str:
     """The JSON of a dashboard, with texts of so many rows below what it shows; `pinned` are chosen above it."""
     for name, (height, text) in texts.items():
-        bottom = max(tile["yPos"] + tile["height"] for tile in tiles)
         widget = {"title": name, "text": {"format": "MARKDOWN", "content": text}}
-        tiles.append(tile(0, bottom, COLUMNS, height, widget))
+        tiles.append(tile(COLUMNS, height, widget))
     return json.dumps(
         {
             "displayName": title,
@@ -123,19 +122,19 @@ def laid_out(
     )
 
 
-def _tiles(board: Board, scope: Scope, limits: Thresholds) -> Iterator[dict[str, Any]]:
-    for x, y, width, height, section, panel in places(board):
-        if panel is None:
-            yield tile(x, y, width, height, heading(section.title))
-        elif panel.words:
-            yield tile(x, y, width, height, _state(scope, limits))
-        else:
+def _tiles(board: Board, scope: Scope) -> Iterator[dict[str, Any]]:
+    for section in board.sections:
+        yield tile(COLUMNS, 1, heading(section.title))
+        for panel in section.panels:
+            if panel.words:
+                yield tile(panel.width, panel.height, _state(scope))
+                continue
             widget = {"title": panel.title, **_CONTENTS.get(panel.view, _chart)(panel, scope)}
-            yield tile(x, y, width, height, widget)
+            yield {**tile(panel.width, panel.height, widget), **({REPEATED: True} if panel.repeated else {})}
 
 
-def tile(x: int, y: int, width: int, height: int, widget: dict[str, Any]) -> dict[str, Any]:
-    return {"xPos": x, "yPos": y, "width": width, "height": height, "widget": widget}
+def tile(width: int, height: int, widget: dict[str, Any]) -> dict[str, Any]:
+    return {"width": width, "height": height, "widget": widget}
 
 
 def heading(title: str) -> dict[str, Any]:
@@ -148,9 +147,9 @@ def _explanation(board: Board, scope: Scope) -> str:
     return "\n".join([" ".join(filter(None, [board.brief, LAST, scope.choice])), "", *lines])
 
 
-def _state(scope: Scope, limits: Thresholds) -> dict[str, Any]:
+def _state(scope: Scope) -> dict[str, Any]:
     """In numbers, for a scorecard has no words."""
-    asked = last({"prometheusQuery": scope.runs.state(limits)}, Unit.COUNT)
+    asked = last({"prometheusQuery": scope.runs.state()}, Unit.COUNT)
     gone = {"value": STATES.index(GONE) - 0.5, "color": "RED", "direction": "ABOVE"}
     words = ", ".join(f"{value} {word}" for value, word in enumerate(STATES))
     return {"title": f"Has it ended? {words}", "scorecard": {"timeSeriesQuery": asked, "thresholds": [gone]}}

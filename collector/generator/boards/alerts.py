@@ -7,12 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
+from boards.promql import Dialect
+from boards.slots import (
+    AT_RISK,
+    DATA_LOADING,
+    HANG_LEAST,
+    HANG_MULTIPLE,
+    HANG_OTHER,
+    RESTARTS,
+    SILENCE,
+    TARGET,
+    WINDOW,
+    WINDOW_S,
+)
 from otel_goodput import semconv
-from otel_goodput.dashboards.promql import Dialect
-from otel_goodput.dashboards.thresholds import Thresholds, window_seconds
 from otel_goodput.semconv import Category, ClockState, JobState, Phase, Reason
 
 CRITICAL: Final = "critical"
@@ -47,24 +57,24 @@ class Rule:
     look: Sequence[str]
 
 
-def _below_target(window: str, limits: Thresholds, words: Dialect) -> str:
-    ratio = words.of_run("max", words.select(semconv.RATIO, {semconv.GOODPUT_WINDOW: window}))
+def _below_target(words: Dialect) -> str:
+    ratio = words.of_run("max", words.select(semconv.RATIO, {semconv.GOODPUT_WINDOW: WINDOW}))
     elapsed = words.of_run("sum", words.select(semconv.TIME, {}))
     # Before a window has passed, what a run needs to start weighs too much.
-    return f"{ratio} < {limits.goodput_target:g}\nand\n{elapsed} > {window_seconds(window)}"
+    return f"{ratio} < {TARGET:g}\nand\n{elapsed} > {WINDOW_S}"
 
 
-def _hang(limits: Thresholds, words: Dialect) -> str:
+def _hang(words: Dialect) -> str:
     in_step, elsewhere = (
         words.of_run("max", words.select(semconv.STEP_AGE, {semconv.GOODPUT_ACTIVITY: activity}))
         for activity in (semconv.IN_STEP, semconv.BETWEEN_STEPS)
     )
     ideal = words.of_run("max", words.select(semconv.STEP_IDEAL, {}))
-    known = f"{in_step} > clamp_min({limits.hang_multiple:g} * {ideal}, {limits.hang_least:g})"
-    return f"{known}\nor\n({in_step} unless {ideal}) > {limits.hang_other:g}\nor\n{elsewhere} > {limits.hang_other:g}"
+    known = f"{in_step} > clamp_min({HANG_MULTIPLE:g} * {ideal}, {HANG_LEAST:g})"
+    return f"{known}\nor\n({in_step} unless {ideal}) > {HANG_OTHER:g}\nor\n{elsewhere} > {HANG_OTHER:g}"
 
 
-def _restart_loop(limits: Thresholds, words: Dialect) -> str:
+def _restart_loop(words: Dialect) -> str:
     # Not increase(): in Prometheus each attempt has a series of its own, which begins where the last one ended.
     most, least = (
         words.of_run(
@@ -76,7 +86,7 @@ def _restart_loop(limits: Thresholds, words: Dialect) -> str:
     )
     disrupted = words.of_run("sum", f"{most} - {least}")
     # The last hour of a run that has ended is still there for an hour.
-    return f"{disrupted} >= {limits.restarts:g}\nunless\n{_last_word(JobState.ENDED, LOOP_WINDOW, words)}"
+    return f"{disrupted} >= {RESTARTS:g}\nunless\n{_last_word(JobState.ENDED, LOOP_WINDOW, words)}"
 
 
 def _last_word(state: str, window: str, words: Dialect) -> str:
@@ -92,17 +102,17 @@ def _last_word(state: str, window: str, words: Dialect) -> str:
     return f"({words.of_run('max', of_state)} >= {words.of_run('max', heard)})"
 
 
-def _gone(limits: Thresholds, words: Dialect) -> str:
-    return f"time() - {_last_word(JobState.RUNNING, GONE_WINDOW, words)} > {limits.gone:g}"
+def _gone(words: Dialect) -> str:
+    return f"time() - {_last_word(JobState.RUNNING, GONE_WINDOW, words)} > {SILENCE:g}"
 
 
-def _at_risk(limits: Thresholds, words: Dialect) -> str:
-    return f"{words.of_run('max', words.select(semconv.AT_RISK, {}))} > {limits.at_risk:g}"
+def _at_risk(words: Dialect) -> str:
+    return f"{words.of_run('max', words.select(semconv.AT_RISK, {}))} > {AT_RISK:g}"
 
 
-def _exposed_loading(window: str, limits: Thresholds, words: Dialect) -> str:
-    loading = {semconv.GOODPUT_WINDOW: window, semconv.GOODPUT_CATEGORY: Category.DATA_LOADING}
-    return f"{words.of_run('max', words.select(semconv.BADPUT_RATIO, loading))} > {limits.data_loading:g}"
+def _exposed_loading(words: Dialect) -> str:
+    loading = {semconv.GOODPUT_WINDOW: WINDOW, semconv.GOODPUT_CATEGORY: Category.DATA_LOADING}
+    return f"{words.of_run('max', words.select(semconv.BADPUT_RATIO, loading))} > {DATA_LOADING:g}"
 
 
 def _clock_unknown(words: Dialect) -> str:
@@ -114,8 +124,7 @@ def _clock_unknown(words: Dialect) -> str:
     return f"{unknown} > 0\nunless\n({' or '.join(others)})"
 
 
-def rules(window: str, limits: Thresholds) -> list[Rule]:
-    """The alerts; `window` is the rolling window that they go by."""
+def rules() -> list[Rule]:
     share, seconds = "{{ $value | humanizePercentage }}", "{{ $value | humanizeDuration }}"
     return [
         Rule(
@@ -123,10 +132,9 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             title="Goodput below target",
             severity=WARNING,
             hold_min=15,
-            expression=partial(_below_target, window, limits),
+            expression=_below_target,
             value=f"goodput is {share}",
-            means=f"Less than {limits.goodput_target:.0%} of the last {window} made progress. Younger runs are not "
-            "evaluated.",
+            means=f"Less than {TARGET:.0%} of the last {WINDOW} made progress. Younger runs are not evaluated.",
             look=(
                 "On the dashboard, which category's share has grown?",
                 f"`{Category.WASTED_PROGRESS}`, `{Category.INFRASTRUCTURE_RECOVERY}`: the job restarts. Why?",
@@ -139,11 +147,11 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             title="Training hangs",
             severity=CRITICAL,
             hold_min=1,
-            expression=partial(_hang, limits),
+            expression=_hang,
             value=f"no step was completed for {seconds}",
-            means=f"A step is open, and none has completed for more than {limits.hang_multiple:g} ideal step times "
-            f"(and at least {limits.hang_least:g} s). In a load, a save or an evaluation, between steps, and before "
-            f"step times are known, the limit is {limits.hang_other:g} s.",
+            means=f"A step is open, and none has completed for more than {HANG_MULTIPLE:g} ideal step times "
+            f"(and at least {HANG_LEAST:g} s). In a load, a save or an evaluation, between steps, and before "
+            f"step times are known, the limit is {HANG_OTHER:g} s.",
             look=(
                 "Which phase is open, in which process? See the last spans of the trace.",
                 "`py-spy dump --pid PID` on each host: which process is not in a collective operation like the rest?",
@@ -156,9 +164,9 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             title="Run gone without having ended",
             severity=CRITICAL,
             hold_min=0,
-            expression=partial(_gone, limits),
+            expression=_gone,
             value=f"silent for {seconds}",
-            means=f"The run last reported `{JobState.RUNNING}` and has been silent for {limits.gone:g} s: it died, "
+            means=f"The run last reported `{JobState.RUNNING}` and has been silent for {SILENCE:g} s: it died, "
             "failed or was preempted and has not been restarted, or its metrics do not arrive. The alert fires "
             f"for up to {GONE_WINDOW}, or until the run resumes. Runs that end normally do not trigger it.",
             look=(
@@ -173,9 +181,9 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             title="Restart loop",
             severity=CRITICAL,
             hold_min=0,
-            expression=partial(_restart_loop, limits),
+            expression=_restart_loop,
             value=f"{{{{ $value }}}} disruptions within {LOOP_WINDOW}",
-            means=f"The run was disrupted {limits.restarts:g} times or more within {LOOP_WINDOW}: it restarts or rolls "
+            means=f"The run was disrupted {RESTARTS:g} times or more within {LOOP_WINDOW}: it restarts or rolls "
             "back again and again. Attempts that die before their first export of metrics are not counted; runs "
             "that have ended do not trigger it.",
             look=(
@@ -189,9 +197,9 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             title="Too much progress at risk",
             severity=WARNING,
             hold_min=10,
-            expression=partial(_at_risk, limits),
+            expression=_at_risk,
             value=f"{seconds} of progress is not durable",
-            means=f"A crash right now would cost more than {limits.at_risk:g} s of progress, "
+            means=f"A crash right now would cost more than {AT_RISK:g} s of progress, "
             "because that much was made since the last checkpoint known to be durable.",
             look=(
                 f"Do saves still happen? Check the phase `{Phase.CHECKPOINT_SAVE}` and its errors.",
@@ -205,9 +213,9 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             title="Training waits for data",
             severity=WARNING,
             hold_min=15,
-            expression=partial(_exposed_loading, window, limits),
+            expression=_exposed_loading,
             value=f"{share} of the time is spent waiting for data",
-            means=f"More than {limits.data_loading:.0%} of the last {window} was spent waiting for data without "
+            means=f"More than {DATA_LOADING:.0%} of the last {WINDOW} was spent waiting for data without "
             "computing. Loading that overlaps with steps does not count.",
             look=(
                 "Since when? If step times changed at the same time, check the hosts: CPU, memory, page cache.",
@@ -224,7 +232,7 @@ def rules(window: str, limits: Thresholds) -> list[Rule]:
             value="nothing reports when the device finishes a step",
             means="The job dispatches its steps to a device, and nothing reports when they are done. Goodput, shares, "
             "step times and progress at risk are unknown and have no points, so alerts based on them cannot fire, and "
-            f"a hang is detected only after {limits.hang_other:g} s. The times by category are exact.",
+            f"a hang is detected only after {HANG_OTHER:g} s. The times by category are exact.",
             look=(
                 "`otel-goodput doctor` in the job's environment: it says what is known and what to do.",
                 "Pass a non-donated output of each step to `goodput.observe(loss)`.",
