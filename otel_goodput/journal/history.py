@@ -56,7 +56,7 @@ def stored_events(
         try:
             data, room = settled(segment)
             skipped: list[records.Skip] = []
-            found = overlaps.kept(attempt, list(records.decode_events(data, names, skipped)))
+            found = overlaps.kept(attempt, list(records.decode_events(data, names, 0, skipped)))
         except (OSError, EOFError, ValueError) as error:
             left_out.file(segment.path.name, error, newer=isinstance(error, NewerVersion))
             continue
@@ -66,9 +66,10 @@ def stored_events(
             header = records.decode_header(data)
             if header.torn or header.reached or not ends:
                 look(left_out, segment, data, room, skipped, found[:1] + found[-1:], {}, 0, ends)
-        if not begun and found and found[0].kind not in (ev.ATTEMPT, ev.HEARTBEAT):  # its ATTEMPT record is lost
-            found.insert(0, Event(found[0].time, ev.ATTEMPT, step=attempt))
-        begun = begun or bool(found)
+        if not begun and found and found[0].kind != ev.HEARTBEAT:
+            begun = True
+            if found[0].kind != ev.ATTEMPT:  # its first record is lost
+                found.insert(0, Event(found[0].time, ev.ATTEMPT, step=attempt))
         if not ends:
             _follow(opened, found)
         yield attempt, found

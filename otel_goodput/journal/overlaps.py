@@ -56,7 +56,7 @@ class Overlaps:
     def kept(self, attempt: int, found: list[T]) -> list[T]:
         """Return the records or events of an attempt that count; remember how long the others went on."""
         until = self.until(attempt)
-        if until is None or not found or found[-1].time <= until:
+        if until is None:
             return found
         late = [one.time for one in found if one.time > until and one.kind < records.NAME]
         if not late:

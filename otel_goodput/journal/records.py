@@ -313,8 +313,8 @@ def decode_records(data: bytes, names: Names, first: int, skipped: list[Skip]) -
         yield _make(Record, (kind, phase, flags, known.get(name, "") if name else "", key, step, time))
 
 
-def decode_events(data: bytes, names: Names, skipped: list[Skip] | None = None) -> Iterator[Event]:
-    """Yield the events of a whole segment, as :func:`decode_segment` does for records.
+def decode_events(data: bytes, names: Names, skip: int = 0, skipped: list[Skip] | None = None) -> Iterator[Event]:
+    """Yield the events of a segment, as :func:`decode_segment` does for records.
 
     Raises:
         ValueError: as :func:`decode_header`.
@@ -322,7 +322,7 @@ def decode_events(data: bytes, names: Names, skipped: list[Skip] | None = None) 
     header = decode_header(data)
     known = names.known
     lost: list[Skip] = [] if skipped is None else skipped
-    for kind, phase, flags, name, key, step, time, _ in _vouched(_used(data, 0), names, 0, lost):
+    for kind, phase, flags, name, key, step, time, _ in _vouched(_used(data, skip), names, skip, lost):
         if kind == ev.START or kind == ev.END:
             # Same as Record.event, inlined for the most frequent kinds.
             yield _make(Event, (time, kind, phase, key, step, flags & 0xFF, 0, known.get(name, "") if name else ""))

@@ -42,13 +42,18 @@ class SegmentFile:
         self.head = head
 
     def contents(self) -> Contents:
-        """Read and decompress the segment.
+        """Read and decompress the segment; read again if a heartbeat was just being written.
 
         Raises:
             OSError: it cannot be read, or is larger than a segment.
             EOFError: it is cut short.
             ValueError: it cannot be decompressed, or decompresses to more than a segment.
         """
+        found = self._contents()
+        torn = len(found.data) >= records.HEADER.size and records.decode_header(found.data).torn
+        return self._contents() if torn else found
+
+    def _contents(self) -> Contents:
         try:
             return contents(self.path)
         except FileNotFoundError:

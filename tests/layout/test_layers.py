@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     ("pure core", frozenset({"accounting"})),
     ("settings and the end", frozenset({"config", "deadline", "job_end"})),
     ("memory", frozenset({"journal"})),
+    ("what the memory tells", frozenset({"timeline"})),
     ("phases, and what is shown of them", frozenset({"recording", "metrics"})),
     ("the account live and on paper, what watches", frozenset({"live", "reports", "integrations", "disruption"})),
     ("where it runs, and on providers of the user's own", frozenset({"resources", "standalone"})),

@@ -1,0 +1,204 @@
+"""One reader of journals: what it yields is what an independent reader finds, however the journal was spoilt."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from journal import fuzz
+from journal.again import Training
+from journal.test_golden import NAMES, unpack
+
+from otel_goodput.accounting import events as ev
+from otel_goodput.journal import records
+from otel_goodput.journal.damage import Damages
+from otel_goodput.journal.history import stored_events
+from otel_goodput.journal.records import Record
+from otel_goodput.journal.rundir import RunDirectory, runs
+from otel_goodput.reports.lives import lives_of
+from otel_goodput.timeline.reader import Reader
+
+from . import witness
+
+KINDS = [kind for kind in records.KINDS if kind != records.NAME]
+BASE = 1_790_000_000_000_000_000
+
+
+def same(run: RunDirectory, process: int = 0) -> int:
+    """Assert that records and events are those of the witness; return how many."""
+    expected = witness.with_attempts(witness.segments(run.journal, process))
+    places = [(one.attempt, one.number) for one in expected]
+    found = list(Reader(run, process).records(Damages()))
+    assert [(part.attempt, part.segment.number) for part in found] == places
+    assert [list(map(tuple, part.found)) for part in found] == [list(map(tuple, one.records)) for one in expected]
+    events = list(Reader(run, process).events(Damages()))
+    assert [[tuple(event) for event in part.found] for part in events] == [
+        [witness.as_event(record) for record in one.records if record.kind < witness.NAME] for one in expected
+    ]
+    assert_as_before(run, process)
+    return sum(len(one.records) for one in expected)
+
+
+def assert_as_before(run: RunDirectory, process: int) -> None:
+    old, new = Damages(), Damages()
+    before = [(attempt, list(events)) for attempt, events in stored_events(run, process, old)]
+    after = [(part.attempt, part.found) for part in Reader(run, process).events(new)]
+    assert [one for one in before if one[1]] == [one for one in after if one[1]]
+    assert list(map(str, old.found)) == list(map(str, new.found))
+    lives = dict(lives_of(run, process, Damages(), None))
+    for part in Reader(run, process).records(Damages()):
+        assert set(part.found) - set(lives[part.attempt]) <= {one for one in part.found if one.kind == ev.ATTEMPT}
+
+
+def nameless(found: list[Record]) -> list[Record]:
+    return [one._replace(name="") for one in found]
+
+
+def positions(run: RunDirectory) -> None:
+    """Assert that reading on from anywhere yields the rest."""
+    for part in Reader(run).records(Damages()):
+        at = part.attempt, part.segment.number
+        for record in (0, len(part.found) // 2, records.CAPACITY):
+            reader = Reader(run)
+            reader.reached.attempt, reader.reached.position = part.attempt, (*at, record)
+            reader.reached.begun = True
+            rest = [one for one in reader.records(Damages()) if one.found]
+            assert all((one.attempt, one.segment.number) >= at for one in rest)
+            if (part.attempt, part.segment.number) != at or not rest:
+                continue
+            first = rest[0].found if (rest[0].attempt, rest[0].segment.number) == at else []
+            assert nameless(first) == nameless(part.found[len(part.found) - len(first) :])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_golden(name: str, tmp_path: Path) -> None:
+    unpack(name, tmp_path)
+    run = RunDirectory(tmp_path / "run")
+    assert same(run) > 20
+    positions(run)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run of three attempts that were killed in a step."""
+    training = Training(tmp_path_factory.mktemp("killed"))
+    for _ in range(3):
+        training.start("kill")
+    (run,) = runs(training.folder / "goodput")
+    return run
+
+
+def test_killed(killed: RunDirectory) -> None:
+    assert same(killed) > 40
+    positions(killed)
+
+
+def written(place: Path, files: dict[str, bytes]) -> RunDirectory:
+    shutil.rmtree(place, ignore_errors=True)
+    for name, data in files.items():
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return RunDirectory(place)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of a run of three attempts, made by a process of its own."""
+    place = tmp_path_factory.mktemp("template")
+    code = "import sys, pathlib; from journal import fuzz; fuzz.template(pathlib.Path(sys.argv[1]))"
+    tests = str(Path(__file__).parents[1])
+    subprocess.run(
+        [sys.executable, "-c", code, str(place)], check=True, timeout=120, env={**os.environ, "PYTHONPATH": tests}
+    )
+    found = {}
+    for path in sorted((place / "run" / "journal").glob("*.segment")):
+        data = path.read_bytes()
+        if any(data[: records.HEADER_SIZE]):
+            found[f"journal/{path.name}"] = data[: records.HEADER_SIZE + (records.used(data) + 40) * records.SIZE]
+    (first, *_) = found
+    found[f"{first}.gz"] = gzip.compress(found.pop(first), 1)
+    return found
+
+
+def flip(data: bytes, source: random.Random) -> bytes:
+    at = source.randrange(len(data))
+    return data[:at] + bytes([data[at] ^ source.randrange(1, 256)]) + data[at + 1 :]
+
+
+def forge(data: bytes, source: random.Random) -> bytes:
+    if data[:2] == b"\x1f\x8b":
+        return fuzz.spoil_packed(data, source)
+    return fuzz.spoil_segment(data, source)
+
+
+@pytest.mark.parametrize("spoil", [flip, forge])
+def test_spoilt(
+    spoil: Callable[[bytes, random.Random], bytes], template: dict[str, bytes], killed: RunDirectory, tmp_path: Path
+) -> None:
+    kept = {
+        f"journal/{path.name}": path.read_bytes().rstrip(b"\0") + bytes(99) for path in killed.journal.glob("*.segment")
+    }
+    for files in (template, kept):
+        source = random.Random(f"{spoil.__name__} {len(files)}")
+        for _ in range(75):
+            name = source.choice(sorted(files))
+            same(written(tmp_path / "run", {**files, name: spoil(files[name], source)}))
+
+
+# --- journals that hypothesis makes -----------------------------------------------------------------------------------
+
+moments = st.integers(BASE, BASE + 40)
+bodies = st.one_of(
+    st.builds(
+        lambda kind, phase, flags, name, key, step, time: records.BODY.pack(kind, phase, flags, name, key, step, time),
+        st.sampled_from([*KINDS, ev.START, ev.START, ev.END, ev.END]),
+        st.integers(0, 12), st.sampled_from([0, 1, 2, 4, 16, 256, 4096]), st.integers(0, 2), st.integers(0, 4),
+        st.integers(-1, 5), moments,
+    ),
+    st.builds(lambda time, step, seen: records.BODY.pack(ev.ATTEMPT, 0, 0, 0, seen, step, time), moments,
+              st.integers(0, 3), st.one_of(st.just(0), moments)),
+)  # fmt: skip
+sealed = st.one_of(bodies.map(records.seal), st.binary(min_size=32, max_size=32), st.just(bytes(32)))
+named = st.builds(
+    lambda identity, text: b"".join(records.encode_name(identity, text.encode())),
+    st.integers(1, 2),
+    st.text(max_size=30),
+)
+contents = st.lists(st.one_of(sealed, sealed, sealed, named), max_size=12).map(b"".join)
+beats = st.one_of(
+    st.just(b""), st.builds(records.encode_heartbeat, moments, st.integers(0, 14)), st.binary(max_size=16)
+)
+
+
+@st.composite
+def journals(draw: st.DrawFn) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for attempt in range(draw(st.integers(1, 3))):
+        for number in draw(st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True)):
+            head = bytearray(records.encode_header(attempt, 0, number, 1))
+            beat = draw(beats)
+            head[28 : 28 + len(beat)] = beat
+            data = bytes(head) + draw(contents)
+            data = data[: len(data) - draw(st.integers(0, 40))] if draw(st.booleans()) else data
+            name = f"journal/a{attempt:04d}-p0000-{number:06d}.segment"
+            if draw(st.booleans()):
+                name, data = f"{name}.gz", gzip.compress(data, 1)
+            found[name] = data
+    return found
+
+
+@given(files=journals())
+def test_made(files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> None:
+    run = written(tmp_path_factory.getbasetemp() / "made", files)
+    same(run)
+    positions(run)

@@ -1,0 +1,146 @@
+"""An independent reader of journals, written from docs/journal.md alone: slow, and without a line of the package's."""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES, REASONS
+
+ATTEMPT, START, END, HEARTBEAT, SLICES, NOTICE, CLOCK, NAME, CONTINUED, LAST = 1, 2, 3, 4, 5, 6, 11, 64, 68, 70
+FILE = re.compile(r"a(\d{4,10})-p(\d{4,9})-(\d{6,12})\.segment(\.gz)?")
+LARGEST = 64 + 32768 * 32
+PHASE_COUNTS = {START: len(PHASES), END: len(PHASES), NOTICE: len(REASONS), CLOCK: len(FALLBACK_CLOCKS), CONTINUED: 2}
+KINDS = {*range(1, 17), *range(64, 71)}
+
+
+class Read(NamedTuple):
+    """A record, with the fields in the order of the format and the name instead of its id."""
+
+    kind: int
+    phase: int
+    flags: int
+    name: str
+    key: int
+    step: int
+    time: int
+
+
+class Segment(NamedTuple):
+    attempt: int
+    number: int
+    records: list[Read]
+
+
+def _header(data: bytes) -> tuple[int, int, int] | None:
+    """Attempt, process and number of a segment whose header is intact."""
+    if len(data) < 44 or data[:8] != b"OGOODPUT" or zlib.crc32(data[:24]) != struct.unpack_from("<I", data, 24)[0]:
+        return None
+    version, process, attempt, number = struct.unpack_from("<HHII", data, 8)
+    return (attempt, process, number) if version == 1 and attempt < 2**31 else None
+
+
+def _data(path: Path) -> tuple[bytes, bytes]:
+    """The header and first record of a file, and all of it; empty where that cannot be read."""
+    data = path.read_bytes()
+    head = data[:96]
+    if path.suffix == ".gz":
+        try:
+            head = zlib.decompressobj(31).decompress(data[:1216], 96)
+            unpacking = zlib.decompressobj(31)
+            data = unpacking.decompress(data, LARGEST + 1)
+            data = data if unpacking.eof or len(data) > LARGEST else b""
+        except zlib.error:
+            data = b""
+    return head, data if len(data) <= LARGEST else b""
+
+
+def _sound(raw: bytes) -> bool:
+    return (
+        raw[0] in KINDS
+        and raw[1] < PHASE_COUNTS.get(raw[0], 256)
+        and zlib.crc32(raw[:30]) & 0xFFFF == struct.unpack_from("<H", raw, 30)[0]
+    )
+
+
+def segments(folder: Path, process: int = 0) -> list[Segment]:
+    """What the segments of a process hold, in order, without what an attempt recorded after the next one began."""
+    there: dict[tuple[int, int], tuple[bytes, bytes]] = {}
+    for path in sorted(folder.glob("*.segment*"), reverse=True):  # one that is not packed last: it counts
+        match = FILE.fullmatch(path.name)
+        head, data = _data(path)
+        header = _header(head)
+        if match is None or header is None or header[:2] != (int(match[1]), int(match[2])):
+            continue
+        if header[1] == process:
+            there[header[0], header[2]] = head, data
+    found: list[Segment] = []
+    names: dict[int, str] = {}
+    attempt = -1
+    for (number, serial), (_, data) in sorted(there.items()):
+        if number != attempt:
+            attempt, names = number, {}
+        found.append(Segment(number, serial, _records(data, names)))
+    firsts = {number: head for (number, serial), (head, _) in there.items() if serial == 0}
+    numbers = sorted({one.attempt for one in found})
+    for one in found:
+        after = [number for number in numbers if number > one.attempt][:1]
+        until = _until(firsts.get(after[0], b"")) if after else None
+        if until is not None:
+            one.records[:] = [record for record in one.records if record.kind >= NAME or record.time <= until]
+    return found
+
+
+def _until(data: bytes) -> int | None:
+    raw = data[64:96]
+    if len(raw) < 32 or not _sound(raw) or raw[0] != ATTEMPT:
+        return None
+    _, _, _, _, seen, _, time = struct.unpack("<BBHHQqq", raw[:30])
+    return max(seen, time) if seen else None
+
+
+def _records(data: bytes, names: dict[int, str]) -> list[Read]:
+    found: list[Read] = []
+    parts: dict[int, bytes] = {}
+    for at in range(64, len(data) - 31, 32):
+        raw = data[at : at + 32]
+        if not _sound(raw):
+            continue
+        kind, phase, flags, name, key, step, time = struct.unpack("<BBHHQqq", raw[:30])
+        if kind == NAME:
+            parts[name] = (parts.get(name, b"") if phase else b"") + raw[6:30]
+            if phase == flags - 1:
+                names[name] = parts[name].rstrip(b"\0").decode("utf-8", "replace")
+        else:
+            found.append(Read(kind, phase, flags, names.get(name, "") if name else "", key, step, time))
+    beat = data[28:44]
+    if len(beat) == 16 and any(beat) and zlib.crc32(beat[:12]) == struct.unpack_from("<I", beat, 12)[0]:
+        time = struct.unpack_from("<q", beat)[0]
+        if time:
+            found.append(Read(HEARTBEAT, 0, 0, "", 0, -1, time))
+    return found
+
+
+def with_attempts(read: list[Segment]) -> list[Segment]:
+    """The same, with an ATTEMPT in front of an attempt whose first record is lost."""
+    begun: set[int] = set()
+    found: list[Segment] = []
+    for one in read:
+        records = list(one.records)
+        first = next((record for record in records if record.kind < NAME), None)
+        if first is not None and first.kind != HEARTBEAT and one.attempt not in begun:
+            begun.add(one.attempt)
+            if first.kind != ATTEMPT:
+                records.insert(0, Read(ATTEMPT, 0, 0, "", 0, one.attempt, first.time))
+        found.append(one._replace(records=records))
+    return found
+
+
+def as_event(one: Read) -> tuple[int, int, int, int, int, int, int, str]:
+    """A record as the accounting takes it: time, kind, phase, key, step, flags, arg, name."""
+    if one.kind == SLICES:
+        return one.time, one.kind, 0, one.key, one.step, 0, one.flags, ""
+    return one.time, one.kind, one.phase, one.key, one.step, one.flags & 0xFF, 0, one.name
