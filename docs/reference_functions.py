@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from opentelemetry.util.types import AttributeValue
 
 import otel_goodput
-from otel_goodput import errors
+from otel_goodput import errors, testing
 from otel_goodput.options import OPTIONS
 from otel_goodput.recording.fast_span import FastSpan
 from otel_goodput.recording.phases import Phases
@@ -35,9 +35,10 @@ GIVEN = (
     ("report", Report, ("to_json", "html", "damaged")),
 )
 # What stands in place of the table of arguments.
-INSTEAD = {
+INSTEAD: dict[Any, str] = {
     otel_goodput.Recorder: "It takes the arguments of `configure()`, but for `set_global`.\n\n",
     otel_goodput.Run: "",  # no reader makes one
+    testing.Recording: "",  # nor one of these
 }
 
 
@@ -172,6 +173,16 @@ def classes() -> str:
     return "".join(entry(name, owner) + _methods(name, owner) for name, owner in found.items())
 
 
+def of_tests() -> str:
+    """What `otel_goodput.testing` has."""
+    text = ""
+    for name in testing.__all__:
+        one = getattr(testing, name)
+        text += entry(name if inspect.isclass(one) else f"{name}()", one)
+        text += "".join(_member(name, called, each) for called, each in members(one)) if inspect.isclass(one) else ""
+    return text
+
+
 def _methods(name: str, owner: Any) -> str:
     """The methods of `owner` and its properties, without those whose functions stand on the page."""
     functions, text = {*RECORDING, *PHASES, *FIGURES} if name == "Recorder" else set(), ""
@@ -212,6 +223,7 @@ def _error(one: type) -> tuple[str, str]:
 def unexplained() -> list[str]:
     """Arguments on the page that nothing is said of."""
     functions = [(name, getattr(otel_goodput, name)) for name in (*RECORDING, *PHASES, *FIGURES, *CLASSES[:2])]
+    functions += [(name, getattr(testing, name)) for name in testing.__all__]
     functions += [(f"{name}.{called}", one) for name in CLASSES for called, one in members(getattr(otel_goodput, name))]
     return [
         f"{name}({argument})"

@@ -203,6 +203,7 @@ class Table(NamedTuple):
 
 
 FILES: dict[str, dict[str, Table]] = {
+    "docs/testing.md": {"testing": Table("Reference", reference_functions.of_tests)},
     "docs/reference/functions.md": {
         "recording": Table("Recording", lambda: reference_functions.group(reference_functions.RECORDING)),
         "phase-functions": Table("Phases", lambda: reference_functions.group(reference_functions.PHASES)),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from opentelemetry import metrics as metrics_api
 from opentelemetry import trace as trace_api
 
+from otel_goodput import host
 from otel_goodput.accounting import Totals
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.guard import TRUE, contain, report_once
@@ -48,6 +50,18 @@ class _Default(Recorder):
     ):  # static: a decorated function that is sent to a worker does not bring us along
         tracer = _find()
         return None if tracer is None else tracer.line
+
+
+@contextmanager
+def replaced(job_name: str, options: Options) -> Iterator[None]:
+    """In this block the functions act on another recorder, of this job, or on the one that is configured there."""
+    global _recorder
+    before, _recorder = _recorder, _Default(job_name, **options)
+    try:
+        yield
+    finally:
+        _recorder.shutdown()
+        _recorder = before
 
 
 def disabled() -> bool:
@@ -89,7 +103,7 @@ def configure(job_name: str | None = None, *, set_global: bool = False, **option
     if disabled():
         return None
     if _recorder is not None:
-        if not _recorder.closed:
+        if not (_recorder.closed or host.current.in_memory):
             logger.warning("configure() was called again: the previous recorder is shut down")
         _recorder.shutdown()
     try:

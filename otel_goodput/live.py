@@ -11,18 +11,15 @@ from collections.abc import Callable
 
 from opentelemetry.metrics import MeterProvider
 
-from otel_goodput import deadline
+from otel_goodput import deadline, host
 from otel_goodput.accounting import Ledger, Totals
-from otel_goodput.clock import leaping
 from otel_goodput.config import Config
 from otel_goodput.journal import facts
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.facts import FactSheet
-from otel_goodput.journal.journal import Journal, Segment
 from otel_goodput.journal.keeper import Keeper, Sheet
 from otel_goodput.journal.listeners import Listeners
-from otel_goodput.journal.opening import Opened, open_journal
-from otel_goodput.journal.span_index import SpanIndex
+from otel_goodput.journal.opening import Opened, in_memory_journal, open_journal
 from otel_goodput.journal.usage import UsageSheet
 from otel_goodput.metrics import instruments, process_instruments
 from otel_goodput.metrics.durations import Durations
@@ -44,7 +41,7 @@ class LiveAccount:
 
     Attributes:
         account: the account, which takes the events.
-        opened: the journal on disk; None if it is in memory only.
+        opened: the journal.
         run_id, attempt: the run, and the number of this attempt at it, from 0.
         facts: what is told of this attempt.
         usage: takes samples of processor and memory; None if none are wanted.
@@ -53,34 +50,28 @@ class LiveAccount:
     """
 
     def __init__(self, config: Config, flags: int = 0, *, in_memory: bool = False, begun: bool = False) -> None:
-        clock, leap = leaping()
+        clock, leap = host.current.clock()
         self._config = config
-        self.opened: Opened | None = None
-        if in_memory:
-            journal, ledger = Journal(0, config.process_index, Segment(None)), Ledger(config.windows)
-            self.run_id, self.attempt, self.index = config.run_id, 0, SpanIndex(0)
-        else:
-            self.opened = opened = open_journal(config, clock, begun=begun)
-            journal, ledger = opened.journal, opened.restored.ledger
-            self.run_id, self.attempt = opened.run_id, opened.attempt
-            self.index = opened.restored.index.successor(opened.attempt)
+        self.opened = opened = in_memory_journal(config) if in_memory else open_journal(config, clock, begun=begun)
+        ledger = opened.restored.ledger
+        self.run_id, self.attempt = opened.run_id, opened.attempt
+        self.index = opened.restored.index.successor(opened.attempt)
         self.past = ledger.past()
         ledger.collect_finished()
         ledger.collect_ended()
         self._listeners = Listeners()
-        self.account = Account(journal, ledger, clock, self._listeners, leap)
+        self.account = Account(opened.journal, ledger, clock, self._listeners, leap)
         self._keeper: Keeper | None = None
-        if self.opened is not None:
-            self.opened.introduce(self.account)
+        opened.introduce(self.account)
         self.facts = FactSheet(config, self.attempt, clock())
         self.usage = UsageSheet(self.attempt, config.process_index) if config.usage_interval else None
-        self.account.begin_attempt(flags, 0 if self.opened is None else self.opened.restored.last_sign)
+        self.account.begin_attempt(flags, opened.restored.last_sign)
         if config.stalled_after:
             self.account.limit_steps(config.stalled_after)
 
     def before(self) -> int | None:
         """Return when the attempt before this one began, ns since the epoch; None if it left no facts."""
-        if self.opened is None or self.opened.run is None or not self.attempt:
+        if self.opened.run is None or not self.attempt:
             return None
         return facts.began(self.opened.run, self.attempt - 1, self._config.process_index)
 
@@ -90,17 +81,16 @@ class LiveAccount:
         It calls `work` at every tick, and `between` also while it is busy catching up.
         """
         opened = self.opened
-        run = None if opened is None else opened.run
-        prepare = None if opened is None or opened.missing is None else opened.prepare
+        prepare = None if opened.missing is None else opened.prepare
 
         def round_of_work() -> None:
-            if self.opened is not None and self.opened.lock is not None:
+            if self.opened.lock is not None:
                 self.opened.lock.renew()
             work()
 
         sheets: list[Sheet] = [self.facts] if self.usage is None else [self.facts, self.usage]
         self._keeper = Keeper(
-            self.account, run, self.index, round_of_work, prepare, between, sheets, lambda: self.provisional
+            self.account, opened.run, self.index, round_of_work, prepare, between, sheets, lambda: self.provisional
         )
         return self._keeper
 
@@ -157,14 +147,14 @@ class LiveAccount:
     @property
     def provisional(self) -> bool:
         """Whether the leader of this launch may still choose another run for it."""
-        return self.opened is not None and self.opened.agreement is not None and self.opened.agreement.open
+        return self.opened.agreement is not None and self.opened.agreement.open
 
     def ask_leader(self, *, begun: bool) -> str:
         """While the run is :attr:`provisional`, see which one the leader has chosen; continue in it if `begun`.
 
         For the keeper's thread; it may wait for the disk. Returns what is to be said, once.
         """
-        agreement = None if self.opened is None else self.opened.agreement
+        agreement = self.opened.agreement
         if agreement is None or not agreement.open:
             return ""
         text = agreement.look()
@@ -176,7 +166,7 @@ class LiveAccount:
         Returns False if that run cannot be written, so that all stays as it is.
         """
         before, keeper = self.opened, self._keeper
-        if before is None or before.run is None or keeper is None or before.mirror is not None:
+        if before.run is None or keeper is None or before.mirror is not None:
             return False
         opened: Opened | None = None
         try:
@@ -209,17 +199,16 @@ class LiveAccount:
         if self._keeper is not None:
             self._keeper.abandon()
         self.account.orphan(Ledger)
-        if self.opened is not None:
-            _withdraw(self.opened, self.attempt, self._config.process_index)
+        _withdraw(self.opened, self.attempt, self._config.process_index)
 
     def release(self) -> None:
         """Release the journal's lock, so that another process may write the run."""
-        if self.opened is not None and self.opened.lock is not None:
+        if self.opened.lock is not None:
             self.opened.lock.release()
 
     def orphan(self) -> None:
         """In a forked child, stop writing to the parent's journal and drop the lock inherited from the parent."""
-        self.account.orphan(Ledger if self.opened is None else self.opened.recall)
+        self.account.orphan(self.opened.recall)
         self.release()
 
 

@@ -82,6 +82,10 @@ class Observers:
         """Register `callback` to be called at every notice that the job will be ended, in a thread of its own."""
         return self._watch.on_preemption(callback)
 
+    def announce(self, reason: str, seconds: float) -> bool:
+        """Announce the job's end for `reason`; return whether the callbacks returned within `seconds`."""
+        return self._watch.announce(reason, seconds)
+
     def close(self, seconds: float) -> None:
         """Remove all hooks and handlers; waits for callbacks and for steps on the device, `seconds` at most."""
         until = time.monotonic() + seconds

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.util.types import AttributeValue
 
 from otel_goodput import config as configuration
-from otel_goodput import deadline, semconv
+from otel_goodput import deadline, host, semconv
 from otel_goodput.accounting import Totals
 from otel_goodput.config import Config
 from otel_goodput.errors import ConfigurationError, GoodputError
@@ -112,7 +112,8 @@ class Recorder(Phases):
     @taking_options
     def __init__(self, job_name: str | None = None, **options: Unpack[Options]) -> None:
         super().__init__(self._live_tracer, self.say_forked)
-        self._job_name, self._options = job_name, options
+        self._in_memory = host.current.in_memory
+        self._job_name, self._options = job_name, host.current.options(self, options)
         self._tracer: PhaseTracer | None = None
         self._settled: PhaseTracer | None = None  # the tracer, once the first phase has begun
         self._settling = threading.RLock()
@@ -130,8 +131,9 @@ class Recorder(Phases):
         self._own_provider: TracerProvider | None = None
         self._switch = SwitchedSpanProcessor()
         self._durations: Durations | None = None
-        self._build(configuration.read(job_name, **options))
-        deadline.reserve(len(self._pipelines.closers()) + 4)  # 4 more: last figures, journal, its upload, its lock
+        self._build(configuration.read(job_name, **self._options))
+        if not self._in_memory:
+            deadline.reserve(len(self._pipelines.closers()) + 4)  # 4 more: last figures, journal, its upload, its lock
         _call_at_exit(self._exit)
         call_in_children(self._silence)
 
@@ -144,8 +146,8 @@ class Recorder(Phases):
         # Before anything is opened, so that what is wrong leaves nothing behind.
         names = exporter_names(config)
         check_providers(tracer_provider, meter_provider)
-        self._live = live = LiveAccount(config, OWN_TRACES if config.own_traces else 0, begun=self._rebuilt)
-        assert live.opened is not None
+        flags = OWN_TRACES if config.own_traces else 0
+        self._live = live = LiveAccount(config, flags, in_memory=self._in_memory, begun=self._rebuilt)
         self._opened = opened = live.opened
         self.run_id, self.attempt = live.run_id, live.attempt
         self._account = account = live.account
@@ -156,6 +158,7 @@ class Recorder(Phases):
             config.process_index,
             config.process_count,
             options.get("resource_attributes"),
+            detect=not self._in_memory,
             traced=tracer_provider is None,
         )
         if self._rebuilt:  # providers that were built before refer to the resource
@@ -324,7 +327,7 @@ class Recorder(Phases):
         before = self.run_id
         if text := self._live.ask_leader(begun=begun):
             self._tell_once("launch", text)
-        if self._live.run_id != before and self._live.opened is not None:
+        if self._live.run_id != before:
             self._opened, self.run_id, self.attempt = self._live.opened, self._live.run_id, self._live.attempt
             self.resource.change({semconv.RUN_ID: self.run_id, semconv.ATTEMPT: self.attempt})
             self._join()
@@ -403,7 +406,7 @@ class Recorder(Phases):
             if self._paces is not None:
                 self._paces.exchange(self._account)
         self._productivity.keep()
-        if tracer is not None:
+        if tracer is not None and not self._in_memory:
             self._job_end.look(tracer.job_span)
 
     def _export_unexported(self, most: int) -> None:

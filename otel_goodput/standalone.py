@@ -12,7 +12,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span
 
 from otel_goodput import config as configuration
-from otel_goodput import deadline
+from otel_goodput import deadline, host
 from otel_goodput.accounting import Totals
 from otel_goodput.accounting import events as ev
 from otel_goodput.envvars import OTEL_GOODPUT_DIR
@@ -61,7 +61,7 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         self._name = config.job_name
         self._patience_s = config.grace_period_s
         self._overhead = 0  # ns
-        in_memory = config.settings[OTEL_GOODPUT_DIR.name].source == "default"
+        in_memory = host.current.in_memory or config.settings[OTEL_GOODPUT_DIR.name].source == "default"
         self._live_account = live = LiveAccount(config, in_memory=in_memory, begun=True)
         self.run_id = live.run_id
         self._facts = live.facts
@@ -76,7 +76,8 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
             overhead, dropped = (lambda: self._overhead), (lambda: {"journal": journal.dropped})
             live.hear(live.measure(provider, self.totals, overhead, dropped))
         live.keep(self._work).start()
-        deadline.reserve(1)
+        if not host.current.in_memory:
+            deadline.reserve(1)
         call_in_children(self._silence)
 
     def _silence(self) -> None:

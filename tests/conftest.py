@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exported import Spans
 from http_server import HttpServer
 from hypothesis import HealthCheck, settings
 from opentelemetry import context
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from ports import reserved_port
 from recorded import NS, Record, Recording
 
@@ -89,12 +87,13 @@ def record(tmp_path: Path) -> Iterator[Record]:
     made = []
 
     def configure(make: Callable[..., Any] = goodput.configure, **options: Any) -> Recording:
-        exporter, reader = Spans(), InMemoryMetricReader()
+        recording = Recording()
         whole = {"job_name": "line", "run_id": "run", "directory": tmp_path / "runs", "exporters": "none", **options}
-        recorder = make(**whole, span_processors=[exporter.processor], metric_readers=[reader])
+        recording.recorder = recorder = make(**recording.attach(whole))
         assert isinstance(recorder, goodput.Recorder)
         made.append(recorder)
-        return Recording(recorder, exporter, reader, tmp_path / "runs" / folder_name(recorder.run_id))
+        recording.folder = tmp_path / "runs" / folder_name(recorder.run_id)
+        return recording
 
     yield configure
     for recorder in made:

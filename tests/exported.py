@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Metric
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -26,20 +25,6 @@ class Spans(InMemorySpanExporter):
 
     def named(self, name: str) -> list[ReadableSpan]:
         return [span for span in self.all() if span.name == name]
-
-
-def metrics(reader: InMemoryMetricReader) -> dict[str, Metric]:
-    """One collection, by name; no name may come twice."""
-    data = reader.get_metrics_data()
-    found = [
-        metric
-        for resource in (data.resource_metrics if data is not None else ())
-        for scope in resource.scope_metrics
-        for metric in scope.metrics
-    ]
-    by_name = {metric.name: metric for metric in found}
-    assert len(by_name) == len(found)
-    return by_name
 
 
 def spans_of(lines: Iterable[str | bytes]) -> list[dict[str, Any]]:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exported import Spans, metrics
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Metric
 from opentelemetry.sdk.trace import ReadableSpan
 
-from otel_goodput import Recorder
+from otel_goodput import testing
 from otel_goodput.accounting import Event
 from otel_goodput.journal.history import all_events
 from otel_goodput.journal.rundir import RunDirectory
@@ -33,32 +30,18 @@ def _copy(source: str, place: str) -> None:
         shutil.copy2(source, place)
 
 
-@dataclass
-class Recording:
-    recorder: Recorder
-    exporter: Spans
-    reader: InMemoryMetricReader
+class Recording(testing.Recording):
+    """What a recorder leaves in a folder.
+
+    Attributes:
+        folder: that of the run.
+    """
+
     folder: Path
-
-    def exported(self) -> list[ReadableSpan]:
-        """Finished spans in the order of their ends, the attempt's root among them."""
-        return self.exporter.all()
-
-    def spans(self, name: str | None = None) -> list[ReadableSpan]:
-        """Finished spans but the attempt's root, of that name, in the order of their ends."""
-        return [span for span in self.exported() if not is_root(span) and name in (None, span.name)]
 
     def root(self) -> ReadableSpan:
         (span,) = filter(is_root, self.exported())
         return span
-
-    def span(self, name: str) -> ReadableSpan:
-        (span,) = self.spans(name)
-        return span
-
-    def metrics(self) -> dict[str, Metric]:
-        """One collection."""
-        return metrics(self.reader)
 
     def events(self) -> list[Event]:
         """What the journal holds, read back from the disk."""

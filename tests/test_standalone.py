@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from backfill import CASES, read_case, rows_of
 from exported import Spans
-from exported import metrics as collected
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
@@ -24,6 +23,7 @@ import otel_goodput as goodput
 from otel_goodput import ConfigurationError, GoodputSpanProcessor
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
+from otel_goodput.testing import metrics as collected
 
 
 class Theirs:

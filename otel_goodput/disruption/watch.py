@@ -63,6 +63,11 @@ class Watch:
         """Call `callback` at every notice, in a thread of ours."""
         return self._notices.on_preemption(callback)
 
+    def announce(self, reason: str, seconds: float) -> bool:
+        """Take note of `reason`, one of ``semconv.REASONS``; return whether what follows was done within `seconds`."""
+        self._notices.announce(reason, self._tracer.clock())
+        return self._notices.settled(seconds)
+
     def renew(self) -> None:
         """Put back handlers that a library has silently replaced."""
         if self._signals is not None:

@@ -38,7 +38,7 @@ class Account:
         ledger: the run so far.
         clock: returns ns since the epoch.
         listeners: told of what the ledger takes.
-        leap: sets `clock` forward by some ns.
+        leap: sets `clock` forward by some ns, after the machine was suspended; None if nothing does.
 
     Attributes:
         notes: remarks that a person must know to read the figures.
@@ -50,7 +50,7 @@ class Account:
         ledger: Ledger,
         clock: Clock,
         listeners: Listeners | None = None,
-        leap: Callable[[int], None] = lambda length: None,
+        leap: Callable[[int], None] | None = None,
     ) -> None:
         self.journal = journal
         self.ledger = ledger
@@ -85,6 +85,8 @@ class Account:
         What happened since it woke up has times before that. So all durations are right, and at most as much of the
         account as passes between two calls lies too early.
         """
+        if self._leap is None:
+            return
         with self._looking:
             length = self._suspensions.noticed()
             if length:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from otel_goodput import files
+from otel_goodput import files, host
 from otel_goodput.files import write_privately
 from otel_goodput.guard import contain, report_once, started
 from otel_goodput.journal import records
@@ -102,6 +102,8 @@ class Keeper:
             account.notes.load(run, account.journal.process)
 
     def start(self) -> None:
+        if host.current.in_memory:
+            return
         lost = "nothing looks after the journal in the background, live figures may be late until the end"
         if started(self._thread, lost):
             self._spares.start()

@@ -98,6 +98,12 @@ class Opened:
         return restore(self.run, self.journal.process, self.restored.ledger.settled.spans).ledger
 
 
+def in_memory_journal(config: Config) -> Opened:
+    """Return a journal without files, for an account that begins with this process and ends with it."""
+    journal = Journal(0, config.process_index, Segment(None))
+    return Opened(config.run_id, 0, None, journal, Restored(Ledger(config.windows)), None, None)
+
+
 def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str = "") -> Opened:
     """Open the journal for a new attempt of this process. Problems are logged and never stop the training.
 

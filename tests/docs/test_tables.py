@@ -16,7 +16,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from exported import metrics
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import otel_goodput
@@ -25,6 +24,7 @@ from otel_goodput.accounting.paces import Pace
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import checked_json
 from otel_goodput.resources import process
+from otel_goodput.testing import metrics
 from otel_goodput.tools import cli, statuses
 
 ROOT = Path(__file__).parents[2]

@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
         frozenset({"answers", "guard", "files", "installation", "options", "placement", "schedulers"}),
     ),
     ("pure core", frozenset({"accounting"})),
-    ("settings and the end", frozenset({"config", "deadline", "job_end"})),
+    ("settings and the end", frozenset({"config", "deadline", "host", "job_end"})),
     ("memory", frozenset({"journal"})),
     ("what the memory tells", frozenset({"timeline"})),
     ("phases, and what is shown of them", frozenset({"recording", "metrics"})),
@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     ("tools", frozenset({"tools"})),
     ("recorder, runs of the past, command", frozenset({"recorder", "runs", "__main__"})),
     ("module functions", frozenset({"api"})),
-    ("those of others", frozenset({"compat"})),
+    ("those of others, and their tests", frozenset({"compat", "testing"})),
     ("face", frozenset({""})),
 )
 # What the accounting may take from the standard library: nothing that tells time, logs, waits or reads.

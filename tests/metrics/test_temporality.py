@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from exported import metrics
 from opentelemetry.sdk.metrics import Counter, Histogram, ObservableCounter
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader, Sum
 
 from otel_goodput import Recorder, semconv
+from otel_goodput.testing import metrics
 
 # What OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=delta stands for.
 DELTA = dict.fromkeys((Counter, ObservableCounter, Histogram), AggregationTemporality.DELTA)

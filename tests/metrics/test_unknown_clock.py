@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from exported import metrics
 from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider, ObservableCounter
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader, Metric
 
@@ -15,6 +14,7 @@ from otel_goodput.accounting.paces import Pace
 from otel_goodput.metrics import instruments
 from otel_goodput.metrics.productivity import Inputs
 from otel_goodput.semconv import Category, ClockState, Phase
+from otel_goodput.testing import metrics
 
 from .test_instruments import values
 

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 import pytest
-from exported import metrics
 from opentelemetry.sdk.metrics.export import (
     InMemoryMetricReader,
     MetricExporter,
@@ -21,6 +20,7 @@ from otel_goodput.journal.paces import STALE_NS, read_paces
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import checked_json
 from otel_goodput.reports import sections
+from otel_goodput.testing import metrics
 
 MS = 1_000_000
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from exported import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
@@ -20,6 +19,7 @@ from recorded import NS, Recording
 
 import otel_goodput as goodput
 from otel_goodput.semconv import GOODPUT_JOB_STATE, JOB_STATE, LAST_SIGN, JobState
+from otel_goodput.testing import metrics
 
 RUNNING, ENDED = {JobState.RUNNING: 1, JobState.ENDED: 0}, {JobState.RUNNING: 0, JobState.ENDED: 1}
 

@@ -6,11 +6,12 @@ import logging
 from pathlib import Path
 
 import pytest
-from exported import Spans, metrics, written
+from exported import Spans, written
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExporter, MetricExportResult, MetricsData
 
 from otel_goodput import Recorder, guard
 from otel_goodput.recording.passing import PassingMetricExporter
+from otel_goodput.testing import metrics
 
 
 def dropped(reader: InMemoryMetricReader) -> dict[str, int]:

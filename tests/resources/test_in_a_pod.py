@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from exported import metrics
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from waits import until
 
@@ -18,6 +17,7 @@ import otel_goodput
 from otel_goodput.journal.facts import read_facts
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.resources import submission
+from otel_goodput.testing import metrics
 
 from .api_server import ApiServer, certificate, serving
 from .test_scheduling import EVENTS, pod
