@@ -1,4 +1,4 @@
-"""Exports a run as a trace for Perfetto, ui.perfetto.dev or chrome://tracing: Chrome's JSON, or TrackEvents.
+"""Exports a run as a trace for Perfetto, ui.perfetto.dev or chrome://tracing, in Chrome's JSON.
 
 Every attempt of every process is a group of tracks: its job, phases, steps, the device, and so on. Steps are told by
 their fate. Arrows lead from a save to its commit, and from a job to the one that goes on with the run. The journal is
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from otel_goodput.errors import JournalError
 from otel_goodput.journal.damage import Damages
@@ -18,23 +18,12 @@ from otel_goodput.journal.history import stored_events
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.spool import Spool
 from otel_goodput.reports.trace_counters import Counters
-from otel_goodput.reports.trace_sinks import JsonSink, ProtobufSink, Sink
 from otel_goodput.reports.trace_survey import Progress, Survey, survey
 from otel_goodput.reports.trace_walk import ProcessWalk
+from otel_goodput.reports.trace_writer import TraceWriter
 
-JSON: Final = "json"
-PROTO: Final = "proto"
-FORMATS: Final = (JSON, PROTO)
-MANY: Final = 1_000_000  # events; above that protobuf is written unless JSON is asked for
 _RUN: Final = 1  # number of the group of tracks with the counters of the run
 _TRACKS: Final = 1 << 20  # numbers of tracks begin here; those of groups are below
-
-
-class Exported(NamedTuple):
-    """What was written: the format, and how many slices, moments and values of counters."""
-
-    format: str
-    events: int
 
 
 def export(
@@ -43,18 +32,16 @@ def export(
     write: Callable[[bytes], object],
     *,
     scratch: Path,
-    format: str | None = None,
     progress: Progress = lambda *_: None,
     damages: Damages | None = None,
-) -> Exported:
-    """Export a run.
+) -> int:
+    """Export a run and return how many slices, moments and values of counters were written.
 
     Args:
         run: its folder.
         processes: indices of the processes; the counters are those of the first.
         write: is called with the bytes of the trace, piece by piece.
         scratch: a folder for temporary files, of about the size of the trace.
-        format: one of ``FORMATS``; by default JSON up to ``MANY`` events.
         progress: is called with how much of how much is done, and what is done.
         damages: what has to be left out of the journals is added to it; by default it is logged.
 
@@ -68,11 +55,9 @@ def export(
         which = ", ".join(map(str, processes))
         raise JournalError(f"run {run.called()!r}: process {which} left no journal that can be read")
     total = sum(found.records for found in surveys)
-    if format is None:
-        format = JSON if total <= MANY else PROTO
     origin = min(span.begin for found in surveys for span in found.attempts)
     with Spool(scratch) as spool:
-        sink: Sink = JsonSink(spool, origin) if format == JSON else ProtobufSink(spool, origin)
+        sink = TraceWriter(spool, origin)
         done = 0
         sink.process(_RUN, f"run {run.called()}")
         for found, read in _walked(run, surveys, sink, max(processes) + 1, left_out):
@@ -85,11 +70,11 @@ def export(
                 progress(total + total * at / max(1, spool.count), 2 * total, "writing")
         if damages is None:
             left_out.log()
-        return Exported(format, sink.events)
+        return sink.events
 
 
 def _walked(
-    run: RunDirectory, surveys: Sequence[Survey], sink: Sink, processes: int, damages: Damages
+    run: RunDirectory, surveys: Sequence[Survey], sink: TraceWriter, processes: int, damages: Damages
 ) -> Iterator[tuple[Survey, int]]:
     """Hand every process's journal to the sink; yield how many of its events have been read."""
     tracks = count(_TRACKS)

@@ -8,7 +8,7 @@ from typing import Final
 from otel_goodput.accounting import Ledger
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.events import Event
-from otel_goodput.reports.trace_sinks import Sink
+from otel_goodput.reports.trace_writer import TraceWriter
 from otel_goodput.text.durations import NS
 from otel_goodput.text.quantities import format_duration
 
@@ -27,7 +27,7 @@ class Counters:
         new_number: returns the number of a new track.
     """
 
-    def __init__(self, begin: int, end: int, sink: Sink, process: int, new_number: Callable[[], int]) -> None:
+    def __init__(self, begin: int, end: int, sink: TraceWriter, process: int, new_number: Callable[[], int]) -> None:
         self._every = max(1, (end - begin) // SAMPLES)
         self._next = begin
         self._begin = begin

@@ -10,8 +10,8 @@ from otel_goodput.accounting import rules
 from otel_goodput.accounting.device import owner_of
 from otel_goodput.accounting.events import Event
 from otel_goodput.reports.trace_lanes import Lanes
-from otel_goodput.reports.trace_sinks import Args, Arrows, Sink
 from otel_goodput.reports.trace_survey import AttemptSpan, Survey
+from otel_goodput.reports.trace_writer import Args, Arrows, TraceWriter
 from otel_goodput.semconv import (
     ATTEMPT,
     GOODPUT_BLOCKING,
@@ -74,7 +74,9 @@ class ProcessWalk:
         new_number: returns the number of a new track, or of an arrow.
     """
 
-    def __init__(self, known: Survey, sink: Sink, number: Callable[[int], int], new_number: Callable[[], int]) -> None:
+    def __init__(
+        self, known: Survey, sink: TraceWriter, number: Callable[[int], int], new_number: Callable[[], int]
+    ) -> None:
         self._known = known
         self._sink = sink
         self._number = number

@@ -14,22 +14,15 @@ from otel_goodput.tools.statuses import DAMAGED
 if TYPE_CHECKING:
     from otel_goodput.journal.rundir import RunDirectory
 
-_JSON_NAMES = (".json",)
-_PROTO_NAMES = (".pftrace", ".perfetto-trace", ".pb")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to `parser`; the run is named as for ``report``."""
     parser.epilog = (
-        "Open the file at ui.perfetto.dev, or in chrome://tracing if it is JSON. Without --format, the file name says "
-        "the format (.json, .pftrace), else it is JSON up to a million events, and above that TrackEvents in "
-        "protobuf. A name that ends with .gz is compressed; both viewers read that too."
+        "Open the file at ui.perfetto.dev or in chrome://tracing. A name that ends with .gz is compressed; both read "
+        "that too."
     )
     parser.add_argument(
         "--perfetto", required=True, metavar="FILE", help="write the trace to FILE (- for standard output)"
-    )
-    parser.add_argument(
-        "--format", choices=("json", "proto"), default=None, help="format of the trace: Chrome's JSON or protobuf"
     )
     parser.add_argument(
         "--process",
@@ -67,25 +60,15 @@ def run(options: argparse.Namespace, found: Any) -> int:
             processes,
             write,
             scratch=scratch,
-            format=options.format or _format(options.perfetto),
             progress=progress,
             damages=damages,
         )
     if options.perfetto != "-":
-        kind = "protobuf" if written.format == perfetto.PROTO else "JSON"
-        print(f"{shown(options.perfetto)}: {plural(written.events, 'event')} as {kind}; open it at ui.perfetto.dev")
+        print(f"{shown(options.perfetto)}: {plural(written, 'event')}; open it at ui.perfetto.dev")
     if (note := damages.note()) is not None:
         print(f"otel-goodput: {shown(note.text)}", file=sys.stderr)
         return DAMAGED
     return 0
-
-
-def _format(name: str) -> str | None:
-    """The format that the name of a file asks for, None if it does not say."""
-    plain = name.removesuffix(".gz")
-    if plain.endswith(_JSON_NAMES):
-        return "json"
-    return "proto" if plain.endswith(_PROTO_NAMES) else None
 
 
 @contextmanager

@@ -27,7 +27,7 @@ MANUALS: Final[Mapping[str, Manual]] = {
     "compare": Manual(
         ("compare job-1 job-2", "compare job-1 job-2 --html comparison.html"), (DAMAGED, UNKNOWN, HOLDS)
     ),
-    "export": Manual(("export --perfetto trace.json", "export runs/job-17 --perfetto trace.pftrace.gz"), (DAMAGED,)),
+    "export": Manual(("export --perfetto trace.json", "export runs/job-17 --perfetto trace.json.gz"), (DAMAGED,)),
     "reason": Manual(("reason runs/job-17", "reason runs/job-17 2 preemption"),),
     "collector": Manual(("collector config local", "collector k8s job --project my-project")),
     "dashboards": Manual(("dashboards grafana grafana/", "dashboards gcp views/ --goodput-target 0.9")),

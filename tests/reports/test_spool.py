@@ -1,4 +1,4 @@
-"""What an exported trace is sorted and packed with: the spool, and the writer of protocol buffers."""
+"""What an exported trace is sorted with, and the tracks that its slices are put on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from otel_goodput.reports import protobuf as pb
 from otel_goodput.reports.spool import FILES, Spool
 from otel_goodput.reports.trace_lanes import Lane
 
@@ -32,14 +31,6 @@ def test_more_than_it_opens_files_for(tmp_path: Path) -> None:
         assert [int(piece) for piece in spool] == sorted(numbers)
 
 
-@given(st.integers(-(2**63), 2**64 - 1))
-def test_varints(value: int) -> None:
-    found = pb.varint(value)
-    assert all(byte & 0x80 for byte in found[:-1]) and not found[-1] & 0x80
-    assert sum((byte & 0x7F) << 7 * at for at, byte in enumerate(found)) == value % 2**64
-    assert len(found) == 1 or found[-1], "as short as can be"
-
-
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 30)), max_size=40))
 def test_a_lane_holds_only_what_lies_inside_or_apart(found: list[tuple[int, int]]) -> None:
     lane = Lane(1)
@@ -51,9 +42,3 @@ def test_a_lane_holds_only_what_lies_inside_or_apart(found: list[tuple[int, int]
         for other, until in taken:
             apart = end <= other or until <= begin
             assert apart or (begin <= other and until <= end) or (other <= begin and end <= until)
-
-
-def test_numbers_of_fields() -> None:
-    assert pb.integer(11, 300) == b"\x58\xac\x02"
-    assert pb.string(6, "a") == b"\x32\x01a" and pb.message(1, b"x", b"y") == b"\x0a\x02xy"
-    assert pb.double(44, 1.0) == b"\xe1\x02" + b"\0" * 6 + b"\xf0\x3f"

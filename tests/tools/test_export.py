@@ -1,7 +1,8 @@
-"""``otel-goodput export``: traces for Perfetto, held to Perfetto's own schema and rules."""
+"""``otel-goodput export``: traces for Perfetto, held to the rules of its importer."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import signal
@@ -19,7 +20,7 @@ from otel_goodput.journal.rundir import RunDirectory
 
 from .commands import PATIENCE_S, environment, failed, finished, goodput, job, killed, succeeded
 from .journals import MS, START, Written, steady
-from .perfetto_rules import Trace, chrome, protobuf
+from .perfetto_rules import Trace, chrome
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +32,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def exported(run: Path, folder: Path, *arguments: str, status: int = 0) -> Trace:
-    """The trace of a run, the same in both formats."""
-    found = []
-    for name, read in (("trace.json", chrome), ("trace.pftrace", protobuf)):
-        answer = goodput("export", run, "--perfetto", folder / name, *arguments)
-        assert answer.returncode == status, answer.stdout + answer.stderr
-        found.append(read(folder / name))
-    assert found[0].comparable() == found[1].comparable()
-    return found[1]
+    """The trace of a run."""
+    answer = goodput("export", run, "--perfetto", folder / "trace.json", *arguments)
+    assert answer.returncode == status, answer.stdout + answer.stderr
+    return chrome(folder / "trace.json")
 
 
 def test_a_run_that_was_killed_and_resumed(runs: Path, tmp_path: Path) -> None:
@@ -133,9 +130,7 @@ def test_several_processes(tmp_path: Path) -> None:
 
 def test_a_living_run(tmp_path: Path) -> None:
     with job("live", tmp_path, 0, 3, "wait"):
-        for name, read in (("trace.json", chrome), ("trace.pftrace", protobuf)):
-            succeeded(goodput("export", tmp_path / "live", "--perfetto", tmp_path / name))
-            assert read(tmp_path / name).of("steps")[-1].name == "step (in_flight)"
+        assert exported(tmp_path / "live", tmp_path).of("steps")[-1].name == "step (in_flight)"
 
 
 def test_no_step_and_no_run(tmp_path: Path) -> None:
@@ -160,16 +155,13 @@ def test_a_damaged_or_newer_journal(newer: bool, runs: Path, tmp_path: Path) -> 
     assert trace.of("steps", "attempt 1")
 
 
-def test_formats_and_places(runs: Path, tmp_path: Path) -> None:
-    for name, read in (("a.json.gz", chrome), ("a.pftrace.gz", protobuf), ("a.json", chrome), ("a", chrome)):
-        said = succeeded(goodput("export", runs / "alpha", "--perfetto", tmp_path / name))
-        assert name in said and "events as" in said
-        if name != "a":
-            assert read(tmp_path / name).slices
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "a.json").read_bytes()
-    succeeded(goodput("export", runs / "alpha", "--perfetto", tmp_path / "b", "--format", "proto"))
-    assert protobuf(tmp_path / "b").slices
-    assert succeeded(goodput("export", runs / "alpha", "--perfetto", "-")) == (tmp_path / "a").read_text()
+def test_names_and_places(runs: Path, tmp_path: Path) -> None:
+    for name in ("a.json", "a.json.gz"):
+        done = succeeded(goodput("export", runs / "alpha", "--perfetto", tmp_path / name))
+        assert name in done and "events; open it at ui.perfetto.dev" in done
+        assert chrome(tmp_path / name).slices
+    assert gzip.decompress((tmp_path / "a.json.gz").read_bytes()) == (tmp_path / "a.json").read_bytes()
+    assert succeeded(goodput("export", runs / "alpha", "--perfetto", "-")) == (tmp_path / "a.json").read_text()
     assert "No such file" in failed(goodput("export", runs / "alpha", "--perfetto", tmp_path / "no" / "a.json"))
 
 

@@ -60,7 +60,7 @@ def test_help_of_what_is_not_there() -> None:
     [
         ("rep", {"report", "replay"}),
         ("report --js", {"--json"}),
-        ("export --format ", {"json", "proto"}),
+        ("dashboards g", {"gcp", "gcp-otlp", "grafana"}),
         ("completion ", set(SHELLS)),
         ("report --run job", {"job-1", r"job\ 2"}),
         (r"report --run job\ ", {r"job\ 2"}),
