@@ -243,8 +243,13 @@ def everything(here: Installed) -> None:
     )
 
 
+def completion(here: Installed) -> None:
+    assert "compare" in here.run("-m", "otel_goodput", "completion", "fish")
+
+
 USES: dict[str, Callable[[Installed], None]] = {
     "": nothing,
+    "completion": completion,
     "gcp": gcp,
     "gcp-otlp": gcp_otlp,
     "otlp": otlp,

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,7 +77,7 @@ def test_bash_completes(line: str, expected: set[str], tmp_path: Path) -> None:
     script = succeeded(goodput("completion", "bash"))
     words = ["otel-goodput", *re.split(r"(?<!\\) ", line)]
     shown = '((${#COMPREPLY[@]})) && printf "%s\\n" "${COMPREPLY[@]}"; true'
-    asked = f"COMP_WORDS=({' '.join(map(shlex.quote, words))}); COMP_CWORD={len(words) - 1}; _otel_goodput\n"
+    asked = f"COMP_WORDS=({' '.join(map(shlex.quote, words))}); COMP_CWORD={len(words) - 1}; _shtab_otel_goodput\n"
     done = subprocess.run(
         ["bash", "--norc", "-c", script + asked + shown],
         capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE_S, env={"PATH": "/usr/bin:/bin"}, check=True,
@@ -90,3 +91,11 @@ def test_bash_completes(line: str, expected: set[str], tmp_path: Path) -> None:
 def test_shells_take_their_scripts(shell: str, tmp_path: Path) -> None:
     (tmp_path / "script").write_text(succeeded(goodput("completion", shell)))
     subprocess.run([shell, "-n", str(tmp_path / "script")], check=True, capture_output=True, timeout=PATIENCE_S)
+
+
+def test_without_shtab_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert cli.main(["completion", "bash"]) == 1
+    assert "completion needs shtab: pip install " in capsys.readouterr().err
