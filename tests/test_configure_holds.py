@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 JOB = """
 import sys
@@ -49,7 +50,7 @@ signal.signal = refused
 
 def start(folder: Path, before: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    return subprocess.run(
+    return warm.run(
         [sys.executable, "-c", before + JOB, str(folder)],
         env={**kept, **environment},
         capture_output=True,

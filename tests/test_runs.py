@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from tools.commands import environment, goodput, succeeded
 from waits import until
 
@@ -34,7 +34,7 @@ NS = 10**9
 def live(directory: Path, name: str, first: int, last: int, *, dies: bool = False) -> None:
     """One attempt of a job as a process of its own, see ``life.py``."""
     told = json.dumps({"directory": str(directory), "name": name, "first": first, "last": last, "dies": dies})
-    done = subprocess.run([sys.executable, str(LIFE), told], env=environment(), timeout=60, check=False)
+    done = warm.run([sys.executable, str(LIFE), told], env=environment(), timeout=60, check=False)
     assert done.returncode == (-signal.SIGKILL if dies else 0)
 
 
@@ -287,7 +287,7 @@ def executed(directory: Path) -> int:
 
 
 def test_a_living_run_goes_on_between_two_questions(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", LIVING, str(tmp_path)], env=environment()) as process:
+    with warm.Process([sys.executable, "-c", LIVING, str(tmp_path)], env=environment()) as process:
         try:
             until(lambda: executed(tmp_path) > 5)
             run = open_run(tmp_path)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from otel_goodput.clock import Suspensions, leaping
 
@@ -52,8 +53,8 @@ JOB = CLOCKS + textwrap.dedent("""
 REPORT = CLOCKS + "sleep()\nfrom otel_goodput.tools.cli import main\nsys.exit(main())\n"
 
 
-def start(directory: Path, first: int, last: int) -> tuple[subprocess.Popen[str], dict[str, Any]]:
-    process = subprocess.Popen(
+def start(directory: Path, first: int, last: int) -> tuple[warm.Process, dict[str, Any]]:
+    process = warm.Process(
         [sys.executable, "-c", JOB, str(directory), str(first), str(last)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -64,7 +65,7 @@ def start(directory: Path, first: int, last: int) -> tuple[subprocess.Popen[str]
 
 
 def by_the_command(directory: Path) -> dict[str, Any]:
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", REPORT, "report", str(directory / "s"), "--json"],
         capture_output=True,
         text=True,

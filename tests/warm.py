@@ -13,6 +13,7 @@ has imported OpenTelemetry's SDK and this package, `jax` also jax, optax and Orb
 from __future__ import annotations
 
 import atexit
+import fcntl
 import json
 import os
 import select
@@ -40,10 +41,7 @@ _NUMBER = struct.Struct("=i")
 
 
 class Process:
-    """A ``subprocess.Popen`` of this Python: `command` is what follows the interpreter's name.
-
-    `jax`: it uses jax anyway, so it may have been imported.
-    """
+    """A ``subprocess.Popen`` of this Python; `jax`: the program uses jax, so it may have been imported already."""
 
     def __init__(
         self,
@@ -56,9 +54,11 @@ class Process:
         env: Mapping[str, str] | None = None,
         text: bool = False,
         start_new_session: bool = False,
+        pass_fds: Sequence[int] = (),
         jax: bool = False,
     ) -> None:
-        self.args = [sys.executable, *map(str, command)]
+        self.args = [*map(str, command)]
+        assert self.args[0] == sys.executable
         self.returncode: int | None = None
         self.stdin: IO[Any] | None = None
         self.stdout: IO[Any] | None = None
@@ -85,13 +85,14 @@ class Process:
             else:
                 given.append(number if wanted is None else wanted if isinstance(wanted, int) else wanted.fileno())
         request = {
-            "command": self.args[1:],
+            "command": self.args,
             "cwd": str(cwd or Path.cwd()),
             "env": dict(os.environ if env is None else env),
             "session": start_new_session,
+            "descriptors": [0, 1, 2, *pass_fds],
         }
         try:
-            self._status = _origin("jax" if jax else "core").fork(request, given)
+            self._status = _origin("jax" if jax else "core").fork(request, [*given, *pass_fds])
         finally:
             for descriptor in passed:
                 os.close(descriptor)
@@ -145,7 +146,8 @@ class Process:
         output: dict[str, Any] = {}
 
         def read(name: str, file: IO[Any]) -> None:
-            output[name] = file.read()
+            with file:
+                output[name] = file.read()
 
         def write(file: IO[Any]) -> None:
             with suppress(BrokenPipeError), file:
@@ -184,7 +186,7 @@ def run(
     check: bool = False,
     **options: Any,
 ) -> subprocess.CompletedProcess[Any]:
-    """``subprocess.run`` of this Python: `command` is what follows the interpreter's name."""
+    """``subprocess.run`` of this Python."""
     if capture_output:
         options["stdout"] = options["stderr"] = subprocess.PIPE
     if input is not None:
@@ -253,16 +255,14 @@ def _fork_on_request(descriptor: int) -> dict[str, Any]:
     """Fork for each request; return it in the fork."""
     incoming = socket.socket(fileno=descriptor)
     while True:
-        data, descriptors, _, _ = socket.recv_fds(incoming, _NUMBER.size, 4)
+        data, descriptors, _, _ = socket.recv_fds(incoming, _NUMBER.size, 16)
         if not data:
             os._exit(0)
         (size,) = _NUMBER.unpack(data)
         request = incoming.recv(size, socket.MSG_WAITALL)
         if os.fork() == 0:
             incoming.close()
-            *standard, status = descriptors
-            _watch_a_fork(status, standard)
-            return dict(json.loads(request))
+            return _watch_a_fork(json.loads(request), descriptors)
         for each in descriptors:
             os.close(each)
         with suppress(ChildProcessError):
@@ -270,21 +270,25 @@ def _fork_on_request(descriptor: int) -> dict[str, Any]:
                 pass
 
 
-def _watch_a_fork(status: int, standard: Sequence[int]) -> None:
-    """Return in a fork with these standard descriptors; this process writes its id and exit status to `status`."""
+def _watch_a_fork(request: dict[str, Any], received: list[int]) -> dict[str, Any]:
+    """Return in a fork that has the descriptors; this process writes its id and exit status to the last of them."""
     child = os.fork()
+    *descriptors, status = received
     if child:
-        for each in {*standard, 0, 1, 2}:
+        for each in {*descriptors, 0, 1, 2}:
             os.close(each)
         with suppress(OSError):  # the tests do not want to know any more
             os.write(status, _NUMBER.pack(child))
             os.write(status, _NUMBER.pack(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
         os._exit(0)
     os.close(status)
-    for number, each in enumerate(standard):
-        os.dup2(each, number)
-    for each in {*standard} - {0, 1, 2}:
+    apart = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 200) for each in descriptors]  # their numbers may be in the way
+    for each in descriptors:
         os.close(each)
+    for number, each in zip(request["descriptors"], apart, strict=True):
+        os.dup2(each, number)
+        os.close(each)
+    return request
 
 
 def _become(request: dict[str, Any]) -> None:
@@ -297,13 +301,15 @@ def _become(request: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(request["env"])
     time.tzset()
-    command: list[str] = request["command"]
+    if "jax" in sys.modules:
+        _set_jax()
+    command: list[str] = request["command"][1:]
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     while command[0] in ("-W", "-u"):
         if command[0] == "-u":
             unbuffered = True
         else:
-            warnings.simplefilter(command[1])  # type: ignore[arg-type]
+            warnings._processoptions([command[1]])  # type: ignore[attr-defined]
             sys.warnoptions.append(command.pop(1))
         del command[0]
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
@@ -315,21 +321,37 @@ def _become(request: dict[str, Any]) -> None:
     main = ModuleType("__main__")
     sys.modules["__main__"] = main
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:0] = paths
+    if any((Path(path) / "sitecustomize.py").exists() for path in paths):
+        sys.modules.pop("sitecustomize", None)
+        import sitecustomize  # noqa: F401
     if command[0] == "-m":
         import runpy
 
-        sys.path[:0] = [str(Path.cwd()), *paths]
+        sys.path.insert(0, str(Path.cwd()))
         sys.argv = ["-m", *command[2:]]
         runpy._run_module_as_main(command[1])  # type: ignore[attr-defined]
     elif command[0] == "-c":
-        sys.path[:0] = ["", *paths]
+        sys.path.insert(0, "")
         sys.argv = ["-c", *command[2:]]
         exec(compile(command[1], "<string>", "exec"), main.__dict__)
     else:
-        sys.path[:0] = [str(Path(command[0]).resolve().parent), *paths]
+        sys.path.insert(0, str(Path(command[0]).resolve().parent))
         sys.argv = command
         main.__file__ = command[0]
         exec(compile(Path(command[0]).read_bytes(), command[0], "exec"), main.__dict__)
+
+
+def _set_jax() -> None:
+    """Settings of jax that it reads from the environment when it is imported."""
+    import jax
+
+    for name, text in os.environ.items():
+        name = name.lower()
+        if name in jax.config.values:
+            now = getattr(jax.config, name)
+            value = text.lower() in ("1", "on", "true", "yes") if isinstance(now, bool) else text
+            jax.config.update(name, type(now)(value) if isinstance(now, (int, float)) else value)
 
 
 def _end(error: BaseException | None) -> None:
@@ -344,6 +366,9 @@ def _end(error: BaseException | None) -> None:
         inner = error.__traceback__
         while inner is not None and inner.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
             inner = inner.tb_next
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, inner
+        if sys.version_info >= (3, 12):
+            sys.last_exc = error
         sys.excepthook(type(error), error, inner)
         status = 1
     threading._shutdown()  # type: ignore[attr-defined]

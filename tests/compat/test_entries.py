@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -41,7 +42,7 @@ SECONDS = {
 
 def asked(file: Path, *more: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "otel_goodput", "replay", "--format", "ml-goodput", str(file), "--json", *more]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=60)
+    return warm.run(command, input=stdin, capture_output=True, timeout=60)
 
 
 def exported(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
 import sys
 import textwrap
 import threading
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
+import warm
 from emulators.google import GoogleEmulator
 from exporters.test_tensorboard import scalars
 from fsspec.implementations.memory import MemoryFileSystem
@@ -139,7 +139,7 @@ def test_a_monitor_without_a_recorder_reads_the_journal(google: GoogleEmulator, 
         time.sleep(1.2)
         of.record_job_end_time()
     """)
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env=dict(os.environ))
+    warm.run([sys.executable, "-c", program], check=True, timeout=60, env=dict(os.environ))
     monitor = GoodputMonitor(JOB, LOGGER, str(tmp_path), 30, True, gcp_options=GCPOptions("the-project", "us-east5-b"))
     monitor.stop_goodput_uploader()
     monitor.start_rolling_window_goodput_uploader([600])

@@ -15,6 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+import warm
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -213,7 +214,7 @@ def test_killed_and_restarted(place: Path) -> None:
         of.record_job_end_time()
     """)
     command = [sys.executable, "-c", program]
-    with subprocess.Popen([*command, "0", "10", "hang"], stdout=subprocess.PIPE, text=True) as process:
+    with warm.Process([*command, "0", "10", "hang"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if line.strip() == "9":
@@ -221,7 +222,7 @@ def test_killed_and_restarted(place: Path) -> None:
         process.send_signal(signal.SIGKILL)
     died = calculator().totals()
     assert (died.executed, died.run.max_productive_step) == (9, 8)
-    subprocess.run([*command, "5", "12"], check=True, timeout=60, stdout=subprocess.DEVNULL)
+    warm.run([*command, "5", "12"], check=True, timeout=60, stdout=subprocess.DEVNULL)
     totals = calculator().totals()
     assert (totals.attempts, totals.kept, totals.lost) == (2, 12, 5)
     assert dict(totals.disruptions) == {"crash": 1} and totals.finished

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import warm
 from waits import PATIENCE_S
 
 from otel_goodput.journal.rundir import RunDirectory
@@ -30,7 +31,7 @@ STRICT = ("-W", "error", "-W", "ignore::FutureWarning")
 class Process:
     """A job under way."""
 
-    popen: subprocess.Popen[bytes]
+    popen: warm.Process
     told: int  # descriptor from which its notices are read
     diary: Path
     errors: Path
@@ -87,7 +88,7 @@ class Run:
         environment = {**os.environ, **self.environment}
         try:
             with errors.open("wb") as stream:
-                popen = subprocess.Popen(
+                popen = warm.Process(
                     [sys.executable, *STRICT, "-m", "crash.job", json.dumps(whole)],
                     env={**environment, "PYTHONPATH": f"{JOB.parents[1]}{os.pathsep}{environment['PYTHONPATH']}"},
                     pass_fds=[notify],
@@ -132,7 +133,7 @@ class Run:
 
     def command(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """`otel-goodput` with these arguments."""
-        return subprocess.run(
+        return warm.run(
             [sys.executable, *STRICT, "-m", "otel_goodput", *arguments],
             env={**os.environ, **self.environment},
             capture_output=True,

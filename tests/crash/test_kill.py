@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import warm
 
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.journalled import of_run
@@ -110,7 +110,7 @@ with goodput.job():
 
 def test_a_burst_of_steps_is_not_lost(tmp_path: Path) -> None:
     """Steps that come faster than a disk could take them one by one, several segments in a fraction of a second."""
-    done = subprocess.run([sys.executable, "-c", BURST, str(tmp_path)], timeout=60, check=False)
+    done = warm.run([sys.executable, "-c", BURST, str(tmp_path)], timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
     report = of_run(RunDirectory(tmp_path / "run")).to_json()
     assert report["steps"]["kept"] == 60_000

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import warm
 from exported import written
 from opentelemetry.sdk.metrics.export import (
     InMemoryMetricReader,
@@ -51,7 +52,7 @@ def kept(folder: Path) -> Iterator[int]:
 
 def test_the_last_metrics_of_each_job_are_exported_at_its_end(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WORKER, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, text=True) as worker:
+    with warm.Process(command, stdin=subprocess.PIPE, text=True) as worker:
         assert worker.stdin is not None
         for steps in (50, 100):
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from crash.exported import read_spans
 
 from .metadata_server import PREEMPTED, metadata_server
@@ -34,8 +35,8 @@ with goodput.job():
 """
 
 
-def start(directory: Path, how: str, then: str = "", **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+def start(directory: Path, how: str, then: str = "", **environment: str) -> warm.Process:
+    return warm.Process(
         [sys.executable, "-W", "error", "-c", JOB, str(directory), how, then],
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
@@ -44,13 +45,13 @@ def start(directory: Path, how: str, then: str = "", **environment: str) -> subp
     )
 
 
-def going(process: subprocess.Popen[str]) -> None:
+def going(process: warm.Process) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "going\n"
 
 
 def report(directory: Path) -> dict[str, Any]:
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-m", "otel_goodput", "report", str(directory), "--json"],
         check=True,
         capture_output=True,

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import warm
+
 from otel_goodput.journal.rundir import runs
 from otel_goodput.reports.journalled import of_run
 
@@ -65,7 +67,7 @@ class Training:
     def start(self, *arguments: str, **variables: str) -> str:
         """One start; what it said on stderr."""
         environment = {**os.environ, "OTEL_GOODPUT_STRICT": "", "OTEL_GOODPUT_INTEGRATIONS": "signals", **variables}
-        return subprocess.run(
+        return warm.run(
             [sys.executable, "train.py", *(arguments or ("end",))],
             cwd=self.folder, env=environment, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
         ).stderr  # fmt: skip

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import warm
 from recorded import Recording
 
 import otel_goodput as goodput
@@ -196,8 +197,8 @@ def test_two_at_once(tmp_path: Path) -> None:
     """While one trains, the other has a run beside it; when it has finished and merely lingers, a new one."""
     with ExitStack() as stack:
 
-        def begin() -> tuple[subprocess.Popen[str], str]:
-            process = subprocess.Popen(
+        def begin() -> tuple[warm.Process, str]:
+            process = warm.Process(
                 [sys.executable, "-c", ALIVE],
                 cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
             )  # fmt: skip
@@ -238,7 +239,7 @@ def test_spans_of_a_finished_run_that_reached_nobody_are_told_of(tmp_path: Path)
     command = line.partition("`")[2].partition("`")[0].split()
     assert command[:2] == ["otel-goodput", "recover"] and command[-2:] == ["--run", "train"]
     recover = [sys.executable, "-m", *("otel_goodput", *command[1:]), "--exporters", "file"]
-    done = subprocess.run(recover, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    done = warm.run(recover, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
     assert "spans exported through file" in done.stdout
     assert list((tmp_path / "goodput" / "train").glob("traces-*.jsonl"))
     (tmp_path / "goodput" / "train-2").rename(tmp_path / "aside")

@@ -7,7 +7,6 @@ import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from recorded import NS, Recording, copied
 
 import otel_goodput as goodput
@@ -233,7 +233,7 @@ for number in range(100_000):
 @pytest.mark.parametrize("steps", [3, 3_000])
 def test_a_real_death(steps: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
-        done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), str(steps)], check=False, timeout=120)
+        done = warm.run([sys.executable, "-c", KILLED, str(tmp_path), str(steps)], check=False, timeout=120)
         assert done.returncode == -9
     assert main(["report", str(tmp_path), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import NS, Recording
@@ -70,9 +71,9 @@ with goodput.job():
 """
 
 
-def start(directory: Path, first: int, last: int, ending: str) -> subprocess.Popen[bytes]:
+def start(directory: Path, first: int, last: int, ending: str) -> warm.Process:
     environment = {**os.environ, "OTEL_GOODPUT_STRICT": ""}
-    return subprocess.Popen(
+    return warm.Process(
         [sys.executable, "-c", WRITER, str(directory), str(first), str(last), ending],
         env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip

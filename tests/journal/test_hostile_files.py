@@ -10,7 +10,6 @@ import gzip
 import json
 import os
 import stat
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from typing import Any
 
 import fsspec
 import pytest
+import warm
 from recorded import Recording
 
 import otel_goodput as goodput
@@ -374,7 +374,7 @@ print(json.dumps([report["steps"]["kept"], time.monotonic() - began, int(status[
 
 def run(program: str, *arguments: str, **variables: str) -> tuple[Any, str]:
     """What a process of its own answered on its last line, and what it said."""
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-W", "error", "-c", program, *arguments],
         env={**os.environ, **variables}, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
@@ -100,7 +100,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 
 
 def spent(folder: Path, attempts: int, reader: str) -> dict[str, int]:
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", READER, str(folder), reader, str(BEGAN)],
         capture_output=True,
         text=True,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from otel_goodput.journal.rundir import runs
 
@@ -55,8 +56,8 @@ class Place:
         paths = os.pathsep.join([str(folder / "site"), os.environ.get("PYTHONPATH", "")])
         self._environment = {**os.environ, "PYTHONPATH": paths, "OTEL_GOODPUT_STRICT": ""}
 
-    def begin(self, *command: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+    def begin(self, *command: str) -> warm.Process:
+        return warm.Process(
             [sys.executable, *command], cwd=self.folder, env=self._environment,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import warm
 from recorded import sum_ns
 
 from otel_goodput.journal.rundir import runs
@@ -52,7 +53,7 @@ print(json.dumps(goodput.report().to_json()), flush=True)
 
 def execute(folder: Path, *cells: str) -> tuple[list[dict[str, Any]], str]:
     """Run the cells one after the other in one process; the reports that they print, and stderr."""
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", KERNEL],
         input="# ---\n".join(cells), cwd=folder, capture_output=True, text=True, timeout=60, check=True,
         env={**os.environ, "OTEL_GOODPUT_STRICT": ""},

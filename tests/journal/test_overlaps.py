@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from otel_goodput.journal.following import Follower
 from otel_goodput.journal.rundir import RunDirectory
@@ -36,8 +37,8 @@ print(time.time(), flush=True)
 """
 
 
-def begin(folder: Path, first: int) -> tuple[subprocess.Popen[str], float]:
-    process = subprocess.Popen(
+def begin(folder: Path, first: int) -> tuple[warm.Process, float]:
+    process = warm.Process(
         [sys.executable, "-c", JOB, str(folder), str(first)], env={**os.environ, "OTEL_GOODPUT_STRICT": ""},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
@@ -45,7 +46,7 @@ def begin(folder: Path, first: int) -> tuple[subprocess.Popen[str], float]:
     return process, float(process.stdout.readline())
 
 
-def stop(process: subprocess.Popen[str]) -> float:
+def stop(process: warm.Process) -> float:
     out, _ = process.communicate("\n", timeout=60)
     return float(out.splitlines()[-1])
 

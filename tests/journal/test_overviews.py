@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm
 from recorded import NS, Recording
 from waits import until
 
@@ -121,7 +121,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_one_that_has_died_has_nothing_in_flight(tmp_path: Path) -> None:
     environment = {**os.environ, "OTEL_GOODPUT_STRICT": ""}
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], env=environment, timeout=60, check=False)
+    done = warm.run([sys.executable, "-c", KILLED, str(tmp_path)], env=environment, timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
     run = RunDirectory(tmp_path / "run")
     found = overview_of(run)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 from otel_goodput import Recorder
 from otel_goodput.accounting.checkpoints import Slowest, slowest
@@ -50,7 +50,7 @@ def record(directory: Path, process: int, lengths: list[int]) -> None:
 def run(tmp_path: Path) -> RunDirectory:
     record(tmp_path, 1, [30, 50])
     record(tmp_path, 3, [4])
-    assert subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], timeout=60, check=False).returncode == -9
+    assert warm.run([sys.executable, "-c", KILLED, str(tmp_path)], timeout=60, check=False).returncode == -9
     record(tmp_path, 0, [3])
     return RunDirectory(tmp_path / "run")
 

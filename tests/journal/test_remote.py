@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import fsspec
 import pytest
+import warm
 from fsspec.implementations.memory import MemoryFileSystem
 from recorded import Recording, sum_ns
 from waits import until
@@ -63,7 +64,7 @@ print(json.dumps([recorder.attempt, goodput.report().to_json()]))
 def train(url: str, first: int, steps: int, spool: Path) -> tuple[int, dict[str, Any], str]:
     """A process that trains and ends; its attempt, its report, what it said."""
     spool.mkdir(exist_ok=True)
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-W", "error", "-c", TRAINER, url, str(first), str(steps)],
         env={**os.environ, "TMPDIR": str(spool)},
         capture_output=True,
@@ -79,7 +80,7 @@ def train(url: str, first: int, steps: int, spool: Path) -> tuple[int, dict[str,
 def train_until_killed(url: str, first: int, spool: Path, remote: Path, attempt: int = 0) -> int:
     """A process that is killed once some of its journal has been copied; the last step that it told of."""
     spool.mkdir(exist_ok=True)
-    with subprocess.Popen(
+    with warm.Process(
         [sys.executable, "-c", TRAINER, url, str(first), "for ever"],
         env={**os.environ, "TMPDIR": str(spool)},
         stdout=subprocess.PIPE,
@@ -100,7 +101,7 @@ def train_until_killed(url: str, first: int, spool: Path, remote: Path, attempt:
 
 
 def command(*arguments: str) -> str:
-    return subprocess.run(
+    return warm.run(
         [sys.executable, "-m", "otel_goodput", *arguments], capture_output=True, text=True, timeout=60, check=True
     ).stdout
 
@@ -154,7 +155,7 @@ def test_a_run_is_found_by_its_name(tmp_path: Path) -> None:
     url = f"file://{tmp_path / 'bucket'}"
     train(url, 0, 3, tmp_path / "spool")
     assert json.loads(command("report", url, "--run", "run", "--json"))["steps"]["kept"] == 3
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-m", "otel_goodput", "report", url, "--run", "walk"],
         capture_output=True,
         text=True,

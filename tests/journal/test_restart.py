@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm
 from recorded import NS, Recording, sum_ns
 
 import otel_goodput as goodput
@@ -150,7 +151,7 @@ with goodput.job():
 
 
 def run_long(directory: Path, steps: int, start: int, ending: str, exporters: str = "none") -> None:
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", LONG, str(directory), str(steps), str(start), exporters, ending],
         capture_output=True,
         text=True,
@@ -221,7 +222,7 @@ with goodput.job():
     print("ready", recorder.run_id, flush=True)
     sys.stdin.readline()
 """
-    with subprocess.Popen(
+    with warm.Process(
         [sys.executable, "-c", code, str(tmp_path / "runs")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as twin:
         assert twin.stdout is not None and twin.stdin is not None
@@ -264,7 +265,7 @@ with goodput.job(), goodput.step(0):
     sys.stdin.readline()
 """
     racers = [
-        subprocess.Popen(
+        warm.Process(
             [sys.executable, "-c", code, str(tmp_path / "runs")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import warm
 from crash.exported import Span, check_tree, job_identity, read_spans, root_identity
 
 from otel_goodput import Recorder
@@ -39,7 +39,7 @@ def goes_on(directory: Path) -> list[Span]:
 def test_the_root_of_a_killed_attempt_is_written_once(left: str, tmp_path: Path) -> None:
     """By itself where it had left before anything else did, else by the attempt after it."""
     for attempt in range(2):
-        done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), left], check=False, timeout=60)
+        done = warm.run([sys.executable, "-c", KILLED, str(tmp_path), left], check=False, timeout=60)
         assert done.returncode == -signal.SIGKILL
         before = read_spans(tmp_path / "run")
         alone = [(span.trace, span.key) for span in before if span.name == "attempt"]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm
 from crash.exported import read_spans
 
 import otel_goodput as goodput
@@ -42,7 +42,7 @@ def told(folder: Path) -> dict[object, object]:
 
 @pytest.mark.parametrize(("exporters", "ending"), [("file", "close"), ("none", "die")], ids=["live", "recovered"])
 def test_durable_is_what_is_known_to_be(tmp_path: Path, exporters: str, ending: str) -> None:
-    subprocess.run([sys.executable, "-c", SAVER, str(tmp_path), exporters, ending], check=True, timeout=60)
+    warm.run([sys.executable, "-c", SAVER, str(tmp_path), exporters, ending], check=True, timeout=60)
     if ending == "die":
         goodput.Recorder("saves", run_id="run", directory=tmp_path, exporters="file").shutdown()
     assert told(tmp_path / "run") == {1: True, 2: False, 3: False, 4: False}
@@ -74,7 +74,7 @@ def test_a_step_that_was_left_is_no_error_unless_it_was_one(tmp_path: Path) -> N
     found = []
     for exporters in ("file", "none"):
         directory = tmp_path / exporters
-        subprocess.run([sys.executable, "-c", LEAVER, str(directory), exporters], check=True, timeout=60)
+        warm.run([sys.executable, "-c", LEAVER, str(directory), exporters], check=True, timeout=60)
         if exporters == "none":
             goodput.Recorder("left", run_id="run", directory=directory, exporters="file").shutdown()
         steps = [span for span in read_spans(directory / "run") if span.name == "step"]
@@ -88,7 +88,7 @@ def test_a_step_that_was_left_is_no_error_unless_it_was_one(tmp_path: Path) -> N
 
 
 def test_the_dead_attempt_keeps_its_name(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", SAVER, str(tmp_path), "none", "die"], check=True, timeout=60)
+    warm.run([sys.executable, "-c", SAVER, str(tmp_path), "none", "die"], check=True, timeout=60)
     goodput.Recorder("saves", run_id="run", directory=tmp_path, exporters="file").shutdown()
     exported = [span.resource for span in read_spans(tmp_path / "run") if span.name == "checkpoint_save"]
     assert exported and all(resource["goodput.attempt"] == 0 for resource in exported)

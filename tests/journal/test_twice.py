@@ -5,12 +5,12 @@ went.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import warm
 from crash.exported import check_tree, read_spans
 
 from otel_goodput.exporters.registry import OURS, numbers
@@ -35,7 +35,7 @@ DEAD = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_GOODPUT_GRACE
 def test_no_span_is_written_twice(exporters: str, end: str, tmp_path: Path) -> None:
     """After ``os._exit``, and where of two exporters one cannot be reached: the other had everything, summaries too."""
     for ending in (end, "return"):
-        subprocess.run([sys.executable, "-c", JOB, str(tmp_path), exporters, ending], env={**os.environ, **DEAD})
+        warm.run([sys.executable, "-c", JOB, str(tmp_path), exporters, ending], env={**os.environ, **DEAD})
     spans = read_spans(tmp_path / "run")
     assert len(check_tree(spans)) == len(spans)
     names = Counter(span.name for span in spans)
@@ -61,7 +61,7 @@ FileSpanExporter.export = export_and_die
 def test_what_is_written_twice_all_the_same_is_the_same(tmp_path: Path) -> None:
     """Killed when a batch is in the file and nobody has noted that yet: a link to the next attempt is not added."""
     for before in (CUT, ""):
-        subprocess.run([sys.executable, "-c", before + JOB, str(tmp_path), "file", "return"])
+        warm.run([sys.executable, "-c", before + JOB, str(tmp_path), "file", "return"])
     spans = read_spans(tmp_path / "run")
     assert len(check_tree(spans)) < len(spans)
     assert Counter(span.name for span in spans)["job"] == 3

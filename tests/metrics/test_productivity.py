@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import stat
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from otel_goodput import Recorder
 from otel_goodput.journal.sidecars import checked_json
@@ -29,7 +29,7 @@ def job(directory: Path, *, first: int = 0, **options: Any) -> dict[str, Any]:
 
 def on_disk(directory: Path, status: int = 0) -> dict[str, Any]:
     command = [sys.executable, "-m", "otel_goodput", "report", str(directory), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = warm.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == status, done.stderr
     return dict(json.loads(done.stdout))
 
@@ -114,7 +114,7 @@ CPU_IS_KNOWN = 'peaks.CHIPS = (peaks.Chip("this CPU", "cpu", 1e9, 1, "made up"),
 
 def counted(directory: Path, options: str = "", count: str = "None", kind: str = "") -> tuple[Any, dict[str, Any], str]:
     code = COUNTED.format(options=options, count=count, kind=kind)
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", code, str(directory)], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr

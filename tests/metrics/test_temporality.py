@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from opentelemetry.sdk.metrics import Counter, Histogram, ObservableCounter
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader, Sum
 
@@ -45,7 +45,7 @@ def sums(reader: InMemoryMetricReader, names: tuple[str, ...]) -> dict[str, Sum]
 
 def test_what_counts_on_over_restarts_is_never_sent_as_a_delta(tmp_path: Path) -> None:
     """A receiver that adds deltas up, and one that makes deltas itself, would count earlier attempts again."""
-    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], timeout=60, check=False)
+    warm.run([sys.executable, "-c", KILLED, str(tmp_path)], timeout=60, check=False)
     for attempt in (1, 2):
         delta, cumulative = InMemoryMetricReader(preferred_temporality=DELTA), InMemoryMetricReader()
         options: dict[str, Any] = {"directory": tmp_path, "run_id": "run", "metric_readers": [delta, cumulative]}

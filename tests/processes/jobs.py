@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import warm
 from ports import reserved_port
 from waits import Lines
 
@@ -21,7 +22,7 @@ TESTS = Path(__file__).parent.parent
 class Job:
     """The processes of one attempt, each of them `module` with its index, their count, a port, and `arguments`."""
 
-    def __init__(self, module: str, directory: Path, count: int, *arguments: object) -> None:
+    def __init__(self, module: str, directory: Path, count: int, *arguments: object, jax: bool = False) -> None:
         self.directory = directory
         self._held = ExitStack()  # the port is the leader's, who comes to it seconds later
         port = self._held.enter_context(reserved_port())
@@ -32,12 +33,13 @@ class Job:
             told = map(str, (index, count, port, directory, *arguments))
             with (directory / f"err-{index}").open("ab") as errors:
                 self.processes.append(
-                    subprocess.Popen(
+                    warm.Process(
                         [sys.executable, "-m", module, *told],
                         env=environment,
                         stdout=subprocess.PIPE,
                         stderr=errors,
                         text=True,
+                        jax=jax,
                     )
                 )
 

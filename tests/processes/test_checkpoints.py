@@ -40,7 +40,7 @@ def stages(directory: Path) -> dict[str, dict[str, StageFields]]:
 
 
 def test_saved_together_and_restored(tmp_path: Path) -> None:
-    held, report = jobs.Job("processes.saver", tmp_path, 2, 15).end()
+    held, report = jobs.Job("processes.saver", tmp_path, 2, 15, jax=True).end()
     assert held == [15.0]
     assert report["at_risk_s"] == 0 and report["seconds"]["checkpoint_save"] > 0
     told = saves(tmp_path, 0)
@@ -56,7 +56,7 @@ def test_saved_together_and_restored(tmp_path: Path) -> None:
     assert slowest is not None and slowest["process"] in (0, 1)
     assert slowest["median_s"] <= slowest["mean_s"] <= 2 * slowest["median_s"]
 
-    held, report = jobs.Job("processes.saver", tmp_path, 2, 20).end()
+    held, report = jobs.Job("processes.saver", tmp_path, 2, 20, jax=True).end()
     assert held == [20.0]
     assert stages(tmp_path)["restore"]["read"]["slowest"]["process"] in (0, 1)
     assert report["seconds"]["checkpoint_restore"] > 0 and report["steps"] == {"executed": 20, "kept": 20, "lost": 0}
@@ -64,12 +64,12 @@ def test_saved_together_and_restored(tmp_path: Path) -> None:
 
 def test_killed_while_it_saves(tmp_path: Path) -> None:
     """Whatever the commit had come to, the account of the restart agrees with what Orbax finds."""
-    first = jobs.Job("processes.saver", tmp_path, 2, 100_000)
+    first = jobs.Job("processes.saver", tmp_path, 2, 100_000, jax=True)
     first.wait_for_line(0, "saving 9")
     first.kill(0)
     stored = sorted(int(path.name) for path in (tmp_path / "checkpoints").iterdir() if path.name.isdecimal())
     assert stored, first.errors()
-    held, report = jobs.Job("processes.saver", tmp_path, 2, 15).end()
+    held, report = jobs.Job("processes.saver", tmp_path, 2, 15, jax=True).end()
     assert held == [15.0]
     assert report["attempts"] == 2 and report["max_productive_step"] == 14 and report["steps"]["kept"] == 15
     (disruption,) = report["disruption_list"]

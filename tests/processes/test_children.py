@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from exported import written
 
 from otel_goodput.journal.rundir import RunDirectory, runs
@@ -88,7 +89,7 @@ if __name__ == "__main__":
 def start(script: str, folder: Path, method: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run `script` in `folder` with this way to start children; what it said on stderr must be nothing."""
     (folder / "train.py").write_text(script)
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-W", "error", "-W", "ignore:.*fork.*:DeprecationWarning", "train.py", method],
         cwd=folder,
         env={**os.environ, "OTEL_GOODPUT_EXPORTERS": "file", **variables},

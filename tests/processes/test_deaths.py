@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from otel_goodput.journal.deaths import APART_NS, RAISED_NS, Culprit, Death, culprit
 from otel_goodput.journal.rundir import RunDirectory
@@ -40,12 +41,12 @@ with goodput.job():
 """
 
 
-def start(folder: Path, hows: list[str], **variables: str) -> list[subprocess.Popen[str]]:
+def start(folder: Path, hows: list[str], **variables: str) -> list[warm.Process]:
     processes = []
     for rank, how in enumerate(hows):
         environment = {**os.environ, "OTEL_GOODPUT_STRICT": "", "RANK": str(rank), "WORLD_SIZE": str(len(hows))}
         processes.append(
-            subprocess.Popen(
+            warm.Process(
                 [sys.executable, "-c", RANK, how],
                 cwd=folder,
                 env={**environment, **variables},
@@ -61,7 +62,7 @@ def start(folder: Path, hows: list[str], **variables: str) -> list[subprocess.Po
     return processes
 
 
-def go_on(process: subprocess.Popen[str]) -> None:
+def go_on(process: warm.Process) -> None:
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()

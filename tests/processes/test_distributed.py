@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from crash.exported import ERROR, Span, read_spans
 from waits import until
 
@@ -24,7 +24,7 @@ class Job(jobs.Job):
     """A job of ``rank``."""
 
     def __init__(self, directory: Path, count: int, first: int = 0, last: int = 40, slow: int = -1) -> None:
-        super().__init__("processes.rank", directory, count, first, last, slow)
+        super().__init__("processes.rank", directory, count, first, last, slow, jax=True)
 
     def wait_for_step(self, index: int, step: int, timeout: float = 90) -> None:
         def there() -> bool:
@@ -80,7 +80,7 @@ def test_the_leader_accounts_and_all_share_the_trace(tmp_path: Path, count: int)
 
     # Long after the end all paces are there, and the one with the slow loader shows as the one that is late.
     told = json.loads(
-        subprocess.run(
+        warm.run(
             [sys.executable, "-m", "otel_goodput", "report", str(tmp_path), "--json"],
             check=True,
             capture_output=True,
@@ -141,7 +141,7 @@ def test_killed_and_restarted(tmp_path: Path, victim: int) -> None:
 def test_what_the_devices_of_several_processes_do_is_the_steps(tmp_path: Path) -> None:
     """Nobody waits for a device: the marks of each process tell when a step's sum over all processes was there."""
     with Lateness() as late:
-        told = jobs.Job("processes.marked", tmp_path, 2).end()
+        told = jobs.Job("processes.marked", tmp_path, 2, jax=True).end()
     assert told["clock"] == "device" and told["steps"]["kept"] == marked.STEPS
     for name in ("productive", "data_loading"):
         ours, theirs = told["seconds"][name], told["truth"][name]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from ports import reserved_port
 
 from otel_goodput import Recorder, semconv
@@ -54,7 +55,7 @@ class Programs:
     ) -> subprocess.Popen[str]:
         code = PROGRAM.format(before=before, within=within or "pass", after=after or "pass")
         (self.folder / "train.py").write_text(code)
-        return subprocess.Popen(
+        return warm.Process(
             [sys.executable, "-c", code, *arguments],
             cwd=self.folder,
             env={**os.environ, "OTEL_GOODPUT_STRICT": "", **variables},
@@ -493,7 +494,7 @@ if __name__ == "__main__":
 
 def test_children_that_are_spawned_to_train_are_told_what_to_write(programs: Programs) -> None:
     (programs.folder / "spawns.py").write_text(SPAWNS)
-    ended = subprocess.run(
+    ended = warm.run(
         [sys.executable, "spawns.py"], cwd=programs.folder, capture_output=True, text=True, timeout=60, check=True
     )
     lines = [line for line in ended.stderr.splitlines() if "started by multiprocessing" in line]

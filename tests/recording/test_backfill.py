@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import warm
 from backfill import CASES, NS, ORDERS, dies, read_case, rows_of
 from recorded import Recording, sum_ns
 
@@ -45,7 +45,7 @@ def tell(
         assert dies(case, attempt)
         command = [sys.executable, "-m", "backfill", name, str(attempt), str(base), str(runs), order]
         path = os.pathsep.join((str(CASES.parents[1]), os.environ["PYTHONPATH"]))
-        done = subprocess.run(
+        done = warm.run(
             command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=60, check=False
         )
         assert done.returncode == -signal.SIGKILL, done.stderr

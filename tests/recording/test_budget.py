@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from exported import Spans, written
 from opentelemetry.sdk.trace import ReadableSpan
 from recorded import Recording, attributes, identity, orphans, parent, trace_of
@@ -327,9 +327,9 @@ def killed_and_resumed(folder: Path, index: int, count: int, sent: str) -> list[
     """What is exported of a process that is killed in step 255 and begins again; a trace holds 200 spans."""
     environment = {**os.environ, "OTEL_BSP_SCHEDULE_DELAY": "60000", OTEL_GOODPUT_TRACE_SPANS.name: "200"}
     command = [sys.executable, "-c", KILLED, str(folder)]
-    killed = subprocess.run([*command, "kill", str(index), str(count), sent], env=environment, check=False)
+    killed = warm.run([*command, "kill", str(index), str(count), sent], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL
-    subprocess.run([*command, "end", str(index), str(count), sent], env=environment, check=True)
+    warm.run([*command, "end", str(index), str(count), sent], env=environment, check=True)
     return written(folder)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from exported import written
 from opentelemetry import metrics as metrics_api
 from opentelemetry import trace
@@ -286,9 +286,7 @@ goodput.configure("x", directory=sys.argv[1], exporters="none",
 with goodput.job(), goodput.step(0):
     pass
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = warm.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60, check=True)
     assert "step span" in done.stdout and "job span" in done.stdout
     assert "goodput.time" in done.stdout
 
@@ -302,7 +300,7 @@ recorder = goodput.configure("x", directory=sys.argv[1], exporters="none", set_g
 assert trace.get_tracer_provider() is recorder.tracer_provider
 assert metrics.get_meter_provider() is recorder.meter_provider
 """
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], timeout=60, check=True)
+    warm.run([sys.executable, "-c", code, str(tmp_path)], timeout=60, check=True)
 
 
 def test_providers_are_not_global_unless_asked(recording: Recording) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from exported import written
 from opentelemetry.sdk.metrics.export import ExponentialHistogram
 from recorded import Recording, attributes, identity, orphans, parent
@@ -204,9 +204,9 @@ with goodput.job():
 def test_a_flood_that_dies_is_told_by_the_next_attempt(tmp_path: Path) -> None:
     environment = {**os.environ, "OTEL_BSP_SCHEDULE_DELAY": "60000"}
     command = [sys.executable, "-c", KILLED, str(tmp_path)]
-    assert subprocess.run([*command, "kill"], env=environment, check=False).returncode == -signal.SIGKILL
+    assert warm.run([*command, "kill"], env=environment, check=False).returncode == -signal.SIGKILL
     before = {span["spanId"] for span in written(tmp_path)}
-    subprocess.run([*command, "end"], env=environment, check=True)
+    warm.run([*command, "end"], env=environment, check=True)
     attempts: dict[str, list[dict[str, Any]]] = {}
     for span in written(tmp_path):
         attempts.setdefault(span["traceId"], []).append(span)

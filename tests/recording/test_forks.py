@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 from otel_goodput.journal.rundir import RunDirectory
 
@@ -57,9 +58,7 @@ print(json.dumps(answers))
 @pytest.mark.parametrize("disk", ["a disk", "no disk"])
 def test_a_child_is_answered_whoever_held_the_account(disk: str, tmp_path: Path) -> None:
     directory = str(tmp_path) if disk == "a disk" else ""
-    done = subprocess.run(
-        [sys.executable, "-c", ASKED, directory], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = warm.run([sys.executable, "-c", ASKED, directory], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout)
     assert len(answers) == 20
@@ -84,7 +83,7 @@ with goodput.job(), goodput.step(0):
 
 
 def test_a_child_does_not_keep_a_dead_parent_alive(tmp_path: Path) -> None:
-    with subprocess.Popen(
+    with warm.Process(
         [sys.executable, "-c", ORPHANED, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout is not None and parent.stdin is not None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 import sys
 from collections.abc import Callable
 from itertools import pairwise
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
@@ -46,7 +46,7 @@ print(json.dumps([
 
 
 def spans_of_process(**options: Any) -> list[dict[str, Any]]:
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", PROCESS, json.dumps(options)], capture_output=True, text=True, check=True, timeout=60
     )
     found: list[dict[str, Any]] = json.loads(done.stdout)

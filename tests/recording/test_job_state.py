@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
@@ -133,7 +133,7 @@ LAST_WORDS = {
 @pytest.mark.parametrize("how", LAST_WORDS)
 def test_the_last_word(how: str, tmp_path: Path) -> None:
     inside, after, status, expected = LAST_WORDS[how]
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", JOB, str(tmp_path), inside, after],
         env={**os.environ, "OTEL_GOODPUT_INTEGRATIONS": "signals"},
         capture_output=True, text=True, timeout=60, check=False,

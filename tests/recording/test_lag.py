@@ -6,7 +6,6 @@ import errno
 import itertools
 import json
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm
 from recorded import Recording, sum_ns
 from waits import until
 
@@ -98,7 +98,7 @@ STEPS = 200_000
 
 
 def hot(directory: Path, ending: str) -> dict[str, float]:
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", HOT, str(directory), str(STEPS), ending],
         capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from opentelemetry import trace
 from recorded import Recording, attributes, sum_ns
 
@@ -32,7 +32,7 @@ def run(code: str, directory: Path) -> tuple[str, dict[str, Any]]:
     """A program of its own: what it says on stderr, and what is left on the disk."""
     head = "import sys, time\nimport otel_goodput as goodput\n"
     head += "goodput.configure('line', run_id='run', directory=sys.argv[1], exporters='none')\n"
-    process = subprocess.run(
+    process = warm.run(
         [sys.executable, "-c", head + code, str(directory)], capture_output=True, text=True, check=False, timeout=60
     )
     return process.stderr, of_run(RunDirectory(directory / "run")).to_json()
@@ -135,7 +135,7 @@ def test_a_report_before_configure(caplog: pytest.LogCaptureFixture, monkeypatch
 
 
 def test_it_is_said_where_nobody_has_set_up_logging(tmp_path: Path) -> None:
-    process = subprocess.run(
+    process = warm.run(
         [sys.executable, "-c", "import otel_goodput as g; print(g.report())"],
         capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 import threading
 import time
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm
 from exported import spans_of
 from recorded import Recording, attributes, identity, parent, sum_ns
 
@@ -165,7 +165,7 @@ goodput.step(0).__enter__()
 goodput.part("forward").__enter__()
 os._exit(1)
 """
-    subprocess.run([sys.executable, "-c", script, str(tmp_path / "runs")], check=False)
+    warm.run([sys.executable, "-c", script, str(tmp_path / "runs")], check=False)
     second = record(exporters="file")
     goodput.shutdown()
     (line,) = (line for path in second.folder.glob("traces-*") for line in path.read_text().splitlines())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from otel_goodput import open_run
 from otel_goodput.accounting.overview import KEPT, LOST, NET
@@ -88,7 +88,7 @@ def run_twice(directory: Path, body: str) -> tuple[dict[str, Any], str]:
     for attempt, status in (("first", 9), ("second", 0)):
         command = [sys.executable, "-c", FRAME.format(body=body.strip("\n")), str(directory), attempt]
         environment = {**os.environ, "OTEL_GOODPUT_USAGE_INTERVAL": "0"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+        done = warm.run(command, capture_output=True, text=True, timeout=120, env=environment)
         assert done.returncode == status, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
     return report, done.stderr

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from otel_goodput import config
 
@@ -41,9 +41,7 @@ JOB = textwrap.dedent("""
 
 
 def test_a_step_that_stands_still_is_stalled_from_its_limit_on(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", JOB, str(tmp_path)], capture_output=True, text=True, timeout=120, check=True
-    )
+    done = warm.run([sys.executable, "-c", JOB, str(tmp_path)], capture_output=True, text=True, timeout=120, check=True)
     hung, live, open_now, after = json.loads(done.stdout)
     stalled = live["seconds"]["stalled"]
     assert 0.4 <= stalled <= hung[0] + 0.1, "of the second loop's, nothing"
@@ -52,7 +50,7 @@ def test_a_step_that_stands_still_is_stalled_from_its_limit_on(tmp_path: Path) -
     assert after["seconds"]["stalled"] >= open_now["seconds"]["stalled"]
     # Whoever reads the journal answers the same.
     command = [sys.executable, "-m", "otel_goodput", "report", str(tmp_path / "j"), "--json"]
-    read: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, timeout=60, check=True).stdout)
+    read: dict[str, Any] = json.loads(warm.run(command, capture_output=True, timeout=60, check=True).stdout)
     assert read["seconds"]["stalled"] == pytest.approx(after["seconds"]["stalled"], abs=1e-9)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from exported import Spans
 from opentelemetry import context, propagate, trace
 from opentelemetry.sdk.metrics import MeterProvider
@@ -343,7 +343,7 @@ assert next(span for span in spans.values() if span.name == "epoch").attributes[
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_separate_global_provider(when: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SEPARATE, when, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = warm.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
 

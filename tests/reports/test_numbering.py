@@ -6,7 +6,6 @@ The witness is the program itself: it notes each body of its loop, with the plac
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import warm
 from exported import written
 from tools.perfetto_rules import chrome
 from viewer.test_document import Page
@@ -91,7 +91,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     for attempt, status in (("first", 9), ("second", 0)):
         command = [sys.executable, "-c", FRAME.format(loop=LOOPS[request.param]), str(folder), attempt]
         environment = {**os.environ, "OTEL_GOODPUT_USAGE_INTERVAL": "0"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+        done = warm.run(command, capture_output=True, text=True, timeout=120, env=environment)
         assert done.returncode == status, done.stderr
     bodies = []
     for attempt_, given, batch, worked in (
@@ -135,7 +135,7 @@ def test_records_and_the_slowest(told: tuple[RunDirectory, list[Body]]) -> None:
 def test_perfetto(told: tuple[RunDirectory, list[Body]], tmp_path: Path) -> None:
     run, bodies = told
     command = [sys.executable, "-m", "otel_goodput", "export", str(run.path), "--perfetto", str(tmp_path / "a.json")]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    warm.run(command, check=True, capture_output=True, timeout=120)
     trace = chrome(tmp_path / "a.json")
     for attempt in (1, 2):
         found = [

@@ -10,13 +10,13 @@ import json
 import math
 import os
 import random
-import subprocess
 import sys
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import pytest
+import warm
 from accounting.stories import story
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -347,7 +347,7 @@ with goodput.job():
 
 def attempt(directory: Path, *arguments: str) -> int:
     variables = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    return subprocess.run(
+    return warm.run(
         [sys.executable, "-W", "error", "-c", JOB, *arguments, str(directory)],
         env={**variables, "PYTHONPATH": str(ROOT)},
         timeout=60,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
 import sys
 import time
 from typing import Any
 
 import pytest
+import warm
 from disruption.metadata_server import MetadataServer
 
 from otel_goodput.disruption.metadata import metadata_host
@@ -127,7 +127,7 @@ def test_opentelemetrys_detector_says_the_same(server: MetadataServer, name: str
     )
     proxied = {"http_proxy": f"http://{server.host}", "no_proxy": "", "NO_PROXY": ""}
     cluster = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"} if in_cluster else {}
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", script],
         env={**os.environ, **proxied, **cluster}, capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,7 +37,7 @@ def goodput(
 ) -> Answer:
     """``otel-goodput`` with these arguments, `text` on its standard input, and these variables."""
     return warm.run(
-        ["-W", "error", "-m", "otel_goodput", *arguments],
+        [sys.executable, "-W", "error", "-m", "otel_goodput", *arguments],
         input=text, stdin=None if text is not None else subprocess.DEVNULL,
         capture_output=True, text=True, cwd=cwd, env=environment(**variables), timeout=PATIENCE_S,
     )  # fmt: skip
@@ -91,7 +92,7 @@ def job(
     name: str, directory: Path | str, first: int, last: int, ending: str = "end", **variables: str
 ) -> Iterator[warm.Process]:
     """A job that does steps `first` to `last` - 1; it is yielded once it has ended, or waits in step `last`."""
-    command = ["-W", "error", "-c", JOB, name, directory, str(first), str(last), ending]
+    command = [sys.executable, "-W", "error", "-c", JOB, name, directory, str(first), str(last), ending]
     with warm.Process(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(**variables)
     ) as process:
