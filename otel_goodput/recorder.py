@@ -473,11 +473,12 @@ class Recorder(Phases):
 
     def _page(self, report: Report) -> str:
         """Return the page of `report`. Raises GoodputError if there is no journal to read."""
+        from otel_goodput.reports.run import RecordedRun
         from otel_goodput.viewer import page
 
         if self._opened.run is None:
             raise GoodputError("this report has no page: its journal is in memory only")
-        return page.of_run(self._opened.run, report=report)
+        return page.of_run(RecordedRun(self._opened.run), report=report)
 
     @forgiving
     def on_preemption(self, callback: C) -> C:

@@ -16,13 +16,10 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.errors import GoodputError, JournalError
-from otel_goodput.journal.finding import Found, found_runs
-from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports import records
-from otel_goodput.reports.detail import Detail
-from otel_goodput.reports.journalled import of_run
 from otel_goodput.reports.records import PhaseRecord, StepRecord
 from otel_goodput.reports.report import Report
+from otel_goodput.reports.run import RecordedRun, found_runs
 from otel_goodput.text.durations import NS, Moment, asked_moment, parse_moment
 from otel_goodput.text.redact import without_credentials
 
@@ -47,12 +44,11 @@ class Run:
         path: the folder that is read; of a run at a URL, its copy.
     """
 
-    def __init__(self, found: Found, place: _Place) -> None:
-        self._run, self._mirror = found
+    def __init__(self, run: RecordedRun, place: _Place) -> None:
+        self._run = run
         self._place: _Place | None = place
-        self.path = found.run.path
-        self.run_id = found.run.called()
-        self.job_name = str(found.run.identity().get("job_name", ""))
+        self.path = run.folder.path
+        self.run_id, self.job_name = run.run_id, str(run.folder.identity().get("job_name", ""))
 
     def __repr__(self) -> str:
         return f"<Run {self.run_id!r}>"
@@ -79,8 +75,7 @@ class Run:
             JournalError: the process left no journal, or none that can be read; the run was closed.
             ValueError: a time is not valid or has no time zone, or an interval ends before it begins.
         """
-        report = of_run(
-            self._opened(),
+        report = self._opened().report(
             at=None if at is None else _moment(at),
             windows=_intervals(window, "window"),
             exclusions=_intervals(exclude, "exclude"),
@@ -110,7 +105,7 @@ class Run:
         Raises:
             JournalError: as :meth:`report`.
         """
-        yield from records.steps(self._detail(process))
+        yield from records.steps(self._opened().detail(process))
 
     def phases(self, *, process: int = 0) -> Iterator[PhaseRecord]:
         """Yield all phases other than steps, in order of their begin; the whole journal is read first.
@@ -121,7 +116,7 @@ class Run:
         Raises:
             JournalError: as :meth:`report`.
         """
-        yield from records.phases(self._detail(process))
+        yield from records.phases(self._opened().detail(process))
 
     def to_dataframe(
         self,
@@ -176,11 +171,11 @@ class Run:
         Raises:
             JournalError: the URL cannot be reached, or the run was closed.
         """
-        self._opened()
-        if self._mirror is None:
+        mirror = self._opened().mirror
+        if mirror is None:
             return
         try:
-            self._mirror.refresh()
+            mirror.refresh()
         except Exception as error:  # each fsspec filesystem raises its own errors
             raise JournalError(f"run {self.run_id!r} cannot be fetched: {without_credentials(str(error))}") from error
 
@@ -196,13 +191,10 @@ class Run:
     ) -> None:
         self.close()
 
-    def _opened(self) -> RunDirectory:
+    def _opened(self) -> RecordedRun:
         if self._place is None:
             raise JournalError(f"run {self.run_id!r} was closed")
         return self._run
-
-    def _detail(self, process: int) -> Detail:
-        return records.detail(self._opened(), process)
 
     def _page(self, report: Report) -> str:
         from otel_goodput.viewer import page
@@ -254,7 +246,7 @@ def _found(place: str | Path, run_id: str | None) -> list[Run]:
     except OSError as error:
         raise JournalError(f"{_shown(place)}: {error.strerror or error}") from error
     held = _Place(stack)
-    runs = [(one.run.created_at() or 0, number, Run(one, held)) for number, one in enumerate(found)]
+    runs = [(one.folder.created_at() or 0, number, Run(one, held)) for number, one in enumerate(found)]
     return [run for *_, run in sorted(runs, key=lambda one: one[:2])]
 
 

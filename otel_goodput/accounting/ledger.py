@@ -291,19 +291,20 @@ class Ledger:
 
         `dead`: the process of the latest attempt is no longer alive, so nothing is in flight.
         """
-        found, chronicle = self._provisional(at, dead=dead, overview=False), self._chronicle
+        found, chronicle = self.provisional(at, dead=dead, overview=False), self._chronicle
         return balance.draw(found, at=at, stages=chronicle.stages.sums, long_phases=chronicle.long.found)
 
     def overview(self, at: int | None = None, *, dead: bool = False) -> Overview:
         """The whole run at `at`, in bounded space; its bins add up to ``Totals.run``. Arguments as of `totals`."""
-        cursor = self._provisional(at, dead=dead, overview=True)
+        cursor = self.provisional(at, dead=dead, overview=True)
         return survey(cursor, self._chronicle, at)
 
     def past(self) -> Past:
         """What a new attempt needs to know of those so far, whose processes are no longer alive."""
-        return self._provisional(None, dead=True, overview=False).steps.past()
+        return self.provisional(None, dead=True, overview=False).steps.past()
 
-    def _provisional(self, at: int | None, *, dead: bool, overview: bool) -> Cursor:
+    def provisional(self, at: int | None, *, dead: bool, overview: bool = False) -> Cursor:
+        """The cursor after all events, brought to `at`; a copy. Arguments as of `totals`."""
         cursor = self._settled.clone(overview=overview)
         self._run_out(cursor)
         if at is None:

@@ -14,9 +14,8 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.journal import records
-from otel_goodput.journal.listed_run import ListedRun
 from otel_goodput.journal.recovery import settled
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.rundir import ListedRun, RunDirectory
 from otel_goodput.semconv import Reason
 
 MOST_PROCESSES: Final = 256  # whose journals are read

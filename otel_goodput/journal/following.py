@@ -21,6 +21,7 @@ from otel_goodput.accounting.overview import Overview
 from otel_goodput.journal import records, segment_file
 from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.growing_segment import GrowingSegment, Place
+from otel_goodput.journal.notes import Note
 from otel_goodput.journal.overlaps import counted_until
 from otel_goodput.journal.records import CAPACITY, SIZE, Record
 from otel_goodput.journal.recovery import Restored, restore
@@ -71,6 +72,7 @@ class Follower:
         self._spans = spans
         self._ledger = Ledger(spans)
         self._damages = Damages()
+        self._overlap: Note | None = None
         self._names = records.Names()
         self._begun = False
         self._left_out: frozenset[Path] = frozenset()
@@ -130,6 +132,11 @@ class Follower:
         """What could not be read when the journal was last restored."""
         return self._damages
 
+    @property
+    def overlap(self) -> Note | None:
+        """The note on attempts that were alive at once, as of then, if there were any."""
+        return self._overlap
+
     def close(self) -> None:
         """Close the files. A later poll opens them again."""
         self._drop()
@@ -150,7 +157,7 @@ class Follower:
         self._late = False
         restored = restore(self.run, self.process, self._spans)
         self.restored += 1
-        self._ledger, self._damages = restored.ledger, restored.damages
+        self._ledger, self._damages, self._overlap = restored.ledger, restored.damages, restored.overlap
         self._names, self._begun, self._left_out = restored.names, restored.begun, restored.left_out
         self.attempt, self.last_sign = restored.attempt, restored.last_sign
         self._next, self._dropped = restored.position, set()

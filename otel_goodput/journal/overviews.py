@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Final, NamedTuple
 
+from otel_goodput.accounting.checkpoints import RankStages, StageSums
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview
 from otel_goodput.journal import records
 from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.digest import Digest, read_digest
 from otel_goodput.journal.recovery import restore, settled
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.rundir import ListedRun, RunDirectory
 from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger(__name__)
 
 DIGEST: Final = "digest"
 SNAPSHOT: Final = "snapshot"
+READ_ANEW: Final = 16  # processes without a digest whose journals are read; those of more would take too long
 
 
 class Found(NamedTuple):
@@ -109,3 +111,35 @@ def _tells_all(run: RunDirectory, process: int, digest: Digest, within_s: float)
         return records.used(data) <= record and records.decode_header(data).heartbeat <= digest.written_at
     except (OSError, EOFError, ValueError):
         return False
+
+
+def rank_stages(run: RunDirectory, process: int, own: Mapping[str, StageSums]) -> list[RankStages]:
+    """Return the stages of all processes of a run that tell of any, by process.
+
+    A process that is alive tells them up to half a minute late. Processes whose files cannot be read are left out.
+
+    Args:
+        run: the run's folder.
+        process: the one whose stages are known already.
+        own: its stages.
+    """
+    listed, found, unread = ListedRun(run.path), {process: own}, READ_ANEW
+    for index in listed.there:
+        if index == process:
+            continue
+        try:
+            found[index] = read_digest(listed, index, only=()).overview.stages
+        except (OSError, ValueError):  # there is none if it was killed early
+            if unread > 0:
+                unread -= 1
+                found[index] = _recorded(listed, index)
+    return [RankStages(index, sums) for index, sums in sorted(found.items()) if sums]
+
+
+def _recorded(run: RunDirectory, process: int) -> Mapping[str, StageSums]:
+    """Return the stages that a journal tells; none if it cannot be read."""
+    try:
+        told = overview_of(run, process)
+    except Exception:  # whatever one process left must not hide the others
+        return {}
+    return {} if told is None else told.overview.stages

@@ -52,6 +52,8 @@ _BEYOND: Final = 1e9 * 9  # s; ns since the epoch must fit a signed integer of 6
 _EXPORTERS: Final = frozenset(range(256))  # a record has a byte for the number of an exporter
 _PACE: Final = re.compile(r"p(\d{4,9})\.pace")
 _OF_A_PROCESS: Final = re.compile(r"(a\d+-)?p\d+")
+_OF_PROCESS: Final = re.compile(r"(?:a\d{4,10}-)?p(\d{4,9})[-.].*")
+MOST: Final = 65_536  # processes
 _USAGE: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.usage")
 # All files of a journal and their maximum sizes in bytes. Other files are not read, uploaded or downloaded.
 _KNOWN: Final = (
@@ -340,6 +342,57 @@ class RunDirectory:
     def alive(self, attempt: int, process: int) -> bool:
         """Whether a living process writes this attempt."""
         return self.lock(attempt, process).held()
+
+
+class ListedRun(RunDirectory):
+    """A run's folder whose names do not change. The segments of a process are looked at when they are first asked for.
+
+    Attributes:
+        there: indices of the processes that left files.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._listed = super()._all_names()
+        self._known = frozenset(self._listed)
+        self._segments: dict[int, dict[int, list[str]]] = {}  # by process and attempt
+        self._looked: dict[int, tuple[list[SegmentFile], list[tuple[Path, Exception]]]] = {}
+        self.there: set[int] = set()
+        for name in self._listed:
+            if match := NAME.fullmatch(name):
+                self._segments.setdefault(int(match[2]), {}).setdefault(int(match[1]), []).append(name)
+            if (match := _OF_PROCESS.fullmatch(name)) and int(match[1]) < MOST:
+                self.there.add(int(match[1]))
+
+    def _names(self, process: int, attempt: int | None = None) -> list[str]:
+        found = self._segments.get(process, {})
+        return [name for names in found.values() for name in names] if attempt is None else found.get(attempt, [])
+
+    def segments(
+        self,
+        process: int = 0,
+        attempt: int | None = None,
+        left_out: Callable[[Path, Exception], None] | None = None,
+        known: dict[str, SegmentFile] | None = None,
+    ) -> list[SegmentFile]:
+        if attempt is not None:
+            return super().segments(process, attempt, left_out, known)
+        if process not in self._looked:
+            unread: list[tuple[Path, Exception]] = []
+            found = super().segments(process, None, lambda path, error: unread.append((path, error)), known)
+            self._looked[process] = found, unread
+        found, unread = self._looked[process]
+        for path, error in unread:
+            (left_out or log_left_out)(path, error)
+        return list(found)
+
+    def _all_names(self) -> list[str]:
+        return self._listed
+
+    def recorded(self, process: int) -> bool:
+        """Whether a process left a part of a journal, or a summary of one."""
+        summaries = self.snapshot_path(process), self.digest_path(process)
+        return process in self._segments or any(path.name in self._known for path in summaries)
 
 
 def log_left_out(path: Path, error: Exception) -> None:

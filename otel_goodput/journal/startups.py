@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from otel_goodput import files, semconv
-from otel_goodput.journal.facts import Facts, read_facts
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput import semconv
+from otel_goodput.journal.facts import Facts
 from otel_goodput.semconv import SCHEDULING_STAGES, SchedulingStage
 
 # What tells two pods apart, the surest first: a pod that is made anew may have the name of the one before.
@@ -46,35 +45,6 @@ class Startups:
             hits, misses = int(self.cache["hits"]), int(self.cache["misses"])
             answer["compile_cache"] = {"hits": hits, "misses": misses, "saved_s": self.cache["saved_s"]}
         return answer
-
-
-class Attempts:
-    """The facts of the attempts of a process, for who asks again and again: those of past attempts are read once."""
-
-    def __init__(self, run: RunDirectory, process: int = 0) -> None:
-        self._run = run
-        self._process = process
-        self._past: dict[int, Facts] = {}
-
-    def startups(self, until: int | None = None) -> Startups:
-        """Return what the attempts tell; of those that began by `until`, ns since the epoch, if it is given."""
-        with files.held(self._run.journal):
-            found = self._facts(self._run.attempts(self._process))
-        return summed(facts for facts in found if until is None or facts.started_at <= until)
-
-    def _facts(self, numbers: Sequence[int]) -> list[Facts]:
-        found = []
-        for number in numbers:
-            facts = self._past.get(number)
-            if facts is None:
-                try:
-                    facts = read_facts(self._run, number, self._process)
-                except (OSError, ValueError):  # it left none, or not yet
-                    continue
-                if number != numbers[-1]:
-                    self._past[number] = facts
-            found.append(facts)
-        return found
 
 
 def summed(attempts: Iterable[Facts]) -> Startups:

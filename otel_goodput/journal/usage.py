@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
-from otel_goodput.accounting.usage import MOST, UNKNOWN, Machine, Usage, UsageSeries
+from otel_goodput.accounting.usage import MOST, UNKNOWN, Machine, Usage, UsageSeries, thinned
 from otel_goodput.files import write_privately
 from otel_goodput.guard import report_once
 from otel_goodput.journal.records import NewerVersion
@@ -16,6 +17,8 @@ from otel_goodput.journal.sidecars import checked_json, read_json, whole
 
 FORMAT: Final = 1
 EVERY_S: Final = 30.0  # from one writing to the next: a killed process loses its latest samples
+ROWS: Final = 40_000  # intervals of all processes together
+READ: Final = 2_000  # files at most: the latest attempts of every process come first
 
 
 class UsageSheet:
@@ -98,3 +101,43 @@ def read_usage(run: RunDirectory, attempt: int, process: int) -> tuple[Machine, 
 
 def _maybe(found: object) -> int:
     return UNKNOWN if found == UNKNOWN else whole(found)
+
+
+class AttemptUsage(NamedTuple):
+    """Usage by one attempt of one process.
+
+    Attributes:
+        process: its index.
+        attempt: its number, counted from 1.
+        machine: what it ran on.
+        usages: in the order of time.
+    """
+
+    process: int
+    attempt: int
+    machine: Machine
+    usages: Sequence[Usage]
+
+
+def usages(run: RunDirectory, at: int) -> list[AttemptUsage]:
+    """Return the usage by every process and attempt until `at` (ns), by process and attempt.
+
+    Files that cannot be read are left out. With many of them, intervals are merged so that there are ``ROWS`` at most.
+    """
+    there = run.usages()
+    latest: dict[int, int] = {}
+    order = []
+    for process, attempt in reversed(there):
+        latest[process] = latest.get(process, 0) + 1
+        order.append((latest[process], process, attempt))
+    chosen = sorted(order)[:READ]
+    found = []
+    for _, process, attempt in chosen:
+        try:
+            machine, told = read_usage(run, attempt, process)
+        except (OSError, ValueError):
+            continue
+        told = [one for one in told if one.end <= at]
+        if told:
+            found.append(AttemptUsage(process, attempt + 1, machine, thinned(told, max(1, ROWS // len(chosen)))))
+    return sorted(found)

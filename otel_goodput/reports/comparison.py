@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_goodput.accounting import stats
+from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.overview import BUCKETS_AN_OCTAVE, bucket_of
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports import intervals, journalled, step_times
+from otel_goodput.reports import intervals
 from otel_goodput.reports.advice import sources
 from otel_goodput.reports.conditions import KINDS, PER_STEP, Figure
-from otel_goodput.reports.intervals import Estimate, Ratio
-from otel_goodput.reports.sides import Side, Source
-from otel_goodput.reports.standing import RUNNING
-from otel_goodput.reports.step_times import StepTimes
-from otel_goodput.reports.verdict import sentence
+from otel_goodput.reports.intervals import LEAST_STEPS, Estimate, Ratio
+from otel_goodput.reports.run import RecordedRun
+from otel_goodput.reports.standing import DIED
 from otel_goodput.semconv import CATEGORIES, Category
 from otel_goodput.text.durations import NS
 
@@ -25,6 +24,62 @@ STEP_STATISTICS: Final[tuple[tuple[str, str, intervals.Statistic], ...]] = (
     ("p90", "p90", lambda rising: stats.quantile(rising, 0.9)),
     ("mean", "step_time_mean", fmean),
 )
+QUANTILES: Final = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
+# A change of less is not worth a word: of goodput and of the share of a source.
+_MENTIONED: Final = 0.005
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Net times of kept steps.
+
+    Attributes:
+        nets: ns, above 0, in the order of the steps; the start-up hidden in first steps is not in them (rule R5).
+        left_out: number of earlier steps whose single times are not remembered.
+    """
+
+    nets: tuple[int, ...] = ()
+    left_out: int = 0
+
+    def quantiles(self) -> dict[float, float]:
+        """The quantiles ``QUANTILES``, ns; empty without steps."""
+        rising = sorted(self.nets)
+        return {q: stats.quantile(rising, q) for q in QUANTILES} if rising else {}
+
+
+class Source(NamedTuple):
+    """A category (and the custom name in it) of both runs, in seconds."""
+
+    category: str
+    custom: str
+    a: float
+    b: float
+
+
+class Side(NamedTuple):
+    """One of the runs: its report as JSON, its step times, and whether a part of its journal could not be read."""
+
+    answer: Mapping[str, Any]
+    times: StepTimes
+    damaged: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether the figures that depend on the fate of steps are known."""
+        return self.answer["goodput"] is not None
+
+    @property
+    def kept(self) -> int:
+        return int(self.answer["steps"]["kept"])
+
+    def per_step(self, seconds: float) -> float | None:
+        """Seconds per kept step; None without one, or if it is not known which are."""
+        return seconds / self.kept if self.kept and self.known else None
+
+    def share(self, seconds: float) -> float | None:
+        """The share of `seconds` in the elapsed time; None if that is 0, or the shares are not known."""
+        elapsed = self.answer["elapsed_s"]
+        return seconds / elapsed if elapsed and self.known else None
 
 
 class Comparison:
@@ -139,20 +194,33 @@ class Comparison:
         ]
 
 
-def compare(a: RunDirectory, b: RunDirectory, *, process: int = 0) -> Comparison:
-    """Compare run `b` with run `a` as they stand now, from the journals of the process with the index `process`.
+def side_of(run: RecordedRun, process: int = 0) -> Side:
+    """Read one run to be compared, as it stands now, from the journal of the process with the index `process`.
 
     Raises:
-        JournalError: `process` left no journal in one of them, or none that can be read.
+        JournalError: `process` left no journal, or none that can be read.
     """
+    listed = run.listed()
+    report = listed.report(process=process)
+    ledger = listed.restored(process).ledger
+    cursor = ledger.provisional(None, dead=True) if report.state == DIED else ledger.settled
+    return Side(report.to_json(), step_times(cursor), report.damaged)
+
+
+def step_times(cursor: Cursor) -> StepTimes:
+    """Return the net times of the steps that an account keeps, of the latest million: those that it remembers."""
+    progress = cursor.steps.progress
+    summed = progress.summarized
+    nets = progress.nets(summed, progress.length)
+    for segment in cursor.steps.segments:
+        if segment.first_index is not None and segment.first_index >= summed:
+            nets[segment.first_index - summed] -= segment.excess(progress)
+    return StepTimes(tuple(net for net in nets if net > 0), summed)
+
+
+def compare(a: RecordedRun, b: RecordedRun, *, process: int = 0) -> Comparison:
+    """Compare run `b` with run `a` as they stand now. Arguments and errors as of :func:`side_of`."""
     return Comparison(side_of(a, process), side_of(b, process))
-
-
-def side_of(run: RunDirectory, process: int = 0) -> Side:
-    """Read one run to be compared. Raises as :func:`compare`."""
-    report = journalled.of_run(run, process=process)
-    state = report.standing.state if report.standing is not None else RUNNING
-    return Side(report.to_json(), step_times.of_run(run, process, state), report.damaged)
 
 
 def same_run(a: Side, b: Side) -> bool:
@@ -186,3 +254,76 @@ _TOLD: Final = (
 def _told(side: Side) -> dict[str, Any]:
     left_out = {"steps_without_times": side.times.left_out, "damaged": side.damaged}
     return {name: side.answer[name] for name in _TOLD} | left_out
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def sentence(a: Side, b: Side, sources: Sequence[Source], ratio: Ratio | None) -> str:
+    """Return one or two sentences: how the step time differs, what takes more or less of the time, and the goodput.
+
+    Args:
+        a, b: the runs; none of them need have a step, or have begun.
+        sources: the categories that either has time in.
+        ratio: the median step time of B over that of A; None if that is not known.
+    """
+    idle = [name for name, side in (("A", a), ("B", b)) if not side.answer["elapsed_s"]]
+    if idle:
+        return f"There is nothing to compare: no job of {' and '.join(idle)} has started yet."
+    unknown = [name for name, side in (("A", a), ("B", b)) if not side.known]
+    if unknown:
+        return (
+            f"The runs cannot be compared: it is not known how long the steps of {' and '.join(unknown)} took, because "
+            "only their dispatch was recorded, not when the device finished them."
+        )
+    first, second = a.answer["goodput"], b.answer["goodput"]
+    words = ". ".join((_steps(a, b, ratio), *_largest(a, b, sources)))
+    return f"{words}. Goodput: {100 * first:.1f} % in A, {100 * second:.1f} % in B."
+
+
+def _steps(a: Side, b: Side, ratio: Ratio | None) -> str:
+    if ratio is None:
+        without = [name for name, side in (("A", a), ("B", b)) if not side.times.nets]
+        return f"The step times cannot be compared: there are no kept steps in {' and '.join(without)}"
+    change = ratio.value - 1
+    if ratio.low is None or ratio.high is None:
+        few = " and ".join(name for name, side in (("A", a), ("B", b)) if _few(side))
+        return f"B is {_direction(ratio)} per step (no interval: {few} kept fewer than {LEAST_STEPS} steps)"
+    within = f"95 % interval {_span(ratio)}"
+    if not ratio.clear:
+        return f"Median step time: no significant difference (B {round(100 * change, 1) + 0.0:+.1f} %, {within})"
+    return f"B is {_direction(ratio)} per step ({within})"
+
+
+def _few(side: Side) -> bool:
+    return len(side.times.nets) < LEAST_STEPS
+
+
+def _direction(ratio: Ratio) -> str:
+    change = 100 * (ratio.value - 1)
+    if abs(change) < 0.05:
+        return "as fast"
+    return f"{abs(change):.1f} % {'slower' if change > 0 else 'faster'}"
+
+
+def _span(ratio: Ratio) -> str:
+    low, high = (100 * (end - 1) for end in (ratio.low or 1.0, ratio.high or 1.0))
+    if low <= 0 <= high:
+        return f"{low:+.1f} to {high:+.1f} %"
+    low, high = sorted((abs(low), abs(high)))
+    return f"{low:.1f} to {high:.1f} %"
+
+
+def _largest(a: Side, b: Side, sources: Sequence[Source]) -> Iterator[str]:
+    """Yield the source of badput whose share changed most, if it is worth a word."""
+    changes = []
+    for source in sources:
+        first, second = a.share(source.a), b.share(source.b)
+        if source.category != Category.PRODUCTIVE and first is not None and second is not None:
+            changes.append((second - first, f"{source.category} {source.custom}".strip(), first, second))
+    if not changes:
+        return
+    change, name, first, second = max(changes, key=lambda one: abs(one[0]))
+    if abs(change) >= _MENTIONED:
+        more = "more" if second > first else "less"
+        yield f"B spends {more} time in {name}: {100 * second:.1f} % instead of {100 * first:.1f} %"

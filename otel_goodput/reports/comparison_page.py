@@ -8,8 +8,7 @@ from typing import Final
 
 from otel_goodput.accounting.markup import COLORS
 from otel_goodput.reports import comparison_text as text
-from otel_goodput.reports.comparison import Comparison
-from otel_goodput.reports.sides import Side
+from otel_goodput.reports.comparison import Comparison, Side
 from otel_goodput.text.quantities import format_duration
 from otel_goodput.text.redact import shown
 

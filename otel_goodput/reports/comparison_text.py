@@ -6,8 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Final
 
-from otel_goodput.reports.comparison import STEP_STATISTICS, Comparison
-from otel_goodput.reports.sides import Side
+from otel_goodput.reports.comparison import STEP_STATISTICS, Comparison, Side
 from otel_goodput.text.quantities import format_duration, plural, width
 from otel_goodput.text.redact import shown
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_goodput import files
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports import journalled
 from otel_goodput.reports.report import Report
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.text.durations import NS
 from otel_goodput.text.quantities import format_duration, format_moment, percent, plural, width
 from otel_goodput.text.redact import encodable, shown
 
+SHOWN: Final = 20  # of the runs to choose from
 UNREADABLE: Final = "not readable"  # in the place of a state
 _TITLES: Final = ("run", "job", "state", "attempts", "began", "elapsed", "goodput", "at risk", "last sign of life")
 _RIGHT: Final = frozenset({"attempts", "elapsed", "goodput", "at risk"})
@@ -25,7 +25,7 @@ class RunRow:
     """One run at one moment; times are in seconds, moments in seconds since the epoch.
 
     Attributes:
-        run: its folder.
+        run: the run.
         run_id, job_name: its identity.
         state: ``running``, ``ended``, ``failed``, ``died``, ``silent``, or ``UNREADABLE``.
         attempts: how often it was started.
@@ -38,7 +38,7 @@ class RunRow:
         error: why there are no figures, or an empty string.
     """
 
-    run: RunDirectory
+    run: RecordedRun
     run_id: str
     job_name: str = ""
     state: str = UNREADABLE
@@ -70,38 +70,35 @@ class RunRow:
         }
 
 
-def rows(runs: Iterable[RunDirectory], process: int = 0, progress: Progress | None = None) -> list[RunRow]:
+def rows(runs: Iterable[RecordedRun], process: int = 0, progress: Progress | None = None) -> list[RunRow]:
     """Return a row for each of the runs, the one whose latest attempt began last first; those without a journal last.
 
     It does not raise: a run that cannot be read is a row that says why. `process` is the index of the process whose
     journal is read; `progress` is called with how many runs of how many are done, and what is read.
     """
-    folders = [run for run in runs if files.is_folder(run.path)]
+    there = [run for run in runs if files.is_folder(run.folder.path)]
     found = []
-    for at, run in enumerate(folders):
+    for at, run in enumerate(there):
         if progress is not None:
-            progress(at, len(folders), f"reading run {run.called()}")
+            progress(at, len(there), f"reading run {run.run_id}")
         found.append(row_of(run, process))
     return sorted(found, key=lambda row: (row.latest is None, -(row.latest or 0.0), row.run_id))
 
 
-def row_of(run: RunDirectory, process: int = 0) -> RunRow:
+def row_of(run: RecordedRun, process: int = 0) -> RunRow:
     """Return the row of a run. It does not raise."""
-    run_id = run.path.name
+    run_id = run.folder.path.name
     latest = None
     try:
-        run_id = run.called()
-        latest = _seconds(run.began(process))
-        return _row(run, run_id, latest, process)
+        run_id = run.run_id
+        began = run.folder.began(process)
+        latest = None if began is None else began / NS
+        return row_from(run.report(process=process, ranks=False), run, run_id, latest, process)
     except Exception as error:  # one run must not prevent the rows of the others
         return RunRow(run, encodable(run_id), latest=latest, error=shown(str(error) or type(error).__name__))
 
 
-def _row(run: RunDirectory, run_id: str, latest: float | None, process: int) -> RunRow:
-    return row_from(journalled.of_run(run, process=process, ranks=False), run, run_id, latest, process)
-
-
-def row_from(report: Report, run: RunDirectory, run_id: str, latest: float | None, process: int = 0) -> RunRow:
+def row_from(report: Report, run: RecordedRun, run_id: str, latest: float | None, process: int = 0) -> RunRow:
     """Return the row of a run whose report is known. `latest`: when its latest attempt began, s since the epoch."""
     totals = report.totals
     answer = report.to_json()
@@ -110,7 +107,7 @@ def row_from(report: Report, run: RunDirectory, run_id: str, latest: float | Non
         run_id,
         job_name=answer["job_name"],
         state=answer["state"],
-        attempts=max(totals.attempts, run.attempts(process)[-1] + 1),
+        attempts=max(totals.attempts, run.folder.attempts(process)[-1] + 1),
         began=answer["started_at"],
         latest=latest,
         elapsed=answer["elapsed_s"],
@@ -120,10 +117,6 @@ def row_from(report: Report, run: RunDirectory, run_id: str, latest: float | Non
         last_sign=answer["last_sign_of_life"] or totals.last_sign / NS,
         damaged=report.damaged,
     )
-
-
-def _seconds(moment: int | None) -> float | None:
-    return None if moment is None else moment / NS
 
 
 def render(found: Sequence[RunRow], place: str) -> str:
@@ -166,3 +159,40 @@ def _cells(row: RunRow) -> tuple[str, ...]:
         "-" if row.at_risk is None else format_duration(row.at_risk),
         "-" if row.last_sign is None else format_moment(row.last_sign),
     )
+
+
+# --- the runs to choose from ------------------------------------------------------------------------------------------
+
+
+class Entry(NamedTuple):
+    """One run: when its latest attempt began (ns; None: not known), and the number of attempts."""
+
+    run: RecordedRun
+    run_id: str
+    began: int | None
+    attempts: int
+
+
+def entries(runs: Iterable[RecordedRun], process: int = 0) -> list[Entry]:
+    """Return the runs with a journal of `process`, the latest first; only the beginning of a journal is read."""
+    found = []
+    for run in runs:
+        attempts = run.folder.attempts(process)
+        if attempts:
+            found.append(Entry(run, run.run_id, run.folder.began(process), attempts[-1] + 1))
+    return sorted(found, key=lambda entry: (-(entry.began or 0), entry.run_id))
+
+
+def choice(found: list[Entry], place: str) -> str:
+    """Return the list as text; `place` says where the runs are."""
+    return "".join(f"{shown(line)}\n" for line in _choices(found, place))
+
+
+def _choices(found: list[Entry], place: str) -> Iterator[str]:
+    yield f"{len(found)} runs in {place}; the newest is shown, --run ID shows another:"
+    widest = max(len(entry.run_id) for entry in found[:SHOWN])
+    for entry in found[:SHOWN]:
+        began = "" if entry.began is None else f"  since {format_moment(entry.began / NS)}"
+        yield f"  {entry.run_id:<{widest}}  {plural(entry.attempts, 'attempt'):<11}{began}"
+    if len(found) > SHOWN:
+        yield f"  and {len(found) - SHOWN} older ones"

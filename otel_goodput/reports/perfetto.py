@@ -15,7 +15,7 @@ from typing import Final
 from otel_goodput.errors import JournalError
 from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.history import stored_events
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.spool import Spool
 from otel_goodput.reports.trace_counters import Counters
 from otel_goodput.reports.trace_survey import Progress, Survey, survey
@@ -27,7 +27,7 @@ _TRACKS: Final = 1 << 20  # numbers of tracks begin here; those of groups are be
 
 
 def export(
-    run: RunDirectory,
+    run: RecordedRun,
     processes: Sequence[int],
     write: Callable[[bytes], object],
     *,
@@ -38,7 +38,7 @@ def export(
     """Export a run and return how many slices, moments and values of counters were written.
 
     Args:
-        run: its folder.
+        run: the run.
         processes: indices of the processes; the counters are those of the first.
         write: is called with the bytes of the trace, piece by piece.
         scratch: a folder for temporary files, of about the size of the trace.
@@ -50,16 +50,16 @@ def export(
         OSError: it cannot be written.
     """
     left_out = Damages() if damages is None else damages
-    surveys = [found for process in processes if (found := survey(run, process, left_out, progress)).attempts]
+    surveys = [found for process in processes if (found := survey(run.folder, process, left_out, progress)).attempts]
     if not surveys:
         which = ", ".join(map(str, processes))
-        raise JournalError(f"run {run.called()!r}: process {which} left no journal that can be read")
+        raise JournalError(f"run {run.run_id!r}: process {which} left no journal that can be read")
     total = sum(found.records for found in surveys)
     origin = min(span.begin for found in surveys for span in found.attempts)
     with Spool(scratch) as spool:
         sink = TraceWriter(spool, origin)
         done = 0
-        sink.process(_RUN, f"run {run.called()}")
+        sink.process(_RUN, f"run {run.run_id}")
         for found, read in _walked(run, surveys, sink, max(processes) + 1, left_out):
             progress(done + read, 2 * total, f"process {found.process}: reading")
             if read >= found.records:
@@ -74,7 +74,7 @@ def export(
 
 
 def _walked(
-    run: RunDirectory, surveys: Sequence[Survey], sink: TraceWriter, processes: int, damages: Damages
+    run: RecordedRun, surveys: Sequence[Survey], sink: TraceWriter, processes: int, damages: Damages
 ) -> Iterator[tuple[Survey, int]]:
     """Hand every process's journal to the sink; yield how many of its events have been read."""
     tracks = count(_TRACKS)
@@ -99,7 +99,7 @@ def _walked(
             counters = Counters(begin, end, sink, _RUN, new_number)
         read = 0
         # What cannot be read has been found by the survey.
-        for attempt, events in stored_events(run, found.process, Damages()):
+        for attempt, events in stored_events(run.folder, found.process, Damages()):
             if events:
                 walk.take(events, attempt)
                 if counters is not None:

@@ -1,22 +1,19 @@
-"""Steps and phases of a run as plain records, and as columns for DataFrames."""
+"""Steps and phases of a run as plain records, the slowest steps, and columns for DataFrames."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator
+import heapq
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
-from otel_goodput import files
 from otel_goodput.accounting.overview import NOT_KNOWN
-from otel_goodput.errors import JournalError
-from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports import detail as told
 from otel_goodput.reports.detail import Detail, Phase, Step
-from otel_goodput.reports.journalled import of_run
-from otel_goodput.reports.standing import RUNNING
-from otel_goodput.reports.telling import tell
 from otel_goodput.semconv import PHASES, ClockState
+from otel_goodput.text.durations import NS
+from otel_goodput.text.quantities import format_duration, format_moment, plural
 
 FATES: Final = ("kept", "lost", "in_flight", "not_done", "skipped")
 """Of a step: it counts; it was lost or trained again; it is not over; a break left it before it did a step's work; it
@@ -91,23 +88,6 @@ class PhaseRecord(NamedTuple):
     parent_id: str | None
 
 
-def detail(run: RunDirectory, process: int) -> Detail:
-    """Read all that the journal of a process tells.
-
-    Raises:
-        JournalError: it left no journal, or none that can be read.
-    """
-    with files.held(run.journal):
-        report = of_run(run, process=process)
-        standing = report.standing
-        state = RUNNING if standing is None else standing.state
-        asked = time.time_ns() if state == RUNNING else report.totals.at
-        found = tell(run, process, state=state, asked=asked)
-    if not found.attempts and not found.steps and not found.phases and report.damage:
-        raise JournalError(f"run {run.called()!r}: the journal of process {process} cannot be read")
-    return found
-
-
 def steps(found: Detail) -> Iterator[StepRecord]:
     """Yield the steps of a detail as records."""
     return map(_step, found.steps)
@@ -158,6 +138,59 @@ def _phase(one: Phase) -> PhaseRecord:
 
 def _known(moment: int) -> int | None:
     return None if moment == NOT_KNOWN else moment
+
+
+# --- the slowest steps ------------------------------------------------------------------------------------------------
+
+_KEPT: Final = FATES[0]
+_SKIPPED: Final = FATES[4]
+
+
+class Slowest(NamedTuple):
+    """The steps with the longest net times, the longest first.
+
+    Attributes:
+        steps: these executions, lost ones included.
+        median: of the net times of all kept steps of the run, ns; 0 if none is kept.
+    """
+
+    steps: Sequence[StepRecord]
+    median: float
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the steps; ``start`` is in seconds since the epoch."""
+        return [
+            {
+                "step": one.step,
+                "attempt": one.attempt,
+                "start": one.start_ns / NS,
+                "net_s": one.net_ns / NS,
+                "fate": one.fate,
+            }
+            for one in self.steps
+        ]
+
+    def lines(self) -> Iterator[str]:
+        """Yield the table for people."""
+        yield ""
+        if not self.steps:
+            yield "  no step has started"
+            return
+        yield f"  the {plural(len(self.steps), 'slowest step').removeprefix('1 ')}, by net time:"
+        for one in self.steps:
+            ratio = f"  {one.net_ns / self.median:8.1f} x median" if self.median else ""
+            fate = "" if one.fate == _KEPT else f"  {one.fate.replace('_', ' ')}"
+            length, began = format_duration(one.net_ns / NS), format_moment(one.start_ns / NS)
+            yield f"    step {one.step:<9} {length:>10}{ratio}  began {began}, attempt {one.attempt}{fate}"
+
+
+def slowest(found: Detail, count: int) -> Slowest:
+    """Return the `count` slowest steps of a detail."""
+    executed = [one for one in steps(found) if one.fate != _SKIPPED]
+    kept = [one.net_ns for one in executed if one.fate == _KEPT]
+    return Slowest(
+        heapq.nlargest(count, executed, key=lambda one: one.net_ns), statistics.median(kept) if kept else 0.0
+    )
 
 
 # --- DataFrames -------------------------------------------------------------------------------------------------------

@@ -49,6 +49,11 @@ class Report:
         """Whether a damaged part of the journal is missing from the figures, found now or at an earlier start."""
         return any(note.kind.startswith(DAMAGED) for note in self.notes)
 
+    @property
+    def state(self) -> str:
+        """The state of the run at that time: ``running``, ``ended``, ``failed``, ``died`` or ``silent``."""
+        return (self.standing or live(self.totals)).state
+
     def to_json(self) -> ReportFields:
         """Return the account as JSON has it, with every category, and the identity, state and warnings."""
         answer: dict[str, Any] = {

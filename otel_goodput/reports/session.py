@@ -12,36 +12,34 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_goodput import files
 from otel_goodput.accounting.ledger import Ledger
-from otel_goodput.accounting.overview import NOT_KNOWN, Overview
+from otel_goodput.accounting.overview import NOT_KNOWN, Overview, StepBin
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.errors import GoodputError
-from otel_goodput.journal.facts import read_facts
-from otel_goodput.journal.listed_run import MOST, ListedRun
+from otel_goodput.journal.columns import Row
 from otel_goodput.journal.notes import Note
+from otel_goodput.journal.overview_rows import NONE, rows_of_step_bins
 from otel_goodput.journal.overviews import overview_of
 from otel_goodput.journal.paces import read_paces
 from otel_goodput.journal.records import CAPACITY
-from otel_goodput.journal.recovery import Restored, restore
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.rundir import MOST, ListedRun
+from otel_goodput.journal.usage import AttemptUsage, usages
 from otel_goodput.reports.condensing import condensed
 from otel_goodput.reports.corrections import corrected_overview
 from otel_goodput.reports.detail import IN_TRACE, Detail
 from otel_goodput.reports.excerpt import Excerpt, excerpt, summed_up
 from otel_goodput.reports.exported import Exported, exported
-from otel_goodput.reports.journalled import of_run
-from otel_goodput.reports.rank_steps import ROWS, RankSteps, rank_steps
-from otel_goodput.reports.report import Report, about
-from otel_goodput.reports.standing import DIED, ENDED, FAILED, RUNNING, SILENT, live, state_of
+from otel_goodput.reports.report import Report
+from otel_goodput.reports.run import RecordedRun
+from otel_goodput.reports.standing import DIED, ENDED, FAILED, RUNNING, SILENT, state_of
 from otel_goodput.reports.telling import tell
 from otel_goodput.reports.trace_ids import TraceIds
-from otel_goodput.reports.usage import AttemptUsage, usages
 from otel_goodput.semconv import HOST_NAME, PROCESS_COUNT
 from otel_goodput.text.durations import Moment
-from otel_goodput.text.redact import encodable, shown
+from otel_goodput.text.redact import shown
 
 Progress = Callable[[int, int, str], None]
 
@@ -49,7 +47,26 @@ SPANS: Final = 200_000  # shown one by one
 _LEAST: Final = 2_000  # so that a short run is read in full, whatever is asked
 _RECORDS: Final = 4  # of one span, about: its start, its end, what they say of it, and room that a segment has left
 _OF_OTHERS: Final = frozenset({"bins", "jobs", "step_bins"})  # what is read of the overviews of the other processes
+ROWS: Final = 65_536  # of the steps of all other processes together, about
 _RECENT_S: Final = 600.0  # how old the overview of another process may be that is alive
+
+
+class RankSteps(NamedTuple):
+    """Successive executions of steps.
+
+    Attributes:
+        first, last: lowest and highest number.
+        begin: when the first of them started, ns.
+        count: executions.
+        net_median, net_max: ns; of joined bins the median is the mean of theirs, each counted with its steps.
+    """
+
+    first: int
+    last: int
+    begin: int
+    count: int  # type: ignore[assignment]
+    net_median: int
+    net_max: int
 
 
 @dataclass
@@ -121,7 +138,7 @@ class Session:
         exported: what the spans in `detail` that were exported say beside their times.
     """
 
-    run: RunDirectory
+    run: RecordedRun
     report: Report
     at: int
     overview: Overview
@@ -140,13 +157,13 @@ class Session:
     def traces(self) -> TraceIds:
         """In which trace each exported span of the leader is, as its journal says."""
         if self._traces is None:
-            self._traces = TraceIds(self.run)
+            self._traces = TraceIds(self.run.folder)
         return self._traces
 
     @classmethod
     def open(
         cls,
-        run: RunDirectory,
+        run: RecordedRun,
         *,
         spans: int = SPANS,
         progress: Progress | None = None,
@@ -157,7 +174,7 @@ class Session:
         """Read a run.
 
         Args:
-            run: its folder.
+            run: the run.
             spans: how many steps and phases of the leader are told one by one.
             progress: called with what is done, how much there is, and what is being read; it may raise
                 KeyboardInterrupt to stop, which leaves nothing behind.
@@ -165,55 +182,37 @@ class Session:
             report: of a live job by itself, which is then not read from its journal; `at` is that of its totals.
             quick: of the other processes only that they are there, and nothing one by one of a long run.
         """
-        with files.held(run.journal):
-            return cls._open(run, spans, progress, at, report, quick)
-
-    @classmethod
-    def _open(
-        cls,
-        run: RunDirectory,
-        spans: int,
-        progress: Progress | None,
-        at: int | Moment | None,
-        report: Report | None,
-        quick: bool,
-    ) -> Session:
-        listed = ListedRun(run.path)
-        restored = None
-        if report is None:
-            restored = restore(listed, 0)
-            report, state, problem = _report(listed, at, restored)
-        else:
-            state, problem = live(report.totals).state, ""
-        asked = report.totals.at
-        session = cls(listed, report, asked, Overview(0, 1), Detail(reached=asked), [], [])
-        try:
-            session._read_leader(state, spans, progress, restored, past=at is not None, quick=quick)
-        except Exception as error:  # whatever a folder contains
-            problem = problem or f"its journal cannot be read: {shown(str(error) or type(error).__name__)}"
-        session.overview = corrected_overview(session.overview, report.corrections)
-        in_trace = {one.key for one in session.detail.steps if one.flags & IN_TRACE}
-        in_trace |= {one.key for one in session.detail.phases if one.flags & IN_TRACE}
-        session.exported = exported(listed, in_trace, progress=progress)
-        session.processes = _processes(listed, asked, report, progress, quick)
-        session._describe_leader(state, problem)
-        session.attempts = session._told_attempts()
-        session.usage = () if quick else usages(listed, asked)
-        session.run = session.traces.run = run  # of a living run, more is asked later
+        with files.held(run.folder.journal):
+            listed = run.listed()
+            problem = ""  # why something is missing, for people
+            if report is None:
+                report, state, problem = _report(listed, at)
+            else:
+                state = report.state
+            session = cls(listed, report, report.totals.at, Overview(0, 1), Detail(reached=report.totals.at), [], [])
+            session._read(state, problem, spans, progress, past=at is not None, quick=quick)
+        session.run, session.traces.run = run, run.folder  # of a living run, more is asked later
         return session
 
-    def _read_leader(
-        self,
-        state: str,
-        spans: int,
-        progress: Progress | None,
-        restored: Restored | None,
-        *,
-        past: bool,
-        quick: bool,
+    def _read(
+        self, state: str, problem: str, spans: int, progress: Progress | None, *, past: bool, quick: bool
     ) -> None:
+        try:
+            self._read_leader(state, spans, progress, past=past, quick=quick)
+        except Exception as error:  # whatever a folder contains
+            problem = problem or f"its journal cannot be read: {shown(str(error) or type(error).__name__)}"
+        self.overview = corrected_overview(self.overview, self.report.corrections)
+        in_trace = {one.key for one in self.detail.steps if one.flags & IN_TRACE}
+        in_trace |= {one.key for one in self.detail.phases if one.flags & IN_TRACE}
+        self.exported = exported(self.run.folder, in_trace, progress=progress)
+        self.processes = self._all_processes(progress, quick)
+        self._describe_leader(state, problem)
+        self.attempts = self._told_attempts()
+        self.usage = () if quick else usages(self.run.folder, self.at)
+
+    def _read_leader(self, state: str, spans: int, progress: Progress | None, *, past: bool, quick: bool) -> None:
         """Read the leader's journal: all of it if it is short enough, else the overview and what is told one by one."""
-        run, asked = self.run, self.at
+        run, asked = self.run.folder, self.at
         records = len(run.segments(0)) * CAPACITY
         if records <= _RECORDS * max(spans, _LEAST):
             detail = tell(run, 0, state=state, asked=asked, past=past, progress=progress)
@@ -224,7 +223,7 @@ class Session:
                 return
             overview = condensed(detail)
         else:
-            overview = _remembered(restored or restore(run, 0), asked, dead=state == DIED)
+            overview = counted_from_one(self.run.restored().ledger.overview(asked, dead=state == DIED))
         if quick:
             found = Excerpt(Detail(overview.begin, asked, tuple(overview.names)))
         else:
@@ -239,10 +238,18 @@ class Session:
         leader.overview, leader.state = self.overview, state
         leader.last_step, leader.last_sign = self.report.totals.last_step, self.detail.reached
         leader.problem = problem
-        attempts = self.run.attempts(0)
+        attempts = self.run.folder.attempts(0)
         leader.attempts = [attempt + 1 for attempt in attempts]
-        leader.facts = _facts(self.run, attempts[-1], 0) if attempts else None
+        leader.facts = self._facts(attempts[-1], 0) if attempts else None
         leader.host = _host(leader.facts)
+
+    def _facts(self, attempt: int, process: int) -> Mapping[str, Any] | None:
+        """Return the facts of an attempt (from 0) as the page has them; None if it left none that can be read."""
+        facts = self.run.facts(attempt, process)
+        if facts is None:
+            return None
+        settings = {name: {"value": value, "source": source} for name, (value, source) in facts.settings.items()}
+        return {**facts._asdict(), "settings": settings}
 
     def _spans_of_attempts(self) -> list[tuple[int, int, int, bool]]:
         """Return number, begin, end and whether it ended well of each attempt that began a job."""
@@ -256,7 +263,7 @@ class Session:
     def _told_attempts(self) -> list[Attempt]:
         found = []
         spans = self._spans_of_attempts()
-        latest = (self.report.standing or live(self.report.totals)).state
+        latest = self.report.state
         # An exception ended the attempt before one that began with such a disruption.
         failed = {one.attempt - 1 for one in self.report.totals.history if one.attempt and one.error}
         losses = {one.attempt: at for at, one in reversed(list(enumerate(self.overview.disruptions)))}
@@ -271,80 +278,70 @@ class Session:
                     self._partition(begin, end)[0],
                     loss,
                     f"{trace:032x}" if (trace := self.traces.main(number)) else None,
-                    _facts(self.run, number - 1, 0),
+                    self._facts(number - 1, 0),
                 )
             )
         return found
 
+    def _all_processes(self, progress: Progress | None, quick: bool) -> list[Process]:
+        """Return every process that left something in the run's folder, and those that are missing between them."""
+        folder = self.run.folder
+        assert isinstance(folder, ListedRun)
+        count = max([1, self.report.totals.processes, *(index + 1 for index in folder.there)])
+        attempts = folder.attempts(0)
+        facts = self.run.facts(attempts[-1]) if attempts else None
+        known = None if facts is None else facts.resource.get(PROCESS_COUNT)
+        if isinstance(known, int) and not isinstance(known, bool):
+            count = max(count, min(known, MOST))
+        paces = {pace.process: pace for pace in read_paces(folder, attempts[-1] if attempts else 0, self.at)}
+        found = [Process(index, pace=paces.get(index)) for index in range(count)]
+        for done, process in enumerate(found[1:], 1):
+            if progress is not None:
+                progress(done, count, "processes")
+            if process.index not in folder.there:
+                process.problem = "it left no journal here"
+                process.state = SILENT
+            elif not quick:
+                self._fill(process, folder, ROWS // len(folder.there))
+        return found
 
-def _report(run: RunDirectory, at: int | Moment | None, restored: Restored) -> tuple[Report, str, str]:
+    def _fill(self, process: Process, folder: ListedRun, rows: int) -> None:
+        """Read what another process than the leader left; of its steps at most so many rows."""
+        try:
+            process.attempts = [attempt + 1 for attempt in folder.attempts(process.index)]
+            recorded = folder.recorded(process.index)
+            found = overview_of(folder, process.index, within_s=_RECENT_S, only=_OF_OTHERS) if recorded else None
+            if found is None:
+                process.problem = "it has left no journal that can be read"
+                process.state = SILENT
+                return
+            process.steps = rank_steps(found.overview.step_bins, rows)
+            # What is not needed any more is dropped at once: of hundreds of processes it is a million objects.
+            overview = process.overview = counted_from_one(replace(found.overview, step_bins=()))
+            process.last_step, process.last_sign = overview.last_step, overview.last_sign
+            process.facts = self._facts(found.attempt, process.index)
+            process.host = _host(process.facts)
+            state = state_of(folder, found.attempt, process.index, overview.last_sign)
+            process.state = state
+            if overview.jobs and overview.jobs[-1].end != NOT_KNOWN and state != RUNNING:
+                process.state = ENDED if overview.jobs[-1].clean else FAILED
+            if (note := found.damages.note()) is not None:
+                process.problem = note.text
+        except Exception as error:  # whatever one process left must not hide the others
+            process.problem = shown(str(error) or type(error).__name__)
+
+
+def _report(run: RecordedRun, at: int | Moment | None) -> tuple[Report, str, str]:
     """Return the report of a run, the state of its leader, and what is wrong; the report of no job if all is."""
     try:
-        report = of_run(run, at=at, restored=restored)
+        report = run.report(at=at)
     except (GoodputError, OSError, ValueError) as error:
         problem = shown(str(error) or type(error).__name__)
-        identity = run.identity()
-        moment = at if isinstance(at, int) else run.created_at() or time.time_ns()
-        whose = about(run.called(), encodable(str(identity.get("job_name", ""))))
+        moment = at if isinstance(at, int) else run.folder.created_at() or time.time_ns()
         note = Note("unreadable", f"No figures: {problem}", ())
-        return Report(Ledger().totals(moment), whose, (note,)), ENDED, problem
-    state = report.standing.state if report.standing is not None else live(report.totals).state
+        return Report(Ledger().totals(moment), run.about, (note,)), ENDED, problem
     damage = "" if not report.damage else f"{len(report.damage)} parts of its journal cannot be read"
-    return report, state, damage
-
-
-def _processes(run: ListedRun, asked: int, report: Report, progress: Progress | None, quick: bool) -> list[Process]:
-    """Return every process that left something in the run's folder, and those that are missing between them."""
-    there = run.there
-    count = max([1, report.totals.processes, *(index + 1 for index in there)])
-    attempts = run.attempts(0)
-    facts = _facts(run, attempts[-1], 0) if attempts else None
-    told = (facts or {}).get("resource", {}).get(PROCESS_COUNT)
-    if isinstance(told, int) and not isinstance(told, bool):
-        count = max(count, min(told, MOST))
-    paces = {pace.process: pace for pace in read_paces(run, attempts[-1] if attempts else 0, asked)}
-    found = [Process(index, pace=paces.get(index)) for index in range(count)]
-    for done, process in enumerate(found[1:], 1):
-        if progress is not None:
-            progress(done, count, "processes")
-        if process.index not in there:
-            process.problem = "it left no journal here"
-            process.state = SILENT
-        elif not quick:
-            _fill(process, run, asked, ROWS // len(there))
-    return found
-
-
-def _fill(process: Process, run: ListedRun, asked: int, rows: int) -> None:
-    """Read what another process than the leader left; of its steps at most so many rows."""
-    try:
-        attempts = run.attempts(process.index)
-        process.attempts = [attempt + 1 for attempt in attempts]
-        recorded = run.recorded(process.index)
-        found = overview_of(run, process.index, within_s=_RECENT_S, only=_OF_OTHERS) if recorded else None
-        if found is None:
-            process.problem = "it has left no journal that can be read"
-            process.state = SILENT
-            return
-        process.steps = rank_steps(found.overview.step_bins, rows)
-        # What is not needed any more is dropped at once: of hundreds of processes it is a million objects.
-        overview = process.overview = counted_from_one(replace(found.overview, step_bins=()))
-        process.last_step, process.last_sign = overview.last_step, overview.last_sign
-        process.facts = _facts(run, found.attempt, process.index)
-        process.host = _host(process.facts)
-        state = state_of(run, found.attempt, process.index, overview.last_sign)
-        process.state = state
-        if overview.jobs and overview.jobs[-1].end != NOT_KNOWN and state != RUNNING:
-            process.state = ENDED if overview.jobs[-1].clean else FAILED
-        if (note := found.damages.note()) is not None:
-            process.problem = note.text
-    except Exception as error:  # whatever one process left must not hide the others
-        process.problem = shown(str(error) or type(error).__name__)
-
-
-def _remembered(restored: Restored, asked: int, *, dead: bool) -> Overview:
-    """Return what the leader remembers of its whole run, at `asked` (ns)."""
-    return counted_from_one(restored.ledger.overview(asked, dead=dead))
+    return report, report.state, damage
 
 
 def counted_from_one(overview: Overview) -> Overview:
@@ -363,15 +360,20 @@ def counted_from_one(overview: Overview) -> Overview:
     )
 
 
-def _facts(run: RunDirectory, attempt: int, process: int) -> Mapping[str, Any] | None:
-    """Return the facts of an attempt, None if it left none that can be read."""
-    try:
-        facts = read_facts(run, attempt, process)
-    except (OSError, ValueError):
-        return None
-    settings = {name: {"value": value, "source": source} for name, (value, source) in facts.settings.items()}
-    return {**facts._asdict(), "settings": settings}
-
-
 def _host(facts: Mapping[str, Any] | None) -> str:
     return str(((facts or {}).get("resource") or {}).get(HOST_NAME, ""))
+
+
+def rank_steps(bins: Sequence[StepBin], rows: int) -> list[RankSteps]:
+    """Return the step bins of a process as at most `rows` rows; if there are more, neighbors are joined."""
+    stored = rows_of_step_bins(bins)
+    size = max(1, -(-len(stored) // max(1, rows)))
+    return [_joined(stored[first : first + size]) for first in range(0, len(stored), size)]
+
+
+def _joined(rows: Sequence[Row]) -> RankSteps:
+    firsts, lasts, begins, counts, _, _, medians, longest, *_ = zip(*rows, strict=True)
+    known = [(median, count) for median, count in zip(medians, counts, strict=True) if median != NONE]
+    steps = sum(count for _, count in known)
+    middle = sum(median * count for median, count in known) // steps if steps else NOT_KNOWN
+    return RankSteps(min(firsts), max(lasts), begins[0], sum(counts), middle, max(NOT_KNOWN, *longest))

@@ -94,7 +94,7 @@ length = named_as("length of time", parse_duration)
 
 def found_in(options: argparse.Namespace) -> Any:
     """Return a context manager that gives the runs that the arguments name. Raises JournalError as it is entered."""
-    from otel_goodput.journal.finding import found_runs
+    from otel_goodput.reports.run import found_runs
 
     return found_runs(place(options), options.run_id)
 

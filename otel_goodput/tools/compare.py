@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from otel_goodput.tools.statuses import DAMAGED, HOLDS, UNKNOWN
 
 if TYPE_CHECKING:
-    from otel_goodput.journal.rundir import RunDirectory
     from otel_goodput.reports.conditions import Condition, Outcome
+    from otel_goodput.reports.run import RecordedRun
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace, place: str) -> int:
     with ProgressLine() as progress, _opened(options.a, place) as a, _opened(options.b, place) as b:
         sides = []
         for at, one in enumerate((a, b)):
-            progress(at, 2, f"reading run {one.called()}")
+            progress(at, 2, f"reading run {one.run_id}")
             sides.append(comparison.side_of(one, options.process))
         progress(1, 1, "comparing")
         found = comparison.Comparison(*sides)
@@ -107,17 +107,17 @@ def _status(outcomes: list[Outcome], *, damaged: bool) -> int:
 
 
 @contextmanager
-def _opened(name: str, place: str) -> Iterator[RunDirectory]:
+def _opened(name: str, place: str) -> Iterator[RecordedRun]:
     """Yield the run called `name` at `place`, else the run whose folder `name` is."""
     from otel_goodput.errors import JournalError
-    from otel_goodput.journal.finding import found_runs
+    from otel_goodput.reports.run import found_runs
 
     where, run_id = _found(name, place)
     with found_runs(where, run_id) as found:
         if len(found) > 1:
-            ids = ", ".join(one.run.called() for one in found)
+            ids = ", ".join(one.run_id for one in found)
             raise JournalError(f"{name} holds {len(found)} runs; name one of them: {ids}")
-        yield found[0].run
+        yield found[0]
 
 
 def _found(name: str, place: str) -> tuple[str, str | None]:

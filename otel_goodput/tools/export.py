@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from otel_goodput.tools.statuses import DAMAGED
 
 if TYPE_CHECKING:
-    from otel_goodput.journal.rundir import RunDirectory
+    from otel_goodput.reports.run import RecordedRun
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace, found: Any) -> int:
+def run(options: argparse.Namespace, found: Sequence[RecordedRun]) -> int:
     """Export a run and return 0, or 3 if a part of its journal cannot be read.
 
     Raises:
@@ -49,14 +49,14 @@ def run(options: argparse.Namespace, found: Any) -> int:
     from otel_goodput.tools.progress import ProgressLine
 
     if len(found) > 1:
-        ids = ", ".join(one.run.called() for one in found)
+        ids = ", ".join(one.run_id for one in found)
         raise JournalError(f"there are {len(found)} runs; choose one with --run: {ids}")
-    directory: RunDirectory = found[0].run
-    processes = sorted(set(options.process)) if options.process else directory.processes() or [0]
+    chosen = found[0]
+    processes = sorted(set(options.process)) if options.process else chosen.folder.processes() or [0]
     damages = Damages()
     with ProgressLine() as progress, _target(options.perfetto) as (write, scratch):
         written = perfetto.export(
-            directory,
+            chosen,
             processes,
             write,
             scratch=scratch,

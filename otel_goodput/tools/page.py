@@ -8,7 +8,7 @@ from typing import Final
 
 from otel_goodput import files
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import SPANS, Session
 from otel_goodput.text.redact import shown
 from otel_goodput.tools.progress import ProgressLine
@@ -19,7 +19,7 @@ from otel_goodput.viewer.page import html
 _MB: Final = 1e6
 
 
-def write(run: RunDirectory, options: argparse.Namespace) -> int:
+def write(run: RecordedRun, options: argparse.Namespace) -> int:
     """Write the page of a run to ``options.html``; prints where it is. Returns the exit status.
 
     Raises:

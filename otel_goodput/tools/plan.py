@@ -76,16 +76,17 @@ def _found(options: argparse.Namespace, damaged: list[str]) -> Sequence[Figures]
     if options.directory is not None and options.directory.endswith(".json"):
         return [from_report(json.loads(files.read_named(Path(options.directory), _REPORT)))]
     from otel_goodput.journal.damage import Damages
-    from otel_goodput.journal.finding import found_runs
     from otel_goodput.journal.history import all_events
     from otel_goodput.journal.notes import DAMAGED
-    from otel_goodput.reports.journalled import of_run
+    from otel_goodput.reports.run import found_runs
 
     figures = []
     with found_runs(options.directory or os.environ.get(OTEL_GOODPUT_DIR.name) or "goodput", options.run_id) as found:
-        for one, _ in found:
-            saves, restores = completed(all_events(one, options.process, Damages()))  # the report notes the damages too
-            report = of_run(one, process=options.process, ranks=False)
+        for one in found:
+            saves, restores = completed(
+                all_events(one.folder, options.process, Damages())
+            )  # the report notes the damages too
+            report = one.report(process=options.process, ranks=False)
             damaged += [note.text for note in report.notes if note.kind.startswith(DAMAGED)]
             figures.append(from_report(report.to_json(), saves=saves, restores=restores))
     return figures

@@ -16,18 +16,17 @@ from otel_goodput import files
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.registry import numbers, open_exporter, resolve, shut_down
 from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterUnavailable
-from otel_goodput.journal.finding import Found
-from otel_goodput.journal.recovery import Restored, restore
+from otel_goodput.journal.recovery import Restored
 from otel_goodput.journal.sidecars import checked_json
 from otel_goodput.pipelines import last_values
 from otel_goodput.recording.unexported import UnexportedSpan, unexported_spans
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.resources import process as process_resource
 from otel_goodput.text.redact import encodable, shown
 from otel_goodput.tools.statuses import DAMAGED
 
 
-def recover_all(found: Sequence[Found], process: int, exporters: str | None, *, again: bool = False) -> int:
+def recover_all(found: Sequence[RecordedRun], process: int, exporters: str | None, *, again: bool = False) -> int:
     """Recover several runs as :func:`recover` does, and return the highest exit status.
 
     An error in one run is printed, so that the others are still recovered. Raises ConfigurationError.
@@ -35,18 +34,18 @@ def recover_all(found: Sequence[Found], process: int, exporters: str | None, *, 
     return max(_attempted(one, process, exporters, again=again) for one in found)
 
 
-def _attempted(found: Found, process: int, exporters: str | None, *, again: bool) -> int:
+def _attempted(found: RecordedRun, process: int, exporters: str | None, *, again: bool) -> int:
     try:
         return recover(found, process, exporters, again=again)
     except ConfigurationError:
         raise
     except Exception as error:
         why = shown(str(error) or type(error).__name__)
-        print(f"otel-goodput: run {found.run.called()!r} cannot be recovered: {why}", file=sys.stderr)
+        print(f"otel-goodput: run {found.run_id!r} cannot be recovered: {why}", file=sys.stderr)
         return 1
 
 
-def recover(found: Found, process: int, exporters: str | None, *, again: bool = False) -> int:
+def recover(found: RecordedRun, process: int, exporters: str | None, *, again: bool = False) -> int:
     """Export the spans that dead attempts of a run did not export, and the last metrics, and print the outcome.
 
     The metrics are those of the leader, and are sent if spans are: a process that ended well has sent both.
@@ -58,17 +57,16 @@ def recover(found: Found, process: int, exporters: str | None, *, again: bool = 
     Raises:
         ConfigurationError: `exporters` names an unknown exporter.
     """
-    restored = restore(found.run, process)
+    found = found.listed()
+    restored = found.restored(process)
     if (note := restored.damages.note()) is not None:
         print(f"otel-goodput: {note.text}", file=sys.stderr)
     status = _recover(found, restored, process, exporters, again=again)
     return max(status, DAMAGED) if note is not None else status
 
 
-def _recover(found: Found, restored: Restored, process: int, exporters: str | None, *, again: bool) -> int:
-    run, mirror = found
-    identity = run.identity()
-    run_id = run.called()
+def _recover(found: RecordedRun, restored: Restored, process: int, exporters: str | None, *, again: bool) -> int:
+    run, mirror, run_id = found.folder, found.mirror, found.run_id
     if restored.attempt < 0:
         print(f"run {run_id!r}: process {process} left no journal", file=sys.stderr)
         return 1
@@ -76,7 +74,9 @@ def _recover(found: Found, restored: Restored, process: int, exporters: str | No
         print(f"run {run_id!r}: attempt {restored.attempt + 1} is still running, so there is nothing to recover")
         return 0
     index = restored.index.successor(restored.attempt + 1)
-    config = configuration.read(encodable(str(identity.get("job_name") or run_id)), run_id=run_id, exporters=exporters)
+    config = configuration.read(
+        encodable(str(run.identity().get("job_name") or run_id)), run_id=run_id, exporters=exporters
+    )
     # This command may run elsewhere than the job did, so the process count in its environment may be too low.
     count = max(config.process_count, process + 1)
     resource = process_resource.describe(config.job_name, run_id, restored.attempt, process, count, detect=False)
@@ -105,7 +105,7 @@ def _recover(found: Found, restored: Restored, process: int, exporters: str | No
     )
     metrics = None
     if process == 0:
-        metrics = last_values(of_run(run, restored=restored, ranks=False).totals, described)
+        metrics = last_values(found.report(ranks=False).totals, described)
     reached: set[int] = set()
     missed: set[int] = set()  # not those that cannot be used here, as `file` for a run at a URL
     for name in names:

@@ -13,7 +13,9 @@ from otel_goodput.tools.arguments import add_questions, add_run, found_in, numbe
 from otel_goodput.tools.statuses import DAMAGED
 
 if TYPE_CHECKING:
-    from otel_goodput.reports.slowest import Slowest
+    from otel_goodput.reports.records import Slowest
+    from otel_goodput.reports.report import Report
+    from otel_goodput.reports.run import RecordedRun
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,17 +50,18 @@ def run(options: argparse.Namespace) -> int:
         OSError: the page cannot be written.
     """
     from otel_goodput.errors import JournalError
-    from otel_goodput.reports import overview
+    from otel_goodput.reports import listing
 
     with found_in(options) as found:
-        entries = overview.entries((run for run, _ in found), options.process)
+        entries = listing.entries(found, options.process)
+        newest = entries[0].run if entries else found[0]
         if options.html is not None:
             from otel_goodput.tools.page import write
 
-            return write((entries[0].run if entries else found[0].run), options)
+            return write(newest, options)
         if len(found) == 1 or len(entries) == 1:
-            one = _report_of(entries[0].run if entries else found[0].run, options)
-            print_one(one, options.json, _slowest(entries[0].run if entries else found[0].run, options))
+            one = _report_of(newest, options)
+            print_one(one, options.json, _slowest(newest, options))
             return _status([one])
         if not entries:
             raise JournalError(f"none of {len(found)} runs has a journal of process {options.process}")
@@ -66,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
             reports = [_attempted(entry.run, options) for entry in entries]
             print(json.dumps({"runs": [one if isinstance(one, dict) else one.to_json() for one in reports]}))
             return _status(reports)
-        print(overview.render(entries, shown(place(options))))
+        print(listing.choice(entries, shown(place(options))))
         reports = []
         for entry in entries:
             one = _attempted(entry.run, options)
@@ -83,30 +86,27 @@ def _status(reports: Sequence[Any]) -> int:
     return DAMAGED if any(isinstance(one, dict) or one.damaged for one in reports) else 0
 
 
-def _attempted(run: Any, options: argparse.Namespace) -> Any:
+def _attempted(run: RecordedRun, options: argparse.Namespace) -> Any:
     """Return the report of one run of several; if that fails, the error as a JSON object."""
     try:
         return _report_of(run, options)
     except Exception as error:  # an error in one run must not prevent the reports of the others
         why = shown(str(error) or type(error).__name__)
-        logging.getLogger(__name__).warning("run %s cannot be reported: %s", shown(repr(run.called())), why)
-        return {"run_id": run.called(), "error": why}
+        logging.getLogger(__name__).warning("run %s cannot be reported: %s", shown(repr(run.run_id)), why)
+        return {"run_id": run.run_id, "error": why}
 
 
-def _slowest(run: Any, options: argparse.Namespace) -> Slowest | None:
+def _slowest(run: RecordedRun, options: argparse.Namespace) -> Slowest | None:
     """Return the slowest steps; None if they were not asked for."""
     if not options.slowest:
         return None
-    from otel_goodput.reports.slowest import slowest_of
+    from otel_goodput.reports.records import slowest
 
-    return slowest_of(run, options.process, options.slowest)
+    return slowest(run.detail(options.process), options.slowest)
 
 
-def _report_of(run: Any, options: argparse.Namespace) -> Any:
-    from otel_goodput.reports.journalled import of_run
-
-    return of_run(
-        run,
+def _report_of(run: RecordedRun, options: argparse.Namespace) -> Report:
+    return run.report(
         at=options.at,
         windows=options.window,
         exclusions=options.exclude,

@@ -29,14 +29,14 @@ def run(options: argparse.Namespace, place: str) -> int:
     Raises:
         JournalError: there is no run.
     """
-    from otel_goodput.journal.finding import found_runs
     from otel_goodput.reports import listing
+    from otel_goodput.reports.run import found_runs
     from otel_goodput.text.redact import shown
     from otel_goodput.tools.progress import ProgressLine
 
     with ProgressLine() as progress, found_runs(place) as found:
         progress(0, 0, f"reading {place}")
-        rows = listing.rows((one.run for one in found), options.process, progress)
+        rows = listing.rows(found, options.process, progress)
     if not rows:
         from otel_goodput.errors import JournalError
 

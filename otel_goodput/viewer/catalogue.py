@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_goodput import files
-from otel_goodput.journal.rundir import RunDirectory, folder_name
+from otel_goodput.journal.rundir import folder_name
 from otel_goodput.reports import listing
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.standing import RUNNING, SILENT
 from otel_goodput.viewer.places import Directory, Remote
 from otel_goodput.viewer.reading import Readings
@@ -25,7 +26,7 @@ _ELSEWHERE_S: Final = 10.0  # how often a run is looked at that may have fallen 
 class _Known:
     """A run in the list: what was read of it, and whether that may have changed."""
 
-    run: RunDirectory
+    run: RecordedRun
     row: dict[str, Any] = field(default_factory=dict)
     changed: int = -1
     due: float = 0.0  # by the monotonic clock: when it is read again
@@ -61,7 +62,7 @@ class Catalogue:
         living = [row for row in whole["runs"] if row["state"] == RUNNING]
         return {**whole, "runs": living, **({"now": time.time()} if living else {})}
 
-    def find(self, name: str) -> RunDirectory | None:
+    def find(self, name: str) -> RecordedRun | None:
         """Return the run whose folder has this name, or whose id this is; None if there is none."""
         self.answer()
         known = self._known
@@ -81,7 +82,7 @@ class Catalogue:
 
     def _renew(self, name: str, known: _Known) -> None:
         try:
-            changed = files.changed(known.run.journal)
+            changed = files.changed(known.run.folder.journal)
         except OSError:
             changed = -2
         now = time.monotonic()
@@ -112,7 +113,7 @@ class Catalogue:
         return {"name": name, **found.to_json(), "latest": latest}
 
 
-def row(name: str, run: RunDirectory) -> dict[str, Any]:
+def row(name: str, run: RecordedRun) -> dict[str, Any]:
     """Return a run's row in the index: that of ``otel-goodput runs --json``, and more. Does not raise.
 
     `name` is what addresses call it; `latest` when its latest attempt began, seconds since the epoch.

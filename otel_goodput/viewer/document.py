@@ -16,9 +16,8 @@ from otel_goodput.accounting.overview import NOT_KNOWN, Overview, Spread
 from otel_goodput.accounting.usage import Usage
 from otel_goodput.reports import advice, corrections, text
 from otel_goodput.reports.detail import Detail
-from otel_goodput.reports.rank_steps import RankSteps
 from otel_goodput.reports.report import Report
-from otel_goodput.reports.session import Attempt, Process, Session
+from otel_goodput.reports.session import Attempt, Process, RankSteps, Session
 from otel_goodput.reports.tail import News
 from otel_goodput.semconv import CATEGORIES, PHASES, Category
 from otel_goodput.text.durations import NS
@@ -336,7 +335,7 @@ class _Writer:
 
     def _xprof(self) -> str | None:
         """Return the run's folder if jax's profiler has written there: xprof and TensorBoard read it."""
-        folder = self._session.run.path
+        folder = self._session.run.folder.path
         return self._redacted(str(folder)) if files.is_folder(folder / _PROFILES) else None
 
     def _spans(self) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from hashlib import sha256
 from typing import Final, NamedTuple
 
 from otel_goodput import files
-from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.report import Report
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import SPANS, Progress, Session
 from otel_goodput.text.durations import Moment
 from otel_goodput.viewer.document import document
@@ -69,7 +69,7 @@ def packed(source: str | None) -> bytes:
 
 
 def of_run(
-    run: RunDirectory,
+    run: RecordedRun,
     *,
     report: Report | None = None,
     spans: int = SPANS,

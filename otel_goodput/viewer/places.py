@@ -12,6 +12,7 @@ from otel_goodput import files
 from otel_goodput.errors import JournalError
 from otel_goodput.journal.mirror import Mirror, open_filesystem, plain
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.text.redact import redacting_logger, shown, without_credentials
 
 logger = redacting_logger(__name__)
@@ -31,7 +32,7 @@ class Directory:
         self._place = place
         self.shown = shown(place)
 
-    def runs(self) -> tuple[dict[str, RunDirectory], str]:
+    def runs(self) -> tuple[dict[str, RecordedRun], str]:
         """Return the runs by the name of their folder, and what a person must know where there are none."""
         folder = files.named(self._place)
         try:
@@ -41,8 +42,8 @@ class Directory:
         except OSError as error:
             return {}, f"{self.shown} cannot be read: {error.strerror}"
         if "journal" in found and files.is_folder(folder / "journal"):
-            return {folder.name: RunDirectory(folder)}, ""
-        runs = {name: RunDirectory(folder / name) for name in found if _holds_a_run(folder / name)}
+            return {folder.name: RecordedRun(RunDirectory(folder))}, ""
+        runs = {name: RecordedRun(RunDirectory(folder / name)) for name in found if _holds_a_run(folder / name)}
         return runs, "" if runs else f"{self.shown} holds no run yet: waiting for the first"
 
     def close(self) -> None:
@@ -78,10 +79,12 @@ class Remote:
         self._thread = threading.Thread(target=self._loop, name="otel-goodput-fetch", daemon=True)
         self._thread.start()
 
-    def runs(self) -> tuple[dict[str, RunDirectory], str]:
+    def runs(self) -> tuple[dict[str, RecordedRun], str]:
         """As :meth:`Directory.runs`, of the copy."""
         self._asked.set()
-        return {name: RunDirectory(self._copy / name) for name in list(self._mirrors)}, self._problem
+        return {
+            name: RecordedRun(RunDirectory(self._copy / name), one) for name, one in list(self._mirrors.items())
+        }, self._problem
 
     def close(self) -> None:
         """Remove the copy."""

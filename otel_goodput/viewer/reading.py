@@ -6,9 +6,8 @@ import threading
 import time
 from typing import Final
 
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.followed import FollowedRun
 from otel_goodput.reports.report import Report
+from otel_goodput.reports.run import FollowedRun, RecordedRun
 from otel_goodput.reports.tail import News
 
 _FRESH_S: Final = 0.5  # a report of this age is good for the next who asks
@@ -18,15 +17,15 @@ _KEPT_S: Final = 30.0  # a run that nobody has asked for in this time is no long
 class Reading:
     """One run that is followed. May be asked from any thread."""
 
-    def __init__(self, run: RunDirectory) -> None:
-        self._followed = FollowedRun(run)
+    def __init__(self, run: RecordedRun) -> None:
+        self._followed = FollowedRun(run.folder)
         self._lock = threading.Lock()
         self._report: Report | None = None
         self._read = float("-inf")
         self.asked = time.monotonic()
 
     def report(self) -> Report:
-        """Return the report, at most half a second old. Raises JournalError as :meth:`FollowedRun.report`."""
+        """Return the report, at most half a second old. Raises JournalError as :meth:`RecordedRun.report`."""
         with self._lock:
             self.asked = time.monotonic()
             if self._report is None or self.asked - self._read > _FRESH_S:
@@ -52,13 +51,13 @@ class Readings:
         self._lock = threading.Lock()
         self._readings: dict[str, Reading] = {}
 
-    def of(self, run: RunDirectory) -> Reading:
+    def of(self, run: RecordedRun) -> Reading:
         """Return the reading of a run; it begins with the first question."""
         now = time.monotonic()
         with self._lock:
             left = [name for name, one in self._readings.items() if now - one.asked > _KEPT_S]
             closing = [self._readings.pop(name) for name in left]
-            found = self._readings.setdefault(str(run.path), Reading(run))
+            found = self._readings.setdefault(str(run.folder.path), Reading(run))
             found.asked = now
         for one in closing:
             one.close()

@@ -17,14 +17,13 @@ from urllib.parse import quote
 
 from otel_goodput import files
 from otel_goodput.errors import GoodputError
-from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.time_index import TimeIndex
 from otel_goodput.reports import excerpt
 from otel_goodput.reports.detail import Detail
-from otel_goodput.reports.journalled import process_count
 from otel_goodput.reports.report import Report
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
-from otel_goodput.reports.standing import DIED, RUNNING, SILENT, ended, live
+from otel_goodput.reports.standing import DIED, RUNNING, SILENT, ended
 from otel_goodput.reports.tail import News
 from otel_goodput.text.redact import redacting_logger, shown
 from otel_goodput.viewer import SPANS
@@ -87,19 +86,19 @@ class Watch:
     """What a server keeps of one run. Its methods may be called from any thread; `topic` belongs to the event loop.
 
     Attributes:
-        run: the run's folder.
+        run: the run.
         key: what addresses call it.
     """
 
-    def __init__(self, run: RunDirectory, readings: Readings, terms: Terms) -> None:
+    def __init__(self, run: RecordedRun, readings: Readings, terms: Terms) -> None:
         self.run = run
         self._readings = readings
         self._terms = terms
-        self.key = quote(run.path.name, safe="")
+        self.key = quote(run.folder.path.name, safe="")
         self._making = threading.Lock()
         self._telling = threading.Lock()
         self._looking_up = threading.Lock()
-        self._index = TimeIndex(run)
+        self._index = TimeIndex(run.folder)
         self._redacted = Redaction()
         self._made: _Made | None = None
         self._changed = -1, (0, 0)
@@ -149,9 +148,8 @@ class Watch:
 
     def _long(self) -> bool:
         """Whether reading all of the run takes longer than somebody waits for a page."""
-        count = len(self.run.segments(0))
-        told = process_count(self.run.identity())
-        return count > _SHORT or told > _FEW or len(self.run.pace_paths(None)) > _FEW
+        folder = self.run.folder
+        return len(folder.segments(0)) > _SHORT or self.run.count > _FEW or len(folder.pace_paths(None)) > _FEW
 
     def _make(self, *, quick: bool = False) -> _Made:
         at, began = time.time(), time.thread_time()
@@ -208,11 +206,11 @@ class Watch:
     def _look(self) -> None:
         """Learn whether there is something new."""
         try:
-            changed = files.changed(self.run.journal)
+            changed = files.changed(self.run.folder.journal)
         except OSError:
             changed = -2
         # Names are added to the folder; what is said of disruptions afterwards is added to a file that may be there.
-        found = changed, files.version(self.run.reasons_path)
+        found = changed, files.version(self.run.folder.reasons_path)
         moved, self._changed = found != self._changed, found
         # While a run lives, its folder changes all the time: processes tell their paces there.
         if moved and self._state != RUNNING:
@@ -274,7 +272,7 @@ def _pause(spent: float) -> float:
 
 
 def _state(report: Report) -> str:
-    return ended(report.totals) or (report.standing or live(report.totals)).state
+    return ended(report.totals) or report.state
 
 
 class Watches:
@@ -285,9 +283,9 @@ class Watches:
         self._terms = terms
         self._watches: OrderedDict[str, Watch] = OrderedDict()
 
-    def of(self, run: RunDirectory) -> Watch:
+    def of(self, run: RecordedRun) -> Watch:
         """Return the watch of a run. Called in the event loop."""
-        name = str(run.path)
+        name = str(run.folder.path)
         found = self._watches.get(name)
         if found is None:
             found = self._watches[name] = Watch(run, self._readings, self._terms)

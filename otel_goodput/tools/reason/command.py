@@ -16,9 +16,8 @@ from typing import Any, Final
 from otel_goodput import files
 from otel_goodput.errors import ConfigurationError, GoodputError, JournalError
 from otel_goodput.journal import reasons
-from otel_goodput.journal.finding import Found, found_runs
-from otel_goodput.journal.listed_run import ListedRun
 from otel_goodput.journal.reasons import Statement
+from otel_goodput.reports.run import RecordedRun, found_runs
 from otel_goodput.text.durations import NS
 from otel_goodput.text.quantities import format_moment, plural
 from otel_goodput.text.redact import shown, without_credentials
@@ -47,7 +46,7 @@ def run(options: argparse.Namespace, place: str) -> int:
         elif options.attempt is None:
             _list(found, as_json=options.json)
         elif len(found) > 1:
-            ids = ", ".join(shown(one.run.called()) for one in found)
+            ids = ", ".join(shown(one.run_id) for one in found)
             raise JournalError(f"there are {len(found)} runs; choose one with --run: {ids}")
         else:
             _say(found[0], options)
@@ -80,8 +79,8 @@ def _check(options: argparse.Namespace) -> None:
 # --- by hand ----------------------------------------------------------------------------------------------------------
 
 
-def _say(found: Found, options: argparse.Namespace) -> None:
-    known = disrupted(found.run)
+def _say(found: RecordedRun, options: argparse.Namespace) -> None:
+    known = disrupted(found)
     first = known.reason_of(options.attempt)
     said = reasons.statement(
         options.attempt,
@@ -109,11 +108,11 @@ def _user() -> str:
 # --- the list ---------------------------------------------------------------------------------------------------------
 
 
-def _list(found: Sequence[Found], *, as_json: bool) -> None:
+def _list(found: Sequence[RecordedRun], *, as_json: bool) -> None:
     told = []
     for one in found:
-        said = reasons.read_reasons(one.run)
-        known = disrupted(one.run)
+        said = reasons.read_reasons(one.folder)
+        known = disrupted(one)
         counting = set(reasons.in_force(said.statements).values())
         rows = [{**each.to_json(), "in_force": each in counting} for each in said.statements]
         told.append({"run_id": known.run_id, "disruptions": known.to_json(), "statements": rows})
@@ -153,18 +152,18 @@ def _read(name: str) -> Entries:
     return read(data, "standard input" if name == "-" else shown(name))
 
 
-def _import(found: Sequence[Found], log: Entries, options: argparse.Namespace) -> None:
+def _import(found: Sequence[RecordedRun], log: Entries, options: argparse.Namespace) -> None:
     telling = [entry for entry in log.found if entry.tells.reason is not None]
     matched: set[int] = set()
     for one in found:
         try:
-            known = disrupted(one.run)
+            known = disrupted(one)
         except (JournalError, OSError, ValueError) as error:
             if len(found) == 1:
                 raise
-            print(f"otel-goodput: run {shown(repr(one.run.called()))}: {shown(str(error))}", file=sys.stderr)
+            print(f"otel-goodput: run {shown(repr(one.run_id))}: {shown(str(error))}", file=sys.stderr)
             continue
-        among = matching.outages(ListedRun(one.run.path), [known.losses[at] for at in sorted(known.losses)])
+        among = matching.outages(one.listed(), [known.losses[at] for at in sorted(known.losses)])
         matches = matching.matches(telling, among, arguments.margin(options))
         if options.named:
             matches = [match for match in matches if match.by_name]
@@ -178,8 +177,8 @@ def _import(found: Sequence[Found], log: Entries, options: argparse.Namespace) -
     print(f"{log.kind}: {count} {'entry' if count == 1 else 'entries'}, {', '.join(parts)}")
 
 
-def _import_into(found: Found, known: Disrupted, best: dict[int, matching.Match], *, dry_run: bool) -> None:
-    said = reasons.read_reasons(found.run).statements
+def _import_into(found: RecordedRun, known: Disrupted, best: dict[int, matching.Match], *, dry_run: bool) -> None:
+    said = reasons.read_reasons(found.folder).statements
     imported = reasons.in_force(one for one in said if not one.person)
     counting = reasons.in_force(said)
     new: list[Statement] = []
@@ -217,7 +216,7 @@ def _import_into(found: Found, known: Disrupted, best: dict[int, matching.Match]
 # --- where it is kept -------------------------------------------------------------------------------------------------
 
 
-def _keep(found: Found, statements: Sequence[Statement]) -> None:
+def _keep(found: RecordedRun, statements: Sequence[Statement]) -> None:
     """Add statements to what was said of a run, at its URL if it has one.
 
     A storage replaces whole objects, so what another command said at the same moment may be lost, or may lose ours: the
@@ -227,7 +226,7 @@ def _keep(found: Found, statements: Sequence[Statement]) -> None:
         JournalError: the URL cannot be read or written.
         OSError: the file cannot be written.
     """
-    run, mirror = found
+    run, mirror = found.folder, found.mirror
     if mirror is None:
         reasons.append(run, statements)
         return

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 
 from otel_goodput.accounting.overview import Loss
 from otel_goodput.errors import JournalError
-from otel_goodput.journal.recovery import restore
-from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.corrections import restarts
+from otel_goodput.reports.run import RecordedRun
 
 
 class Disrupted(NamedTuple):
@@ -51,14 +50,14 @@ class Disrupted(NamedTuple):
         return [{"attempt": attempt, "reason": loss.reason} for attempt, loss in sorted(self.losses.items())]
 
 
-def disrupted(run: RunDirectory) -> Disrupted:
+def disrupted(run: RecordedRun) -> Disrupted:
     """Read the disruptions of a run from the journal of its leader.
 
     Raises:
         JournalError: there is none, or none that can be read.
     """
-    run_id = run.called()
-    restored = restore(run, 0)
+    run_id = run.run_id
+    restored = run.restored()
     if restored.attempt < 0:
         note = restored.damages.note()
         raise JournalError(f"run {run_id!r}: process 0 left no journal" if note is None else note.text)

@@ -19,9 +19,8 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from otel_goodput.accounting.overview import Loss
-from otel_goodput.journal.facts import read_facts
-from otel_goodput.journal.listed_run import MOST, ListedRun
-from otel_goodput.reports.journalled import process_count
+from otel_goodput.journal.rundir import MOST, ListedRun
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.semconv import (
     CLOUD_ACCOUNT_ID,
     CLOUD_AVAILABILITY_ZONE,
@@ -78,7 +77,7 @@ class Match(NamedTuple):
     by_name: bool
 
 
-def outages(run: ListedRun, losses: Iterable[Loss]) -> list[Outage]:
+def outages(run: RecordedRun, losses: Iterable[Loss]) -> list[Outage]:
     """Return the outages of a run; `losses` are the disruptions that attempts began with, in their order."""
     found = []
     earlier = 1  # the latest attempt that is known to have run before
@@ -91,17 +90,19 @@ def outages(run: ListedRun, losses: Iterable[Loss]) -> list[Outage]:
     return found
 
 
-def _names(run: ListedRun, attempts: Sequence[int]) -> tuple[tuple[Names, ...], bool]:
+def _names(run: RecordedRun, attempts: Sequence[int]) -> tuple[tuple[Names, ...], bool]:
     """Return what the processes of these attempts (from 1) ran on, and whether all of them left that."""
     found: list[Names] = []
     processes: set[int] = set()
-    count = max(1, process_count(run.identity()))
+    folder = run.folder
+    there = folder.there if isinstance(folder, ListedRun) else set(folder.processes())
+    count = max(1, run.count)
     for attempt in attempts:
-        for process in sorted(run.there | {0}):
-            try:
-                resource = read_facts(run, attempt - 1, process).resource
-            except (OSError, ValueError):
+        for process in sorted(there | {0}):
+            facts = run.facts(attempt - 1, process)
+            if facts is None:
                 continue
+            resource = facts.resource
             told = resource.get(PROCESS_COUNT)
             if isinstance(told, int):
                 count = max(count, min(told, MOST))

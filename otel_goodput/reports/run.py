@@ -1,0 +1,376 @@
+"""One run, live, dead or finished: its report, and what else its folder tells of it.
+
+Everything that shows a run asks here: the command, the page and its server, :class:`otel_goodput.Run`. Whether its job
+still runs, and whether the journal was read just now or is followed second after second, makes no difference to the
+report: there is one way to make it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias
+
+from otel_goodput import files
+from otel_goodput.accounting.checkpoints import RankStages
+from otel_goodput.accounting.ledger import Ledger
+from otel_goodput.accounting.paces import Pace
+from otel_goodput.accounting.totals import Totals
+from otel_goodput.errors import JournalError
+from otel_goodput.journal.damage import Damages
+from otel_goodput.journal.deaths import Culprit, culprits
+from otel_goodput.journal.facts import Facts, read_facts
+from otel_goodput.journal.following import Follower
+from otel_goodput.journal.history import all_events
+from otel_goodput.journal.mirror import Mirror, open_filesystem, plain
+from otel_goodput.journal.notes import Note, read_notes
+from otel_goodput.journal.overviews import rank_stages
+from otel_goodput.journal.paces import read_paces
+from otel_goodput.journal.reasons import Said, in_force, read_reasons
+from otel_goodput.journal.recovery import Restored, restore
+from otel_goodput.journal.rundir import ListedRun, RunDirectory, folder_name, runs
+from otel_goodput.journal.startups import summed
+from otel_goodput.metrics.productivity import Inputs, read_inputs
+from otel_goodput.reports.corrections import Corrections, corrected
+from otel_goodput.reports.detail import Detail
+from otel_goodput.reports.replay import account
+from otel_goodput.reports.report import Report, about
+from otel_goodput.reports.standing import DIED, RUNNING, Lives, Standing, live, state_of
+from otel_goodput.reports.tail import News, Tail
+from otel_goodput.reports.telling import tell
+from otel_goodput.text.durations import Moment
+from otel_goodput.text.redact import encodable, redacting_logger, without_credentials
+
+logger = redacting_logger(__name__)
+
+_MANY: Final = 1 << 31
+# A run that is followed: how often the small files beside its journal and the figures of the other processes are read
+# again, and at most one part in this many of a core is spent on it.
+_AGAIN_S: Final = 15.0
+_SHARE: Final = 1000
+
+Time: TypeAlias = int | Moment  # ns since the epoch, or a moment that may be relative to the start of the run
+
+
+class _Source(Protocol):
+    """The journal of a process as it was read: once, or again and again."""
+
+    attempt: int
+    last_sign: int
+
+    @property
+    def ledger(self) -> Ledger: ...
+
+    @property
+    def damages(self) -> Damages: ...
+
+    @property
+    def overlap(self) -> Note | None: ...
+
+
+class RecordedRun:
+    """One run.
+
+    Args:
+        folder: its folder.
+        mirror: what the folder is copied by, of a run at a URL.
+    """
+
+    def __init__(self, folder: RunDirectory, mirror: Mirror | None = None) -> None:
+        self.folder = folder
+        self.mirror = mirror
+        self._facts: dict[tuple[int, int], Facts] = {}  # of past attempts, which do not change
+        self._restored: tuple[int, Restored] | None = None  # the process, and its journal; of a listed run
+
+    @property
+    def run_id(self) -> str:
+        """The run's id; the folder's name if it is not known."""
+        return self.folder.called()
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """The identity of the run, as a report has it."""
+        return about(self.run_id, encodable(str(self.folder.identity().get("job_name", ""))))
+
+    @property
+    def count(self) -> int:
+        """How many processes the run has; 0 if run.json has no number that is valid."""
+        found = self.folder.identity().get("process_count")
+        return found if isinstance(found, int) and 0 < found < _MANY else 0
+
+    def report(
+        self,
+        *,
+        at: Time | None = None,
+        windows: Sequence[tuple[Time, Time]] = (),
+        exclusions: Sequence[tuple[Time, Time]] = (),
+        ideal_step_time: float | None = None,
+        process: int = 0,
+        ranks: bool = True,
+    ) -> Report:
+        """Return the account of the run.
+
+        The whole journal is read if any of `at`, `windows`, `exclusions` and `ideal_step_time` is given.
+
+        Args:
+            at: moment of the account, ns; by default now while the job is running, else its last sign of life.
+            windows, exclusions: (start, end) pairs in ns.
+            ideal_step_time: ns; by default it is estimated.
+            process: index of the process whose journal is read.
+            ranks: also read what takes a file of each process or attempt: the stages of checkpoints of all processes
+                (not for a past moment), which process ended first, and what the attempts were started with.
+
+        Raises:
+            JournalError: `process` left no journal, or none that can be read.
+            ValueError: a window or an exclusion ends before it starts.
+        """
+        folder, source = self.folder, self._source(process)
+        attempt, damages = source.attempt, source.damages
+        if attempt < 0:
+            note = damages.note()
+            why = f"process {process} left no journal" if note is None else f"process {process}: {note.text}"
+            raise JournalError(f"run {self.run_id!r}: {why}")
+        state = state_of(folder, attempt, process, source.last_sign)
+        start = source.ledger.settled.begin
+        asked = time.time_ns() if state == RUNNING and folder.alive(attempt, process) else source.last_sign
+        if at is not None:
+            asked = _ns(at, start)
+        if windows or exclusions or at is not None or ideal_step_time is not None:
+            lives = Lives(all_events(folder, process, damages), state, asked)
+            totals = account(
+                lives,
+                at=asked,
+                windows=[(_ns(begin, start), _ns(end, start)) for begin, end in windows],
+                exclusions=[(_ns(begin, start), _ns(end, start)) for begin, end in exclusions],
+                ideal_step_time=ideal_step_time,
+            )
+            standing = lives.standing
+        else:
+            totals = source.ledger.totals(asked)
+            standing = live(totals)
+            if not totals.ended and state != RUNNING:
+                standing = Standing(state, source.last_sign, totals.in_flight_step, totals.in_flight_since)
+                if state == DIED:  # steps in flight are lost
+                    totals = source.ledger.totals(asked, dead=True)
+        sidecars = self._sidecars(process, whole=at is None and not windows and not exclusions)
+        sidecars.read(attempt, totals, ranks=ranks, stages=at is None)
+        totals, corrections = sidecars.complete(totals)
+        notes = {
+            note.kind: note
+            for note in (*sidecars.notes, sidecars.said.note, source.overlap, damages.note())
+            if note is not None
+        }
+        startups = summed(one for one in sidecars.facts if one.started_at <= asked)
+        damage = tuple(one for one in damages.found if not one.harmless)
+        return Report(totals, sidecars.about, tuple(notes.values()), standing, damage, corrections, startups)
+
+    def detail(self, process: int = 0) -> Detail:
+        """Read every step and phase that the journal of a process tells.
+
+        Raises:
+            JournalError: it left no journal, or none that can be read.
+        """
+        with files.held(self.folder.journal):
+            report = self.report(process=process)
+            asked = time.time_ns() if report.state == RUNNING else report.totals.at
+            found = tell(self.folder, process, state=report.state, asked=asked)
+        if not found.attempts and not found.steps and not found.phases and report.damage:
+            raise JournalError(f"run {self.run_id!r}: the journal of process {process} cannot be read")
+        return found
+
+    def restored(self, process: int = 0) -> Restored:
+        """Return the journal of a process as a restart would read it. Does not raise."""
+        if not isinstance(self.folder, ListedRun):
+            return restore(self.folder, process)
+        if self._restored is None or self._restored[0] != process:
+            self._restored = process, restore(self.folder, process)
+        return self._restored[1]
+
+    def facts(self, attempt: int, process: int = 0) -> Facts | None:
+        """Return what an attempt (counted from 0) ran on and with; None if it left nothing that can be read."""
+        try:
+            return self._facts.get((attempt, process)) or read_facts(self.folder, attempt, process)
+        except (OSError, ValueError):  # it left none, or not yet
+            return None
+
+    def all_facts(self, process: int = 0) -> list[Facts]:
+        """Return the facts of all attempts of a process that left any, in their order."""
+        with files.held(self.folder.journal):
+            numbers = self.folder.attempts(process)
+            found = [one for number in numbers if (one := self.facts(number, process)) is not None]
+        for one in found:
+            if one.attempt != numbers[-1] or isinstance(self.folder, ListedRun):
+                self._facts[one.attempt, process] = one
+        return found
+
+    def listed(self) -> RecordedRun:
+        """Return the run as its folder is now, for who asks for much of it at once: what is there is read once."""
+        return RecordedRun(ListedRun(self.folder.path), self.mirror)
+
+    def _source(self, process: int) -> _Source:
+        return self.restored(process)
+
+    def _sidecars(self, process: int, *, whole: bool) -> _Sidecars:
+        return _Sidecars(self, process)
+
+
+class FollowedRun(RecordedRun):
+    """A run whose report is asked for second after second: of the leader's journal only what is new is read."""
+
+    def __init__(self, folder: RunDirectory, mirror: Mirror | None = None) -> None:
+        super().__init__(folder, mirror)
+        self._follower = Follower(folder)
+        self._tail = Tail()
+        self._kept = _Sidecars(self, 0)
+
+    def news(self, report: Report) -> News | None:
+        """Return what is new, span by span, since this was asked last; None if that is not known.
+
+        Args:
+            report: the latest, of a run that is running.
+        """
+        return self._tail.news(self._follower, report.totals.at)
+
+    def close(self) -> None:
+        """Close the files; a later report opens them again."""
+        self._follower.close()
+
+    def _source(self, process: int) -> _Source:
+        if process:
+            return super()._source(process)
+        self._follower.poll()
+        return self._follower
+
+    def _sidecars(self, process: int, *, whole: bool) -> _Sidecars:
+        return self._kept if whole and not process else super()._sidecars(process, whole=whole)
+
+
+class _Sidecars:
+    """What a report says beyond the journal of its process, from the small files beside it and from other processes.
+
+    Attributes:
+        about: identity of the run.
+        notes: on the figures of the process.
+        said: of disruptions, afterwards.
+        facts: of the attempts.
+    """
+
+    def __init__(self, run: RecordedRun, process: int) -> None:
+        self.about: dict[str, Any] = {}
+        self.notes: tuple[Note, ...] = ()
+        self.said = Said()
+        self.facts: Sequence[Facts] = ()
+        self._run = run
+        self._process = process
+        self._count = 0
+        self._paces: Sequence[Pace] = ()
+        self._stages: dict[int, RankStages] | None = None  # of the other processes, if they are to be compared
+        self._inputs = Inputs()
+        self._culprits: dict[int, Culprit] = {}
+        self._latest = 0  # the latest attempt before which it was looked which process ended first
+        self._version: tuple[int, int] | None = None  # of the file with what was said
+        self._attempt = -1
+        self._due = float("-inf")  # when most of it is read again, by the monotonic clock
+
+    def read(self, attempt: int, totals: Totals, *, ranks: bool, stages: bool) -> None:
+        """Read what may have changed, for an account in an `attempt`; `ranks` and `stages` of all processes, too."""
+        folder, process = self._run.folder, self._process
+        if (version := files.version(folder.reasons_path)) != self._version:
+            self.said, self._version = read_reasons(folder), version
+        began = [one for one in totals.history if one.attempt is not None and one.attempt > self._latest]
+        if ranks and began:
+            self._culprits |= culprits(folder, began)
+            self._latest = max(one.attempt for one in began if one.attempt is not None)
+        if time.monotonic() < self._due and attempt == self._attempt:
+            return
+        spent = time.thread_time()
+        self.about = self._run.about
+        self.notes = tuple(read_notes(folder, process))
+        self._count = self._run.count
+        self._paces = read_paces(folder, attempt, totals.at)
+        self._inputs = read_inputs(folder)
+        if ranks:
+            self.facts = self._run.all_facts(process)
+        if ranks and stages:
+            of_all = rank_stages(folder, process, totals.stages) if totals.stages else ()
+            self._stages = {one.process: one for one in of_all}
+        self._attempt = attempt
+        self._due = time.monotonic() + max(_AGAIN_S, _SHARE * (time.thread_time() - spent))
+
+    def complete(self, totals: Totals) -> tuple[Totals, Corrections]:
+        """Return an account with what the others and the files beside the journal add, and what they correct."""
+        totals = self._inputs.complete(totals)
+        if self._paces:
+            totals = replace(totals, paces=self._paces, processes=max(self._count, len(self._paces)))
+        if self._stages is not None and totals.stages:
+            own = {self._process: RankStages(self._process, totals.stages)}
+            totals = replace(totals, rank_stages=[one for _, one in sorted((self._stages | own).items())])
+        return corrected(totals, in_force(self.said.statements), self._culprits)
+
+
+def _ns(moment: Time, start: int | None) -> int:
+    return moment.since(start) if isinstance(moment, Moment) else moment
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def found_runs(place: str, run_id: str | None = None) -> Iterator[list[RecordedRun]]:
+    """Yield the runs at `place`, or only the run `run_id`. Runs at a URL are copied to a temporary folder.
+
+    Raises:
+        JournalError: there is no such run, or the URL cannot be read.
+    """
+    if "://" not in place:
+        yield _chosen([RecordedRun(run) for run in runs(Path(place))], run_id, place)
+        return
+    shown = without_credentials(place)
+    with files.scratch() as copy:
+        try:
+            yield _chosen(list(_fetched(place.rstrip("/"), files.named(copy))), run_id, shown)
+        except OSError as error:
+            raise JournalError(f"{shown} cannot be read: {without_credentials(str(error))}") from error
+
+
+def _fetched(url: str, copy: Path) -> Iterator[RecordedRun]:
+    filesystem, base = open_filesystem(url)
+    if filesystem.isdir(f"{base}/journal"):  # a run's own folder
+        url, _, name = url.rpartition("/")
+        names = [name]
+    else:
+        names = sorted(str(name).rstrip("/").rsplit("/", 1)[-1] for name in filesystem.ls(base, detail=False))
+    for name in names:
+        if not plain(name):
+            logger.warning("%s: %r is not the folder of a run, and is left out", without_credentials(url), name)
+            continue
+        folder = RunDirectory(copy / name)
+        mirror = Mirror(url, folder)
+        if mirror.exists():
+            try:
+                mirror.fetch()
+            except Exception as error:  # each fsspec filesystem raises its own errors
+                if len(names) == 1:
+                    raise
+                why = without_credentials(str(error))
+                logger.warning("%s: run %r cannot be read: %s", without_credentials(url), name, why)
+            yield RecordedRun(folder, mirror)
+
+
+def _chosen(found: list[RecordedRun], run_id: str | None, place: str) -> list[RecordedRun]:
+    if run_id is not None:
+        known = found
+        found = [
+            one
+            for one in found
+            if one.folder.identity().get("run_id") == run_id or one.folder.path.name == folder_name(run_id)
+        ]
+        if not found:
+            ids = ", ".join(str(one.folder.identity().get("run_id", one.folder.path.name)) for one in known)
+            raise JournalError(f"{place} holds no run {run_id!r}; it holds {ids or 'none'}")
+    if not found:
+        raise JournalError(f"{place} holds no run")
+    return found
