@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from benchmarks import machine
 from benchmarks.long_run import write
 from benchmarks.viewer import BROWSER, RESULTS, SERVER
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.viewer.page import of_run
 
 PATIENCE_MS: Final = 180_000
@@ -138,7 +139,7 @@ def _rows(cases: tuple[Case, ...]) -> Iterator[str]:
         for case in cases:
             with tempfile.TemporaryDirectory(prefix="otel-goodput-bench-") as folder:
                 path = Path(folder) / "page.html"
-                path.write_text(of_run(write(Path(folder), case.steps, case.processes)), encoding="utf-8")
+                path.write_text(of_run(RecordedRun(write(Path(folder), case.steps, case.processes))), encoding="utf-8")
                 browser = driver.chromium.launch(executable_path=_chromium(), args=flags)
                 try:
                     found = _measured(browser, path)

@@ -15,7 +15,7 @@ from otel_goodput.accounting import Event
 from otel_goodput.journal.history import all_events
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.recording.finished import AttemptSpan
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 
 NS = 1_000_000_000
 
@@ -53,7 +53,7 @@ class Recording(testing.Recording):
 
     def report_on_disk(self, **questions: Any) -> dict[str, Any]:
         """The answer from the journal."""
-        return without_zeros(of_run(RunDirectory(self.folder), **questions).to_json())
+        return without_zeros(RecordedRun(RunDirectory(self.folder)).report(**questions).to_json())
 
 
 def without_zeros(report: dict[str, Any]) -> dict[str, Any]:

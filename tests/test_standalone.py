@@ -22,7 +22,7 @@ from recorded import NS, Recording, attributes, identity, orphans, parent, sum_n
 import otel_goodput as goodput
 from otel_goodput import ConfigurationError, GoodputSpanProcessor
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.testing import metrics as collected
 
 
@@ -246,7 +246,7 @@ def test_restarts(tmp_path: Path, base: int) -> None:
             step.end(start + (number + 1) * 2 * NS)
         job.end(start + 10 * NS)
         theirs.close()
-    for report in (theirs.report(), without_zeros(of_run(RunDirectory(runs / "their run")).to_json())):
+    for report in (theirs.report(), without_zeros(RecordedRun(RunDirectory(runs / "their run")).report().to_json())):
         assert report["attempts"] == 3 and report["disruption_reasons"] == {"restart": 2}
         assert report["seconds"] == {
             "productive": 14.0,
@@ -291,7 +291,7 @@ def test_a_forked_child_is_silent(tmp_path: Path) -> None:
     report = theirs.report()
     theirs.close()
     assert report["steps"]["executed"] == 1 and report["last_step"] == 7
-    assert of_run(RunDirectory(tmp_path / "runs" / "run")).to_json()["steps"]["executed"] == 1
+    assert RecordedRun(RunDirectory(tmp_path / "runs" / "run")).report().to_json()["steps"]["executed"] == 1
 
 
 @pytest.mark.parametrize("wrong", [{"windows": "soon"}, {"windows": "0.1s"}], ids=str)

@@ -18,7 +18,7 @@ import warm
 from waits import PATIENCE_S
 
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 
 from .witness import NS, Account, Life, possible_accounts, read_diary, total_ns
 
@@ -129,7 +129,7 @@ class Run:
     # --- what is left of it -------------------------------------------------------------------------------------------
 
     def report(self) -> dict[str, Any]:
-        return of_run(RunDirectory(self.folder)).to_json()
+        return RecordedRun(RunDirectory(self.folder)).report().to_json()
 
     def command(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """`otel-goodput` with these arguments."""

@@ -13,7 +13,7 @@ import pytest
 import warm
 
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 
 from .runner import Run, delays
 
@@ -112,5 +112,5 @@ def test_a_burst_of_steps_is_not_lost(tmp_path: Path) -> None:
     """Steps that come faster than a disk could take them one by one, several segments in a fraction of a second."""
     done = warm.run([sys.executable, "-c", BURST, str(tmp_path)], timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
-    report = of_run(RunDirectory(tmp_path / "run")).to_json()
+    report = RecordedRun(RunDirectory(tmp_path / "run")).report().to_json()
     assert report["steps"]["kept"] == 60_000

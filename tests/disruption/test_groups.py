@@ -14,7 +14,7 @@ import pytest
 from waits import Lines
 
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 
 # As torch's DataLoader: workers that are forked, and a handler for their deaths that raises in the training loop.
 WORKERS = """
@@ -57,7 +57,7 @@ def start(code: str, folder: Path, *prefix: str) -> subprocess.Popen[str]:
 
 
 def report(folder: Path) -> dict[str, Any]:
-    return of_run(RunDirectory(folder / "goodput" / "run")).to_json()
+    return RecordedRun(RunDirectory(folder / "goodput" / "run")).report().to_json()
 
 
 def test_sigterm_to_the_group_with_forked_workers(tmp_path: Path) -> None:

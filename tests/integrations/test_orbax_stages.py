@@ -18,7 +18,7 @@ from waits import until
 from otel_goodput.integrations import orbax
 from otel_goodput.integrations.checkpoint_stages import ENTRIES
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
 from otel_goodput.semconv import CHECKPOINT_STAGES, CheckpointStage
 
@@ -261,11 +261,11 @@ def test_they_outlast_the_process_and_add_up_over_attempts(tmp_path: Path) -> No
         finally:
             job.close()
     run = RunDirectory(tmp_path / "runs" / "run")
-    report = of_run(run)
+    report = RecordedRun(run).report()
     assert report.to_json()["checkpoints"] == known
     assert known["save"]["total"]["count"] == 6
-    assert of_run(run, at=report.totals.at).to_json()["checkpoints"] == known  # replayed
-    session = Session.open(run)
+    assert RecordedRun(run).report(at=report.totals.at).to_json()["checkpoints"] == known  # replayed
+    session = Session.open(RecordedRun(run))
     assert dict(session.overview.stages) == dict(report.totals.stages)
     text = str(report)
     assert "save blocking copy" in text and "deviation" in text and "slowest rank" not in text

@@ -11,7 +11,7 @@ from typing import Any
 import warm
 
 from otel_goodput.journal.rundir import runs
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 
 # Restores the checkpoint that there is, trains some steps, saves, and leaves as it is told.
 PROGRAM = """
@@ -74,7 +74,7 @@ class Training:
 
     def reports(self) -> dict[str, dict[str, Any]]:
         """What the disk says of each run, by its id."""
-        found = (of_run(run) for run in runs(self.folder / "goodput"))
+        found = (RecordedRun(run).report() for run in runs(self.folder / "goodput"))
         return {report.about["run_id"]: report.to_json() for report in found}
 
 

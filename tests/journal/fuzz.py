@@ -47,7 +47,7 @@ from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import CHECK, checked_json
 from otel_goodput.journal.usage import UsageSheet
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
 from otel_goodput.runs import open_runs
 from otel_goodput.viewer.document import document
@@ -355,7 +355,7 @@ def read_all(run: RunDirectory) -> None:
         ask()
     for questions in ({}, {"windows": [(ev.NO_STEP, 2**62), (time.time_ns() - 10**12, time.time_ns())]}):
         with contextlib.suppress(GoodputError):
-            report = of_run(run, **questions)  # type: ignore[arg-type]
+            report = RecordedRun(run).report(**questions)  # type: ignore[arg-type]
             json.dumps(report.to_json())
             str(report)
 
@@ -363,7 +363,7 @@ def read_all(run: RunDirectory) -> None:
 def show_all(run: RunDirectory) -> None:
     """What the page and `open_run` do with it."""
     with contextlib.suppress(GoodputError):
-        document(Session.open(run))
+        document(Session.open(RecordedRun(run)))
     with contextlib.suppress(GoodputError):
         for opened in open_runs(run.path.parent):
             str(opened.report())

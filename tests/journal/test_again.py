@@ -16,7 +16,7 @@ from recorded import Recording
 import otel_goodput as goodput
 from otel_goodput.config import RESTART_SOURCES, read
 from otel_goodput.journal.rundir import RunDirectory, runs
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.schedulers import LAUNCHERS
 
 from .again import Training, said
@@ -52,7 +52,7 @@ def test_a_run_that_had_not_finished_goes_on_and_that_is_said(ending: str, train
     (note,) = (each for each in report["warnings"] if "had not finished" in each["text"])
     assert note["text"] == line and "infrastructure_recovery" in note["doubts"]
     assert " ".join(note["text"].split()) in " ".join(
-        str(of_run(RunDirectory(training.folder / "goodput" / "train"))).split()
+        str(RecordedRun(RunDirectory(training.folder / "goodput" / "train")).report()).split()
     )
     # It has finished by now.
     assert not said(training.start("end"))

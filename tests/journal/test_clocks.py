@@ -13,7 +13,7 @@ import pytest
 from recorded import sum_ns
 
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 
 # Read at the start of every Python process that finds it: another wall clock, the same monotonic one.
 SHIFTED = """
@@ -54,12 +54,12 @@ def train(folder: Path, ending: str, shift_s: int, start: int) -> Any:
 @pytest.mark.parametrize("shift_s", [-3600, -20])
 def test_a_restart_whose_clock_is_behind(ending: str, shift_s: int, tmp_path: Path) -> None:
     train(tmp_path, ending, 0, 0)
-    before = of_run(RunDirectory(tmp_path / "runs" / "run")).to_json()
+    before = RecordedRun(RunDirectory(tmp_path / "runs" / "run")).report().to_json()
     trained, elapsed, live = train(tmp_path, "end", shift_s, 10)
     assert elapsed == sorted(elapsed)
     assert elapsed[-1] - elapsed[0] == pytest.approx(trained, rel=0.5), "the account does not stand still"
     assert live["skewed_clocks"] and live["elapsed_s"] >= before["elapsed_s"] + trained
-    disk = of_run(RunDirectory(tmp_path / "runs" / "run")).to_json()
+    disk = RecordedRun(RunDirectory(tmp_path / "runs" / "run")).report().to_json()
     for report in (live, disk):
         assert report["steps"]["kept"] == 20 and report["attempts"] == 2
         assert report["elapsed_s"] == live["elapsed_s"]

@@ -26,7 +26,7 @@ from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.segment_file import SIZE
 from otel_goodput.recording.unexported import unexported_spans
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 
 SEGMENT = "a0000-p0000-000000.segment"
 
@@ -319,10 +319,10 @@ def snapped(record: Callable[..., Recording]) -> RunDirectory:
 def test_the_snapshot_says_what_the_journal_says(snapped: RunDirectory, caplog: pytest.LogCaptureFixture) -> None:
     path = snapped.snapshot_path(0)
     caplog.clear()
-    report, events = of_run(snapped).to_json(), list(all_events(snapped))
+    report, events = RecordedRun(snapped).report().to_json(), list(all_events(snapped))
     assert not caplog.records, "it is sound"
     path.unlink()
-    assert of_run(snapped).to_json() == report
+    assert RecordedRun(snapped).report().to_json() == report
     ledger = Ledger()
     ledger.feed(events)
     offline = ledger.totals(max(event.time for event in events)).to_json()
@@ -362,14 +362,14 @@ def test_a_spoilt_snapshot_is_not_used(snapped: RunDirectory, caplog: pytest.Log
     path = snapped.snapshot_path(0)
     data = path.read_bytes()
     caplog.clear()
-    report = of_run(snapped).to_json()
+    report = RecordedRun(snapped).report().to_json()
     assert not caplog.records, "it is sound"
     wrong = []
     for what, spoilt in spoilt_snapshots(data, flips):
         path.write_bytes(spoilt)
         caplog.clear()
         try:
-            same = of_run(snapped).to_json() == report
+            same = RecordedRun(snapped).report().to_json() == report
         except Exception as error:
             wrong.append(f"{what}: {type(error).__name__}: {error}")
             continue
@@ -381,7 +381,7 @@ def test_a_spoilt_snapshot_is_not_used(snapped: RunDirectory, caplog: pytest.Log
 
 
 def test_a_restart_with_a_spoilt_snapshot(snapped: RunDirectory, record: Callable[..., Recording]) -> None:
-    before = of_run(snapped).to_json()
+    before = RecordedRun(snapped).report().to_json()
     snapped.snapshot_path(0).write_bytes(b"\1" * 5000)
     recording = record()
     assert recording.recorder.attempt == 2

@@ -19,7 +19,7 @@ import otel_goodput as goodput
 from otel_goodput import JournalError
 from otel_goodput.journal.records import CAPACITY
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 
 Mount = Callable[[str], "Path | None"]
 RECORDS_A_STEP = 2
@@ -87,9 +87,9 @@ def test_files_may_not_grow(when: str, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     if when == "from the start":
         with pytest.raises(JournalError, match="no journal"):
-            of_run(RunDirectory(tmp_path / "runs" / "run"))
+            RecordedRun(RunDirectory(tmp_path / "runs" / "run")).report()
         return
-    report = of_run(RunDirectory(tmp_path / "runs" / "run")).to_json()
+    report = RecordedRun(RunDirectory(tmp_path / "runs" / "run")).report().to_json()
     if when == "and back":
         assert "writable again" in done.stderr
         assert report == json.loads(done.stdout)
@@ -205,7 +205,7 @@ def test_a_limit_of_memory_is_no_damage(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         assert "snapshot" not in done.stderr and "damage" not in done.stderr
     assert not list(tmp_path.rglob("*damaged*"))
-    report = of_run(RunDirectory(tmp_path / "run")).to_json()
+    report = RecordedRun(RunDirectory(tmp_path / "run")).report().to_json()
     assert (report["attempts"], report["steps"]["kept"]) == (2, 2) and not report["damage"]
 
 
@@ -285,9 +285,9 @@ def test_a_place_that_becomes_writable(
         steps(50, 50)
     goodput.shutdown()
     folder = RunDirectory(place / "runs" / "run")
-    check(of_run(folder).to_json(), 100)
-    assert of_run(folder).to_json()["run_id"] == "run" and folder.identity()["job_name"] == "line"
-    assert recording.recorder.report().to_json()["seconds"] == of_run(folder).to_json()["seconds"]
+    check(RecordedRun(folder).report().to_json(), 100)
+    assert RecordedRun(folder).report().to_json()["run_id"] == "run" and folder.identity()["job_name"] == "line"
+    assert recording.recorder.report().to_json()["seconds"] == RecordedRun(folder).report().to_json()["seconds"]
 
 
 def test_the_folder_is_deleted_while_it_is_written(

@@ -23,7 +23,7 @@ from otel_goodput.journal.history import all_events
 from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import checked_json
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.tools.cli import main
 
 from .test_damage import used
@@ -121,7 +121,7 @@ def test_one_byte(asked: str, trials: int, whole: Path, capsys: pytest.CaptureFi
 
 def test_every_byte_of_a_header(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Identity and signs of life are covered, too."""
-    right = figures(of_run(RunDirectory(whole)).to_json())
+    right = figures(RecordedRun(RunDirectory(whole)).report().to_json())
     path = whole / "journal/a0002-p0000-000000.segment"
     data = path.read_bytes()
     assert records.decode_header(data).heartbeat and records.decode_header(data).reached
@@ -260,10 +260,10 @@ def test_a_living_job_is_not_damaged(record: Callable[..., Recording]) -> None:
 def test_a_header_without_a_checksum_is_damaged(whole: Path) -> None:
     """Zeros in the place of the checksum are no sign of a version that wrote none."""
     path = whole / "journal/a0002-p0000-000000.segment"
-    right = figures(of_run(RunDirectory(whole)).to_json())
+    right = figures(RecordedRun(RunDirectory(whole)).report().to_json())
     data = path.read_bytes()
     path.write_bytes(data[:24] + bytes(4) + data[28:36] + bytes(28) + data[64:])
-    report = of_run(RunDirectory(whole))
+    report = RecordedRun(RunDirectory(whole)).report()
     assert figures(report.to_json()) != right and report.damaged
     assert [(one.where, one.what) for one in report.damage] == [(path.name, "its header is damaged")]
 

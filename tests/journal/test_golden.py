@@ -22,7 +22,7 @@ import otel_goodput as goodput
 from otel_goodput.accounting import Ledger, Partition, Totals
 from otel_goodput.journal.history import all_events
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 
 GOLDEN = Path(__file__).with_name("golden")
 NAMES = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))
@@ -91,7 +91,7 @@ def test_all_kinds_of_folders_are_there() -> None:
 
 @pytest.mark.parametrize("asked", ["report", "answers"])
 def test_it_is_read_as_it_was(golden: Golden, asked: str, caplog: pytest.LogCaptureFixture) -> None:
-    report = of_run(golden.run, **(golden.questions if asked == "answers" else {}))
+    report = RecordedRun(golden.run).report(**(golden.questions if asked == "answers" else {}))
     assert_exact(report.totals)
     changed = {change.figure: change.now for change in CHANGES if change.folder == golden.name}
     found, then = flat(report.to_json()), {f"{asked}.{key}": value for key, value in flat(golden.then[asked]).items()}
@@ -114,10 +114,10 @@ def flat(answer: Any, path: str = "") -> dict[str, Any]:
 
 def test_the_journal_alone_says_the_same(golden: Golden) -> None:
     """Without the snapshot, and replayed offline, all segments read."""
-    report = of_run(golden.run).to_json()
+    report = RecordedRun(golden.run).report().to_json()
     golden.run.snapshot_path(0).unlink(missing_ok=True)
     if golden.name != "mirrored":  # the segment at the URL was cut when its attempt died
-        assert of_run(golden.run).to_json() == report
+        assert RecordedRun(golden.run).report().to_json() == report
     events = list(all_events(golden.run))
     ledger = Ledger()
     ledger.feed(events)
@@ -134,7 +134,7 @@ TAKES = {"wasted_progress", "program_startup", "productive", "infrastructure_rec
 
 
 def test_another_attempt_goes_on_with_it(golden: Golden, record: Callable[..., Recording]) -> None:
-    before = of_run(golden.run).totals
+    before = RecordedRun(golden.run).report().totals
     assert before.last_step is not None
     first = before.last_step + 1
     start = before.at + 1000 * NS
@@ -172,21 +172,21 @@ def test_another_attempt_goes_on_with_it(golden: Golden, record: Callable[..., R
 
 def test_started_again_without_an_id(golden: Golden) -> None:
     """One that had finished is followed by a run of its own, and stays what it was; another one goes on."""
-    base, before = golden.run.path.parent, of_run(golden.run).to_json()
+    base, before = golden.run.path.parent, RecordedRun(golden.run).report().to_json()
     recorder = goodput.Recorder("run", directory=base, exporters="none")
     with recorder.job():
         pass
     recorder.shutdown()
     if golden.then["report"]["ended"]:
         assert (recorder.run_id, recorder.attempt, recorder.totals().attempts) == ("run-2", 0, 1)
-        assert of_run(golden.run).to_json() == before
+        assert RecordedRun(golden.run).report().to_json() == before
     else:
         assert (recorder.run_id, recorder.attempt) == ("run", before["attempts"])
 
 
 def test_going_back_behind_what_it_held_loses_it(golden: Golden, record: Callable[..., Recording]) -> None:
     """From step 5 on everything is run again: what was kept is wasted, to the nanosecond."""
-    before = of_run(golden.run).totals
+    before = RecordedRun(golden.run).report().totals
     start = before.at + 1000 * NS
     recording = record(job_name="golden", directory=golden.run.path.parent)
     with goodput.job(start_time=start, end_time=start + 100 * NS):
@@ -217,6 +217,6 @@ def test_a_mirror_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     totals = recorder.totals()
     assert_exact(totals)
     assert totals.attempts == then["attempts"] + 1 and totals.kept == then["steps"]["kept"] + 3
-    at_the_url = of_run(RunDirectory(tmp_path / "bucket" / "run")).totals
+    at_the_url = RecordedRun(RunDirectory(tmp_path / "bucket" / "run")).report().totals
     assert_exact(at_the_url)
     assert at_the_url.kept == totals.kept and at_the_url.run.categories == totals.run.categories

@@ -25,14 +25,13 @@ from recorded import Recording
 
 import otel_goodput as goodput
 from otel_goodput import files
-from otel_goodput.journal.finding import found_runs
 from otel_goodput.journal.mirror import open_spool
 from otel_goodput.journal.mirror import spool as spool_of
 from otel_goodput.journal.records import encode_header
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.segment_file import SIZE
 from otel_goodput.journal.sidecars import checked_json
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun, found_runs
 
 SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 STRANGER = 4711
@@ -258,8 +257,8 @@ def test_a_spool_that_was_laid_out_by_somebody_else(
     assert secret.read_bytes() == SECRET and list(secret.parent.iterdir()) == [secret]
     assert sorted(str(path) for path in trap.rglob("*")) == before
     assert not [path for path, data in objects(bucket).items() if SECRET in data]
-    with found_runs(bucket) as ((run, _),):
-        assert of_run(run).to_json()["steps"]["kept"] == 10
+    with found_runs(bucket) as (run,):
+        assert run.report().to_json()["steps"]["kept"] == 10
     (text,) = [message for message in caplog.messages if str(trap) in message]
     other = next(path for path in spool.iterdir() if path != expected.parent)
     assert str(other) in text and stat.S_IMODE(other.stat().st_mode) == 0o700
@@ -317,7 +316,7 @@ def test_directories_that_people_name(
         for path in made if below is not None else ():
             ours = [os.getuid() if below[0] is None else below[0], os.getgid() if below[1] is None else below[1]]
             given_to(path, *ours, below[2])
-    assert of_run(RunDirectory(place / "run")).to_json()["steps"]["kept"] == 20
+    assert RecordedRun(RunDirectory(place / "run")).report().to_json()["steps"]["kept"] == 20
     told = [message for message in caplog.messages if "had ended" not in message]
     assert len(told) == (2 if mode & 0o002 else 0) and all("chmod +t" in text for text in told)
 
@@ -422,7 +421,7 @@ def test_hostile_files_in_a_journal(
     assert memory < witness + 64
     assert "Traceback" not in said
     if not locked:  # a start after it has what this one recorded
-        assert of_run(RunDirectory(tmp_path / "run")).to_json()["steps"]["kept"] == 30
+        assert RecordedRun(RunDirectory(tmp_path / "run")).report().to_json()["steps"]["kept"] == 30
 
 
 @pytest.mark.parametrize("disguise", [as_a_pipe, as_a_huge_file])
@@ -548,9 +547,9 @@ def test_object_names_that_lead_elsewhere(
     key = f"{base}/run/journal/{name}"
     store[key] = store[f"{base}/run/run.json"]
     try:
-        with found_runs(bucket) as ((run, _),):
-            assert of_run(run).to_json()["steps"]["kept"] == 10
-            copy = run.path.parent
+        with found_runs(bucket) as (run,):
+            assert run.report().to_json()["steps"]["kept"] == 10
+            copy = run.folder.path.parent
             assert {path.name for path in copy.iterdir()} == {"run"}
             assert not [path for path in copy.rglob("*") if path.name in (name, "evil")]
         assert {str(path) for path in spool.parent.rglob("*")} == before
@@ -586,9 +585,9 @@ def test_a_runs_folder_that_leads_elsewhere(
     monkeypatch.setattr(type(memory), "isdir", lambda self, path: isdir(self, path.replace(f"/{name}/", "/run/")))
     before = {str(path) for path in spool.rglob("*")}
     with found_runs(bucket) as found:
-        assert [run.path.name for run, _ in found] == ["run"]
+        assert [run.folder.path.name for run in found] == ["run"]
         assert {str(path) for path in spool.rglob("*")} - before <= {
-            str(path) for path in (found[0].run.path.parent, *found[0].run.path.parent.rglob("*"))
+            str(path) for path in (found[0].folder.path.parent, *found[0].folder.path.parent.rglob("*"))
         }
     assert [text for text in caplog.messages if "not the folder of a run" in text]
 

@@ -9,9 +9,8 @@ import pytest
 
 import otel_goodput as goodput
 from otel_goodput import files
-from otel_goodput.journal.listed_run import ListedRun
 from otel_goodput.journal.overviews import overview_of
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.journal.rundir import ListedRun, RunDirectory
 
 
 @pytest.fixture

@@ -24,10 +24,9 @@ import json, sys
 from pathlib import Path
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.time_index import TimeIndex
-from otel_goodput.reports.followed import FollowedRun
-from otel_goodput.reports.journalled import of_run
 from otel_goodput.reports.session import Session
 from otel_goodput.viewer.document import document
+from otel_goodput.reports.run import FollowedRun, RecordedRun
 
 counts = {"open": 0, "os.listdir": 0}
 def count(event, _):
@@ -42,12 +41,12 @@ def read():
     return dict(counts)
 
 def page(run):
-    session = Session.open(run)
+    session = Session.open(RecordedRun(run))
     document(session)
     return session.report
 
 def report(run):
-    return of_run(run)
+    return RecordedRun(run).report()
 
 def followed(run):
     return FollowedRun(run).report()
@@ -56,7 +55,7 @@ def windows(run):
     index = TimeIndex(run)
     for begin in range(0, 100 * 10**9, 20 * 10**9):
         assert index.between(int(sys.argv[3]) + begin, int(sys.argv[3]) + begin + 10**9).parts
-    return of_run(run, ranks=False)
+    return RecordedRun(run).report(ranks=False)
 
 reader = globals()[sys.argv[2]]
 reader(RunDirectory(Path(sys.argv[1])))

@@ -13,7 +13,7 @@ import warm
 from recorded import sum_ns
 
 from otel_goodput.journal.rundir import runs
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 
 # A kernel: it executes cells in one namespace, and an interrupted or failed cell ends only itself.
 KERNEL = """
@@ -62,7 +62,7 @@ def execute(folder: Path, *cells: str) -> tuple[list[dict[str, Any]], str]:
 
 
 def on_disk(folder: Path) -> dict[str, dict[str, Any]]:
-    return {run.path.name: of_run(run).to_json() for run in runs(folder / "goodput")}
+    return {run.path.name: RecordedRun(run).report().to_json() for run in runs(folder / "goodput")}
 
 
 def check(report: dict[str, Any], **steps: int) -> None:

@@ -15,7 +15,7 @@ import warm
 
 from otel_goodput.journal.following import Follower
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 
 # Steps until it is told to stop; says when its job began and ended, by the clock that all share.
 JOB = """
@@ -89,7 +89,10 @@ def test_no_second_counts_twice_and_that_they_were_is_said(snapshot: str, tmp_pa
     with Follower(run) as follower:
         follower.poll()
         followed = follower.totals().run.elapsed / 1e9
-    told: list[dict[str, Any]] = [of_run(run).to_json(), of_run(run, at=int(ended * 1e9)).to_json()]
+    told: list[dict[str, Any]] = [
+        RecordedRun(run).report().to_json(),
+        RecordedRun(run).report(at=int(ended * 1e9)).to_json(),
+    ]
     for report in (*told, {**told[0], "elapsed_s": followed}):
         assert report["elapsed_s"] == pytest.approx(ended - began, abs=0.1 * (late - again))
         assert report["attempts"] == 2 and not report["skewed_clocks"]
@@ -104,6 +107,6 @@ def test_one_after_the_other_is_no_overlap(tmp_path: Path) -> None:
         process, _ = begin(tmp_path, first)
         process.kill()
         process.communicate(timeout=60)
-    report = of_run(RunDirectory(tmp_path / "run")).to_json()
+    report = RecordedRun(RunDirectory(tmp_path / "run")).report().to_json()
     assert report["attempts"] == 2
     assert not [note for note in report["warnings"] if note["kind"] == "attempts at once"]

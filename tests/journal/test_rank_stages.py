@@ -10,10 +10,9 @@ import warm
 
 from otel_goodput import Recorder
 from otel_goodput.accounting.checkpoints import Slowest, slowest
-from otel_goodput.journal.rank_stages import rank_stages
+from otel_goodput.journal.overviews import rank_stages
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.followed import FollowedRun
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import FollowedRun, RecordedRun
 from otel_goodput.reports.session import Session
 from otel_goodput.semconv import CheckpointStage
 
@@ -57,17 +56,17 @@ def run(tmp_path: Path) -> RunDirectory:
 
 def test_every_process_is_heard_also_one_that_was_killed(run: RunDirectory) -> None:
     assert not run.digest_path(2).exists()  # it did not live long enough for one
-    report = of_run(run)
+    report = RecordedRun(run).report()
     told = report.to_json()["checkpoints"]["save"]
     assert told["blocking_copy"]["slowest"] == {"process": 1, "mean_s": 0.04, "median_s": 0.0065}
     assert (told["blocking_copy"]["count"], told["blocking_copy"]["max_s"]) == (1, 0.003)  # the leader's own
     assert told["commit"]["slowest"] is None
     assert "slowest rank: 1 (40 ms on average, median of all ranks 6.5 ms)" in str(report)
-    assert Session.open(run).report.to_json()["checkpoints"]["save"] == told
+    assert Session.open(RecordedRun(run)).report.to_json()["checkpoints"]["save"] == told
     followed = FollowedRun(run)
     assert followed.report().to_json()["checkpoints"]["save"] == told
     followed.close()
-    assert of_run(run, process=1).to_json()["checkpoints"]["save"]["blocking_copy"]["count"] == 2
+    assert RecordedRun(run).report(process=1).to_json()["checkpoints"]["save"]["blocking_copy"]["count"] == 2
 
 
 def test_a_process_that_cannot_be_read_hides_no_other(run: RunDirectory) -> None:
@@ -76,6 +75,6 @@ def test_a_process_that_cannot_be_read_hides_no_other(run: RunDirectory) -> None
         snapshot.unlink()
     for segment in run.segments(1):
         segment.path.write_bytes(b"\xff" * 4096)
-    found = rank_stages(run, 0, of_run(run).totals.stages)
+    found = rank_stages(run, 0, RecordedRun(run).report().totals.stages)
     assert {rank.process for rank in found} == {0, 2, 3}
     assert slowest(found, COPY) == Slowest(2, 9.0 * MS, 4.0 * MS)

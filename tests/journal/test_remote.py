@@ -27,10 +27,9 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.installation import install_command
 from otel_goodput.journal import records
-from otel_goodput.journal.finding import found_runs
 from otel_goodput.journal.mirror import Mirror
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun, found_runs
 
 TRAINER = """
 import json, os, sys
@@ -195,9 +194,9 @@ def test_in_memory(record: Callable[..., Recording], bucket: str, spool: Path) -
         assert report["attempts"] == attempt + 1 and report["steps"]["kept"] == (attempt + 1) * 10
         for path in spool.iterdir():  # another machine every time
             shutil.rmtree(path)
-        with found_runs(bucket) as ((run, _),):
-            assert of_run(run).to_json() == report
-            assert run.identity()["run_id"] == "run"
+        with found_runs(bucket) as (run,):
+            assert run.report().to_json() == report
+            assert run.folder.identity()["run_id"] == "run"
 
 
 def test_what_is_left_at_the_url(record: Callable[..., Recording], bucket: str, spool: Path) -> None:
@@ -216,8 +215,8 @@ def test_what_is_left_at_the_url(record: Callable[..., Recording], bucket: str, 
     assert len(stems) == len(set(stems)), f"a segment is there once: {names}"
     for path in spool.iterdir():
         shutil.rmtree(path)
-    with found_runs(bucket) as ((run, _),):
-        assert of_run(run).to_json()["steps"]["kept"] == 40_000
+    with found_runs(bucket) as (run,):
+        assert run.report().to_json()["steps"]["kept"] == 40_000
 
 
 @pytest.mark.parametrize(
@@ -276,8 +275,8 @@ def test_the_url_fails_for_a_while(
     goodput.shutdown()
     for path in spool.iterdir():
         shutil.rmtree(path)
-    with found_runs(bucket) as ((run, _),):
-        assert of_run(run).to_json()["steps"]["kept"] == 20
+    with found_runs(bucket) as (run,):
+        assert run.report().to_json()["steps"]["kept"] == 20
 
 
 def test_the_last_upload_has_the_segment_as_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +327,7 @@ def test_a_storage_that_hangs_holds_up_nobody(
         assert time.monotonic() - began < 4.0
         assert [line for line in caplog.messages if "last upload of the journal did not finish" in line]
         (folder,) = [path.parent for path in spool.rglob("run.json")]
-        assert of_run(RunDirectory(folder)).to_json()["steps"]["kept"] == 20
+        assert RecordedRun(RunDirectory(folder)).report().to_json()["steps"]["kept"] == 20
     finally:
         Stuck.released.set()
 

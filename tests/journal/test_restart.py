@@ -18,7 +18,7 @@ from otel_goodput import Recorder
 from otel_goodput.accounting import Ledger
 from otel_goodput.journal.history import all_events
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 
 
 def test_attempts_go_on(record: Callable[..., Recording], base: int) -> None:
@@ -90,7 +90,7 @@ def test_a_run_that_never_began_its_job(record: Callable[..., Recording], caplog
     for _ in range(3):
         recording = record()
         goodput.shutdown()
-    assert of_run(RunDirectory(recording.folder)).to_json()["elapsed_s"] == 0.0
+    assert RecordedRun(RunDirectory(recording.folder)).report().to_json()["elapsed_s"] == 0.0
     recording = record()
     with goodput.job(), goodput.step(0):
         pass
@@ -171,7 +171,7 @@ def test_a_long_run_is_restored_from_its_snapshot(tmp_path: Path, caplog: pytest
         assert run.snapshot_path(0).exists()
         sealed = list(run.journal.glob("*.gz"))
         assert sealed, "what the snapshot stands for is compressed"
-        report = of_run(run).to_json()
+        report = RecordedRun(run).report().to_json()
         assert not caplog.records, "it is sound"
         events = list(all_events(run))
         ledger = Ledger()
@@ -183,7 +183,7 @@ def test_a_long_run_is_restored_from_its_snapshot(tmp_path: Path, caplog: pytest
         assert report["steps"]["executed"] == (attempt + 1) * 20_000
         # The whole journal again, without the snapshot.
         hidden = run.snapshot_path(0).rename(tmp_path / "hidden")
-        assert of_run(run).to_json() == report
+        assert RecordedRun(run).report().to_json() == report
         hidden.rename(run.snapshot_path(0))
     assert report["attempts"] == 2 and report["disruption_reasons"] == {"crash": 1}
     assert sum_ns(report) == round(report["elapsed_s"] * NS)
@@ -194,14 +194,14 @@ def test_a_restart_reads_nothing_that_its_snapshot_stands_for(tmp_path: Path, ca
     """However long the run was: what is sealed may even be spoilt."""
     run_long(tmp_path / "runs", 60_000, 0, "end")
     run = RunDirectory(tmp_path / "runs" / "run")
-    before = of_run(run).to_json()
+    before = RecordedRun(run).report().to_json()
     assert before["steps"]["kept"] == 60_000
     sealed = sorted(run.journal.glob("*.gz"))
     assert len(sealed) >= 6
     for path in sealed:
         data = path.read_bytes()
         path.write_bytes(data[:200] + bytes(len(data) - 200))
-    assert of_run(run).to_json() == before
+    assert RecordedRun(run).report().to_json() == before
     assert not caplog.records
     list(all_events(run))
     assert caplog.records, "whoever reads it all is told"
@@ -242,13 +242,13 @@ with goodput.job():
             for number in range(20):
                 with goodput.step(number):
                     pass
-        living = of_run(RunDirectory(tmp_path / "runs" / "run")).to_json()
+        living = RecordedRun(RunDirectory(tmp_path / "runs" / "run")).report().to_json()
         assert living["steps"]["kept"] == 50 and not living["ended"]
         twin.stdin.write("\n")
         twin.stdin.close()
         assert twin.wait(60) == 0
     goodput.shutdown()
-    assert of_run(RunDirectory(tmp_path / "runs" / "run")).to_json()["steps"]["kept"] == 50
+    assert RecordedRun(RunDirectory(tmp_path / "runs" / "run")).report().to_json()["steps"]["kept"] == 50
     assert recording.report_on_disk()["steps"]["kept"] == 20
     assert record().recorder.attempt == 1
 
@@ -285,7 +285,7 @@ with goodput.job(), goodput.step(0):
             racer.communicate("\n", timeout=60)
             assert racer.returncode == 0
         for run in runs:
-            assert of_run(RunDirectory(tmp_path / "runs" / run)).to_json()["steps"]["kept"] == 1
+            assert RecordedRun(RunDirectory(tmp_path / "runs" / run)).report().to_json()["steps"]["kept"] == 1
     finally:
         for racer in racers:
             racer.kill()

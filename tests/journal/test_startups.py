@@ -12,9 +12,9 @@ import pytest
 from otel_goodput import Recorder, open_run
 from otel_goodput.journal.facts import Facts
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.startups import Attempts, Startups, summed
+from otel_goodput.journal.startups import Startups, summed
 from otel_goodput.recording.hooks import Hooks
-from otel_goodput.reports.followed import FollowedRun
+from otel_goodput.reports.run import FollowedRun, RecordedRun
 
 NS = 10**9
 
@@ -126,6 +126,6 @@ def test_damaged_facts_cost_only_what_they_tell(attempt: Callable[..., Path]) ->
         folder = attempt(pod, {"queued": NS})
     run = RunDirectory(folder)
     run.facts_path(1, 0).write_bytes(b'{"format": 1, "attempt": 1, "pro')
-    assert Attempts(run).startups().reschedules == 1
+    assert summed(RecordedRun(run).all_facts()).reschedules == 1
     run.facts_path(0, 0).unlink()
-    assert Attempts(run).startups() == Startups(0, {}, {"queued": 1.0})
+    assert summed(RecordedRun(run).all_facts()) == Startups(0, {}, {"queued": 1.0})

@@ -13,8 +13,7 @@ from otel_goodput.accounting.usage import MOST, Machine, Usage
 from otel_goodput.journal.records import NewerVersion
 from otel_goodput.journal.rundir import USAGE, RunDirectory, bound
 from otel_goodput.journal.sidecars import checked_json
-from otel_goodput.journal.usage import UsageSheet, read_usage
-from otel_goodput.reports.usage import ROWS, usages
+from otel_goodput.journal.usage import ROWS, UsageSheet, read_usage, usages
 
 MACHINE = Machine(8, 2**40, 2**37)
 S = 1_000_000_000

@@ -9,7 +9,7 @@ from crash.exported import read_spans
 
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.fields import StageFields
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 
 from . import jobs
 
@@ -36,7 +36,7 @@ def saves(directory: Path, process: int, attempt: int = 0) -> list[tuple[int, bo
 
 
 def stages(directory: Path) -> dict[str, dict[str, StageFields]]:
-    return of_run(RunDirectory(directory / "run")).to_json()["checkpoints"]
+    return RecordedRun(RunDirectory(directory / "run")).report().to_json()["checkpoints"]
 
 
 def test_saved_together_and_restored(tmp_path: Path) -> None:

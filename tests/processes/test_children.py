@@ -13,7 +13,7 @@ import warm
 from exported import written
 
 from otel_goodput.journal.rundir import RunDirectory, runs
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 
 # A script as many people write it: what is not guarded runs again in every spawned child.
 UNGUARDED = """
@@ -104,7 +104,7 @@ def start(script: str, folder: Path, method: str, **variables: str) -> subproces
 
 
 def found(folder: Path) -> dict[str, dict[str, Any]]:
-    return {run.path.name: of_run(run).to_json() for run in runs(folder / "goodput")}
+    return {run.path.name: RecordedRun(run).report().to_json() for run in runs(folder / "goodput")}
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
@@ -125,7 +125,7 @@ def test_a_child_that_configures_itself_is_a_process(method: str, tmp_path: Path
     assert list(found(tmp_path)) == ["run"]
     run = RunDirectory(tmp_path / "goodput" / "run")
     for rank in range(2):
-        report = of_run(run, process=rank).to_json()
+        report = RecordedRun(run).report(process=rank).to_json()
         assert report["steps"]["kept"] == 5 and report["ended"]
         assert not list(run.journal.glob(f"a0000-p{rank:04d}-000001*")), "it was shut down: nothing is laid ready"
     exported = [span["name"] for span in written(run.path)]

@@ -15,8 +15,7 @@ import warm
 
 from otel_goodput.journal.deaths import APART_NS, RAISED_NS, Culprit, Death, culprit
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.followed import FollowedRun
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import FollowedRun, RecordedRun
 from otel_goodput.reports.session import Session
 from otel_goodput.viewer.columns import Container
 from otel_goodput.viewer.document import document
@@ -74,12 +73,12 @@ def disruption(folder: Path) -> dict[str, Any]:
     for process in processes:
         process.communicate("\n", timeout=60)
     run = RunDirectory(folder / "goodput" / "run")
-    report = of_run(run)
+    report = RecordedRun(run).report()
     (told,) = report.to_json()["disruption_list"]
     followed = FollowedRun(run)
     assert followed.report().to_json()["disruption_list"] == [told], "the live page says the same"
     followed.close()
-    (shown,) = Container(document(Session.open(run))).head["disruptions"]
+    (shown,) = Container(document(Session.open(RecordedRun(run)))).head["disruptions"]
     assert {name: shown[name] for name in ("reason", "process", "process_known")}.items() <= told.items()
     assert report.to_json()["disruption_reasons"] == {told["reason"]: 1}
     return {**told, "text": str(report)}

@@ -22,7 +22,7 @@ from ports import reserved_port
 from otel_goodput import Recorder, semconv
 from otel_goodput.journal import launches
 from otel_goodput.journal.rundir import RunDirectory, runs
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 
 # Says who it is and in which run, at the end; what happens before the job and in it is given.
 PROGRAM = """
@@ -74,7 +74,7 @@ class Programs:
 
     def reports(self) -> dict[str, dict[str, Any]]:
         """What the disk says of each run's leader, by its id."""
-        found = (of_run(run) for run in runs(self.folder / "goodput"))
+        found = (RecordedRun(run).report() for run in runs(self.folder / "goodput"))
         return {report.about["run_id"]: report.to_json() for report in found}
 
 
@@ -190,7 +190,7 @@ def test_what_was_recorded_before_the_leader_chose_becomes_part_of_its_run(befor
         first.communicate("\n", timeout=60)
     folder = programs.folder / "goodput"
     assert {run.path.name: run.processes() for run in runs(folder)} == {"train": [0], "train~29501": [0, 1]}
-    account = of_run(RunDirectory(folder / "train~29501"), process=1).to_json()
+    account = RecordedRun(RunDirectory(folder / "train~29501")).report(process=1).to_json()
     assert account["attempts"] == 1 and not account["warnings"]
     assert (account["steps"]["kept"], account["steps"]["lost"]) == (before + 10, 0)
     assert not any("p0001" in path.name for path in (folder / "train").rglob("*"))
@@ -212,7 +212,7 @@ def test_who_cannot_join_its_leaders_run_stays_and_says_so(programs: Programs) -
             holder.communicate("\n", timeout=60)
     assert json.loads(out) == ["train", 1, 2, 0]
     assert "the leader of its launch chose 'train~29501', which this process can no longer join" in said
-    account = of_run(RunDirectory(programs.folder / "goodput" / "train"), process=1).to_json()
+    account = RecordedRun(RunDirectory(programs.folder / "goodput" / "train")).report(process=1).to_json()
     assert account["steps"]["kept"] == 10 and len(account["warnings"]) == 1
     found = {run.path.name: run.processes() for run in runs(programs.folder / "goodput")}
     assert found == {"train": [0, 1], "train~29501": [0, 1]}
@@ -250,7 +250,7 @@ def test_a_process_that_is_killed_while_its_run_becomes_another_leaves_all_it_re
     kept = {}
     for run in runs(programs.folder / "goodput"):
         if 1 in run.processes():
-            account = of_run(run, process=1).to_json()
+            account = RecordedRun(run).report(process=1).to_json()
             assert not account["warnings"], account["warnings"]
             kept[run.path.name] = account["steps"]["kept"]
     assert max(kept.values()) in (40, 50), kept
@@ -331,7 +331,7 @@ def test_lightning_gives_its_children_a_rank_and_then_itself(programs: Programs)
         assert sorted(found) == [[run_id, 0, 2, 0], [run_id, 1, 2, 0]], said
     for run in runs(programs.folder / "goodput"):
         assert run.processes() == [0, 1] and run.attempts(0) == run.attempts(1) == [0]
-        assert of_run(run).to_json()["steps"]["kept"] == 10
+        assert RecordedRun(run).report().to_json()["steps"]["kept"] == 10
 
 
 JAX = """
@@ -404,7 +404,7 @@ def test_a_place_that_is_left_when_a_rank_becomes_known(programs: Programs) -> N
     (run,) = runs(programs.folder / "goodput")
     assert (run.path.name, run.processes()) == ("train", [0, 1])
     for process in range(2):
-        report = of_run(run, process=process).to_json()
+        report = RecordedRun(run).report(process=process).to_json()
         assert (report["attempts"], report["steps"]["kept"], report["steps"]["lost"]) == (1, 10, 0)
 
 

@@ -20,7 +20,7 @@ from waits import until
 import otel_goodput as goodput
 from otel_goodput.journal.records import CAPACITY
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 
 
 def test_an_account_that_is_behind_says_so(recording: Recording) -> None:
@@ -117,13 +117,13 @@ def test_a_hot_loop(ending: str, tmp_path: Path) -> None:
         assert found["asked"] < 3.0 and found["ended"] < 5.0
         assert found["kept"] == STEPS, "what was not followed by the end is read from the journal"
     run = RunDirectory(tmp_path / "run")
-    report = of_run(run).to_json()
+    report = RecordedRun(run).report().to_json()
     assert report["steps"]["executed"] == report["steps"]["kept"] == STEPS
     assert sum_ns(report) == round(report["elapsed_s"] * 1e9)
     # The same without a snapshot, which may stand for a place in the midst of the journal.
     assert run.snapshot_path(0).exists()
     run.snapshot_path(0).unlink()
-    assert of_run(run).to_json() == report
+    assert RecordedRun(run).report().to_json() == report
 
 
 @pytest.mark.slow
@@ -150,7 +150,7 @@ def test_a_disk_that_is_slow_to_take_a_snapshot(
             for _ in range(CAPACITY // 2):
                 with goodput.step(next(step)):
                     pass
-        kept = of_run(RunDirectory(recording.folder)).to_json()["steps"]["kept"]
+        kept = RecordedRun(RunDirectory(recording.folder)).report().to_json()["steps"]["kept"]
         over.set()
         assert kept == next(step), "what a SIGKILL would leave"
 
@@ -170,7 +170,7 @@ def test_a_snapshot_of_a_ledger_that_is_behind(record: Callable[..., Recording])
                 account.take_some()
             keeper._snapshot()
         assert account.ledger.totals().kept < steps
-        report = of_run(RunDirectory(recording.folder)).to_json()
+        report = RecordedRun(RunDirectory(recording.folder)).report().to_json()
         assert report["steps"]["kept"] == steps
 
 

@@ -17,7 +17,7 @@ from recorded import Recording, attributes, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -35,7 +35,7 @@ def run(code: str, directory: Path) -> tuple[str, dict[str, Any]]:
     process = warm.run(
         [sys.executable, "-c", head + code, str(directory)], capture_output=True, text=True, check=False, timeout=60
     )
-    return process.stderr, of_run(RunDirectory(directory / "run")).to_json()
+    return process.stderr, RecordedRun(RunDirectory(directory / "run")).report().to_json()
 
 
 # --- no job -----------------------------------------------------------------------------------------------------------

@@ -16,8 +16,9 @@ from otel_goodput import open_run
 from otel_goodput.accounting.overview import KEPT, LOST, NET
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports import sections
+from otel_goodput.reports.records import slowest
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
-from otel_goodput.reports.slowest import slowest_of
 
 WORK_S = 0.03  # so long that a batch that is skipped takes less than half of it on a busy machine, too
 
@@ -119,9 +120,9 @@ def test_a_loop_that_skips_what_was_done(tmp_path: Path, start: str, given: int)
     assert ("the loop numbers the latest step 21; this report counts it as step 13" in text) is (given == 21)
     run = open_run(tmp_path)
     assert Counter(one.fate for one in run.steps()) == {"kept": 14, "lost": 2, "skipped": 8}
-    slowest = slowest_of(RunDirectory(tmp_path / "run"), 0, 100)
-    assert Counter(one.fate for one in slowest.steps) == {"kept": 14, "lost": 2}
-    overview = Session.open(RunDirectory(tmp_path / "run")).overview
+    longest = slowest(RecordedRun(RunDirectory(tmp_path / "run")).detail(0), 100)
+    assert Counter(one.fate for one in longest.steps) == {"kept": 14, "lost": 2}
+    overview = Session.open(RecordedRun(RunDirectory(tmp_path / "run"))).overview
     counts: Counter[int] = Counter()
     for (measure, _, fate, _), count in overview.histogram.items():
         counts[fate] += count * (measure == NET)

@@ -12,6 +12,7 @@ from benchmarks.long_run import write
 from otel_goodput.accounting import rules
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.detail import OUTLIER, UNREAD
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
 
 STEPS = 12_000
@@ -24,12 +25,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 @pytest.fixture(scope="module")
 def whole(run: RunDirectory) -> Session:
-    return Session.open(run, spans=10**6)
+    return Session.open(RecordedRun(run), spans=10**6)
 
 
 @pytest.fixture(scope="module", params=[0, 2000])
 def part(run: RunDirectory, request: pytest.FixtureRequest) -> Session:
-    return Session.open(run, spans=request.param)
+    return Session.open(RecordedRun(run), spans=request.param)
 
 
 def test_what_is_told_is_as_in_the_whole(whole: Session, part: Session) -> None:

@@ -12,6 +12,7 @@ import otel_goodput
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports import exported as module
 from otel_goodput.reports.exported import exported
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
 from otel_goodput.viewer import spans
 from otel_goodput.viewer.columns import Container
@@ -32,7 +33,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def told(run: RunDirectory) -> dict[str, Any]:
-    held: dict[str, Any] = Container(document(Session.open(run))).head["attributes"]
+    held: dict[str, Any] = Container(document(Session.open(RecordedRun(run)))).head["attributes"]
     return held
 
 

@@ -9,7 +9,7 @@ from waits import until
 
 import otel_goodput as goodput
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.semconv import Category
 
 ADVICE = "save checkpoints more often"
@@ -43,12 +43,12 @@ def test_a_note_stands_beside_the_figures_and_withholds_its_advice(tmp_path: Pat
         assert text in " ".join(str(report).split())
         assert ADVICE not in str(report)
     run = RunDirectory(tmp_path / "noted")
-    assert of_run(run).to_json()["warnings"] == report.to_json()["warnings"]
+    assert RecordedRun(run).report().to_json()["warnings"] == report.to_json()["warnings"]
     with recorder(tmp_path) as again:
         again._account.notes.add("continued", "this run goes on")
         assert [note.kind for note in again.report().notes] == ["steps went back", "continued"]
-        until(lambda: len(of_run(run).notes) == 2)
-    assert [note.kind for note in of_run(run).notes] == ["steps went back", "continued"]
+        until(lambda: len(RecordedRun(run).report().notes) == 2)
+    assert [note.kind for note in RecordedRun(run).report().notes] == ["steps went back", "continued"]
 
 
 def test_a_damaged_file_of_notes_is_none(tmp_path: Path) -> None:
@@ -58,6 +58,6 @@ def test_a_damaged_file_of_notes_is_none(tmp_path: Path) -> None:
         with recorder(tmp_path):
             pass
         run.notes_path(0).write_bytes(spoilt)
-        assert [note.kind.split()[0] for note in of_run(run).notes] == ["damage"]
+        assert [note.kind.split()[0] for note in RecordedRun(run).report().notes] == ["damage"]
         with recorder(tmp_path) as made:
             assert [note.kind.split()[0] for note in made.report().notes] == ["set", "damage"]

@@ -20,10 +20,9 @@ from viewer.test_document import Page
 
 from otel_goodput import open_run
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.journalled import of_run
-from otel_goodput.reports.records import FATES
+from otel_goodput.reports.records import FATES, slowest
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
-from otel_goodput.reports.slowest import slowest_of
 
 BATCHES = 14
 KILLED = 9  # in the body of this batch
@@ -110,7 +109,7 @@ def counts(bodies: list[Body]) -> tuple[int, int]:
 
 def test_the_account(told: tuple[RunDirectory, list[Body]]) -> None:
     run, bodies = told
-    totals = of_run(run).totals
+    totals = RecordedRun(run).report().totals
     assert (totals.kept, totals.lost) == counts(bodies)
     assert totals.skipped == sum(one.fate == "skipped" for one in bodies)
     assert (totals.last_step, totals.last_given) == (bodies[-1].step, bodies[-1].given)
@@ -120,8 +119,8 @@ def test_records_and_the_slowest(told: tuple[RunDirectory, list[Body]]) -> None:
     run, bodies = told
     opened = open_run(run.path)
     assert [Body(one.attempt, one.step_given, one.step, one.fate) for one in opened.steps()] == bodies
-    slowest = slowest_of(run, 0, 100).steps
-    assert sorted(Body(one.attempt, one.step_given, one.step, one.fate) for one in slowest) == sorted(
+    longest = slowest(RecordedRun(run).detail(0), 100).steps
+    assert sorted(Body(one.attempt, one.step_given, one.step, one.fate) for one in longest) == sorted(
         one for one in bodies if one.fate != "skipped"
     )
     # What belongs to a step has its number.
@@ -164,7 +163,7 @@ def test_the_page(told: tuple[RunDirectory, list[Body]], spans: int) -> None:
 def test_spans_and_the_links_to_them(told: tuple[RunDirectory, list[Body]]) -> None:
     run, bodies = told
     spans = {int(one["spanId"], 16): one for one in written(run.path)}
-    session = Session.open(run)
+    session = Session.open(RecordedRun(run))
     linked = replace(session, exported=type(session.exported)()).traces  # by the journal alone
     numbers: list[Any] = []
     for step in session.detail.steps:

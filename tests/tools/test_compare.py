@@ -13,6 +13,7 @@ import pytest
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import checked_json
 from otel_goodput.reports.comparison import compare
+from otel_goodput.reports.run import RecordedRun
 
 from .commands import failed, finished, goodput, job, killed, succeeded
 from .journals import Written, steady
@@ -70,7 +71,8 @@ def test_known_step_times(runs: Path) -> None:
 
 def test_exchanged(runs: Path) -> None:
     there, back = (
-        compare(RunDirectory(runs / a), RunDirectory(runs / b)) for a, b in (("alpha", "beta"), ("beta", "alpha"))
+        compare(RecordedRun(RunDirectory(runs / a)), RecordedRun(RunDirectory(runs / b)))
+        for a, b in (("alpha", "beta"), ("beta", "alpha"))
     )
     for name, ratio in there.ratios.items():
         assert ratio.value == pytest.approx(1 / back.ratios[name].value)

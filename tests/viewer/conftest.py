@@ -13,6 +13,7 @@ import pytest
 from tools.commands import environment
 
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.viewer.page import of_run
 
 from .browser import Look, launched, looking
@@ -66,7 +67,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 def page_of(run: RunDirectory, path: Path, **how: Any) -> Path:
-    path.write_text(of_run(run, **how), encoding="utf-8")
+    path.write_text(of_run(RecordedRun(run), **how), encoding="utf-8")
     return path
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from otel_goodput import Recorder
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.semconv import CheckpointStage
 from otel_goodput.viewer.page import of_run
 
@@ -35,7 +36,7 @@ def page(tmp_path: Path) -> Path:
                         tracer.stage(CheckpointStage.SAVE_FIND_OLD, number, end, end)
         recorder.shutdown()
     place = tmp_path / "page.html"
-    place.write_text(of_run(RunDirectory(tmp_path / "run")), encoding="utf-8")
+    place.write_text(of_run(RecordedRun(RunDirectory(tmp_path / "run"))), encoding="utf-8")
     return place
 
 

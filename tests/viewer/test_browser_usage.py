@@ -9,6 +9,7 @@ import pytest
 from otel_goodput.accounting.usage import Machine, Usage
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.usage import UsageSheet
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
 from otel_goodput.viewer.page import of_run
 
@@ -29,7 +30,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def sampled(run: RunDirectory) -> None:
-    began = Session.open(run).overview.begin
+    began = Session.open(RecordedRun(run)).overview.begin
     for process, attempt in ((0, 0), (0, 1), (1, 0)):
         sheet = UsageSheet(attempt, process)
         for at in range(10):
@@ -44,7 +45,7 @@ def sampled(run: RunDirectory) -> None:
 
 def shown(run: RunDirectory, tmp_path: Path, look: Look) -> Look:
     place = tmp_path / "page.html"
-    place.write_text(of_run(run), encoding="utf-8")
+    place.write_text(of_run(RecordedRun(run)), encoding="utf-8")
     look.open(place)
     return look
 
@@ -80,9 +81,9 @@ def test_processor_and_memory(run: RunDirectory, tmp_path: Path, look: Look) -> 
 
 def test_a_past_moment_has_the_samples_until_then(run: RunDirectory, tmp_path: Path, look: Look) -> None:
     sampled(run)
-    began = Session.open(run).overview.begin
+    began = Session.open(RecordedRun(run)).overview.begin
     place = tmp_path / "page.html"
-    place.write_text(of_run(run, at=began + NS // 20), encoding="utf-8")
+    place.write_text(of_run(RecordedRun(run), at=began + NS // 20), encoding="utf-8")
     look.open(place)
     assert look.js("Array.from(goodput.model.usage.process)") == [0] * 5 + [1] * 5
     look.check()

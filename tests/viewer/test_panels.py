@@ -14,6 +14,7 @@ from recording.test_resuming import WALKED, run_twice
 
 from otel_goodput.accounting.overview import LOST, NET
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
 from otel_goodput.semconv import Phase
 from otel_goodput.viewer.columns import Container
@@ -29,7 +30,7 @@ class Panels:
     """What the panels show of a run that is cut at some moments."""
 
     def __init__(self, browser: Any, run: RunDirectory | Session, cuts: int = 6, **how: Any) -> None:
-        told = document(run if isinstance(run, Session) else Session.open(run, **how))
+        told = document(run if isinstance(run, Session) else Session.open(RecordedRun(run), **how))
         self.head = Container(told).head
         chosen = random.Random(7)
         edges = sorted(chosen.sample(range(1, self.head["end"]), cuts))
@@ -157,7 +158,7 @@ def test_without_owners_a_stretch_is_about_right_and_says_so(chromium: Any, tmp_
 
 
 def test_steps_that_had_no_time_are_told_beside_the_histogram(chromium: Any, story: RunDirectory) -> None:
-    session = Session.open(story, spans=60)
+    session = Session.open(RecordedRun(story), spans=60)
     usual = Panels(chromium, session).told["run"]["histograms"]["net log"]
     held = {**session.overview.histogram, (NET, 1, LOST, 0): 9}  # cut off as soon as they had begun
     session.overview = replace(session.overview, histogram=held)

@@ -20,7 +20,7 @@ from emulators.records import Point
 from otel_goodput import semconv
 from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT, OTEL_GOODPUT_RUN_ID
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import RecordedRun
 
 from .arrivals import check_whole, cloud_spans, differences, otlp_spans
 from .jobs import Job
@@ -81,7 +81,7 @@ def live_on(base: Path, seed: int) -> None:
         process = run.live(seed=seed * 10 + 9, steps=20, **options)
         told = process.errors.read_text()
         attempts = len(run.lives)
-        totals = of_run(RunDirectory(run.folder)).totals
+        totals = RecordedRun(RunDirectory(run.folder)).report().totals
         run.check(run.report())
         # A machine on which many others run may not get all out within the deadline; what it does not is told.
         if SPANS_LACK not in told:

@@ -346,10 +346,10 @@ def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 def answers(run: Path) -> dict[str, Any]:
     """What this version says of the run: at its end, and of two windows with a part left out."""
     from otel_goodput.journal.rundir import RunDirectory
-    from otel_goodput.reports.journalled import of_run
+    from otel_goodput.reports.run import RecordedRun
 
-    folder = RunDirectory(run)
-    at_the_end = of_run(folder)
+    recorded = RecordedRun(RunDirectory(run))
+    at_the_end = recorded.report()
     began, now = at_the_end.totals.started_at, at_the_end.totals.at
     assert began is not None
     halves = [(began, (began + now) // 2), ((began + now) // 2, now)]
@@ -357,7 +357,7 @@ def answers(run: Path) -> dict[str, Any]:
     return {
         "report": at_the_end.to_json(),
         "questions": {"at": now, "windows": halves, "exclusions": left_out},
-        "answers": of_run(folder, at=now, windows=halves, exclusions=left_out).to_json(),
+        "answers": recorded.report(at=now, windows=halves, exclusions=left_out).to_json(),
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from otel_goodput.accounting.overview import Loss
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.tools.reason.disrupted import disrupted
 
 NS = 1_000_000_000
@@ -16,7 +17,7 @@ NS = 1_000_000_000
 
 def losses(folder: Path) -> dict[int, Loss]:
     """The disruptions of a run, by the attempt that began with them."""
-    return dict(disrupted(RunDirectory(folder)).losses)
+    return dict(disrupted(RecordedRun(RunDirectory(folder))).losses)
 
 
 def middle(loss: Loss) -> int:

@@ -19,11 +19,9 @@ from waits import PATIENCE_S, until
 
 from otel_goodput import open_run
 from otel_goodput.errors import JournalError
-from otel_goodput.journal.finding import found_runs
 from otel_goodput.journal.reasons import append, read_reasons, statement
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.followed import FollowedRun
-from otel_goodput.reports.journalled import of_run
+from otel_goodput.reports.run import FollowedRun, RecordedRun, found_runs
 from otel_goodput.reports.session import Session
 from otel_goodput.text.quantities import format_moment
 from otel_goodput.tools.cli import _parser
@@ -89,7 +87,7 @@ def test_what_is_said_is_in_every_view(tmp_path: Path) -> None:
     with closing(FollowedRun(RunDirectory(folder))) as followed:
         assert followed.report().to_json()["disruption_list"] == after["disruption_list"]
 
-    session = Session.open(RunDirectory(folder))
+    session = Session.open(RecordedRun(RunDirectory(folder)))
     assert [loss.reason for loss in session.overview.disruptions] == ["maintenance", "crash"]
     data = document(session)
     assert b'"said_by": "alice@host"' in data or b'"said_by":"alice@host"' in data
@@ -302,8 +300,8 @@ def test_at_an_object_storage(tmp_path: Path) -> None:
             options = _parser().parse_args(["reason", url, "2", reason, "--by", "alice"])
             assert run_command(options, url) == 0
         with found_runs(url) as found:
-            assert [one.reason for one in read_reasons(found[0].run).statements] == ["maintenance", "preemption"]
-            assert of_run(found[0].run).totals.disruptions == {"preemption": 1}
+            assert [one.reason for one in read_reasons(found[0].folder).statements] == ["maintenance", "preemption"]
+            assert found[0].report().totals.disruptions == {"preemption": 1}
         with open_run(url) as opened:
             run_command(_parser().parse_args(["reason", url, "2", "signal"]), url)
             assert opened.report().totals.disruptions == {"preemption": 1}
