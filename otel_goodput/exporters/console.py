@@ -1,13 +1,14 @@
 """The `console` exporter: one line about the run, for people.
 
-On a terminal it is rewritten in place every second, and gives way to other output (`status_line`). Elsewhere, and in a
-REPL or a notebook, a new line is written every metric interval. Figures that the metrics do not have are omitted; with
+On a terminal it is written every five seconds, above progress bars of tqdm and live displays of rich. Elsewhere, and in
+a REPL or a notebook, it is written every metric interval. Figures that the metrics do not have are omitted; with
 neither goodput nor time there is no line. If there is time but no goodput, it is not known when the device finishes the
 steps, so no shares of the time are shown.
 """
 
 from __future__ import annotations
 
+import builtins
 import os
 import sys
 from collections import deque
@@ -33,7 +34,6 @@ from otel_goodput.exporters.spec import (
     ExporterUnavailable,
     Situation,
 )
-from otel_goodput.exporters.status_line import StatusLine, is_interactive
 from otel_goodput.semconv import (
     AT_RISK,
     CLOCK,
@@ -53,7 +53,7 @@ from otel_goodput.semconv import (
 from otel_goodput.text.quantities import short_duration, width
 from otel_goodput.text.redact import printable
 
-TERMINAL_INTERVAL_MS: Final = 1000.0
+TERMINAL_INTERVAL_MS: Final = 5000.0
 DEFAULT_COLUMNS: Final = 80
 
 # The step time shown is the mean of the steps that ended within about this time, so that it does not jump every second.
@@ -69,7 +69,7 @@ SEPARATOR: Final = " · "
 
 
 def open_console(context: ExporterContext) -> Exporters:
-    """Open the exporter: metrics only, every second on a terminal. Raises ExporterUnavailable if there is no stderr."""
+    """Open the exporter: metrics only. Raises ExporterUnavailable if there is no stderr."""
     stream = context.stream if context.stream is not None else sys.stderr
     if stream is None:
         raise ExporterUnavailable("console", "the process has no stderr")
@@ -77,7 +77,7 @@ def open_console(context: ExporterContext) -> Exporters:
     return Exporters(
         name="console",
         span_exporter=None,
-        metric_exporter=ConsoleMetricExporter(stream, terminal=terminal),
+        metric_exporter=ConsoleMetricExporter(context.stream, terminal=terminal),
         interval_ms=TERMINAL_INTERVAL_MS if terminal else None,
     )
 
@@ -88,6 +88,13 @@ def is_terminal(stream: TextIO | None) -> bool:
         return stream is not None and stream.isatty()
     except ValueError:
         return False
+
+
+def is_interactive() -> bool:
+    """Return whether this interpreter is a REPL or a notebook, where lines from a thread would be in the way."""
+    return bool(
+        hasattr(sys, "ps1") or sys.flags.interactive or hasattr(builtins, "__IPYTHON__") or "ipykernel" in sys.modules
+    )
 
 
 def describe(_: ExporterContext) -> list[Destination]:
@@ -101,8 +108,7 @@ def auto(situation: Situation) -> str:
 
 CONSOLE: Final = ExporterSpec(
     "console",
-    "a line about the run on stderr; on a terminal rewritten in place every second, giving way to prints, logs, "
-    "questions and progress bars",
+    "a line about the run on stderr; on a terminal every five seconds, above progress bars of tqdm and rich",
     open_console,
     describe,
     signals=(METRICS,),
@@ -124,25 +130,26 @@ class Summary:
 
 
 class ConsoleMetricExporter(MetricExporter):
-    """Writes one line per export to `stream`; if `terminal`, over the line before."""
+    """Writes one line per export.
 
-    def __init__(self, stream: TextIO, *, terminal: bool) -> None:
+    Args:
+        stream: where to; None is what stderr is at the time, for a live display of rich puts its own in its place.
+        terminal: the line must fit in its width.
+    """
+
+    def __init__(self, stream: TextIO | None, *, terminal: bool) -> None:
         super().__init__()
         self._stream = stream
-        self._line = StatusLine(stream, self._columns) if terminal else None
+        self._terminal = terminal
         self._steps = _StepTime()
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         summary = _summarize(metrics_data, self._steps)
-        if summary is None:
+        stream: TextIO | None = sys.stderr if self._stream is None else self._stream
+        if summary is None or stream is None:
             return MetricExportResult.SUCCESS
         try:
-            if self._line is not None:
-                # Leave the last column free: some terminals wrap there.
-                self._line.show(self._writable(render(summary, self._columns() - 1)))
-            else:
-                self._stream.write(self._writable(render(summary)) + "\n")
-                self._stream.flush()
+            _print(summary, stream, terminal=self._terminal)
         except (OSError, ValueError):  # the reader of the pipe has gone, or the stream is closed
             return MetricExportResult.FAILURE
         return MetricExportResult.SUCCESS
@@ -151,26 +158,35 @@ class ConsoleMetricExporter(MetricExporter):
         return True
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
-        if self._line is not None:
-            try:
-                self._line.close()
-            except (OSError, ValueError):
-                pass
+        pass
 
-    def _columns(self) -> int:
-        try:
-            return os.get_terminal_size(self._stream.fileno()).columns or DEFAULT_COLUMNS
-        except (OSError, ValueError):
-            return DEFAULT_COLUMNS
 
-    def _writable(self, text: str) -> str:
-        """Replace the characters of `text` that the stream's encoding does not have."""
-        encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        try:
-            text.encode(encoding)
-        except UnicodeError:
-            text = text.replace("·", "|").encode(encoding, "replace").decode(encoding)
-        return text
+def _print(summary: Summary, stream: TextIO, *, terminal: bool) -> None:
+    # The last column stays free: some terminals wrap there.
+    text = _writable(render(summary, _columns(stream) - 1 if terminal else None), stream)
+    tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
+    if terminal and tqdm is not None and getattr(tqdm, "_instances", None):  # it draws its bars again, below the line
+        tqdm.write(text, file=stream)
+    else:
+        stream.write(f"{text}\n")
+    stream.flush()
+
+
+def _columns(stream: TextIO) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or DEFAULT_COLUMNS
+    except (OSError, ValueError):
+        return DEFAULT_COLUMNS
+
+
+def _writable(text: str, stream: TextIO) -> str:
+    """Replace the characters of `text` that the stream's encoding does not have."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeError:
+        text = text.replace("·", "|").encode(encoding, "replace").decode(encoding)
+    return text
 
 
 # --- from metrics to figures ------------------------------------------------------------------------------------------

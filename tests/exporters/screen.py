@@ -63,7 +63,8 @@ def on_a_terminal(
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
     command: Sequence[str] = [sys.executable, "-W", "error", *(["-i"] if interactive else []), "-c", code, *arguments]
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    out = ("OTEL_", "PYTHONUNBUFFERED")  # unbuffered, even the parts of one print are written apart
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(out)}
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     process = subprocess.Popen(
         command, stdin=theirs, stdout=theirs, stderr=theirs,
