@@ -21,11 +21,11 @@ import reference_commands
 import reference_functions
 
 from otel_goodput.accounting import rules
-from otel_goodput.envvars import ENVVARS, STANDARD, EnvVar
+from otel_goodput.envvars import STANDARD, EnvVar
 from otel_goodput.exporters import registry
 from otel_goodput.exporters.spec import METRICS as METRIC_SIGNAL
 from otel_goodput.exporters.spec import TRACES
-from otel_goodput.options import OF_VARIABLE, OPTIONS
+from otel_goodput.options import ENVVARS, OF_VARIABLE, OPTIONS, Option, types_of
 from otel_goodput.recording.phases import Phases
 from otel_goodput.reports import fields
 from otel_goodput.reports.advice import EXPLAINED
@@ -124,7 +124,7 @@ def environment() -> str:
 
 def arguments() -> str:
     """Those that have no variable."""
-    rows = ((f"`{name}`", one.brief) for name, one in OPTIONS.items() if one.variable is None)
+    rows = ((f"`{name}`", one.brief) for name, one in OPTIONS.items() if not isinstance(one, Option))
     return table(("argument", ""), rows)
 
 
@@ -203,6 +203,7 @@ class Table(NamedTuple):
 
 
 FILES: dict[str, dict[str, Table]] = {
+    "otel_goodput/options.py": {"options": Table("", types_of)},
     "docs/testing.md": {"testing": Table("Reference", reference_functions.of_tests)},
     "docs/reference/functions.md": {
         "recording": Table("Recording", lambda: reference_functions.group(reference_functions.RECORDING)),
@@ -244,17 +245,19 @@ def renewed(name: str, text: str) -> str:
             than its own, a marked table is none of this page's, or a heading stands over nothing.
     """
     tables = FILES[name]
-    if strangers := set(re.findall(r"^<!-- begin: (.*) -->$", text, re.MULTILINE)) - tables.keys():
+    source = name.endswith(".py")
+    left, right = ("# ", "") if source else ("<!-- ", " -->")
+    if strangers := set(re.findall(rf"^{left}begin: (.*){right}$", text, re.MULTILINE)) - tables.keys():
         raise ValueError(f"{name} has markers of tables that nothing makes: {', '.join(sorted(strangers))}")
     for marker, (heading, make) in tables.items():
-        begin, end = f"<!-- begin: {marker} -->\n", f"<!-- end: {marker} -->\n"
+        begin, end = f"{left}begin: {marker}{right}\n", f"{left}end: {marker}{right}\n"
         if text.count(begin) != 1 or text.count(end) != 1:
             raise ValueError(f"{name} needs the markers of {marker!r} once each")
         before, _, rest = text.partition(begin)
-        if not (above := headings(before)) or above[-1] != heading:
+        if not source and (not (above := headings(before)) or above[-1] != heading):
             raise ValueError(f"{name}: {marker!r} belongs under {heading!r}, not under {above[-1:] or 'no heading'}")
         text = f"{before}{begin}{make()}{end}{rest.partition(end)[2]}"
-    if over := empty(text):
+    if not source and (over := empty(text)):
         raise ValueError(f"{name}: nothing stands under {over[0]!r}")
     return text
 

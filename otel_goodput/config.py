@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_goodput import envvars, placement
-from otel_goodput.envvars import EnvVar
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.guard import TRUE, report_once
-from otel_goodput.options import MOST_PROCESSES, OPTIONS, Options, check
+from otel_goodput.options import DIRECTORY, MOST_PROCESSES, Options, Setting, Settings
+from otel_goodput.options import read as read_table
 from otel_goodput.schedulers import LAUNCHERS, LaunchKey, launch_key
 from otel_goodput.text.redact import encodable
 
@@ -30,19 +30,12 @@ RESTART_SOURCES: Final = tuple(name for launcher in LAUNCHERS for name in launch
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A value in force, as text, and its source: ``configure()``, ``environment`` or ``default``."""
-
-    variable: EnvVar
-    value: str
-    source: str
-
-
-@dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """The configuration of one recorder. Durations are in ns unless the name says otherwise.
 
     Attributes:
+        values: those in force, by their names in the table; each is an attribute, too.
+        settings: their texts and sources, by the names of their variables.
         numbered: the runs of this job are NAME, NAME-2, …; `run_id` is NAME. True if nobody gave the id, and this
             process is the whole job or its launch has an identity.
         renewable: once the run has finished, the next start is a new run. True if the runs are numbered and no launcher
@@ -52,33 +45,14 @@ class Config:
         early: the processes of the launch have an address to meet, but nobody has told the rank of this one so far.
     """
 
+    values: Mapping[str, Any] = field(repr=False)
+    settings: Mapping[str, Setting] = field(repr=False)
     job_name: str
-    run_id: str
-    directory: str
-    exporters: tuple[str, ...]
-    processes: str
-    step_sampling: int
-    own_traces: bool
-    windows: tuple[int, ...]
-    grace_period_s: float
-    submitted_at: int | None
-    usage_interval: int | None
-    stalled_after: int | None
-    process_index: int
-    process_count: int
-    leader: int
     numbered: bool
     renewable: bool
     exit_given: bool
     launch: LaunchKey | None
     early: bool
-    ideal_step_time_s: float | None
-    flops_per_step: float | None
-    peak_flops: float | None
-    trace_spans: int
-    integrations: tuple[str, ...]
-    device_clock: str
-    settings: Mapping[str, Setting] = field(repr=False)
 
     @property
     def leads(self) -> bool:
@@ -113,44 +87,6 @@ def boolean(text: str) -> bool:
     raise ValueError(f"not a boolean: {text!r}")
 
 
-class _Reader:
-    """Reads settings in order of precedence. A wrong argument raises; a wrong variable is logged and ignored."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self.environ = environ
-        self.settings: dict[str, Setting] = {}
-
-    def __call__(self, option: str, options: Mapping[str, Any]) -> Any:
-        given, variable, parse = options.get(option), OPTIONS[option].variable, OPTIONS[option].parse
-        assert variable is not None, "what is read here has one"
-        if given is not None:
-            text = ",".join(map(str, given)) if isinstance(given, (list, tuple)) else str(given)
-            try:
-                value = parse(text)
-            except (ValueError, OverflowError) as error:
-                raise ConfigurationError(f"configure(): {error}") from error
-            self.settings[variable.name] = Setting(variable, text, "configure()")
-            return value
-        text = self.environ.get(variable.name, "").strip()
-        if text:
-            try:
-                value = parse(text)
-            except (ValueError, OverflowError) as error:
-                report_once(
-                    f"environment {variable.name}",
-                    "%s=%r is ignored, %r is used: %s",
-                    variable.name,
-                    text,
-                    variable.default,
-                    error,
-                )
-            else:
-                self.settings[variable.name] = Setting(variable, text, "environment")
-                return value
-        self.settings[variable.name] = Setting(variable, variable.default, "default")
-        return parse(variable.default) if variable.default else None
-
-
 def _possible(told: placement.Told | None, most: int) -> placement.Told | None:
     if told is None or told.number <= most:
         return told
@@ -161,25 +97,21 @@ def _possible(told: placement.Told | None, most: int) -> placement.Told | None:
 def read(
     job_name: str | None = None, *, environ: Mapping[str, str] | None = None, **options: Unpack[Options]
 ) -> Config:
-    """Return the configuration in force. Options for providers, processors and readers are left to the recorder.
+    """Return the configuration in force.
 
     Raises:
         ConfigurationError: an option is wrong.
         TypeError: an option is unknown.
     """
-    check("configure", options)
-    leader, ideal_step_time = options.get("leader", OPTIONS["leader"].default), options.get("ideal_step_time")
-    flops_per_step, peak_flops = options.get("flops_per_step"), options.get("peak_flops")
     environ = os.environ if environ is None else environ
-    setting = _Reader(environ)
+    values, settings = read_table("configure", options, environ)
     job = encodable((job_name or environ.get("OTEL_SERVICE_NAME") or "").strip() or _script_name())
-    run = setting("run_id", options)
+    run = values["run_id"]
     named = bool(run)
     if not run:
         given = next((environ[name].strip() for name in RUN_ID_SOURCES if environ.get(name, "").strip()), "")
         named, run = bool(given), given or job
-    run = encodable(run)
-    found = _seat(setting("process_index", options), setting("process_count", options), environ)
+    found, leader = _seat(values["process_index"], values["process_count"], environ), values["leader"]
     if options.get("process_count") is None:  # an argument that cannot be right raises, a variable does not
         found = _possible_seat(found)
     index, count = found.rank, found.size
@@ -187,18 +119,12 @@ def read(
         raise ConfigurationError(
             f"configure(): process index {index}, process count {count} and leader {leader} are not a valid combination"
         )
-    if ideal_step_time is not None and not 0 < ideal_step_time < 1e9:
-        raise ConfigurationError(
-            f"configure(): ideal_step_time must be above 0 and below 1e9 seconds, not {ideal_step_time!r}"
-        )
-    for name, flops in (("flops_per_step", flops_per_step), ("peak_flops", peak_flops)):
-        if flops is not None and not 0 < flops < float("inf"):
-            raise ConfigurationError(f"configure(): {name} must be a finite number above 0, not {flops!r}")
-    hyperparameters = options.get("hyperparameters")
-    if hyperparameters is not None and not isinstance(hyperparameters, Mapping):
-        raise ConfigurationError(
-            f"configure(): hyperparameters must be a mapping of names to values, not {type(hyperparameters).__name__}"
-        )
+    values |= {
+        "run_id": encodable(run),
+        "directory": values["directory"] or DIRECTORY,
+        "process_index": index,
+        "process_count": count,
+    }
     # If the index is known but the number of processes is not, there may be other processes.
     alone = count == 1 and (found.counted or not found.ranked) and not placement.several_hosts(environ)
     launch = launch_key(environ)
@@ -206,33 +132,14 @@ def read(
     exit_given = bool(environ.get(envvars.OTEL_GOODPUT_EXIT_CODE.name, "").strip())
     restarted = exit_given or any(placement.number(environ, name) for name in RESTART_SOURCES)
     return Config(
+        values=values,
+        settings=settings,
         job_name=job,
-        run_id=run,
-        directory=setting("directory", options) or "goodput",
-        exporters=setting("exporters", options),
-        processes=setting("processes", options),
-        step_sampling=setting("step_sampling", options),
-        own_traces=setting("step_traces", options),
-        windows=setting("windows", options),
-        grace_period_s=setting("grace_period", options),
-        submitted_at=setting("submitted_at", options),
-        usage_interval=setting("usage_interval", options),
-        stalled_after=setting("stalled_after", options),
-        process_index=index,
-        process_count=count,
-        leader=leader,
         numbered=numbered,
         renewable=numbered and not restarted,
         exit_given=exit_given,
         launch=launch,
         early=numbered and launch is not None and launch.addressed and not found.ranked,
-        ideal_step_time_s=ideal_step_time,
-        flops_per_step=flops_per_step,
-        peak_flops=peak_flops,
-        trace_spans=setting("trace_spans", options),
-        integrations=setting("integrations", options),
-        device_clock=setting("device_clock", options),
-        settings=setting.settings,
     )
 
 
@@ -276,8 +183,7 @@ def _seat(given_index: int | None, given_count: int | None, environ: Mapping[str
 
 def seat(config: Config) -> Seat:
     """Return the place of this process as it is known now: more may be initialized than when the settings were read."""
-    variables = envvars.OTEL_GOODPUT_PROCESS_INDEX, envvars.OTEL_GOODPUT_PROCESS_COUNT
-    settings = [config.settings[variable.name] for variable in variables]
+    settings = [config.settings[option.variable] for option in (Settings.process_index, Settings.process_count)]
     index, count = (None if each.source == "default" else int(each.value) for each in settings)
     return _possible_seat(_seat(index, count, os.environ))
 

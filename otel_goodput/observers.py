@@ -54,14 +54,14 @@ class Observers:
         self._totals = totals
         self._before = before
         self._device_clock = DeviceClock(
-            tracer, config.device_clock, config.process_count, patience=config.grace_period_s
+            tracer, config.device_clock, config.process_count, patience=config.grace_period
         )
         self._integrations = Integrations(config.integrations, tracer)
         self._integrations.poll()
         self._usage: UsageSampler | None = None
         if usage is not None and config.usage_interval is not None:
             self._usage = UsageSampler(usage, config.usage_interval, tracer.clock)
-        self._watch = Watch(config.integrations, tracer, flush, finish, config.grace_period_s)
+        self._watch = Watch(config.integrations, tracer, flush, finish, config.grace_period)
         if config.leads and (text := launchers.unseen(tracer.attempt)):
             logger.warning("%s", text)
         tracer.hooks.watch_device(self._device_clock)

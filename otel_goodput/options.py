@@ -1,30 +1,47 @@
-"""The options of ``configure()``: each one defined once, with its type, default, variable, meaning and parser.
+"""The settings: one row for each, with its type, default, environment variable, parser and meaning.
 
-Arguments, their help, ``otel-goodput env``, the README's table, the reading and the check of variables are derived from
-it.
+The arguments of ``configure()``, ``Recorder`` and ``GoodputSpanProcessor`` with their help, the reading and the check
+of variables, ``otel-goodput env``, the command's help and the reference are derived from these rows. The two types at
+the end, which type checkers need, are written by ``python docs/tables.py``.
 """
 
-# No `from __future__ import annotations`: the annotations are evaluated at run time.
+from __future__ import annotations
+
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypedDict, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypedDict, TypeVar, cast, overload
 
 from opentelemetry.util import types
 
 from otel_goodput import envvars
 from otel_goodput.envvars import EnvVar
+from otel_goodput.errors import ConfigurationError
+from otel_goodput.guard import report_once
 from otel_goodput.text.durations import NS, parse_duration, parse_moment
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import MetricReader
     from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+    from typing_extensions import Self
 
 F = TypeVar("F", bound=Callable[..., object])
+V = TypeVar("V")
 
 FEWEST_SPANS: Final = 100  # lowest limit for a trace
 MOST_PROCESSES: Final = 1 << 16  # in a job
+
+# What watches a job besides its phases: libraries, and what announces or describes the end.
+INTEGRATIONS: Final = ("jax", "torch", "orbax", "signals", "maintenance", "kubernetes")
+DIRECTORY: Final = "goodput"  # of the runs, in the working directory
+OWN: Final = "own"  # each step has a trace of its own
+STEP_TRACES: Final = ("shared", OWN)
+DEVICE_CLOCKS: Final = ("auto", "observe", "host")
+
+
+# --- parsers: of the text of a variable or an argument; they raise ValueError or OverflowError ------------------------
 
 
 def parse_windows(text: str) -> tuple[int, ...]:
@@ -49,10 +66,10 @@ def _spans(text: str) -> int:
     return most
 
 
-def _traces(text: str) -> bool:
-    if text not in (choices := envvars.OTEL_GOODPUT_STEP_TRACES.choices):
-        raise ValueError(f"step traces must be {' or '.join(choices)}, not {text!r}")
-    return text == "own"
+def _traces(text: str) -> str:
+    if text not in STEP_TRACES:
+        raise ValueError(f"step traces must be {' or '.join(STEP_TRACES)}, not {text!r}")
+    return text
 
 
 def _grace(text: str) -> float:
@@ -73,6 +90,10 @@ def _interval(text: str) -> int | None:
 
 def _limit(text: str) -> int | None:
     return parse_duration(text) if text.strip() else None
+
+
+def _moment(text: str) -> int | None:
+    return parse_moment(text)
 
 
 def _processes(text: str) -> str:
@@ -99,8 +120,8 @@ def _count(text: str) -> int:
 
 
 def _device_clock(text: str) -> str:
-    if (mode := text.lower()) not in (choices := envvars.OTEL_GOODPUT_DEVICE_CLOCK.choices):
-        raise ValueError(f"the device clock must be one of {', '.join(choices)}, not {text!r}")
+    if (mode := text.lower()) not in DEVICE_CLOCKS:
+        raise ValueError(f"the device clock must be one of {', '.join(DEVICE_CLOCKS)}, not {text!r}")
     return mode
 
 
@@ -110,133 +131,432 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _integrations(text: str) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(_names(text.lower())))
-    if unknown := [name for name in names if name not in (*envvars.INTEGRATIONS, "auto", "none")]:
-        raise ValueError(
-            f"integrations must be auto, none, or some of {', '.join(envvars.INTEGRATIONS)}, not {unknown[0]!r}"
-        )
+    if unknown := [name for name in names if name not in (*INTEGRATIONS, "auto", "none")]:
+        raise ValueError(f"integrations must be auto, none, or some of {', '.join(INTEGRATIONS)}, not {unknown[0]!r}")
     if "none" in names and len(names) > 1:
         raise ValueError("integrations: none cannot be combined with others")
-    return () if "none" in names else envvars.INTEGRATIONS if "auto" in names else names
+    return () if "none" in names else INTEGRATIONS if "auto" in names else names
 
 
-class Option(NamedTuple):
-    """One option.
+# --- checks of arguments that have no variable; they raise ValueError -------------------------------------------------
 
-    Attributes:
-        brief: its meaning; empty to use the description of its variable.
-        variable: its environment variable, if it has one.
-        default: the default of the argument.
-        parse: returns the value of a text, for options with a variable; raises ValueError or OverflowError.
+
+def _unchecked(given: Any) -> Any:
+    return given
+
+
+def _ideal(seconds: float) -> float | None:
+    if not 0 < seconds < 1e9:
+        raise ValueError(f"ideal_step_time must be above 0 and below 1e9 seconds, not {seconds!r}")
+    return seconds
+
+
+def _flops(name: str, flops: float) -> float | None:
+    if not 0 < flops < float("inf"):
+        raise ValueError(f"{name} must be a finite number above 0, not {flops!r}")
+    return flops
+
+
+def _mapping(name: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{name} must be a mapping of names to values, not {type(given).__name__}")
+    return given
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+class Setting(NamedTuple):
+    """A value in force, as text, and its source: ``configure()``, ``environment`` or ``default``."""
+
+    value: str
+    source: str
+
+
+class Argument(Generic[V]):
+    """A setting that only an argument gives. As an attribute of :class:`Settings` it is the row, of a config its value.
+
+    Args:
+        takes: type of the argument.
+        brief: its meaning.
+        parse: checks the argument; returns its value or raises ValueError or OverflowError.
+        default: of the argument.
+        processor: whether ``GoodputSpanProcessor`` takes it, too.
     """
 
-    brief: str = ""
-    variable: EnvVar | None = None
-    default: Any = None
-    parse: Callable[[str], Any] = str.strip
+    name: str
+
+    def __init__(
+        self,
+        takes: str,
+        brief: str,
+        parse: Callable[[Any], V] = _unchecked,
+        default: Any = None,
+        *,
+        processor: bool = False,
+    ) -> None:
+        self.takes, self.brief, self.parse, self.default, self.processor = takes, brief, parse, default, processor
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, config: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, config: Settings, owner: type) -> V: ...
+    def __get__(self, config: Settings | None, owner: type) -> Self | V:
+        return self if config is None else cast("V", config.values[self.name])
 
     @property
     def meaning(self) -> str:
-        """The description of the option, one line of reStructuredText."""
-        if self.variable is None:
-            return self.brief
-        default = f"={self.variable.default}" if self.variable.default else ""
-        return f"{self.brief or self.variable.brief} (``{self.variable.name}{default}``)"
+        """The meaning, one line of reStructuredText."""
+        return self.brief
+
+    def read(self, given: object, environ: Mapping[str, str]) -> tuple[V | None, Setting | None]:
+        """Return the value in force, and what is told of it. A wrong argument raises ConfigurationError."""
+        return (cast("V", self.default) if given is None else self._parsed(given)), None
+
+    def _parsed(self, given: object) -> V:
+        try:
+            return self.parse(given)
+        except (ValueError, OverflowError) as error:
+            raise ConfigurationError(f"configure(): {error}") from error
 
 
-class Options(TypedDict, total=False):
-    """Keyword arguments of ``configure()``, ``Recorder`` and ``config.read()``."""
+class Option(Argument[V]):
+    """A setting that an environment variable gives, if no argument does.
 
-    run_id: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_RUN_ID)]
-    directory: Annotated[str | Path | None, Option(variable=envvars.OTEL_GOODPUT_DIR, parse=str)]
-    exporters: Annotated[str | Sequence[str] | None, Option(variable=envvars.OTEL_GOODPUT_EXPORTERS, parse=_names)]
-    processes: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_PROCESSES, parse=_processes)]
-    step_sampling: Annotated[int | None, Option(variable=envvars.OTEL_GOODPUT_STEP_SAMPLING, parse=_sampling)]
-    step_traces: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_STEP_TRACES, parse=_traces)]
-    trace_spans: Annotated[int | None, Option(variable=envvars.OTEL_GOODPUT_TRACE_SPANS, parse=_spans)]
-    windows: Annotated[str | Sequence[str] | None, Option(variable=envvars.OTEL_GOODPUT_WINDOWS, parse=parse_windows)]
-    integrations: Annotated[
-        str | Sequence[str] | None, Option(variable=envvars.OTEL_GOODPUT_INTEGRATIONS, parse=_integrations)
-    ]
-    device_clock: Annotated[str | None, Option(variable=envvars.OTEL_GOODPUT_DEVICE_CLOCK, parse=_device_clock)]
-    stalled_after: Annotated[float | str | None, Option(variable=envvars.OTEL_GOODPUT_STALLED_AFTER, parse=_limit)]
-    grace_period: Annotated[float | None, Option(variable=envvars.OTEL_GOODPUT_GRACE_PERIOD, parse=_grace)]
-    usage_interval: Annotated[float | str | None, Option(variable=envvars.OTEL_GOODPUT_USAGE_INTERVAL, parse=_interval)]
-    submitted_at: Annotated[float | str | None, Option(variable=envvars.OTEL_GOODPUT_SUBMITTED_AT, parse=parse_moment)]
-    process_index: Annotated[int | None, Option(variable=envvars.OTEL_GOODPUT_PROCESS_INDEX, parse=_index)]
-    process_count: Annotated[int | None, Option(variable=envvars.OTEL_GOODPUT_PROCESS_COUNT, parse=_count)]
-    leader: Annotated[int, Option("index of the process whose phases make up the account", default=0)]
-    ideal_step_time: Annotated[float | None, Option("in seconds, instead of the estimate")]
-    flops_per_step: Annotated[
-        float | None,
-        Option("floating-point operations of the model per step; with the peak, they give the program goodput (MFU)"),
-    ]
-    peak_flops: Annotated[
-        float | None, Option("peak floating-point operations per second of all chips; by default that of jax's devices")
-    ]
-    resource_attributes: Annotated[
-        Mapping[str, types.AttributeValue] | None, Option("further attributes of the resource")
-    ]
-    hyperparameters: Annotated[
-        Mapping[str, Any] | None,
-        Option("of the model and its training, stored and shown with the run; secrets in them are hidden"),
-    ]
-    tracer_provider: Annotated[
-        "TracerProvider | None", Option("your own provider, used instead of the default one; shut it down yourself")
-    ]
-    meter_provider: Annotated[
-        "MeterProvider | None", Option("your own provider, used instead of the default one; shut it down yourself")
-    ]
-    span_processors: Annotated[
-        "Sequence[SpanProcessor]", Option("further span processors, shut down together with the recorder", default=())
-    ]
-    metric_readers: Annotated[
-        "Sequence[MetricReader]", Option("further metric readers, shut down together with the recorder", default=())
-    ]
+    Args:
+        takes: type of the argument.
+        kind: type of the variable, described.
+        default: the variable's, as text.
+        brief: meaning.
+        parse: returns the value of a text, or raises ValueError or OverflowError.
+        variable: its end, if that is not the argument's name.
+        processor: whether ``GoodputSpanProcessor`` takes it, too.
 
+    Attributes:
+        variable: name of the variable.
+    """
 
-OPTIONS: Final[Mapping[str, Option]] = {
-    name: get_args(annotation)[1] for name, annotation in Options.__annotations__.items()
-}
+    variable: str
 
-# The option of each environment variable, by the variable's name.
-OF_VARIABLE: Final[Mapping[str, str]] = {
-    option.variable.name: name for name, option in OPTIONS.items() if option.variable is not None
-}
+    def __init__(
+        self,
+        takes: str,
+        kind: str,
+        default: str,
+        brief: str,
+        parse: Callable[[str], V],
+        *,
+        variable: str = "",
+        processor: bool = False,
+    ) -> None:
+        super().__init__(takes, brief, parse, processor=processor)
+        self.kind, self.usual, self._end = kind, default, variable
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        super().__set_name__(owner, name)
+        self.variable = envvars.PREFIX + (self._end or name.upper())
+
+    @property
+    def envvar(self) -> EnvVar:
+        """The row of the variable."""
+        return EnvVar(self.variable, self.kind, self.usual, self.brief)
+
+    @property
+    def meaning(self) -> str:
+        return f"{self.brief} (``{self.variable}{f'={self.usual}' if self.usual else ''}``)"
+
+    def read(self, given: object, environ: Mapping[str, str]) -> tuple[V | None, Setting]:
+        """Return the value in force and its source. A wrong variable is reported and ignored."""
+        if given is not None:
+            text = ",".join(map(str, given)) if isinstance(given, (list, tuple)) else str(given)
+            return self._parsed(text), Setting(text, "configure()")
+        if text := environ.get(self.variable, "").strip():
+            try:
+                return self.parse(text), Setting(text, "environment")
+            except (ValueError, OverflowError) as error:
+                ignored = "%s=%r is ignored, %r is used: %s"
+                report_once(f"environment {self.variable}", ignored, self.variable, text, self.usual, error)
+        return (self.parse(self.usual) if self.usual else None), Setting(self.usual, "default")
 
 
-def check(called: str, given: Mapping[str, object]) -> None:
-    """Raise TypeError, as Python does for unexpected arguments of the function `called`, if a name is not an option."""
+class Settings:
+    """The table.
+
+    Attributes:
+        values: of the settings in force, by their names.
+    """
+
+    values: Mapping[str, Any]
+
+    run_id = Option(
+        "str | None",
+        "string",
+        "",
+        "id of the run across restarts; by default the JobSet's name, else the job's name",
+        str.strip,
+        processor=True,
+    )
+    directory = Option(
+        "str | Path | None",
+        "path or URL",
+        "",
+        f"local directory or fsspec URL of the journal; empty: ./{DIRECTORY}",
+        str,
+        variable="DIR",
+        processor=True,
+    )
+    exporters = Option(
+        "str | Sequence[str] | None",
+        "list",
+        "auto",
+        "names of exporters, separated by commas; or none; or auto, which depends on the environment",
+        _names,
+    )
+    processes = Option("str | None", "leader | all | list", "all", "which processes export their spans", _processes)
+    step_sampling = Option(
+        "int | None", "int", "100", "after the first 100 steps, export one step in this many (1: every step)", _sampling
+    )
+    step_traces = Option(
+        "str | None",
+        " | ".join(STEP_TRACES),
+        STEP_TRACES[0],
+        "`own` puts each step and its load into a separate trace, linked to the job span",
+        _traces,
+    )
+    trace_spans = Option(
+        "int | None",
+        "int",
+        "5000",
+        "maximum number of this package's spans in one trace, over all processes; further spans go to another trace "
+        "(0: no limit)",
+        _spans,
+    )
+    windows = Option(
+        "str | Sequence[str] | None",
+        "list of durations",
+        "1h,24h",
+        "rolling windows, such as 10m,1h,24h",
+        parse_windows,
+        processor=True,
+    )
+    integrations = Option(
+        "str | Sequence[str] | None", "list", "auto", f"some of {', '.join(INTEGRATIONS)}; or none", _integrations
+    )
+    device_clock = Option(
+        "str | None",
+        " | ".join(DEVICE_CLOCKS),
+        DEVICE_CLOCKS[0],
+        "how the end of a step on the device is detected: `auto` uses marks, `observe` only `goodput.observe()`; "
+        "`host` asserts that steps wait for their results",
+        _device_clock,
+    )
+    stalled_after = Option(
+        "float | str | None",
+        "duration",
+        "",
+        "how long a step may take before the rest of its time is `stalled`, such as 5m; empty: 10 times the usual "
+        "step, and at least 10 s more",
+        _limit,
+    )
+    grace_period = Option(
+        "float | None",
+        "seconds",
+        "10",
+        "time limit for shutdown: one deadline for traces, metrics and journal",
+        _grace,
+    )
+    usage_interval = Option(
+        "float | str | None",
+        "duration",
+        "",
+        "how often CPU and memory are sampled for the page, such as 10s; empty: never",
+        _interval,
+    )
+    submitted_at = Option(
+        "float | str | None",
+        "unix seconds or RFC 3339",
+        "",
+        "when the job was submitted, for scheduling goodput",
+        _moment,
+    )
+    process_index = Option(
+        "int | None", "int", "", "index of this process, from 0; by default the launcher's value", _index
+    )
+    process_count = Option("int | None", "int", "", "number of processes; by default the launcher's value", _count)
+    leader = Argument[int]("int", "index of the process whose phases make up the account", default=0)
+    ideal_step_time = Argument("float | None", "in seconds, instead of the estimate", _ideal)
+    flops_per_step = Argument(
+        "float | None",
+        "floating-point operations of the model per step; with the peak, they give the program goodput (MFU)",
+        partial(_flops, "flops_per_step"),
+    )
+    peak_flops = Argument(
+        "float | None",
+        "peak floating-point operations per second of all chips; by default that of jax's devices",
+        partial(_flops, "peak_flops"),
+    )
+    resource_attributes = Argument["Mapping[str, types.AttributeValue] | None"](
+        "Mapping[str, types.AttributeValue] | None", "further attributes of the resource"
+    )
+    hyperparameters = Argument(
+        "Mapping[str, Any] | None",
+        "of the model and its training, stored and shown with the run; secrets in them are hidden",
+        partial(_mapping, "hyperparameters"),
+    )
+    tracer_provider = Argument["TracerProvider | None"](
+        "TracerProvider | None", "your own provider, used instead of the default one; shut it down yourself"
+    )
+    meter_provider = Argument["MeterProvider | None"](
+        "MeterProvider | None",
+        "your own provider, used instead of the default one; shut it down yourself",
+        processor=True,
+    )
+    span_processors = Argument["Sequence[SpanProcessor]"](
+        "Sequence[SpanProcessor]", "further span processors, shut down together with the recorder", default=()
+    )
+    metric_readers = Argument["Sequence[MetricReader]"](
+        "Sequence[MetricReader]", "further metric readers, shut down together with the recorder", default=()
+    )
+
+
+def rows(table: type[Settings] = Settings) -> dict[str, Argument[Any]]:
+    """Return the rows of a table, by the names of their arguments."""
+    return {name: row for name, row in vars(table).items() if isinstance(row, Argument)}
+
+
+def variables(table: type[Settings] = Settings) -> tuple[EnvVar, ...]:
+    """Return this package's variables: those of settings, and others."""
+    return (*(row.envvar for row in rows(table).values() if isinstance(row, Option)), *envvars.OTHERS)
+
+
+OPTIONS: Final[Mapping[str, Argument[Any]]] = rows()
+ENVVARS: Final = variables()
+
+# The setting of each environment variable, by the variable's name.
+OF_VARIABLE: Final[Mapping[str, str]] = {row.variable: name for name, row in OPTIONS.items() if isinstance(row, Option)}
+
+
+def check_names(
+    called: str, given: Mapping[str, Any], table: type[Settings] = Settings, *, processor: bool = False
+) -> None:
+    """Raise TypeError, as Python does for unexpected arguments of the function `called`, if a name is not a setting."""
+    known = rows(table)
     for name in given:
-        if name not in OPTIONS:
+        if name not in known or (processor and not known[name].processor):
             raise TypeError(f"{called}() got an unexpected keyword argument {name!r}")
 
 
-def taking_options(function: F) -> F:
-    """Decorator: list every option in the function's signature instead of ``**options``, and in its docstring."""
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    own = [each for each in inspect.signature(function).parameters.values() if each.kind is not each.VAR_KEYWORD]
-    ours = [
-        inspect.Parameter(name, keyword, default=option.default, annotation=_type_of(name))
-        for name, option in OPTIONS.items()
-    ]
+def read(
+    called: str, given: Mapping[str, Any], environ: Mapping[str, str], table: type[Settings] = Settings
+) -> tuple[dict[str, Any], dict[str, Setting]]:
+    """Return the values in force by the names of the settings, and the settings by the names of their variables.
+
+    Args:
+        called: the function that was called with `given`.
+        given: arguments.
+        environ: the environment.
+        table: the settings.
+
+    Raises:
+        ConfigurationError: an argument is wrong.
+        TypeError: it is unknown, as Python says it.
+    """
+    check_names(called, given, table)
+    values, settings = {}, {}
+    for name, row in rows(table).items():
+        values[name], setting = row.read(given.get(name), environ)
+        if isinstance(row, Option) and setting is not None:
+            settings[row.variable] = setting
+    return values, settings
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def taking_options(taker: F, table: type[Settings] = Settings, *, processor: bool = False) -> F:
+    """Decorator for a function or a class: list the arguments instead of ``**options`` in its signature and docstring.
+
+    Args:
+        taker: has ``**options``, and a line ``{options}`` in its docstring.
+        table: the settings.
+        processor: only those that ``GoodputSpanProcessor`` takes.
+    """
+    chosen = [row for row in rows(table).values() if row.processor or not processor]
+    function: Any = taker.__init__ if inspect.isclass(taker) else taker
+    keyword, signature = inspect.Parameter.KEYWORD_ONLY, inspect.signature(function)
+    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    taken = [inspect.Parameter(row.name, keyword, default=row.default, annotation=row.takes) for row in chosen]
     placed = [each for each in own if each.kind is not keyword]
-    function.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [*placed, *ours, *(each for each in own if each.kind is keyword)],
-        return_annotation=inspect.signature(function).return_annotation,
-    )
-    function.__doc__ = described(function.__doc__ or "")
-    return function
-
-
-def _type_of(name: str) -> Any:
-    found = get_args(Options.__annotations__[name])[0]
-    return getattr(found, "__forward_arg__", found)
-
-
-def described(text: str) -> str:
-    """Return `text` with its line ``{options}`` replaced by the meanings of the options, one per line."""
-    lines = [f"{name}: {option.meaning}." for name, option in OPTIONS.items()]
-    return "\n".join(
+    ordered = [*placed, *taken, *(each for each in own if each.kind is keyword)]
+    function.__signature__ = inspect.Signature(ordered, return_annotation=signature.return_annotation)
+    lines = [f"{row.name}: {row.meaning}." for row in chosen]
+    taker.__doc__ = "\n".join(
         "\n".join(line.replace("{options}", each) for each in lines) if line.strip() == "{options}" else line
-        for line in text.split("\n")
+        for line in (taker.__doc__ or "").split("\n")
     )
+    return taker
+
+
+def typed(name: str, about: str, chosen: Iterable[Argument[Any]]) -> str:
+    """Return the source of a type of keyword arguments."""
+    fields = "".join(f"    {row.name}: {row.takes}\n" for row in chosen)
+    return f'class {name}(TypedDict, total=False):\n    """{about}"""\n\n{fields}'
+
+
+def types_of(table: type[Settings] = Settings) -> str:
+    """Return the source of what follows."""
+    whole = rows(table).values()
+    return (
+        typed("Options", "Keyword arguments of ``configure()`` and ``Recorder``.", whole)
+        + "\n\n"
+        + typed("ProcessorOptions", "Those of ``GoodputSpanProcessor``.", (row for row in whole if row.processor))
+        + "\n\n"
+    )
+
+
+# --- written by `python docs/tables.py`: change the rows above, and run it --------------------------------------------
+# begin: options
+class Options(TypedDict, total=False):
+    """Keyword arguments of ``configure()`` and ``Recorder``."""
+
+    run_id: str | None
+    directory: str | Path | None
+    exporters: str | Sequence[str] | None
+    processes: str | None
+    step_sampling: int | None
+    step_traces: str | None
+    trace_spans: int | None
+    windows: str | Sequence[str] | None
+    integrations: str | Sequence[str] | None
+    device_clock: str | None
+    stalled_after: float | str | None
+    grace_period: float | None
+    usage_interval: float | str | None
+    submitted_at: float | str | None
+    process_index: int | None
+    process_count: int | None
+    leader: int
+    ideal_step_time: float | None
+    flops_per_step: float | None
+    peak_flops: float | None
+    resource_attributes: Mapping[str, types.AttributeValue] | None
+    hyperparameters: Mapping[str, Any] | None
+    tracer_provider: TracerProvider | None
+    meter_provider: MeterProvider | None
+    span_processors: Sequence[SpanProcessor]
+    metric_readers: Sequence[MetricReader]
+
+
+class ProcessorOptions(TypedDict, total=False):
+    """Those of ``GoodputSpanProcessor``."""
+
+    run_id: str | None
+    directory: str | Path | None
+    windows: str | Sequence[str] | None
+    meter_provider: MeterProvider | None
+
+
+# end: options

@@ -33,7 +33,6 @@ from opentelemetry.util.types import AttributeValue
 from otel_goodput.accounting import Totals
 from otel_goodput.config import Config
 from otel_goodput.deadline import Closer
-from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.registry import dropped_items, numbers, open_exporter, resolve
 from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterUnavailable
@@ -41,6 +40,7 @@ from otel_goodput.exporters.wrappers import SafeMetricExporter, SafeSpanExporter
 from otel_goodput.guard import report_once, started
 from otel_goodput.journal.account import Account
 from otel_goodput.metrics.instruments import register_account
+from otel_goodput.options import Settings
 from otel_goodput.recording.acknowledging import AcknowledgingExporter
 from otel_goodput.recording.passing import PassingSpanExporter
 from otel_goodput.recording.sampling import PhaseSampler
@@ -60,13 +60,13 @@ def exporter_names(config: Config) -> tuple[str, ...]:
             is logged and ``auto`` is used.)
     """
     directory = Path(config.directory)
-    setting = config.settings[OTEL_GOODPUT_EXPORTERS.name]
+    setting = config.settings[Settings.exporters.variable]
     try:
         return resolve(config.exporters, os.environ, directory=directory)
     except ConfigurationError as error:
         if setting.source == "configure()":
             raise
-        logger.warning("%s=%r is ignored, 'auto' is used: %s", OTEL_GOODPUT_EXPORTERS.name, setting.value, error)
+        logger.warning("%s=%r is ignored, 'auto' is used: %s", Settings.exporters.variable, setting.value, error)
         return resolve(("auto",), os.environ, directory=directory)
 
 

@@ -32,7 +32,7 @@ from otel_goodput.live import LiveAccount, call_in_children
 from otel_goodput.metrics.durations import Durations
 from otel_goodput.metrics.productivity import Inputs, Productivity
 from otel_goodput.observers import Observers
-from otel_goodput.options import Options, described, parse_windows, taking_options
+from otel_goodput.options import OWN, Options, parse_windows, taking_options
 from otel_goodput.pipelines import Pipelines, check_providers, exporter_names, open_exporters
 from otel_goodput.recording import ids, plain
 from otel_goodput.recording.admission import Admission
@@ -88,6 +88,7 @@ def _call_at_exit(finish: Callable[[], object]) -> None:
         util.Finalize(None, finish, exitpriority=AFTER_CHILDREN)
 
 
+@taking_options
 class Recorder(Phases):
     """Records one job: its phases, its account and its end.
 
@@ -109,7 +110,6 @@ class Recorder(Phases):
         TypeError: an option is unknown.
     """
 
-    @taking_options
     def __init__(self, job_name: str | None = None, **options: Unpack[Options]) -> None:
         super().__init__(self._live_tracer, self.say_forked)
         self._in_memory = host.current.in_memory
@@ -139,14 +139,13 @@ class Recorder(Phases):
 
     def _build(self, config: Config) -> None:
         """Open the journal and the exporters, and start recording as the process that `config` says this is."""
-        options = self._options
         self.config: Config = config
-        tracer_provider, meter_provider = options.get("tracer_provider"), options.get("meter_provider")
-        span_processors, metric_readers = options.get("span_processors", ()), options.get("metric_readers", ())
+        tracer_provider, meter_provider = config.tracer_provider, config.meter_provider
         # Before anything is opened, so that what is wrong leaves nothing behind.
         names = exporter_names(config)
         check_providers(tracer_provider, meter_provider)
-        flags = OWN_TRACES if config.own_traces else 0
+        own_traces = config.step_traces == OWN
+        flags = OWN_TRACES if own_traces else 0
         self._live = live = LiveAccount(config, flags, in_memory=self._in_memory, begun=self._rebuilt)
         self._opened = opened = live.opened
         self.run_id, self.attempt = live.run_id, live.attempt
@@ -157,7 +156,7 @@ class Recorder(Phases):
             self.attempt,
             config.process_index,
             config.process_count,
-            options.get("resource_attributes"),
+            config.resource_attributes,
             detect=not self._in_memory,
             traced=tracer_provider is None,
         )
@@ -166,7 +165,7 @@ class Recorder(Phases):
             resource = self.resource
         self.resource: DetectedResource = resource
         live.facts.describe(resource, lambda: resource.wait(0))
-        live.facts.add(options.get("hyperparameters") or {})
+        live.facts.add(config.hyperparameters or {})
         self._productivity = Productivity(config, opened.run if config.leads else None)
         self._stopping = deadline.ShutdownSignal()
         context = ExporterContext(
@@ -175,19 +174,21 @@ class Recorder(Phases):
             attempt=self.attempt,
             process_index=config.process_index,
             directory=opened.run.path if opened.run is not None else None,
-            grace_period_s=config.grace_period_s,
+            grace_period_s=config.grace_period,
             stopping=self._stopping,
         )
         opened_exporters = open_exporters(names, config, context)
         live.facts.export({one.name: one.project if one.span_exporter else str for one in opened_exporters})
-        self._pipelines = pipelines = Pipelines(opened_exporters, account, span_processors, metric_readers)
+        self._pipelines = pipelines = Pipelines(
+            opened_exporters, account, config.span_processors, config.metric_readers
+        )
         thread, hooks = JobThread(), Hooks()
         limit, leads = config.trace_spans, config.leads
         budget = Budget(limit, config.process_count, config.process_index, leads=leads)
         steps = steps_in_a_trace(limit, config.step_sampling)
         volumes = Volumes(self.run_id, self.attempt, steps, budget.group)
         admission = Admission(budget, volumes)
-        policy = StepPolicy(StepSampler(config.step_sampling), admission, own_traces=config.own_traces)
+        policy = StepPolicy(StepSampler(config.step_sampling), admission, own_traces=own_traces)
         generator: ids.PrivateIdGenerator | None = None
         if tracer_provider is None:
             generator = self._generator
@@ -201,7 +202,7 @@ class Recorder(Phases):
             theirs = getattr(tracer_provider, "resource", resource)
             emitter = SpanEmitter([everyone] if everyone else [], theirs)
         self._admission = admission
-        traces = AttemptTraces(account, emitter, budget, volumes, config.process_index, own=config.own_traces)
+        traces = AttemptTraces(account, emitter, budget, volumes, config.process_index, own=own_traces)
         shared = generator is None
         nesting = Nesting(emitter.resource, shared=shared, ours=lambda trace: volumes.number_of(trace) is not None)
         spans = OpenSpans(thread, admission, traces, nesting)
@@ -534,7 +535,7 @@ class Recorder(Phases):
         Args:
             timeout: in seconds; by default the grace period.
         """
-        return self._export(plain.seconds(timeout, "flush", self.config.grace_period_s), self._pipelines.flushers())
+        return self._export(plain.seconds(timeout, "flush", self.config.grace_period), self._pipelines.flushers())
 
     def _export(self, seconds: float, flushers: list[tuple[str, deadline.Closer]]) -> bool:
         if self._closed:
@@ -548,7 +549,7 @@ class Recorder(Phases):
         if flushers := self._pipelines.flushers(asked=False):
             self._stopping.at_job_end = True
             try:
-                self._export(self.config.grace_period_s, flushers)
+                self._export(self.config.grace_period, flushers)
             finally:
                 self._stopping.at_job_end = False
 
@@ -591,7 +592,7 @@ class Recorder(Phases):
         Args:
             timeout: one deadline for all of it, in seconds; by default the grace period.
         """
-        seconds = plain.seconds(timeout, "shutdown", self.config.grace_period_s)
+        seconds = plain.seconds(timeout, "shutdown", self.config.grace_period)
         # Reentrant: a signal handler may call this on the thread that is in the middle of it, and must not wait.
         if not self._closing.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX)):
             return
@@ -693,6 +694,3 @@ class Recorder(Phases):
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
-
-
-Recorder.__doc__ = described(Recorder.__doc__ or "")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 from time import perf_counter_ns
+from typing import TYPE_CHECKING
 
 from opentelemetry import metrics as metrics_api
 from opentelemetry.context import Context
@@ -15,18 +15,22 @@ from otel_goodput import config as configuration
 from otel_goodput import deadline, host
 from otel_goodput.accounting import Totals
 from otel_goodput.accounting import events as ev
-from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.integrations.async_runtimes import AsyncRuntimes
 from otel_goodput.live import LiveAccount, call_in_children
+from otel_goodput.options import ProcessorOptions, Settings, check_names, taking_options
 from otel_goodput.recording.job_thread import JobThread
 from otel_goodput.recording.span_processor import PhaseSpanProcessor
 from otel_goodput.reports.report import Report, about
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState
 from otel_goodput.text.redact import redacting_logger
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 logger = redacting_logger("otel_goodput")
 
 
+@partial(taking_options, processor=True)
 class GoodputSpanProcessor(PhaseSpanProcessor):
     """Derives goodput and badput from spans with the attribute ``goodput.phase``, whichever library creates them.
 
@@ -38,30 +42,25 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
     an asynchronous runtime such as jax is in use (``async_runtimes``), the clock of the steps is unknown and figures
     that depend on it are missing, unless ``OTEL_GOODPUT_DEVICE_CLOCK=host`` says that steps wait for their results.
 
+    Without a directory (the argument, or ``OTEL_GOODPUT_DIR``) there is no journal: the account starts anew with every
+    process. Without `meter_provider`, metrics go to OpenTelemetry's global one.
+
     Args:
-        meter_provider: the provider of the metrics; by default OpenTelemetry's global one.
-        job_name, run_id, windows: as for ``configure()``.
-        directory: the journal's directory, which lets a restart continue the run. If neither it nor
-            ``OTEL_GOODPUT_DIR`` is set, the account starts anew with every process.
+        job_name: name of the job; by default ``OTEL_SERVICE_NAME``, else the script's name.
+        {options}
 
     Raises:
         ConfigurationError: an argument is wrong.
+        TypeError: an argument is unknown.
     """
 
-    def __init__(
-        self,
-        *,
-        meter_provider: metrics_api.MeterProvider | None = None,
-        job_name: str | None = None,
-        run_id: str | None = None,
-        directory: str | Path | None = None,
-        windows: str | Sequence[str] | None = None,
-    ) -> None:
-        config = configuration.read(job_name, run_id=run_id, directory=directory, windows=windows)
+    def __init__(self, *, job_name: str | None = None, **options: Unpack[ProcessorOptions]) -> None:
+        check_names("GoodputSpanProcessor", options, processor=True)
+        config = configuration.read(job_name, **options)
         self._name = config.job_name
-        self._patience_s = config.grace_period_s
+        self._patience_s = config.grace_period
         self._overhead = 0  # ns
-        in_memory = host.current.in_memory or config.settings[OTEL_GOODPUT_DIR.name].source == "default"
+        in_memory = host.current.in_memory or config.settings[Settings.directory.variable].source == "default"
         self._live_account = live = LiveAccount(config, in_memory=in_memory, begun=True)
         self.run_id = live.run_id
         self._facts = live.facts
@@ -71,7 +70,7 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         self._looked_at = live.account.clock()  # when asynchronous runtimes were last looked for, ns
         self._look_around()
         if config.leads:
-            provider = meter_provider or metrics_api.get_meter_provider()
+            provider = config.meter_provider or metrics_api.get_meter_provider()
             journal = live.account.journal
             overhead, dropped = (lambda: self._overhead), (lambda: {"journal": journal.dropped})
             live.hear(live.measure(provider, self.totals, overhead, dropped))

@@ -12,9 +12,9 @@ from functools import wraps
 from typing import Any, Final, ParamSpec
 
 from otel_goodput.api import disabled, imported_again
-from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.records import LARGEST
+from otel_goodput.options import Settings
 from otel_goodput.recorder import Recorder
 from otel_goodput.recording.pairs import Pairs, waited_for
 from otel_goodput.recording.phases import Opening
@@ -181,12 +181,12 @@ def found(job_name: str, logger_name: str) -> Handle | None:
 def _warn_of_lost_disks() -> None:
     """Cloud Logging outlives a pod or a VM. A folder on its disk may not."""
     place = goes_with(os.environ)
-    if not place or os.environ.get(OTEL_GOODPUT_DIR.name, "").strip():
+    if not place or os.environ.get(Settings.directory.variable, "").strip():
         return
     report_once(
         "compat directory",
         "goodput is recorded in ./goodput, which is lost with %s, so a restart cannot continue the run. Add "
         "%s=gs://YOUR-BUCKET/goodput to the job's environment",
         place,
-        OTEL_GOODPUT_DIR.name,
+        Settings.directory.variable,
     )

@@ -19,7 +19,6 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput import files
-from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.exporters.otlp_json import Json, encode_metrics, encode_spans
 from otel_goodput.exporters.spacing import SpacedExporter
 from otel_goodput.exporters.spec import (
@@ -32,6 +31,7 @@ from otel_goodput.exporters.spec import (
     Situation,
 )
 from otel_goodput.guard import report_once
+from otel_goodput.options import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +61,7 @@ def describe(context: ExporterContext) -> list[Destination]:
 
 
 def auto(situation: Situation) -> str:
-    configured = situation.environ.get(OTEL_GOODPUT_DIR.name, "")
+    configured = situation.environ.get(Settings.directory.variable, "")
     known = situation.directory is not None or (configured and "://" not in configured)
     return "a local directory is known" if known else ""
 

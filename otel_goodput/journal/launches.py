@@ -18,10 +18,10 @@ from typing import Final, NamedTuple
 from otel_goodput import files
 from otel_goodput.clock import Clock
 from otel_goodput.config import Config
-from otel_goodput.envvars import OTEL_GOODPUT_DIR, OTEL_GOODPUT_RUN_ID
 from otel_goodput.journal.mirror import open_filesystem
 from otel_goodput.journal.rundir import RunDirectory, folder_name
 from otel_goodput.journal.sidecars import checked_json, read_json, whole
+from otel_goodput.options import Settings
 from otel_goodput.text.redact import redacting_logger, without_credentials
 
 logger = redacting_logger(__name__)
@@ -150,8 +150,8 @@ class Agreement:
             self.open = False
             return (
                 f"the leader of this launch did not announce its run in {self._directory} within {PATIENCE_S:.0f} s, "
-                f"so this process records run {self._run_id!r}. Use the same directory ({OTEL_GOODPUT_DIR.name}) or "
-                f"the same run id ({OTEL_GOODPUT_RUN_ID.name}) in all processes"
+                f"so this process records run {self._run_id!r}. Use the same directory ({Settings.directory.variable}) "
+                f"or the same run id ({Settings.run_id.variable}) in all processes"
             )
         return ""
 
@@ -160,7 +160,7 @@ class Agreement:
         self.open = False
         return (
             f"this process records run {self._run_id!r}, but the leader of its launch chose {self.other!r}, which this "
-            f"process can no longer join. Set the same run id ({OTEL_GOODPUT_RUN_ID.name}) in all processes"
+            f"process can no longer join. Set the same run id ({Settings.run_id.variable}) in all processes"
         )
 
 

@@ -15,7 +15,6 @@ from otel_goodput import files
 from otel_goodput.accounting import Ledger
 from otel_goodput.clock import Clock
 from otel_goodput.config import Config
-from otel_goodput.envvars import OTEL_GOODPUT_PROCESS_INDEX, OTEL_GOODPUT_RUN_ID
 from otel_goodput.errors import JournalError
 from otel_goodput.journal import records, succession
 from otel_goodput.journal.account import Account
@@ -27,6 +26,7 @@ from otel_goodput.journal.notes import Note
 from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory, folder_name
 from otel_goodput.journal.succession import CONTINUED, Before, Sequel
+from otel_goodput.options import Settings
 from otel_goodput.semconv import Category
 from otel_goodput.text.quantities import plural
 from otel_goodput.text.redact import printable, redacting_logger, without_credentials
@@ -166,8 +166,8 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str
         text = (
             f"run {run_id!r} is being written by another running process (pid "
             f"{run.lock(max(0, attempt - 1), process).holder() or '?'}) as process {process}; this process records its "
-            f"own run {other!r}. Give each process its index ({OTEL_GOODPUT_PROCESS_INDEX.name}, process_index=), or "
-            f"each run its own id ({OTEL_GOODPUT_RUN_ID.name})"
+            f"own run {other!r}. Give each process its index ({Settings.process_index.variable}, process_index=), or "
+            f"each run its own id ({Settings.run_id.variable})"
         )
         if begun and wanted is None:
             # The other one may not know yet either which process it is, and leave as soon as it does.
@@ -311,7 +311,7 @@ def _remarks(candidate: _Candidate) -> list[Note]:
         text = (
             f"run {candidate.run_id!r} has files of a newer version of otel_goodput in {candidate.newer.path}, which "
             f"are left unchanged. This attempt is recorded separately in {candidate.run.path}, with its own figures. "
-            f"Use the newer version, or set a new run id ({OTEL_GOODPUT_RUN_ID.name})"
+            f"Use the newer version, or set a new run id ({Settings.run_id.variable})"
         )
         remarks.append(Note(NEWER, text))
     if candidate.aside:

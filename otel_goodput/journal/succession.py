@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 from otel_goodput.accounting import Event, rules
 from otel_goodput.accounting import events as ev
 from otel_goodput.clock import Clock
-from otel_goodput.envvars import OTEL_GOODPUT_RUN_ID
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.recovery import Restored
 from otel_goodput.journal.rundir import RunDirectory, folder_name
+from otel_goodput.options import Settings
 from otel_goodput.semconv import PHASES, Phase
 from otel_goodput.text.redact import redacting_logger
 
@@ -74,7 +74,7 @@ def continued(run_id: str, restored: Restored, clock: Clock, fresh: str) -> str:
     return (
         f"run {run_id!r} had not finished when it was started again, {age(restored, clock)} after its last sign of "
         f"life: it continues as attempt {restored.attempt + 2}, and the time between counts as infrastructure "
-        f"recovery. For a new run set {OTEL_GOODPUT_RUN_ID.name}={fresh}"
+        f"recovery. For a new run set {Settings.run_id.variable}={fresh}"
     )
 
 
@@ -141,7 +141,7 @@ class Sequel:
         self._stop()
         text = (
             f"run {self._run_id!r} is a new one, because run {self._before.run_id!r} had finished; but {why}. If it "
-            f"continues the training of that run, set {OTEL_GOODPUT_RUN_ID.name}={self._before.run_id}"
+            f"continues the training of that run, set {Settings.run_id.variable}={self._before.run_id}"
         )
         self._account.notes.add(ANEW, text)
         logger.warning("%s", text)

@@ -61,7 +61,7 @@ class Productivity:
     """
 
     def __init__(self, config: Config, run: RunDirectory | None) -> None:
-        self._ideal_step_time_s = config.ideal_step_time_s
+        self._ideal_step_time_s = config.ideal_step_time
         self._run = run
         self._kept = read_inputs(run) if run is not None else Inputs()
         self._inputs = Inputs(config.submitted_at, config.flops_per_step, config.peak_flops).over(self._kept)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 
-from otel_goodput.envvars import OTEL_GOODPUT_DEVICE_CLOCK
 from otel_goodput.journal.notes import UNMARKED, Notes
+from otel_goodput.options import Settings
 from otel_goodput.semconv import Category
 from otel_goodput.text.redact import redacting_logger
 
@@ -41,7 +41,7 @@ class Misuse:
         self._say(
             f"{UNMARKED} {runtime}",
             f"{runtime} works asynchronously and cannot be marked, so it is not known when steps end on the device. If "
-            f"every step waits for its result, as `loss.item()` does, set {OTEL_GOODPUT_DEVICE_CLOCK.name}=host.",
+            f"every step waits for its result, as `loss.item()` does, set {Settings.device_clock.variable}=host.",
         )
 
     def outside(self) -> None:

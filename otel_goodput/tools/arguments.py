@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from otel_goodput.envvars import OTEL_GOODPUT_DIR
+from otel_goodput.options import DIRECTORY, Settings
 from otel_goodput.text.durations import asked_moment, parse_duration
 
 T = TypeVar("T")
+
+DEFAULT: Final = f"(default: {Settings.directory.variable}, else ./{DIRECTORY})"  # of a directory, for help
 
 
 def add_run(parser: argparse.ArgumentParser, *, process: bool = True) -> None:
@@ -19,7 +21,7 @@ def add_run(parser: argparse.ArgumentParser, *, process: bool = True) -> None:
         "directory",
         nargs="?",
         default=None,
-        help="folder of a run, or folder or URL of all runs (default: OTEL_GOODPUT_DIR, else ./goodput)",
+        help=f"folder of a run, or folder or URL of all runs {DEFAULT}",
     )
     parser.add_argument(
         "--run",
@@ -101,4 +103,4 @@ def found_in(options: argparse.Namespace) -> Any:
 
 def place(options: argparse.Namespace) -> str:
     """Return the folder or URL that the arguments name."""
-    return options.directory or os.environ.get(OTEL_GOODPUT_DIR.name) or "goodput"
+    return options.directory or os.environ.get(Settings.directory.variable) or DIRECTORY

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from otel_goodput import files
 from otel_goodput.errors import GoodputError
+from otel_goodput.options import Settings
 from otel_goodput.text.durations import NS
 from otel_goodput.text.redact import REDACTED, shown
 from otel_goodput.tools import plan as planning
@@ -89,7 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     recover.add_argument(
         "--exporters",
         metavar="LIST",
-        help="export with these, separated by commas (default: OTEL_GOODPUT_EXPORTERS, else auto)",
+        help="export with these, separated by commas "
+        f"(default: {Settings.exporters.variable}, else {Settings.exporters.usual})",
     )
     recover.add_argument(
         "--again", action="store_true", help="export them again even if they have already been recovered"

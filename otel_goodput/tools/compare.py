@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otel_goodput.tools.arguments import DEFAULT
 from otel_goodput.tools.statuses import DAMAGED, HOLDS, UNKNOWN
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="directory",
         default=None,
         metavar="DIR",
-        help="folder or URL of all runs (default: OTEL_GOODPUT_DIR, else ./goodput)",
+        help=f"folder or URL of all runs {DEFAULT}",
     )
     parser.add_argument(
         "--process", type=int, default=0, metavar="K", help="use the journals of process K (default: 0, the leader)"

@@ -16,7 +16,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from otel_goodput import files
-from otel_goodput.envvars import OTEL_GOODPUT_WINDOWS
+from otel_goodput.options import Settings
 from otel_goodput.text.durations import parse_duration, window_name
 from otel_goodput.text.redact import shown
 from otel_goodput.tools.arguments import named_as
@@ -37,7 +37,7 @@ _CLOUD_COLUMNS: Final = 12
 _GRAFANA_COLUMNS: Final = 24
 
 
-def windows(text: str = OTEL_GOODPUT_WINDOWS.default) -> tuple[str, ...]:
+def windows(text: str = Settings.windows.usual) -> tuple[str, ...]:
     """Return rolling windows, given as in OTEL_GOODPUT_WINDOWS, by the names that they have in metrics.
 
     Raises:
@@ -211,7 +211,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=named_as("list of rolling windows", windows),
         default=windows(),
         metavar="LIST",
-        help="the rolling windows of the jobs (OTEL_GOODPUT_WINDOWS); alerts use the first one "
+        help=f"the rolling windows of the jobs ({Settings.windows.variable}); alerts use the first one "
         f"(default: {','.join(windows())})",
     )
     for one in fields(Thresholds):

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_goodput import files
-from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.reports.renewal import QUANTITIES
 from otel_goodput.text.durations import NS, parse_duration
 from otel_goodput.text.redact import redacting_logger
 from otel_goodput.tools import statuses
-from otel_goodput.tools.arguments import named_as
+from otel_goodput.tools.arguments import DEFAULT, found_in, named_as
 
 if TYPE_CHECKING:
     from otel_goodput.reports.figures import Figures
@@ -33,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=None,
         help="folder of a run, folder or URL of all runs, or a report as .json file; "
-        "not needed with --mtbf and --save (default: OTEL_GOODPUT_DIR, else ./goodput)",
+        f"not needed with --mtbf and --save {DEFAULT}",
     )
     parser.add_argument(
         "--run", dest="run_id", default=None, metavar="ID", help="id of the run to use, if there are several"
@@ -78,14 +76,12 @@ def _found(options: argparse.Namespace, damaged: list[str]) -> Sequence[Figures]
     from otel_goodput.journal.damage import Damages
     from otel_goodput.journal.history import all_events
     from otel_goodput.journal.notes import DAMAGED
-    from otel_goodput.reports.run import found_runs
 
     figures = []
-    with found_runs(options.directory or os.environ.get(OTEL_GOODPUT_DIR.name) or "goodput", options.run_id) as found:
+    with found_in(options) as found:
         for one in found:
-            saves, restores = completed(
-                all_events(one.folder, options.process, Damages())
-            )  # the report notes the damages too
+            # The report notes the damages too.
+            saves, restores = completed(all_events(one.folder, options.process, Damages()))
             report = one.report(process=options.process, ranks=False)
             damaged += [note.text for note in report.notes if note.kind.startswith(DAMAGED)]
             figures.append(from_report(report.to_json(), saves=saves, restores=restores))

@@ -101,7 +101,7 @@ def _recover(found: RecordedRun, restored: Restored, process: int, exporters: st
         attempt=restored.attempt,
         process_index=process,
         directory=None if mirror else run.path,
-        grace_period_s=config.grace_period_s,
+        grace_period_s=config.grace_period,
     )
     metrics = None
     if process == 0:
@@ -118,7 +118,7 @@ def _recover(found: RecordedRun, restored: Restored, process: int, exporters: st
             left = [one for one in unexported if again or number[name] not in one.exported_by]
             outcomes = {what: done for what, done in (_spans(opened, left), _metrics(opened, metrics)) if what}
         finally:
-            shut_down(opened, config.grace_period_s)
+            shut_down(opened, config.grace_period)
         for what, exported in outcomes.items():
             print(
                 f"run {run_id!r}: {what} {'exported through' if exported else 'could not be exported through'} {name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from otel_goodput.tools.arguments import DEFAULT
 from otel_goodput.tools.statuses import DAMAGED
 
 
@@ -15,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=None,
         metavar="DIR",
-        help="folder or URL of all runs (default: OTEL_GOODPUT_DIR, else ./goodput)",
+        help=f"folder or URL of all runs {DEFAULT}",
     )
     parser.add_argument(
         "--process", type=int, default=0, metavar="K", help="use the journals of process K (default: 0, the leader)"

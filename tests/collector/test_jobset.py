@@ -17,7 +17,6 @@ import yaml
 from crash.exported import read_spans
 
 from otel_goodput import config
-from otel_goodput.envvars import OTEL_GOODPUT_DIR, OTEL_GOODPUT_EXPORTERS
 
 from .places import COLLECTOR, environment, jobs, kustomize, of_kind
 
@@ -88,12 +87,12 @@ def scaled(tmp_path: Path) -> dict[str, Any]:
 def test_all_slices_are_one_run_with_one_leader(scaled: dict[str, Any], tmp_path: Path) -> None:
     runs = tmp_path / "goodput"
     # A folder that all see, as a bucket's would be, and no service of Google's.
-    here = {**os.environ, OTEL_GOODPUT_DIR.name: str(runs)}
+    here = {**os.environ, "OTEL_GOODPUT_DIR": str(runs)}
     processes: list[subprocess.Popen[str]] = []
     try:
         processes.extend(
             subprocess.Popen(
-                [sys.executable, "-c", PROGRAM], env={**told, **here, OTEL_GOODPUT_EXPORTERS.name: "file"},
+                [sys.executable, "-c", PROGRAM], env={**told, **here, "OTEL_GOODPUT_EXPORTERS": "file"},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
             )
             for told in trainers(scaled)

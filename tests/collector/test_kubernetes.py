@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from otel_goodput import envvars
+from otel_goodput import envvars, options
+from otel_goodput.options import Settings
 from otel_goodput.resources import kubernetes
 
 from .places import (
@@ -162,8 +163,8 @@ def test_the_trainer_is_told_what_our_detection_reads(name: str) -> None:
     assert told["POD_UID"] == "metadata.uid"
     assert told["NODE_NAME"] == "spec.nodeName"
     assert told["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://localhost:4317"
-    assert told[envvars.OTEL_GOODPUT_EXPORTERS.name] == "otlp,workload"
-    known = {each.name for each in (*envvars.ENVVARS, *envvars.STANDARD)}
+    assert told["OTEL_GOODPUT_EXPORTERS"] == "otlp,workload"
+    known = {each.name for each in (*options.ENVVARS, *envvars.STANDARD)}
     assert {key for key in told if key.startswith("OTEL_")} <= known
 
 
@@ -183,7 +184,7 @@ def test_the_last_values_have_time_to_leave(name: str) -> None:
     one, container = collectors()[name]
     sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"]
     assert sleep > INTERVAL_S + PACE_S
-    trainers_own = float(envvars.OTEL_GOODPUT_GRACE_PERIOD.default)
+    trainers_own = float(Settings.grace_period.usual)
     assert one["terminationGracePeriodSeconds"] >= sleep + trainers_own + 30
 
 

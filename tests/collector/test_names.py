@@ -11,8 +11,8 @@ import pytest
 
 from boards import naming
 from otel_goodput import semconv
-from otel_goodput.envvars import OTEL_GOODPUT_WINDOWS
 from otel_goodput.metrics import workload_series
+from otel_goodput.options import Settings
 
 from .written import FILES, load, selections
 
@@ -72,7 +72,7 @@ LABELS = {
     "goodput.activity": "goodput_activity",
 }
 
-WINDOWS = OTEL_GOODPUT_WINDOWS.default.split(",")
+WINDOWS = Settings.windows.usual.split(",")
 VALUES = {
     "goodput_category": {*semconv.CATEGORIES},
     "goodput_activity": {*semconv.ACTIVITIES},

@@ -19,7 +19,8 @@ import pytest
 import otel_goodput
 from everyday import recipes
 from otel_goodput import semconv
-from otel_goodput.envvars import ENVVARS, STANDARD
+from otel_goodput.envvars import STANDARD
+from otel_goodput.options import ENVVARS
 from otel_goodput.recording.phases import Phases
 from otel_goodput.tools import cli
 

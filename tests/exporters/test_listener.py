@@ -17,7 +17,6 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from waits import until
 
 from otel_goodput.deadline import ShutdownSignal
-from otel_goodput.envvars import OTEL_GOODPUT_DIR, OTEL_GOODPUT_EXPORTERS, OTEL_GOODPUT_GRACE_PERIOD
 from otel_goodput.exporters.listener import Listener
 from otel_goodput.exporters.registry import open_exporter
 from otel_goodput.exporters.spec import ExporterContext
@@ -47,9 +46,9 @@ def job(directory: Path, wire: str, endpoint: str, grace_s: float) -> Iterator[s
     """A short job that has trained, and is about to end."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_EXPORTER")}
     environ |= {
-        OTEL_GOODPUT_DIR.name: str(directory),
-        OTEL_GOODPUT_EXPORTERS.name: "otlp",
-        OTEL_GOODPUT_GRACE_PERIOD.name: str(grace_s),
+        "OTEL_GOODPUT_DIR": str(directory),
+        "OTEL_GOODPUT_EXPORTERS": "otlp",
+        "OTEL_GOODPUT_GRACE_PERIOD": str(grace_s),
         "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
         "OTEL_EXPORTER_OTLP_PROTOCOL": wire,
         "OTEL_EXPORTER_OTLP_TIMEOUT": str(TIMEOUT_S),

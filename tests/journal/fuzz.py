@@ -38,7 +38,6 @@ from otel_goodput import config as configuration
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import snapshot
 from otel_goodput.accounting.usage import Machine, Usage
-from otel_goodput.envvars import ENVVARS
 from otel_goodput.errors import GoodputError
 from otel_goodput.guard import contained
 from otel_goodput.journal import columns, digest, reasons, records
@@ -47,6 +46,7 @@ from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import CHECK, checked_json
 from otel_goodput.journal.usage import UsageSheet
+from otel_goodput.options import ENVVARS
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
 from otel_goodput.runs import open_runs

@@ -19,9 +19,10 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     ("words", frozenset({"semconv", "envvars", "errors", "clock", "version", "text"})),
     (
         "edge of the process",
-        frozenset({"answers", "guard", "files", "installation", "options", "placement", "schedulers"}),
+        frozenset({"answers", "guard", "files", "installation", "placement", "schedulers"}),
     ),
     ("pure core", frozenset({"accounting"})),
+    ("table of settings", frozenset({"options"})),
     ("settings and the end", frozenset({"config", "deadline", "host", "job_end"})),
     ("memory", frozenset({"journal"})),
     ("what the memory tells", frozenset({"timeline"})),

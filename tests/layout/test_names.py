@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from otel_goodput import envvars, semconv
+from otel_goodput import envvars, options, semconv
 from otel_goodput.metrics import workload_series
 
 from .test_layers import FILES, tree
@@ -56,7 +56,7 @@ NAMES = {
 }
 NAMES |= {metric.name for metric in semconv.METRICS} | {attribute.key for attribute in semconv.SPAN_ATTRIBUTES}
 NAMES -= COMMON
-VARIABLES = {variable.name for variable in envvars.ENVVARS}
+VARIABLES = {variable.name for variable in options.ENVVARS}
 
 
 def literals(module: str) -> Iterator[tuple[int, str]]:
@@ -85,10 +85,10 @@ def test_no_literal_of_a_name(module: str) -> None:
     assert not found, "spell it semconv.…: " + ", ".join(found)
 
 
-@pytest.mark.parametrize("module", [module for module in FILES if module not in ("envvars", "semconv")])
+@pytest.mark.parametrize("module", [module for module in FILES if module not in ("envvars", "options", "semconv")])
 def test_no_literal_of_a_variable(module: str) -> None:
     found = [f"{FILES[module].name}:{line}: {text!r}" for line, text in literals(module) if text in VARIABLES]
-    assert not found, "spell it envvars.….name: " + ", ".join(found)
+    assert not found, "spell it Settings.….variable or envvars.….name: " + ", ".join(found)
 
 
 def test_names_are_written_as_the_conventions_have_them() -> None:
@@ -103,7 +103,7 @@ def test_names_are_written_as_the_conventions_have_them() -> None:
 
 
 def test_every_variable_is_documented() -> None:
-    for variable in (*envvars.ENVVARS, *envvars.STANDARD):
+    for variable in (*options.ENVVARS, *envvars.STANDARD):
         assert variable.type and variable.brief and variable.name.startswith("OTEL_")
         constant = getattr(envvars, variable.name, variable)
         assert constant is variable
@@ -113,7 +113,7 @@ def test_the_integrations_that_can_be_asked_for_are_there() -> None:
     """`signals`, `maintenance` and `kubernetes` watch the platform, the others libraries."""
     from otel_goodput import integrations
 
-    assert set(integrations.LIBRARIES) | {"signals", "maintenance", "kubernetes"} == set(envvars.INTEGRATIONS)
+    assert set(integrations.LIBRARIES) | {"signals", "maintenance", "kubernetes"} == set(options.INTEGRATIONS)
     for library, place in integrations.LIBRARIES.values():
         module, _, function = place.partition(":")
         assert library and callable(getattr(import_module(module), function))

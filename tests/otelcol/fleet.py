@@ -28,7 +28,6 @@ from waits import PATIENCE_S
 
 import otel_goodput as goodput
 from otel_goodput import semconv
-from otel_goodput.envvars import OTEL_GOODPUT_DIR
 
 from . import span_only
 from .collector import CONFIGS, OVERLAYS, Collector
@@ -102,7 +101,7 @@ class Process:
         environ = {
             **inherited(),
             "PYTHONPATH": f"{TESTS}{os.pathsep}{os.environ['PYTHONPATH']}",
-            OTEL_GOODPUT_DIR.name: str(directory),
+            "OTEL_GOODPUT_DIR": str(directory),
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{address}",
         }
         self._process = subprocess.Popen(

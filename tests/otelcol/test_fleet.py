@@ -18,7 +18,6 @@ from exporters.google import arrivals
 from exporters.google.training import Account
 from waits import until
 
-from otel_goodput.envvars import OTEL_GOODPUT_STEP_SAMPLING, OTEL_GOODPUT_STEP_TRACES
 from otel_goodput.semconv import GOODPUT_STEP, STEP_DURATION, TIME
 
 from .collector import COLLECTOR, CONFIGS, Collector, validated
@@ -99,7 +98,7 @@ def test_the_jobs_of_a_fleet_give_each_step_a_trace_and_thin_nothing() -> None:
         (COLLECTOR / "kubernetes" / "gateway" / "kustomization.yaml").read_text(encoding="utf-8")
     )
     literals = [each for made in component["configMapGenerator"] for each in made["literals"]]
-    assert {*literals} == {f"{OTEL_GOODPUT_STEP_TRACES.name}=own", f"{OTEL_GOODPUT_STEP_SAMPLING.name}=1"}
+    assert {*literals} == {f"{'OTEL_GOODPUT_STEP_TRACES'}=own", f"{'OTEL_GOODPUT_STEP_SAMPLING'}=1"}
 
 
 def test_the_gateway_does_not_take_its_own_host_for_the_jobs() -> None:

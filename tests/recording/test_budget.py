@@ -23,7 +23,6 @@ from opentelemetry.sdk.trace import ReadableSpan
 from recorded import Recording, attributes, identity, orphans, parent, trace_of
 
 from otel_goodput import Recorder
-from otel_goodput.envvars import OTEL_GOODPUT_TRACE_SPANS
 from otel_goodput.recording.budget import RESERVED, group, groups, share
 from otel_goodput.recording.ids import volume_span_context
 from otel_goodput.recording.volumes import steps_in_a_trace
@@ -134,7 +133,7 @@ def test_no_trace_is_too_large(
     count: int, limit: int, tmp_path: Path, base: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All processes fail and are slow now and then, more often than there is room for."""
-    monkeypatch.setenv(OTEL_GOODPUT_TRACE_SPANS.name, str(limit))
+    monkeypatch.setenv("OTEL_GOODPUT_TRACE_SPANS", str(limit))
     steps = steps_in_a_trace(limit, 100)
     spans: list[ReadableSpan] = []
     for index in {0, 1, count // 2, count - 1}:
@@ -242,7 +241,7 @@ def test_of_ever_so_many_each_tells_its_first_failure(count: int, tmp_path: Path
 
 def test_numbers_that_go_back(tmp_path: Path, base: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each epoch counts from 0: what has no room in the traces of the first one is left out of them."""
-    monkeypatch.setenv(OTEL_GOODPUT_TRACE_SPANS.name, "200")
+    monkeypatch.setenv("OTEL_GOODPUT_TRACE_SPANS", "200")
 
     def work(recorder: Recorder) -> None:
         with recorder.job():
@@ -257,7 +256,7 @@ def test_numbers_that_go_back(tmp_path: Path, base: int, monkeypatch: pytest.Mon
 
 
 def test_no_bound(tmp_path: Path, base: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(OTEL_GOODPUT_TRACE_SPANS.name, "0")
+    monkeypatch.setenv("OTEL_GOODPUT_TRACE_SPANS", "0")
     spans = run_rank(tmp_path, 0, 1, train(3000, base), step_sampling=1)
     assert len(by_trace(spans)) == 1 and sum(span.name == "step" for span in spans) == 3000
 
@@ -267,7 +266,7 @@ def test_phases_around_steps_of_several_traces(
     traces: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: int
 ) -> None:
     """Spans around a whole loop stay where they began; what follows does not hang on them across traces."""
-    monkeypatch.setenv(OTEL_GOODPUT_TRACE_SPANS.name, "200")
+    monkeypatch.setenv("OTEL_GOODPUT_TRACE_SPANS", "200")
     steps = steps_in_a_trace(200, 100)
 
     def work(recorder: Recorder) -> None:
@@ -325,7 +324,7 @@ with goodput.job():
 
 def killed_and_resumed(folder: Path, index: int, count: int, sent: str) -> list[dict[str, Any]]:
     """What is exported of a process that is killed in step 255 and begins again; a trace holds 200 spans."""
-    environment = {**os.environ, "OTEL_BSP_SCHEDULE_DELAY": "60000", OTEL_GOODPUT_TRACE_SPANS.name: "200"}
+    environment = {**os.environ, "OTEL_BSP_SCHEDULE_DELAY": "60000", "OTEL_GOODPUT_TRACE_SPANS": "200"}
     command = [sys.executable, "-c", KILLED, str(folder)]
     killed = warm.run([*command, "kill", str(index), str(count), sent], env=environment, check=False)
     assert killed.returncode == -signal.SIGKILL

@@ -22,9 +22,9 @@ from otel_goodput.compat.ml_goodput_measurement.goodput_utils import (
     WorkloadMetricDetails,
     compute_ideal_step_time,
 )
-from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.errors import JournalError
 from otel_goodput.guard import report_once
+from otel_goodput.options import DIRECTORY, Settings
 from otel_goodput.runs import Run, open_run
 from otel_goodput.semconv import Category, Phase
 from otel_goodput.text.durations import NS
@@ -313,7 +313,7 @@ class GoodputCalculator:
                 return open_run(place)
             if self._run is None:
                 run_id = run_id_of(self.job_name, self._logger_name)
-                self._run = open_run(os.environ.get(OTEL_GOODPUT_DIR.name) or "goodput", run_id)
+                self._run = open_run(os.environ.get(Settings.directory.variable) or DIRECTORY, run_id)
             else:
                 self._run.refresh()
         except JournalError as error:

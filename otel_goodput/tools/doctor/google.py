@@ -11,7 +11,7 @@ from typing import Final
 
 from otel_goodput.answers import BoundedResponse
 from otel_goodput.disruption.metadata import FLAVOR, address, metadata_host
-from otel_goodput.envvars import OTEL_GOODPUT_EXPORTERS, OTEL_GOODPUT_GCP_PROJECT
+from otel_goodput.envvars import OTEL_GOODPUT_GCP_PROJECT
 from otel_goodput.exporters import registry
 from otel_goodput.exporters.google.connection import (
     PROJECT_SOURCES,
@@ -20,6 +20,7 @@ from otel_goodput.exporters.google.connection import (
     load,
 )
 from otel_goodput.exporters.google.delivery import cure, short
+from otel_goodput.options import Settings
 from otel_goodput.resources.gcp import Machine, Unknown, look_up
 from otel_goodput.text.quantities import format_duration
 from otel_goodput.tools.doctor.attempts import Attempt, within
@@ -112,7 +113,7 @@ class Google:
     def _packages(self) -> Iterator[Finding]:
         if not self._names:
             what = f"no active exporter sends there; it is used by {' and '.join(_USUAL)}"
-            do = f"set {OTEL_GOODPUT_EXPORTERS.name}={','.join(_USUAL)}, or {OTEL_GOODPUT_GCP_PROJECT.name}"
+            do = f"set {Settings.exporters.variable}={','.join(_USUAL)}, or {OTEL_GOODPUT_GCP_PROJECT.name}"
             yield Finding(WARNING, _PLACE, what, do)
         found = [name for name in GOOGLE if not registry.missing(name, self._environ)]
         for name in GOOGLE:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator
 
-from otel_goodput.envvars import OTEL_GOODPUT_DEVICE_CLOCK
 from otel_goodput.journal.notes import UNMARKED, Note, read_notes
 from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.options import Settings
 from otel_goodput.reports.doubts import dispatch_only
 from otel_goodput.semconv import ClockState
 from otel_goodput.text.durations import NS
@@ -87,7 +87,7 @@ def _measured(name: str, restored: Restored, notes: Collection[Note]) -> Iterato
             f"{f' ({unmarked} cannot be marked)' if unmarked else ''}: where such steps are more than 1 "
             "% of the time, goodput, shares, step times and the progress at risk are not known",
             "pass an output of each step that is not donated, as with goodput.observe(loss); or, if the loop itself "
-            f"waits for the device, set {OTEL_GOODPUT_DEVICE_CLOCK.name}=host",
+            f"waits for the device, set {Settings.device_clock.variable}=host",
         )
     elif totals.clock == ClockState.DEVICE:
         yield Finding(OK, "run", f"run {name!r} has exact step times, measured on the device")

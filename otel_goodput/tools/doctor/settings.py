@@ -12,10 +12,10 @@ from otel_goodput import config as configuration
 from otel_goodput import placement
 from otel_goodput.config import RUN_ID_SOURCES, Config
 from otel_goodput.disruption.launchers import launches
-from otel_goodput.envvars import OTEL_GOODPUT_RUN_ID, OTEL_GOODPUT_USAGE_INTERVAL
 from otel_goodput.exporters.registry import importable
 from otel_goodput.guard import TRUE
 from otel_goodput.installation import install_command
+from otel_goodput.options import Settings
 from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.tools.doctor.variables import Row, unknown
 
@@ -49,7 +49,7 @@ def versions() -> dict[str, str]:
 def in_force(environ: Mapping[str, str]) -> InForce:
     """Return the configuration that follows from `environ` alone."""
     config = configuration.read(environ=environ)
-    named = (OTEL_GOODPUT_RUN_ID.name, *RUN_ID_SOURCES, "OTEL_SERVICE_NAME")
+    named = (Settings.run_id.variable, *RUN_ID_SOURCES, "OTEL_SERVICE_NAME")
     known = any(environ.get(name, "").strip() for name in named)
     return InForce(config, config.run_id if known else "")
 
@@ -74,7 +74,7 @@ def check(environ: Mapping[str, str], rows: Sequence[Row], config: Config) -> It
             WARNING, "settings", "OTEL_GOODPUT_SUBMITTED_AT lies in the future", "it is in Unix seconds (UTC)"
         )
     if config.usage_interval is not None and not importable("psutil"):
-        what = f"{OTEL_GOODPUT_USAGE_INTERVAL.name} is set, but psutil is not installed: nothing is sampled"
+        what = f"{Settings.usage_interval.variable} is set, but psutil is not installed: nothing is sampled"
         yield Finding(WARNING, "settings", what, install_command("usage"))
     yield from _place(environ)
     yield from _launchers(environ)

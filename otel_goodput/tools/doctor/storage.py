@@ -14,10 +14,10 @@ from typing import Final
 from otel_goodput import files
 from otel_goodput.config import Config
 from otel_goodput.deadline import close_all
-from otel_goodput.envvars import OTEL_GOODPUT_DIR
 from otel_goodput.errors import JournalError
 from otel_goodput.journal.mirror import check_spool, open_filesystem, spool
 from otel_goodput.journal.rundir import RunDirectory, folder_name, runs
+from otel_goodput.options import Settings
 from otel_goodput.resources.disk import goes_with
 from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.tools.doctor.plaintext import check_journal
@@ -56,10 +56,10 @@ def check(config: Config, run_id: str, timeout_s: float) -> Iterator[Finding]:
         )  # fmt: skip
     yield _spool(config.directory, base) if config.remote else _local(base, "the journal")
     place = goes_with(os.environ)
-    if place and config.settings[OTEL_GOODPUT_DIR.name].source == "default":
+    if place and config.settings[Settings.directory.variable].source == "default":
         yield Finding(
             WARNING, "journal", f"the journal is in {base}, which is lost with {place}: a restart will not find it",
-            f"set {OTEL_GOODPUT_DIR.name} to a bucket (gs://…) or to a folder on a volume that stays",
+            f"set {Settings.directory.variable} to a bucket (gs://…) or to a folder on a volume that stays",
         )  # fmt: skip
 
 

@@ -12,15 +12,13 @@ from typing import Any, Final, NamedTuple
 
 from otel_goodput import config as configuration
 from otel_goodput import envvars
-from otel_goodput.envvars import ENVVARS, STANDARD, EnvVar
+from otel_goodput.envvars import PREFIX, STANDARD, EnvVar
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES
 from otel_goodput.exporters.registry import resolve
-from otel_goodput.options import MOST_PROCESSES, OF_VARIABLE
+from otel_goodput.options import ENVVARS, MOST_PROCESSES, OF_VARIABLE, Settings
 from otel_goodput.text.redact import HIDDEN, redact, secret
 from otel_goodput.tools.doctor.log_capture import captured_logs
-
-PREFIX: Final = "OTEL_GOODPUT_"
 
 _NAMELESS: Final = "\0"  # a job name that no user can have set
 
@@ -90,9 +88,9 @@ def rows(environ: Mapping[str, str]) -> list[Row]:
             row = row._replace(ignored=redact(f"{text!r}: {reason}"))
             if variable.name in _PARTLY:
                 row = row._replace(value=text, source="environment")
-        if variable is envvars.OTEL_GOODPUT_DIR:
+        if variable.name == Settings.directory.variable:
             row = row._replace(value=config.directory)
-        elif variable is envvars.OTEL_GOODPUT_RUN_ID and not text:
+        elif variable.name == Settings.run_id.variable and not text:
             row = _derived_run_id(row, config.run_id, environ)
         found.append(row._replace(value=HIDDEN if text and secret(variable.name) else redact(row.value)))
     return found
@@ -111,7 +109,7 @@ def refusal(variable: EnvVar, text: str) -> str:
         if variable.name in OF_VARIABLE:
             given: Any = {"process_index": 0, "process_count": MOST_PROCESSES, OF_VARIABLE[variable.name]: text}
             config = configuration.read(_NAMELESS, environ={}, **given)
-            if variable is envvars.OTEL_GOODPUT_EXPORTERS:
+            if variable.name == Settings.exporters.variable:
                 resolve(config.exporters, {})
         elif variable.name in _CHECKS:
             return _CHECKS[variable.name](text)

@@ -7,7 +7,7 @@ from typing import Final
 
 from otel_goodput.semconv import REASONS, Reason
 from otel_goodput.text.durations import NS
-from otel_goodput.tools.arguments import length, number
+from otel_goodput.tools.arguments import DEFAULT, length, number
 
 MARGIN_S: Final = 60  # twice the 30 s that a Spot VM and, unless told otherwise, a pod get; and clocks differ
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=None,
         metavar="PLACE",
-        help="folder of a run, or folder or URL of all runs (default: OTEL_GOODPUT_DIR, else ./goodput)",
+        help=f"folder of a run, or folder or URL of all runs {DEFAULT}",
     )
     parser.add_argument(
         "attempt",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from otel_goodput.tools.arguments import length, named_as, number
+from otel_goodput.tools.arguments import DEFAULT, length, named_as, number
 from otel_goodput.viewer import PORT, SPANS
 
 NEW: Final = "auto"  # as a token: make one up
@@ -18,8 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default=None,
         metavar="DIR",
-        help="folder or URL of all runs, or folder of a run; it need not exist yet "
-        "(default: OTEL_GOODPUT_DIR, else ./goodput)",
+        help=f"folder or URL of all runs, or folder of a run; it need not exist yet {DEFAULT}",
     )
     parser.add_argument(
         "--host",

@@ -17,8 +17,6 @@ from typing import Any
 
 from waits import PATIENCE_S, Lines
 
-from otel_goodput.envvars import OTEL_GOODPUT_DIR
-
 from .training import Account
 
 TESTS = Path(__file__).parents[2]
@@ -59,7 +57,7 @@ class Job:
     def __init__(self, directory: Path, environ: Mapping[str, str | None] | None = None, **options: Any) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._stderr = directory / f"stderr-{len(list(directory.glob('stderr-*')))}"
-        variables = {**inherited(), OTEL_GOODPUT_DIR.name: str(directory / "runs"), **(environ or {})}
+        variables = {**inherited(), "OTEL_GOODPUT_DIR": str(directory / "runs"), **(environ or {})}
         variables["PYTHONPATH"] = f"{TESTS}{os.pathsep}{os.environ['PYTHONPATH']}"
         with self._stderr.open("wb") as errors:
             self._process = subprocess.Popen(

@@ -18,7 +18,7 @@ from emulators.html_proxy import HtmlProxy
 from emulators.token_server import TokenServer
 from waits import until
 
-from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT, OTEL_GOODPUT_GRACE_PERIOD
+from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
 
 from .arrivals import check_whole, cloud_spans, differences, otlp_spans
 from .jobs import End, Job
@@ -238,7 +238,7 @@ def test_a_proxy_that_answers_in_their_place(account: Account, tmp_path: Path) -
         }
 
         def live(case: str) -> End:
-            with Job(tmp_path / case, {OTEL_GOODPUT_GRACE_PERIOD.name: "3", **cases[case]}, warm=True) as job:
+            with Job(tmp_path / case, {"OTEL_GOODPUT_GRACE_PERIOD": "3", **cases[case]}, warm=True) as job:
                 return job.end()
 
         with ThreadPoolExecutor(len(cases)) as pool:

@@ -17,12 +17,7 @@ from emulators.google import GoogleEmulator
 from waits import PATIENCE_S, until
 
 from exporters.backends import stalled_grpc_backend
-from otel_goodput.envvars import (
-    OTEL_GOODPUT_GCP_ENDPOINT,
-    OTEL_GOODPUT_GCP_PROJECT,
-    OTEL_GOODPUT_GRACE_PERIOD,
-    OTEL_GOODPUT_RUN_ID,
-)
+from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
 
 from .arrivals import check_whole, cloud_spans, differences, otlp_spans
 from .jobs import End, Job, inherited
@@ -54,7 +49,7 @@ def check_told_once(end: End, word: str) -> None:
 def hanging(folder: Path, grace: str) -> End:
     """They take requests and never answer."""
     with GoogleEmulator() as google:
-        environ = {OTEL_GOODPUT_GRACE_PERIOD.name: grace, OTEL_GOODPUT_GCP_ENDPOINT.name: google.endpoint}
+        environ = {"OTEL_GOODPUT_GRACE_PERIOD": grace, OTEL_GOODPUT_GCP_ENDPOINT.name: google.endpoint}
         google.hang()
         with Job(folder, environ, warm=True) as job:
             end = job.end()
@@ -65,7 +60,7 @@ def hanging(folder: Path, grace: str) -> End:
 def hanging_later(folder: Path, grace: str) -> End:
     """They stop to answer in the middle of the job."""
     with GoogleEmulator() as google:
-        environ = {**OFTEN, OTEL_GOODPUT_GRACE_PERIOD.name: grace, OTEL_GOODPUT_GCP_ENDPOINT.name: google.endpoint}
+        environ = {**OFTEN, "OTEL_GOODPUT_GRACE_PERIOD": grace, OTEL_GOODPUT_GCP_ENDPOINT.name: google.endpoint}
         with Job(folder, environ, pauses=["middle"]) as job:
             job.wait_for("middle")
             until(lambda: {request.method for request in google.requests if request.code == "OK"} >= METHODS)
@@ -76,7 +71,7 @@ def hanging_later(folder: Path, grace: str) -> End:
 
 def down(folder: Path, grace: str) -> End:
     """Nobody listens."""
-    environ = {OTEL_GOODPUT_GRACE_PERIOD.name: grace, OTEL_GOODPUT_GCP_ENDPOINT.name: "http://127.0.0.1:9"}
+    environ = {"OTEL_GOODPUT_GRACE_PERIOD": grace, OTEL_GOODPUT_GCP_ENDPOINT.name: "http://127.0.0.1:9"}
     with Job(folder, environ, warm=True) as job:
         return job.end()
 
@@ -129,7 +124,7 @@ def test_the_end_on_a_busy_machine_with_every_exporter_hanging(google: GoogleEmu
         for _ in range(2 * (os.cpu_count() or 1)):
             exits.callback(exits.enter_context(subprocess.Popen(burn)).kill)
         environ = {**inherited(), OTEL_GOODPUT_GCP_ENDPOINT.name: google.endpoint}
-        environ |= {OTEL_GOODPUT_GCP_PROJECT.name: "p", OTEL_GOODPUT_GRACE_PERIOD.name: str(GRACE_S)}
+        environ |= {OTEL_GOODPUT_GCP_PROJECT.name: "p", "OTEL_GOODPUT_GRACE_PERIOD": str(GRACE_S)}
         environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector
         exporters = "otlp,gcp,workload,gcp-otlp,file"
         done = subprocess.run(
@@ -149,9 +144,9 @@ def test_the_end_on_a_busy_machine_with_every_exporter_hanging(google: GoogleEmu
 
 def test_what_is_left_goes_with_the_next_attempt(google: GoogleEmulator, tmp_path: Path) -> None:
     """The run has finished, so the next start goes on with it only if it is called by its name."""
-    named = {OTEL_GOODPUT_RUN_ID.name: "llama"}
+    named = {"OTEL_GOODPUT_RUN_ID": "llama"}
     google.hang()
-    with Job(tmp_path, {**named, OTEL_GOODPUT_GRACE_PERIOD.name: "1"}, warm=True) as job:
+    with Job(tmp_path, {**named, "OTEL_GOODPUT_GRACE_PERIOD": "1"}, warm=True) as job:
         end = job.end()
     assert "have not reached every exporter. They are in the journal" in end.errors
     google.heal()

@@ -18,7 +18,7 @@ from emulators.google import GoogleEmulator
 from emulators.records import Point
 
 from otel_goodput import semconv
-from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT, OTEL_GOODPUT_RUN_ID
+from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 
@@ -134,7 +134,7 @@ def test_several_leaders_are_told_of(google: GoogleEmulator, tmp_path: Path) -> 
 
     Of three at least two have lost the race for a point three times by the end, which is when it is told.
     """
-    environ = {OTEL_GOODPUT_RUN_ID.name: "run", "OTEL_METRIC_EXPORT_INTERVAL": "500"}
+    environ = {"OTEL_GOODPUT_RUN_ID": "run", "OTEL_METRIC_EXPORT_INTERVAL": "500"}
     with ExitStack() as exits:
         jobs = [
             exits.enter_context(Job(tmp_path / str(steps), environ, warm=True, lasts=6.2, steps=steps))
@@ -166,7 +166,7 @@ def test_several_leaders_are_told_of(google: GoogleEmulator, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("leaders", ["one", "each"])
 def test_ranks_on_one_machine_do_not_collide(google: GoogleEmulator, tmp_path: Path, leaders: str) -> None:
-    environ = {OTEL_GOODPUT_RUN_ID.name: "run"}
+    environ = {"OTEL_GOODPUT_RUN_ID": "run"}
     with ExitStack() as exits:
         jobs = []
         for index in range(4):

@@ -18,7 +18,7 @@ from resources.machines import GKE
 
 from exporters.google.conftest import Open
 from exporters.telemetry import collect, observed
-from otel_goodput import Recorder, envvars, semconv
+from otel_goodput import Recorder, semconv
 from otel_goodput.disruption.metadata import METADATA_HOST
 from otel_goodput.metrics import workload_series
 from otel_goodput.text.durations import NS
@@ -103,7 +103,7 @@ def test_nothing_is_made_of_steps_whose_ends_nobody_knows(
 ) -> None:
     """Time and counts are exact; shares of windows, the ideal step time and the deviation from it are not known."""
     pool = SimpleNamespace(total_bytes=lambda: 1)
-    monkeypatch.setenv(envvars.OTEL_GOODPUT_DEVICE_CLOCK.name, "auto")
+    monkeypatch.setenv("OTEL_GOODPUT_DEVICE_CLOCK", "auto")
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(get_default_memory_pool=lambda: pool))
     with recorder(tmp_path) as goodput, goodput.job():
         for number in range(30):
