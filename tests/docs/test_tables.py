@@ -132,7 +132,7 @@ def test_every_page_has_its_tables_marked() -> None:
         for path in DOCS.rglob("*.md")
         if "<!-- begin: " in path.read_text(encoding="utf-8")
     }
-    assert marked - {"docs/collector/alerts.md"} == set(load().FILES)
+    assert marked - {"docs/collector/alerts.md"} == {name for name in load().FILES if name.endswith(".md")}
 
 
 def test_what_the_collector_survives_is_shown_by_tests_that_there_are() -> None:
