@@ -15,9 +15,9 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.journal import records
 from otel_goodput.journal.digest import write_digest
 from otel_goodput.journal.records import BODY, CAPACITY, HEADER_SIZE, Record
-from otel_goodput.journal.recovery import write_snapshot
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.span_index import SpanIndex
+from otel_goodput.timeline.recovery import write_snapshot
+from otel_goodput.timeline.span_index import SpanIndex
 
 NS: Final = 1_000_000_000
 MS: Final = 1_000_000

@@ -1,1 +1,1 @@
-"""The journal of a run: crash-safe records, the threads that maintain them, and what a restart reads back."""
+"""The journal of a run: crash-safe records and their files, and what is written beside them."""

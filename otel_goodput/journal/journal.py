@@ -1,7 +1,7 @@
 """Writes the journal: packs records into a memory-mapped segment, without a system call and without waiting.
 
 Data stored in the mapped page survives the death of the process. The slow work is done on threads of its own: the
-:mod:`~otel_goodput.journal.spares` create segments, the :mod:`~otel_goodput.journal.keeper` compresses them.
+:mod:`~otel_goodput.live.spares` create segments, the :mod:`~otel_goodput.live.keeper` compresses them.
 """
 
 from __future__ import annotations

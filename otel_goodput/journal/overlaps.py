@@ -56,11 +56,10 @@ class Overlaps:
     def kept(self, attempt: int, found: list[T]) -> list[T]:
         """Return the records or events of an attempt that count; remember how long the others went on."""
         until = self.until(attempt)
-        if until is None:
+        last = next((one.time for one in reversed(found) if one.kind < records.NAME), 0)
+        if until is None or last <= until:
             return found
         late = [one.time for one in found if one.time > until and one.kind < records.NAME]
-        if not late:
-            return found
         self._after[attempt] = max(self._after.get(attempt, 0), max(late) - until)
         return [one for one in found if one.time <= until or one.kind >= records.NAME]
 

@@ -8,7 +8,7 @@ A reader skips records that it cannot verify, so a segment may be cut or torn an
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from mmap import mmap
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
@@ -121,13 +121,16 @@ class Record(NamedTuple):
     step: int
     time: int
 
-    def event(self) -> Event | None:
-        """The event for the ledger; None for records that only describe spans."""
-        if self.kind >= NAME:
-            return None
-        if self.kind == ev.SLICES:
-            return Event(self.time, self.kind, key=self.key, step=self.step, arg=self.flags)
-        return Event(self.time, self.kind, self.phase, self.key, self.step, self.flags & 0xFF, 0, self.name)
+
+def events_of(found: Iterable[Record]) -> list[Event]:
+    """The events among some records, for the ledger; the other records only describe spans."""
+    return [
+        _make(Event, (time, kind, phase, key, step, flags & 0xFF, 0, name))
+        if kind != ev.SLICES
+        else Event(time, kind, key=key, step=step, arg=flags)
+        for kind, phase, flags, name, key, step, time in found
+        if kind < NAME
+    ]
 
 
 class SegmentHeader(NamedTuple):
@@ -327,8 +330,6 @@ def decode_events(data: bytes, names: Names, skip: int = 0, skipped: list[Skip] 
             # Same as Record.event, inlined for the most frequent kinds.
             yield _make(Event, (time, kind, phase, key, step, flags & 0xFF, 0, known.get(name, "") if name else ""))
         else:
-            event = Record(kind, phase, flags, known.get(name, "") if name else "", key, step, time).event()
-            if event is not None:
-                yield event
+            yield from events_of([Record(kind, phase, flags, known.get(name, "") if name else "", key, step, time)])
     if header.heartbeat:
         yield Event(header.heartbeat, ev.HEARTBEAT)

@@ -14,7 +14,6 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.journal import records
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.span_index import SpanIndex
 from otel_goodput.journal.thinning import Summary
 from otel_goodput.journal.unexported import NO_PHASE, SpanEntry, Unexported
 from otel_goodput.recording import ids
@@ -43,6 +42,7 @@ from otel_goodput.semconv import (
     TRACE_ID,
     Phase,
 )
+from otel_goodput.timeline.span_index import SpanIndex
 from otel_goodput.version import __version__
 
 _NAME_ATTRIBUTE = {

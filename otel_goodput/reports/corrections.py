@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.overview import Loss, Overview
 from otel_goodput.accounting.totals import Totals
-from otel_goodput.journal.deaths import Culprit
 from otel_goodput.journal.reasons import Statement
+from otel_goodput.timeline.deaths import Culprit
 
 One = TypeVar("One", Disruption, Loss)
 

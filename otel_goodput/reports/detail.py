@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 from otel_goodput.accounting.events import NO_STEP
 from otel_goodput.accounting.overview import Loss, Save
 from otel_goodput.accounting.resuming import Stretch
-from otel_goodput.journal.damage import Damages
 
 # Flags of steps and phases, as the page has them.
 NONBLOCKING: Final = 1
@@ -99,7 +98,6 @@ class Detail:
         owners: (begin, end, category number), in order.
         work: (begin, end, index in `steps` or -1 - index in `phases`): what was on the device.
         numbering: where steps are not those whose numbers their loops gave them.
-        damages: what had to be left out.
     """
 
     begin: int | None = None
@@ -117,7 +115,6 @@ class Detail:
     notices: list[tuple[int, str, bool]] = field(default_factory=list)
     slices: list[tuple[int, int, int, int]] = field(default_factory=list)
     numbering: Sequence[Stretch] = ()
-    damages: Damages = field(default_factory=Damages)
 
     def partition(self, begin: int, end: int) -> Counter[int]:
         """Return the time in [`begin`, `end`] by category number, ns."""

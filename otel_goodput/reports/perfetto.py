@@ -14,13 +14,13 @@ from typing import Final
 
 from otel_goodput.errors import JournalError
 from otel_goodput.journal.damage import Damages
-from otel_goodput.journal.history import stored_events
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.spool import Spool
 from otel_goodput.reports.trace_counters import Counters
 from otel_goodput.reports.trace_survey import Progress, Survey, survey
 from otel_goodput.reports.trace_walk import ProcessWalk
 from otel_goodput.reports.trace_writer import TraceWriter
+from otel_goodput.timeline.reader import Reader
 
 _RUN: Final = 1  # number of the group of tracks with the counters of the run
 _TRACKS: Final = 1 << 20  # numbers of tracks begin here; those of groups are below
@@ -99,12 +99,12 @@ def _walked(
             counters = Counters(begin, end, sink, _RUN, new_number)
         read = 0
         # What cannot be read has been found by the survey.
-        for attempt, events in stored_events(run.folder, found.process, Damages()):
-            if events:
-                walk.take(events, attempt)
+        for part in Reader(run.folder, found.process).events(Damages()):
+            if part.found:
+                walk.take(part.found, part.attempt)
                 if counters is not None:
-                    counters.take(events)
-            read += len(events)
+                    counters.take(part.found)
+            read += len(part.found)
             yield found, min(read, found.records - 1)
         walk.end()
         if counters is not None:

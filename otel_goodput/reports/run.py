@@ -21,16 +21,11 @@ from otel_goodput.accounting.paces import Pace
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.errors import JournalError
 from otel_goodput.journal.damage import Damages
-from otel_goodput.journal.deaths import Culprit, culprits
 from otel_goodput.journal.facts import Facts, read_facts
-from otel_goodput.journal.following import Follower
-from otel_goodput.journal.history import all_events
 from otel_goodput.journal.mirror import Mirror, open_filesystem, plain
 from otel_goodput.journal.notes import Note, read_notes
-from otel_goodput.journal.overviews import rank_stages
 from otel_goodput.journal.paces import read_paces
 from otel_goodput.journal.reasons import Said, in_force, read_reasons
-from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import ListedRun, RunDirectory, folder_name, runs
 from otel_goodput.journal.startups import summed
 from otel_goodput.metrics.productivity import Inputs, read_inputs
@@ -43,6 +38,11 @@ from otel_goodput.reports.tail import News, Tail
 from otel_goodput.reports.telling import tell
 from otel_goodput.text.durations import Moment
 from otel_goodput.text.redact import encodable, redacting_logger, without_credentials
+from otel_goodput.timeline.deaths import Culprit, culprits
+from otel_goodput.timeline.following import Follower
+from otel_goodput.timeline.overviews import rank_stages
+from otel_goodput.timeline.reader import all_events
+from otel_goodput.timeline.recovery import Restored, restore
 
 logger = redacting_logger(__name__)
 
@@ -58,8 +58,10 @@ Time: TypeAlias = int | Moment  # ns since the epoch, or a moment that may be re
 class _Source(Protocol):
     """The journal of a process as it was read: once, or again and again."""
 
-    attempt: int
     last_sign: int
+
+    @property
+    def attempt(self) -> int: ...
 
     @property
     def ledger(self) -> Ledger: ...

@@ -22,7 +22,6 @@ from otel_goodput.errors import GoodputError
 from otel_goodput.journal.columns import Row
 from otel_goodput.journal.notes import Note
 from otel_goodput.journal.overview_rows import NONE, rows_of_step_bins
-from otel_goodput.journal.overviews import overview_of
 from otel_goodput.journal.paces import read_paces
 from otel_goodput.journal.records import CAPACITY
 from otel_goodput.journal.rundir import MOST, ListedRun
@@ -40,6 +39,7 @@ from otel_goodput.reports.trace_ids import TraceIds
 from otel_goodput.semconv import HOST_NAME, PROCESS_COUNT
 from otel_goodput.text.durations import Moment
 from otel_goodput.text.redact import shown
+from otel_goodput.timeline.overviews import overview_of
 
 Progress = Callable[[int, int, str], None]
 

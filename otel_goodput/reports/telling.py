@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Final
 
 from otel_goodput.accounting import events as ev
@@ -20,7 +20,6 @@ from otel_goodput.accounting.survey import losses as told_losses
 from otel_goodput.accounting.tracing import EXCLUDED, StepTrace, Trace, Tracer
 from otel_goodput.journal import records
 from otel_goodput.journal.damage import Damages
-from otel_goodput.journal.history import ordered
 from otel_goodput.journal.records import Record
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.detail import (
@@ -36,9 +35,9 @@ from otel_goodput.reports.detail import (
     Phase,
     Step,
 )
-from otel_goodput.reports.lives import lives_of, of_latest
 from otel_goodput.reports.standing import ENDED, Lives
 from otel_goodput.semconv import REASONS
+from otel_goodput.timeline.reader import Reader, ordered
 
 NO_KEY: Final = 0  # of a job whose begin was not read
 NEVER: Final = 1 << 63  # later than any record
@@ -63,15 +62,37 @@ def tell(
         past: something may have been recorded long after `asked`: it is left out, by whatever clock.
         progress: called with segments read, all segments, and what is read.
     """
-    damages = Damages()
     teller = Teller()
-    events = teller.heard(lives_of(run, process, damages, progress))
+    events = teller.heard(_attempts(run, process, progress))
     if not past:
-        events = of_latest(events, (run.attempts(process) or [0])[-1], asked)
+        events = _of_latest(events, (run.attempts(process) or [0])[-1], asked)
     lives = Lives(events, state, asked if past else NEVER)
     for event in lives:
         teller.take(event)
-    return teller.detail(asked, damages)
+    return teller.detail(asked)
+
+
+def _attempts(run: RunDirectory, process: int, progress: Progress | None) -> Iterator[tuple[int, list[Record]]]:
+    """Yield the number and the records of each attempt. What cannot be read is left out; the report says so."""
+    reader = Reader(run, process)
+    for attempt, parts in groupby(reader.records(Damages()), lambda part: part.attempt):
+        found: list[Record] = []
+        for part in parts:
+            found += part.found
+            if progress is not None:
+                progress(part.count, len(reader.segments), f"the journal of process {process}")
+        yield attempt, found
+
+
+def _of_latest(events: Iterable[Event], attempt: int, asked: int) -> Iterator[Event]:
+    """Leave out what the latest attempt recorded after `asked`; clocks of attempts before it may have been ahead."""
+    current = -1
+    for event in events:
+        if event.kind == ev.ATTEMPT:
+            current = event.step
+        elif current >= attempt and event.time > asked:
+            continue
+        yield event
 
 
 def tell_part(
@@ -108,7 +129,7 @@ def tell_part(
         teller.take(event)
     if dead and parts:
         teller.take(Event(asked, ev.ATTEMPT, step=parts[-1][0] + 1))
-    return teller.detail(asked - teller.shift, Damages(), taken)
+    return teller.detail(asked - teller.shift, taken)
 
 
 class _Beside:
@@ -174,7 +195,7 @@ class Teller:
         """Yield the events of all attempts in the order of the account."""
         for attempt, told in lives:
             self._beside[attempt + 1] = _Beside(told)
-            events = [event for record in told if (event := record.event()) is not None]
+            events = records.events_of(told)
             if events and not any(event.kind == ev.ATTEMPT for event in events):
                 if all(event.kind == ev.HEARTBEAT for event in events):
                     continue
@@ -277,7 +298,7 @@ class Teller:
         if self._found.attempts and not self._found.attempts[-1].ended:
             self._found.attempts[-1].reached = self._tracer.now
 
-    def detail(self, asked: int, damages: Damages, taken: Taken | None = None) -> Detail:
+    def detail(self, asked: int, taken: Taken | None = None) -> Detail:
         """Close the account at `asked` (ns) and return what was told; `taken`: in the run, if only a part was told."""
         tracer, found = self._tracer, self._found
         tracer.reach(asked)
@@ -291,7 +312,7 @@ class Teller:
             if taken is not None and fate == KEPT and taken(number, begin):
                 tracer.fates.fates[ordinal] = tracer.columns["fate"][ordinal] = LOST
         trace = Trace.of(tracer)
-        found.begin, found.reached, found.names, found.damages = tracer.begin, tracer.now, tracer.names, damages
+        found.begin, found.reached, found.names = tracer.begin, tracer.now, tracer.names
         for begin, end, category in trace.intervals():
             if category == EXCLUDED:
                 found.excluded.append((begin, end))

@@ -13,13 +13,13 @@ from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.events import NO_STEP, Event
 from otel_goodput.accounting.resuming import Numbering
 from otel_goodput.journal.damage import Damages
-from otel_goodput.journal.history import stored_events
 from otel_goodput.journal.reasons import in_force, read_reasons
-from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.corrections import Corrections, corrected, restarts
 from otel_goodput.reports.standing import DIED, RUNNING, ended, state_of
 from otel_goodput.semconv import STEP_KEPT, STEP_LOST, Category
+from otel_goodput.timeline.reader import Reader
+from otel_goodput.timeline.recovery import restore
 
 NO_STEP_DONE = "none"  # the fate of a step that a break left before it did a step's work
 SKIPPED = "skipped"  # that of a batch that its loop skipped after a restore
@@ -168,11 +168,11 @@ class Survey:
 def survey(run: RunDirectory, process: int, damages: Damages, progress: Progress) -> Survey:
     """Read the journal of a process once. Raises OSError, ValueError."""
     found = Survey(process)
-    for attempt, events in stored_events(run, process, damages):
-        if events:
+    for part in Reader(run, process).events(damages):
+        if part.found:
             if not found.attempts:
                 found.number_steps(run)
-            found.take(events, attempt)
+            found.take(part.found, part.attempt)
         progress(found.records, 0, f"process {process}: looking at {found.records:,} events")
     if found.attempts:
         found.close(run)

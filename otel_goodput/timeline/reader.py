@@ -56,16 +56,18 @@ class Reached:
         self.attempt, self.names, self.begun = attempt, Names(), False
         self.opened.clear()
 
-    def begin(self, found: list[T]) -> None:
-        """Add the ATTEMPT in front of the first events of an attempt if that record is lost."""
+    def begin(self, found: list[T]) -> T | None:
+        """Return the first event if `found` begins the attempt; an ATTEMPT whose record is lost is put in front."""
         if self.begun:
-            return
+            return None
         first = next((one for one in found if one.kind < NAME_KIND), None)
         if first is None or first.kind == ev.HEARTBEAT:
-            return
+            return None
         self.begun = True
         if first.kind != ev.ATTEMPT:
-            found.insert(0, _attempt(first, self.attempt))
+            first = _attempt(first, self.attempt)
+            found.insert(0, first)
+        return first
 
 
 @dataclass

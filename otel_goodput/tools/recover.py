@@ -16,13 +16,13 @@ from otel_goodput import files
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.registry import numbers, open_exporter, resolve, shut_down
 from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterUnavailable
-from otel_goodput.journal.recovery import Restored
 from otel_goodput.journal.sidecars import checked_json
 from otel_goodput.pipelines import last_values
 from otel_goodput.recording.unexported import UnexportedSpan, unexported_spans
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.resources import process as process_resource
 from otel_goodput.text.redact import encodable, shown
+from otel_goodput.timeline.recovery import Restored
 from otel_goodput.tools.statuses import DAMAGED
 
 

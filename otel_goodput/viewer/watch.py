@@ -17,7 +17,6 @@ from urllib.parse import quote
 
 from otel_goodput import files
 from otel_goodput.errors import GoodputError
-from otel_goodput.journal.time_index import TimeIndex
 from otel_goodput.reports import excerpt
 from otel_goodput.reports.detail import Detail
 from otel_goodput.reports.report import Report
@@ -26,6 +25,7 @@ from otel_goodput.reports.session import Session
 from otel_goodput.reports.standing import DIED, RUNNING, SILENT, ended
 from otel_goodput.reports.tail import News
 from otel_goodput.text.redact import redacting_logger, shown
+from otel_goodput.timeline.time_index import TimeIndex
 from otel_goodput.viewer import SPANS
 from otel_goodput.viewer.document import document, figures, tail, window
 from otel_goodput.viewer.reading import Readings

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from otel_goodput.accounting import events, snapshot
 from otel_goodput.exporters.registry import FIRST_OF_OTHERS, OURS, numbers
-from otel_goodput.journal import digest, facts, keeper, plain_values, records, rundir
+from otel_goodput.journal import digest, facts, plain_values, records, rundir
+from otel_goodput.live import keeper
 
 TEXT = (Path(__file__).parents[2] / "docs/journal.md").read_text()
 TYPES = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i64": "q", "8 bytes": "8s"}

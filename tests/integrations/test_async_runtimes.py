@@ -15,9 +15,9 @@ from otel_goodput import Recorder
 from otel_goodput.accounting import events as ev
 from otel_goodput.integrations import async_runtimes
 from otel_goodput.integrations.async_runtimes import ASYNC_RUNTIMES
-from otel_goodput.journal.history import all_events
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.semconv import FALLBACK_CLOCKS
+from otel_goodput.timeline.reader import all_events
 from otel_goodput.tools.doctor import past
 
 from .stand_ins import Queue, QueueMarker, fake_torch

@@ -21,8 +21,8 @@ import pytest
 from everyday.lateness import Lateness
 from otel_goodput import Recorder
 from otel_goodput.accounting import events as ev
-from otel_goodput.journal.history import all_events
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.timeline.reader import all_events
 
 jax = pytest.importorskip("jax")
 pytestmark = pytest.mark.jax

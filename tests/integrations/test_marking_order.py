@@ -22,8 +22,8 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.rules import STEP
 from otel_goodput.integrations import async_runtimes
 from otel_goodput.integrations.markers import Mark
-from otel_goodput.journal.history import all_events
 from otel_goodput.journal.rundir import RunDirectory, folder_name
+from otel_goodput.timeline.reader import all_events
 
 from .stand_ins import Queue, QueueMarker
 

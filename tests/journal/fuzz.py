@@ -42,7 +42,6 @@ from otel_goodput.errors import GoodputError
 from otel_goodput.guard import contained
 from otel_goodput.journal import columns, digest, reasons, records
 from otel_goodput.journal.overview_rows import TABLES
-from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import CHECK, checked_json
 from otel_goodput.journal.usage import UsageSheet
@@ -50,6 +49,7 @@ from otel_goodput.options import ENVVARS
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
 from otel_goodput.runs import open_runs
+from otel_goodput.timeline.recovery import restore
 from otel_goodput.viewer.document import document
 
 NS = 1_000_000_000

@@ -21,12 +21,12 @@ from otel_goodput.accounting import Event, Ledger
 from otel_goodput.accounting import events as ev
 from otel_goodput.journal import records
 from otel_goodput.journal.damage import HOLES
-from otel_goodput.journal.history import all_events
-from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.segment_file import SIZE
 from otel_goodput.recording.unexported import unexported_spans
 from otel_goodput.reports.run import RecordedRun
+from otel_goodput.timeline.reader import all_events
+from otel_goodput.timeline.recovery import restore
 
 SEGMENT = "a0000-p0000-000000.segment"
 
@@ -90,11 +90,9 @@ def expected(data: bytes) -> dict[str, Any]:
     ledger, last = Ledger(), 0
     names = records.Names()
     whole = records.HEADER_SIZE + (len(data) - records.HEADER_SIZE) // records.SIZE * records.SIZE
-    for record in records.decode_segment(data[:whole], names):
-        event = record.event()
-        if event is not None:
-            ledger.feed([event])
-            last = max(last, event.time)
+    for event in records.decode_events(data[:whole], names):
+        ledger.feed([event])
+        last = max(last, event.time)
     return ledger.totals(last).to_json()
 
 
@@ -179,7 +177,7 @@ def test_what_was_never_written_reads_as_zeros(gap: int, tail: int, little: RunD
             file.truncate(size)
         restored = restore(little)
         kept = [event for event in all_events(little) if event.kind == ev.END]
-        found.append((answer(little), restored.position, restored.holes, restored.damages.found, kept))
+        found.append((answer(little), restored.reached.position, restored.reached.holes, restored.damages.found, kept))
     assert found[0] == found[1]
     assert found[0][1] == (0, 0, (end - middle) // records.SIZE + 5 + gap) and len(found[0][4]) > 5
     assert bool(found[0][3]) == (gap >= HOLES)

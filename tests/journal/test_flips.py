@@ -19,11 +19,11 @@ from recorded import NS, Recording, copied
 
 import otel_goodput as goodput
 from otel_goodput.journal import records
-from otel_goodput.journal.history import all_events
-from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import checked_json
 from otel_goodput.reports.run import RecordedRun
+from otel_goodput.timeline.reader import all_events
+from otel_goodput.timeline.recovery import restore
 from otel_goodput.tools.cli import main
 
 from .test_damage import used

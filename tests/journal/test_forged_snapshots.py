@@ -17,8 +17,8 @@ from otel_goodput.accounting import Event, Ledger, rules, schema, snapshot, step
 from otel_goodput.accounting import events as ev
 from otel_goodput.journal import records
 from otel_goodput.journal.records import Record
-from otel_goodput.journal.recovery import restore, write_snapshot
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.timeline.recovery import restore, write_snapshot
 
 Place = tuple[Any, ...]
 
@@ -85,7 +85,7 @@ def amidst(past: RunDirectory, base: int) -> RunDirectory:
     index = restored.index.successor(2)
     for record in told:
         index.take(record)
-    restored.ledger.feed([event for record in told if (event := record.event()) is not None])
+    restored.ledger.feed(records.events_of(told))
     write_snapshot(past, 0, restored.ledger.dump(), index, ["", "eval"], (2, 0, 0))
     assert not restore(past).damages
     return past

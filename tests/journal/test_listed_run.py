@@ -9,8 +9,8 @@ import pytest
 
 import otel_goodput as goodput
 from otel_goodput import files
-from otel_goodput.journal.overviews import overview_of
 from otel_goodput.journal.rundir import ListedRun, RunDirectory
+from otel_goodput.timeline.overviews import overview_of
 
 
 @pytest.fixture

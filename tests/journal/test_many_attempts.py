@@ -23,7 +23,7 @@ READER = """
 import json, sys
 from pathlib import Path
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.time_index import TimeIndex
+from otel_goodput.timeline.time_index import TimeIndex
 from otel_goodput.reports.session import Session
 from otel_goodput.viewer.document import document
 from otel_goodput.reports.run import FollowedRun, RecordedRun

@@ -17,8 +17,8 @@ import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import snapshot
 from otel_goodput.journal import records
-from otel_goodput.journal.recovery import restore
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.timeline.recovery import restore
 from otel_goodput.tools.cli import main
 
 SEGMENT = "a0000-p0000-000000.segment"

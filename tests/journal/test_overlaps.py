@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import warm
 
-from otel_goodput.journal.following import Follower
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
+from otel_goodput.timeline.following import Follower
 
 # Steps until it is told to stop; says when its job began and ended, by the clock that all share.
 JOB = """

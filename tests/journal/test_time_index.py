@@ -15,7 +15,7 @@ from otel_goodput.accounting.rules import CUSTOM_PHASE, STEP
 from otel_goodput.journal import records, segment_file
 from otel_goodput.journal.records import CAPACITY, HEADER_SIZE, SIZE
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.time_index import TimeIndex, records_between
+from otel_goodput.timeline.time_index import TimeIndex, records_between
 
 BEGIN = 10**18
 MS = 10**6

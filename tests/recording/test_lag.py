@@ -138,7 +138,7 @@ def test_a_disk_that_is_slow_to_take_a_snapshot(
         over.wait(60)
         raise OSError(errno.ENOSPC, "in vain")
 
-    monkeypatch.setattr("otel_goodput.journal.keeper.write_snapshot", write)
+    monkeypatch.setattr("otel_goodput.live.keeper.write_snapshot", write)
     recording = record()
     with goodput.job():
         step = itertools.count()

@@ -21,10 +21,8 @@ from journal.test_golden import NAMES, unpack
 from otel_goodput.accounting import events as ev
 from otel_goodput.journal import records
 from otel_goodput.journal.damage import Damages
-from otel_goodput.journal.history import stored_events
 from otel_goodput.journal.records import Record
 from otel_goodput.journal.rundir import RunDirectory, runs
-from otel_goodput.reports.lives import lives_of
 from otel_goodput.timeline.reader import Reader
 
 from . import witness
@@ -44,19 +42,7 @@ def same(run: RunDirectory, process: int = 0) -> int:
     assert [[tuple(event) for event in part.found] for part in events] == [
         [witness.as_event(record) for record in one.records if record.kind < witness.NAME] for one in expected
     ]
-    assert_as_before(run, process)
     return sum(len(one.records) for one in expected)
-
-
-def assert_as_before(run: RunDirectory, process: int) -> None:
-    old, new = Damages(), Damages()
-    before = [(attempt, list(events)) for attempt, events in stored_events(run, process, old)]
-    after = [(part.attempt, part.found) for part in Reader(run, process).events(new)]
-    assert [one for one in before if one[1]] == [one for one in after if one[1]]
-    assert list(map(str, old.found)) == list(map(str, new.found))
-    lives = dict(lives_of(run, process, Damages(), None))
-    for part in Reader(run, process).records(Damages()):
-        assert set(part.found) - set(lives[part.attempt]) <= {one for one in part.found if one.kind == ev.ATTEMPT}
 
 
 def nameless(found: list[Record]) -> list[Record]:

@@ -89,7 +89,8 @@ def segments(folder: Path, process: int = 0) -> list[Segment]:
     for one in found:
         after = [number for number in numbers if number > one.attempt][:1]
         until = _until(firsts.get(after[0], b"")) if after else None
-        if until is not None:
+        last = [record.time for record in one.records if record.kind < NAME][-1:]
+        if until is not None and last and last[0] > until:  # else it is a time that somebody gave
             one.records[:] = [record for record in one.records if record.kind >= NAME or record.time <= until]
     return found
 

@@ -15,8 +15,8 @@ from waits import until
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.journal.history import all_events
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.timeline.reader import all_events
 
 from .commands import PATIENCE_S, environment, failed, finished, goodput, job, killed, succeeded
 from .journals import MS, START, Written, steady

@@ -13,9 +13,9 @@ from tools.commands import goodput, succeeded
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.journal.history import all_events
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.semconv import PHASES
+from otel_goodput.timeline.reader import all_events
 
 from .browser import Look
 from .conftest import page_of

@@ -14,13 +14,13 @@ from tools.commands import goodput, succeeded
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.journal.history import all_events
-from otel_goodput.journal.overviews import overview_of
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.recording.ids import attempt_trace_id
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session, rank_steps
 from otel_goodput.semconv import PHASES
+from otel_goodput.timeline.overviews import overview_of
+from otel_goodput.timeline.reader import all_events
 from otel_goodput.viewer.columns import Container
 from otel_goodput.viewer.document import document
 

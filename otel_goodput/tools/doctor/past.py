@@ -6,13 +6,13 @@ import time
 from collections.abc import Collection, Iterator
 
 from otel_goodput.journal.notes import UNMARKED, Note, read_notes
-from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.options import Settings
 from otel_goodput.reports.doubts import dispatch_only
 from otel_goodput.semconv import ClockState
 from otel_goodput.text.durations import NS
 from otel_goodput.text.quantities import format_duration
+from otel_goodput.timeline.recovery import Restored, restore
 from otel_goodput.tools.doctor.findings import OK, WARNING, Finding
 
 

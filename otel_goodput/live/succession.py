@@ -18,11 +18,11 @@ from otel_goodput.accounting import Event, rules
 from otel_goodput.accounting import events as ev
 from otel_goodput.clock import Clock
 from otel_goodput.journal.account import Account
-from otel_goodput.journal.recovery import Restored
 from otel_goodput.journal.rundir import RunDirectory, folder_name
 from otel_goodput.options import Settings
 from otel_goodput.semconv import PHASES, Phase
 from otel_goodput.text.redact import redacting_logger
+from otel_goodput.timeline.recovery import Restored
 
 logger = redacting_logger("otel_goodput")
 

@@ -19,17 +19,14 @@ from otel_goodput.files import TooLarge, write_privately
 from otel_goodput.journal import records
 from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.notes import Note
-from otel_goodput.journal.overlaps import Overlaps
-from otel_goodput.journal.records import NewerVersion, Record
 from otel_goodput.journal.rundir import SNAPSHOT, RunDirectory
-from otel_goodput.journal.segment_file import NAME, Contents, SegmentFile
 from otel_goodput.journal.sidecars import whole
-from otel_goodput.journal.span_index import SpanIndex
 from otel_goodput.text.redact import redacting_logger
+from otel_goodput.timeline.reader import Position, Reached, Reader
+from otel_goodput.timeline.span_index import SpanIndex
 
 logger = redacting_logger(__name__)
 
-Position = tuple[int, int, int]
 _PLACES: Final = 2**31  # bound of the numbers of attempts, segments and records
 _LONG: Final = 3600 * 10**9  # ns
 
@@ -41,35 +38,31 @@ class Restored:
     Attributes:
         ledger: the ledger up to the last record.
         index: spans of the last attempt, and those that earlier attempts did not export.
-        attempt: number of the last attempt, -1 if there is none.
+        reached: where to read on.
         last_sign: latest timestamp of the last attempt, ns; 0 if there is none.
         damages: what had to be left out.
         spoilt: damaged files that a writer would replace.
-        names: the names that the last attempt has told so far.
-        position: what comes next: (attempt, segment, record); None if nothing was read.
-        begun: whether the account knows of the last attempt.
-        holes: places before that which read as empty or damaged and may still be written: (attempt, segment, record).
         left_out: segments whose events cannot be accounted for.
         overlap: the note on attempts that were alive at once, if there were any.
     """
 
     ledger: Ledger
     index: SpanIndex = field(default_factory=SpanIndex)
-    attempt: int = -1
+    reached: Reached = field(default_factory=Reached)
     last_sign: int = 0
     damages: Damages = field(default_factory=Damages)
     spoilt: list[Path] = field(default_factory=list)
-    names: records.Names = field(default_factory=records.Names)
-    position: Position | None = None
-    begun: bool = False
-    holes: list[Position] = field(default_factory=list)
     left_out: frozenset[Path] = frozenset()
     overlap: Note | None = None
+
+    @property
+    def attempt(self) -> int:
+        """Number of the last attempt, -1 if there is none."""
+        return self.reached.attempt
 
 
 # Segments left out one by one because their events cannot be accounted for; if there are more, all are left out.
 _HOSTILE: Final = 8
-_HOLES: Final = 64  # remembered of one segment
 _REHEARSED: Final = 20_000  # steps back that are tried out with a snapshot
 
 
@@ -91,17 +84,19 @@ def _restored(run: RunDirectory, process: int, spans: Sequence[int]) -> Restored
     left_out: dict[Path, Exception] = {}
     while True:
         # Even a segment with a correct checksum may have been forged.
-        culprit: list[SegmentFile] = []
+        reader: Reader | None = None
         try:
-            restored = _restore(run, process, spans, left_out, culprit, last=len(left_out) > _HOSTILE)
+            reader = Reader(run, process)
+            restored = _restore(reader, _from_snapshot(run, process, spans), spans, left_out)
             _try_out(restored)
             break
         except Exception as error:
-            if len(left_out) > _HOSTILE or not culprit:
+            culprit = None if reader is None else reader.segment
+            if len(left_out) > _HOSTILE or culprit is None:
                 restored = Restored(Ledger(spans))
                 restored.damages.file(f"the journal of process {process}", error)
                 break
-            left_out[culprit[-1].path] = error
+            left_out[culprit.path] = error
     for path, why in run.spoilt(process):
         restored.damages.small(path.name, why)
         if path.suffix != ".pace":
@@ -111,126 +106,36 @@ def _restored(run: RunDirectory, process: int, spans: Sequence[int]) -> Restored
     return restored
 
 
-def _restore(
-    run: RunDirectory,
-    process: int,
-    spans: Sequence[int],
-    left_out: dict[Path, Exception],
-    culprit: list[SegmentFile],
-    *,
-    last: bool,
-) -> Restored:
-    """Read the snapshot and the segments after it.
+def _restore(reader: Reader, restored: Restored, spans: Sequence[int], left_out: Mapping[Path, Exception]) -> Restored:
+    """Read the segments after the snapshot.
 
     Args:
-        left_out: segments to skip, because their events cannot be accounted for.
-        culprit: the segments read are appended to it, so that the caller knows which one failed.
-        last: skip all segments.
+        reader: of the process's journal.
+        restored: what the snapshot holds.
+        spans: lengths of the rolling windows, ns.
+        left_out: segments to skip, because their events cannot be accounted for; if they are many, all are skipped.
     """
-    known: list[tuple[Path, Exception]] = []
-    segments = run.segments(process, left_out=lambda path, error: known.append((path, error)))
-    overlaps = Overlaps(segments)
-    restored, names, position = _from_snapshot(run, process, spans)
-    if position is not None and overlaps.ends(position[0], restored.last_sign):
+    if restored.reached.position is not None and reader.overlaps.ends(restored.attempt, restored.last_sign):
         # Written by an attempt beside the next one: read the whole journal instead.
-        restored, names, position = Restored(Ledger(spans)), records.Names(), None
-    damages = restored.damages
-    for path, error in known:
-        match = NAME.fullmatch(path.name)
-        if position is None or match is None or int(match[1]) >= position[0]:
-            damages.file(path.name, error, newer=isinstance(error, NewerVersion))
-    restored.names, restored.position = names, position
-    expected = position[:2] if position is not None else (-1, 0)
-    begun = restored.begun = position is not None
-    for at, segment in enumerate(segments):
-        place = (segment.attempt, segment.number)
-        skip = 0
-        if position is not None:
-            if place < position[:2]:
-                continue
-            skip = position[2] if place == position[:2] else 0
-        if segment.attempt != restored.attempt:
-            restored.attempt = segment.attempt
-            restored.index = restored.index.successor(segment.attempt)
-            names = restored.names = records.Names()
-            begun = restored.begun = False
-        if segment.attempt != expected[0]:
-            expected = (segment.attempt, 0)
-        if segment.number > expected[1]:
-            damages.missing(segment.attempt, expected[1], segment.number - 1)
-        expected = (segment.attempt, segment.number + 1)
-        if last or segment.path in left_out:
-            why = left_out.get(segment.path, ValueError("left out with others"))
-            damages.file(segment.path.name, ValueError(f"its contents cannot be accounted for: {why!r}"))
+        restored = Restored(Ledger(spans))
+    reader.reached, damages = restored.reached, restored.damages
+    attempt = restored.attempt
+    many = len(left_out) > _HOSTILE
+    skipped = {one.path for one in reader.segments} if many else left_out.keys()
+    for part in reader.records(damages, skipped):
+        if part.attempt != attempt:
+            attempt = part.attempt
+            restored.index = restored.index.successor(attempt)
+        if part.segment.path in skipped:
+            why = left_out.get(part.segment.path, ValueError("left out with others"))
+            damages.file(part.segment.path.name, ValueError(f"its contents cannot be accounted for: {why!r}"))
             continue
-        ends = at + 1 == len(segments) or segments[at + 1].attempt != segment.attempt
-        culprit.append(segment)
-        found = overlaps.kept(segment.attempt, _read(segment, names, skip, restored, ends))
-        events = [event for record in found if (event := record.event()) is not None]
-        if not begun and events and events[0].kind != ev.HEARTBEAT:
-            begun = restored.begun = True
-            if events[0].kind != ev.ATTEMPT:  # its first record is lost
-                restored.ledger.feed([Event(events[0].time, ev.ATTEMPT, step=segment.attempt)])
-        restored.ledger.feed(events)
-        for record in found:
+        restored.ledger.feed(records.events_of(part.found))
+        for record in part.found:
             restored.index.take(record)
         restored.last_sign = restored.index.last_sign
-    restored.overlap = overlaps.note()
+    restored.overlap = reader.overlaps.note()
     return restored
-
-
-def _read(segment: SegmentFile, names: records.Names, skip: int, restored: Restored, ends: bool) -> list[Record]:
-    damages = restored.damages
-    try:
-        data, room = settled(segment)
-        skipped: list[records.Skip] = []
-        found = list(records.decode_segment(data, names, skip, skipped))
-        place = segment.attempt, segment.number
-        restored.position = (*place, max(skip, records.used(data)))
-        restored.holes += [(*place, record) for record, why in skipped[:_HOLES] if why != records.UNKNOWN]
-    except (OSError, EOFError, ValueError) as error:
-        damages.file(segment.path.name, error, newer=isinstance(error, NewerVersion))
-        return []
-    opened = {entry.key: entry.phase for entry in restored.index.opened} if skipped else {}
-    look(damages, segment, data, room, skipped, found, opened, skip, ends)
-    return found
-
-
-def settled(segment: SegmentFile) -> Contents:
-    """Read the contents of a segment; read again if a heartbeat was just being written.
-
-    Raises:
-        OSError, EOFError, ValueError: as :meth:`SegmentFile.contents`.
-    """
-    found = segment.contents()
-    torn = len(found.data) >= records.HEADER.size and records.decode_header(found.data).torn
-    return segment.contents() if torn else found
-
-
-def look(
-    damages: Damages,
-    segment: SegmentFile,
-    data: bytes,
-    room: int,
-    skipped: list[records.Skip],
-    found: Sequence[Record] | Sequence[Event],
-    opened: Mapping[int, int],
-    skip: int,
-    ends: bool,
-) -> None:
-    times = [one.time for one in found if one.kind < records.NAME]
-    damages.segment(
-        segment.path.name,
-        data,
-        room,
-        records.decode_header(data),
-        skipped,
-        (min(times), max(times)) if times else None,
-        skip=skip,
-        sealed=segment.path.suffix == ".gz",
-        last=ends,
-        opened=opened,
-    )
 
 
 def _try_out(restored: Restored) -> None:
@@ -242,9 +147,7 @@ def _try_out(restored: Restored) -> None:
     restored.index.successor(restored.attempt + 1)
 
 
-def _from_snapshot(
-    run: RunDirectory, process: int, spans: Sequence[int]
-) -> tuple[Restored, records.Names, Position | None]:
+def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int]) -> Restored:
     path = run.snapshot_path(process)
     try:
         head, blobs = snapshot.from_bytes(_vouched(path))
@@ -252,13 +155,16 @@ def _from_snapshot(
         index = SpanIndex.from_state(head["spans"])
         attempt, number, read = (whole(one, _PLACES) for one in head["position"])
         names = records.Names(dict(enumerate(map(str, head["names"]))))
-        restored = Restored(ledger, index, attempt, index.last_sign)
+        opened = {entry.key: entry.phase for entry in index.opened}
+        reached = Reached(attempt, names, True, (attempt, number, read), opened=opened)
+        restored = Restored(ledger, index, reached, index.last_sign)
         _prove(restored)
-        return restored, names, (attempt, number, read)
+        return restored
     except (FileNotFoundError, NotADirectoryError):
-        pass
+        return Restored(Ledger(spans))
     except MemoryError:  # the file may be sound, and the journal needs less at once
         logger.warning("journal: there is too little memory to read %s, the whole journal is read instead", path)
+        return Restored(Ledger(spans))
     except Exception as error:  # a hostile file can raise anything
         logger.warning("journal: %s is not used, the whole journal is read instead: %s", path, error)
         restored = Restored(Ledger(spans))
@@ -266,8 +172,7 @@ def _from_snapshot(
         restored.damages.file(path.name, error, newer=newer, harmless=True)
         if not newer:
             restored.spoilt.append(path)
-        return restored, records.Names(), None
-    return Restored(Ledger(spans)), records.Names(), None
+        return restored
 
 
 def snapshot_names(run: RunDirectory, process: int) -> tuple[int, dict[int, str]]:

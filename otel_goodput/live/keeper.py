@@ -22,10 +22,11 @@ from otel_goodput.journal import records
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.digest import write_digest
 from otel_goodput.journal.journal import Segment
-from otel_goodput.journal.recovery import Position, Restored, restore, write_snapshot
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.span_index import SpanIndex
-from otel_goodput.journal.spares import Spares
+from otel_goodput.live.spares import Spares
+from otel_goodput.timeline.reader import Position
+from otel_goodput.timeline.recovery import Restored, restore, write_snapshot
+from otel_goodput.timeline.span_index import SpanIndex
 
 TICK_S: Final = 0.25
 HEARTBEAT_NS: Final = 1_000_000_000

@@ -14,7 +14,6 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.journal import records
-from otel_goodput.journal.recovery import settled
 from otel_goodput.journal.rundir import ListedRun, RunDirectory
 from otel_goodput.semconv import Reason
 
@@ -98,7 +97,7 @@ def _death(run: RunDirectory, process: int, attempt: int) -> Death | None:
     if not segments:
         return None
     try:
-        found = list(records.decode_segment(settled(segments[-1]).data, records.Names()))
+        found = list(records.decode_segment(segments[-1].contents().data, records.Names()))
     except (OSError, EOFError, ValueError):
         return None
     sign, announced, clean, failed = 0, False, False, False

@@ -17,10 +17,10 @@ from otel_goodput.config import Config
 from otel_goodput.journal import facts
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.facts import FactSheet
-from otel_goodput.journal.keeper import Keeper, Sheet
 from otel_goodput.journal.listeners import Listeners
-from otel_goodput.journal.opening import Opened, in_memory_journal, open_journal
 from otel_goodput.journal.usage import UsageSheet
+from otel_goodput.live.keeper import Keeper, Sheet
+from otel_goodput.live.opening import Opened, in_memory_journal, open_journal
 from otel_goodput.metrics import instruments, process_instruments
 from otel_goodput.metrics.durations import Durations
 from otel_goodput.semconv import SCOPE_NAME
@@ -37,7 +37,7 @@ class LiveAccount:
         config: the configuration in force.
         flags: flags of the ATTEMPT record.
         in_memory: whether to keep the journal in memory only; the account then starts anew with every process.
-        begun: whether the job begins; see :func:`~otel_goodput.journal.opening.open_journal`.
+        begun: whether the job begins; see :func:`~otel_goodput.live.opening.open_journal`.
 
     Attributes:
         account: the account, which takes the events.

@@ -11,9 +11,9 @@ from otel_goodput.accounting.overview import NOT_KNOWN, Overview
 from otel_goodput.journal import records
 from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.digest import Digest, read_digest
-from otel_goodput.journal.recovery import restore, settled
 from otel_goodput.journal.rundir import ListedRun, RunDirectory
 from otel_goodput.text.redact import redacting_logger
+from otel_goodput.timeline.recovery import restore
 
 logger = redacting_logger(__name__)
 
@@ -107,7 +107,7 @@ def _tells_all(run: RunDirectory, process: int, digest: Digest, within_s: float)
     if (last.attempt, last.number) != (attempt, number):
         return (last.attempt, last.number) < (attempt, number)
     try:
-        data = settled(last).data
+        data = last.contents().data
         return records.used(data) <= record and records.decode_header(data).heartbeat <= digest.written_at
     except (OSError, EOFError, ValueError):
         return False

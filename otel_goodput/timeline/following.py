@@ -20,14 +20,15 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.overview import Overview
 from otel_goodput.journal import records, segment_file
 from otel_goodput.journal.damage import Damages
-from otel_goodput.journal.growing_segment import GrowingSegment, Place
 from otel_goodput.journal.notes import Note
 from otel_goodput.journal.overlaps import counted_until
 from otel_goodput.journal.records import CAPACITY, SIZE, Record
-from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory, head_of
 from otel_goodput.journal.segment_file import NAME
 from otel_goodput.text.redact import redacting_logger
+from otel_goodput.timeline.growing_segment import GrowingSegment, Place
+from otel_goodput.timeline.reader import Reached
+from otel_goodput.timeline.recovery import restore
 
 logger = redacting_logger(__name__)
 
@@ -54,7 +55,6 @@ class Follower:
         spans: lengths of rolling windows, ns.
 
     Attributes:
-        attempt: number of the last attempt, -1 if there is none yet.
         last_sign: its latest sign of life, ns; 0 if there is none.
         recent: the latest records, at most ``RECENT``; those that were there before the first poll are not among them.
         count: how many records there have been in `recent`.
@@ -64,7 +64,6 @@ class Follower:
     def __init__(self, run: RunDirectory, process: int = 0, spans: Sequence[int] = ()) -> None:
         self.run = run
         self.process = process
-        self.attempt = -1
         self.last_sign = 0
         self.recent: deque[PlacedRecord] = deque(maxlen=RECENT)
         self.count = 0
@@ -73,12 +72,10 @@ class Follower:
         self._ledger = Ledger(spans)
         self._damages = Damages()
         self._overlap: Note | None = None
-        self._names = records.Names()
-        self._begun = False
+        self._reached = Reached()
         self._left_out: frozenset[Path] = frozenset()
         self._spoilt = 0  # restores in a row that events have caused which cannot be accounted for
         self._current: GrowingSegment | None = None
-        self._next: tuple[int, int, int] | None = None  # where to read on without a current segment
         self._dropped: set[int] = set()  # holes of the segment that was forgotten there
         self._passed: deque[GrowingSegment] = deque()
         self._mark = -1  # time stamp of the folder when it was listed; -1: list it again
@@ -123,6 +120,11 @@ class Follower:
         return self._ledger.overview(at, dead=dead)
 
     @property
+    def attempt(self) -> int:
+        """Number of the last attempt, -1 if there is none yet."""
+        return self._reached.attempt
+
+    @property
     def ledger(self) -> Ledger:
         """The account. Do not change it."""
         return self._ledger
@@ -158,17 +160,19 @@ class Follower:
         restored = restore(self.run, self.process, self._spans)
         self.restored += 1
         self._ledger, self._damages, self._overlap = restored.ledger, restored.damages, restored.overlap
-        self._names, self._begun, self._left_out = restored.names, restored.begun, restored.left_out
-        self.attempt, self.last_sign = restored.attempt, restored.last_sign
-        self._next, self._dropped = restored.position, set()
-        self._watch(restored)
+        self._reached, self._left_out = restored.reached, restored.left_out
+        self.last_sign, self._dropped = restored.last_sign, set()
+        self._watch()
         return 0
 
-    def _watch(self, restored: Restored) -> None:
+    def _watch(self) -> None:
         """Watch the places that were empty or damaged when the journal was restored."""
-        if self._next is None:
+        if self._reached.position is None:
             return
-        end = self._next[:2]
+        end = self._reached.position[:2]
+        holes: dict[Place, set[int]] = {}
+        for attempt, number, record in self._reached.holes:
+            holes.setdefault((attempt, number), set()).add(record)
         for place in [each for each in self._order if each[0] == end[0] and each < end][-_PASSED:]:
             path = self._paths[place]
             if path.suffix == ".gz":
@@ -178,11 +182,11 @@ class Follower:
                 source.read = records.used(source.piece(0, segment_file.SIZE))
             except (OSError, EOFError, ValueError):
                 continue
-            source.holes = {record for *where, record in restored.holes if tuple(where) == place}
+            source.holes = holes.get(place, set())
             self._pass(source)
         if self._open(end) and self._current is not None:
             source = self._current
-            source.holes = {record for *where, record in restored.holes if tuple(where) == source.place}
+            source.holes = holes.get(source.place, set())
             source.beat = self.last_sign  # an earlier one tells nothing
 
     # --- segments -----------------------------------------------------------------------------------------------------
@@ -193,7 +197,7 @@ class Follower:
     def _drop(self) -> None:
         """Forget the current segment, to be opened again where reading has stopped."""
         if self._current is not None:
-            self._next = (*self._current.place, self._current.read)
+            self._reached.position = (*self._current.place, self._current.read)
             self._dropped = self._current.holes
             self._current.close()
             self._current = None
@@ -202,7 +206,8 @@ class Follower:
         path = self._paths.get(place)
         if path is None:
             return False
-        read = self._next[2] if self._next is not None and self._next[:2] == place else 0
+        stopped = self._reached.position
+        read = stopped[2] if stopped is not None and stopped[:2] == place else 0
         self._current = GrowingSegment(place, path, read)
         if read:
             self._current.holes = self._dropped
@@ -226,7 +231,7 @@ class Follower:
             paths = {name.removesuffix(".gz"): self.run.journal / name for name in sorted(found, reverse=True)}
         else:
             paths = {name: self.run.journal / name for name, place in self._places.items() if place is None}
-        reading = self._current.place if self._current is not None else (self._next or (-1, 0, 0))[:2]
+        reading = self._current.place if self._current is not None else (self._reached.position or (-1, 0, 0))[:2]
         # Spares are put to use without any change of the folder, when the current segment is full.
         look = changed or self._at_end()
         for name, path in reversed(paths.items()):  # in order, which takes least where there are many
@@ -293,7 +298,8 @@ class Follower:
     def _read_on(self) -> int:
         taken = 0
         if self._current is None:
-            place = self._next[:2] if self._next is not None else None
+            stopped = self._reached.position
+            place = stopped[:2] if stopped is not None else None
             if place is None or not self._open(place):
                 following = self._after(place or (-1, -1))
                 if following is None or not self._open(following):
@@ -306,7 +312,7 @@ class Follower:
             if following is None:
                 break
             self._pass(source)
-            self._next = (*following, 0)
+            self._reached.position = (*following, 0)
             self._current = None
             self._open(following)
             self._enter(following[0])
@@ -314,9 +320,8 @@ class Follower:
 
     def _enter(self, attempt: int) -> None:
         if attempt != self.attempt:
-            self._sign_before = self.last_sign
-            self.attempt, self.last_sign = attempt, 0
-            self._names, self._begun = records.Names(), False
+            self._sign_before, self.last_sign = self.last_sign, 0
+            self._reached.enter(attempt)
 
     def _pass(self, source: GrowingSegment) -> None:
         """Leave a segment, and watch it for a while: a thread may have taken a place there and not written yet."""
@@ -331,15 +336,13 @@ class Follower:
         header = source.header()
         data = source.new(final=final)
         skipped: list[records.Skip] = []
-        found = list(records.decode_records(data, self._names, source.read, skipped))
-        events = [event for record in found if (event := record.event()) is not None]
-        if not self._begun and events and events[0].kind != ev.HEARTBEAT:
-            self._begun = True
-            if events[0].kind != ev.ATTEMPT:  # its first record is lost
-                events.insert(0, Event(events[0].time, ev.ATTEMPT, step=source.place[0]))
-            until = counted_until(events[0])
+        found = list(records.decode_records(data, self._reached.names, source.read, skipped))
+        first = self._reached.begin(found)
+        if first is not None:
+            until = counted_until(first)
             # The attempt before went on beside this one, and its records have been taken: the next poll restores.
             self._late = self._late or (until is not None and self._sign_before > until)
+        events = records.events_of(found)
         if header.heartbeat > source.beat:
             source.beat = header.heartbeat
             events.append(Event(header.heartbeat, ev.HEARTBEAT))

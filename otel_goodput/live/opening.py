@@ -16,20 +16,21 @@ from otel_goodput.accounting import Ledger
 from otel_goodput.clock import Clock
 from otel_goodput.config import Config
 from otel_goodput.errors import JournalError
-from otel_goodput.journal import records, succession
+from otel_goodput.journal import records
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.journal import Journal, Segment
-from otel_goodput.journal.launches import Agreement, Launches, Vacancy
 from otel_goodput.journal.lock import Lock
 from otel_goodput.journal.mirror import Mirror, open_spool
 from otel_goodput.journal.notes import Note
-from otel_goodput.journal.recovery import Restored, restore
 from otel_goodput.journal.rundir import RunDirectory, folder_name
-from otel_goodput.journal.succession import CONTINUED, Before, Sequel
+from otel_goodput.live import succession
+from otel_goodput.live.launches import Agreement, Launches, Vacancy
+from otel_goodput.live.succession import CONTINUED, Before, Sequel
 from otel_goodput.options import Settings
 from otel_goodput.semconv import Category
 from otel_goodput.text.quantities import plural
 from otel_goodput.text.redact import printable, redacting_logger, without_credentials
+from otel_goodput.timeline.recovery import Restored, restore
 
 logger = redacting_logger(__name__)
 

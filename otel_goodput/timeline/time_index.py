@@ -19,9 +19,9 @@ from typing import Final, NamedTuple
 from otel_goodput.accounting import events as ev
 from otel_goodput.journal import records, segment_file
 from otel_goodput.journal.records import HEADER_SIZE, NAME, RECORD, SIZE, Record
-from otel_goodput.journal.recovery import snapshot_names
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.segment_file import SegmentFile
+from otel_goodput.timeline.recovery import snapshot_names
 
 MOST: Final = 400_000  # records of one answer
 BESIDE: Final = 1  # segments read before and after those of the window
