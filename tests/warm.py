@@ -33,7 +33,8 @@ from typing import IO, Any
 IMPORTED = {
     "core": (
         *("opentelemetry.sdk.metrics", "opentelemetry.sdk.trace.export", "opentelemetry.sdk._logs", "asyncio"),
-        *("otel_goodput", "otel_goodput.recorder", "otel_goodput.runs", "otel_goodput.tools.cli"),
+        *("opentelemetry.proto.collector.trace.v1.trace_service_pb2", "importlib.metadata", "importlib.resources"),
+        *("otel_goodput.api", "otel_goodput.recorder", "otel_goodput.runs", "otel_goodput.tools.cli", "urllib.request"),
     ),
     "jax": ("jax", "jax.numpy", "optax", "orbax.checkpoint"),
 }

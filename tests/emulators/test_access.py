@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import urllib.error
 import urllib.request
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+import warm
 from google.api_core.exceptions import NotFound, ServiceUnavailable, Unauthenticated
 from google.auth.exceptions import RefreshError
 from google.auth.transport.requests import Request
@@ -68,7 +68,7 @@ def test_a_service_account_gets_in(tmp_path: Path, scope: str) -> None:
             "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": emulator.certificate,
         }
         command = [sys.executable, "-c", TRAINER, emulator.endpoint, scope]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        done = warm.run(command, env=environment, capture_output=True, text=True, timeout=60)
         assert (done.stdout, done.returncode) == ("test-project 11\n", 0), done.stderr
         assert issuer.issued == bool(scope)
         assert [request.code for request in emulator.requests] == ["OK"]

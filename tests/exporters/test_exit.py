@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+import warm
 
 from .backends import grpc_backend, http_backend, silent_backend, stalled_grpc_backend
 
@@ -86,7 +87,7 @@ def test_the_process_ends_within_its_grace_period(
     with backend() as endpoint:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
         environ |= {"OTEL_EXPORTER_OTLP_PROTOCOL": wire, "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
-        with subprocess.Popen(
+        with warm.Process(
             [sys.executable, "-c", PROGRAM, str(grace)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ,
         ) as process:  # fmt: skip
@@ -127,7 +128,7 @@ def test_the_interpreter_has_more_time_to_end_where_it_shares_its_cores(tmp_path
         environ = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
         environ |= {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint}
         processes = [
-            subprocess.Popen(
+            warm.Process(
                 [sys.executable, "-c", CROWDED, str(tmp_path / crowding), crowding],
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ,
             )

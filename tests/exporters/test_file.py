@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import warm
 from exported import spans_of
 from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.resources import Resource
@@ -174,7 +175,7 @@ file.close()
 
 
 def test_a_full_disk_leaves_whole_lines_only(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", FULL_DISK, str(tmp_path)], check=True, timeout=120)
+    warm.run([sys.executable, "-c", FULL_DISK, str(tmp_path)], check=True, timeout=120)
     lines = (tmp_path / "traces-x.jsonl").read_bytes().splitlines(keepends=True)
     assert lines == [b"x" * 299 + b"\n"] * 3 + [b"y" * 299 + b"\n"]
 
@@ -192,7 +193,7 @@ while True:
 
 @pytest.mark.crash
 def test_what_a_killed_writer_leaves_is_whole_after_the_next_open(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE) as process:
+    with warm.Process([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         until(lambda: len(list(tmp_path.iterdir())) > 2)

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
+import warm
 from opentelemetry.sdk.trace.export import SpanExportResult
 from waits import until
 
@@ -42,7 +43,7 @@ LATE_S = 4 * TIMEOUT_S
 
 
 @contextmanager
-def job(directory: Path, wire: str, endpoint: str, grace_s: float) -> Iterator[subprocess.Popen[str]]:
+def job(directory: Path, wire: str, endpoint: str, grace_s: float) -> Iterator[warm.Process]:
     """A short job that has trained, and is about to end."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_EXPORTER")}
     environ |= {
@@ -53,7 +54,7 @@ def job(directory: Path, wire: str, endpoint: str, grace_s: float) -> Iterator[s
         "OTEL_EXPORTER_OTLP_PROTOCOL": wire,
         "OTEL_EXPORTER_OTLP_TIMEOUT": str(TIMEOUT_S),
     }
-    process = subprocess.Popen(
+    process = warm.Process(
         [sys.executable, "-c", JOB], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     with process:

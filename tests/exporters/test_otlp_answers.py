@@ -6,13 +6,13 @@ import gzip
 import http.client
 import logging
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import warm
 from http_server import Answer, HttpServer, Request, Response, dripping, flooding
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
@@ -202,7 +202,7 @@ for _ in range(5):
     exporter.export(())
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = warm.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     unit = 1 if sys.platform == "darwin" else 1024
     assert int(done.stdout) * unit < 40 << 20
 

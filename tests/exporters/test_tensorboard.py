@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import warm
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, PeriodicExportingMetricReader
 from viewer.browser import PATIENCE_MS, launched
@@ -83,9 +84,7 @@ def train(recorder: Recorder, first: int, last: int, begin: int = BEGIN) -> None
 def ran(program: str, *arguments: object, **environ: str) -> subprocess.CompletedProcess[str]:
     """A program in a process of its own."""
     command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
-    return subprocess.run(
-        command, env={**os.environ, **environ}, capture_output=True, text=True, timeout=60, check=False
-    )
+    return warm.run(command, env={**os.environ, **environ}, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_the_last_scalars_are_the_report(tmp_path: Path) -> None:
@@ -169,7 +168,7 @@ def test_what_a_killed_job_wrote_is_read(tmp_path: Path) -> None:
     """)
     environ = {**os.environ, "OTEL_GOODPUT_EXPORTERS": "tensorboard", "OTEL_METRIC_EXPORT_INTERVAL": "200"}
     command = [sys.executable, "-c", program, str(tmp_path)]
-    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:
+    with warm.Process(command, env=environ, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "flushed\n"
         process.send_signal(signal.SIGKILL)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import warm
 
 from otel_goodput import Recorder
 from otel_goodput.accounting import events as ev
@@ -301,7 +301,7 @@ print(goodput.totals().clock)
 @pytest.mark.jax
 def test_a_jax_that_is_only_imported_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_GOODPUT_DEVICE_CLOCK", "auto")
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", ONLY_IMPORTED, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr

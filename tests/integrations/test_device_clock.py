@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
+import warm
 from exported import Spans
 from waits import until
 
@@ -360,8 +360,13 @@ print(goodput.report().to_json()["steps"]["kept"])
 
 def test_arrays_that_are_deleted_while_they_are_watched(tmp_path: Path) -> None:
     """Asked whether a deleted array is ready, jax crashes the process."""
-    done = subprocess.run(
-        [sys.executable, "-c", DELETED, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+    done = warm.run(
+        [sys.executable, "-c", DELETED, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        jax=True,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["2000"]
@@ -396,8 +401,8 @@ print(told["steps"]["kept"], told["clock"], told["seconds"]["productive"] / on_d
 
 def test_a_program_that_deletes_all_arrays_to_free_memory(tmp_path: Path) -> None:
     """As between two trials in one process: the marker's own array and marks in flight are deleted, too."""
-    done = subprocess.run(
-        [sys.executable, "-c", FREED, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+    done = warm.run(
+        [sys.executable, "-c", FREED, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False, jax=True
     )
     assert done.returncode == 0 and not done.stderr, done.stderr
     kept, clock, share = done.stdout.split()
@@ -546,23 +551,25 @@ if sys.argv[2] == "leave":
 def test_it_does_not_stand_in_the_way_of_the_end(tmp_path: Path, how: str, status: int) -> None:
     """Steps are on the device when the process ends: no abort, no wait for long."""
     began = time.monotonic()
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", ENDS, str(tmp_path), how, "2000"],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
+        jax=True,
     )
     assert done.returncode == status, done.stderr
     assert "Fatal" not in done.stderr and "abort" not in done.stderr.lower()
     assert time.monotonic() - began < 60
     report = json.loads(
-        subprocess.run(
+        warm.run(
             [sys.executable, "-m", "otel_goodput", "report", str(tmp_path), "--json"],
             capture_output=True,
             text=True,
             timeout=60,
             check=True,
+            jax=True,
         ).stdout
     )
     seconds = report["seconds"]

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import warm
 from crash.exported import read_spans
 from exported import Spans, spans_of
 from opentelemetry.sdk.trace import ReadableSpan
@@ -418,7 +419,7 @@ with goodput.job():
     jax.jit(lambda a: a + 1)(1.0)
 goodput.shutdown()
 """
-    subprocess.run([sys.executable, "-W", "error", "-c", code, str(tmp_path)], check=True, timeout=120)
+    warm.run([sys.executable, "-W", "error", "-c", code, str(tmp_path)], check=True, timeout=120, jax=True)
 
 
 LATER = """
@@ -472,7 +473,7 @@ def test_the_persistent_cache_is_told_of(tmp_path: Path) -> None:
     found = []
     for attempt in range(2):
         command = [sys.executable, "-W", "error", "-c", CACHED, str(tmp_path / "runs"), str(tmp_path / "cache")]
-        subprocess.run(command, check=True, timeout=120)
+        warm.run(command, check=True, timeout=120, jax=True)
         lines = (tmp_path / f"runs/cached/traces-attempt{attempt:04d}-p0000.jsonl").read_text().splitlines()
         said = [
             {entry["key"]: next(iter(entry["value"].values())) for entry in span.get("attributes", ())}
@@ -491,7 +492,7 @@ def test_what_the_persistent_cache_did_is_counted(tmp_path: Path) -> None:
     results, saved = [], []
     for attempt in range(2):
         command = [sys.executable, "-W", "error", "-c", CACHED, str(tmp_path / "runs"), str(tmp_path / "cache")]
-        subprocess.run(command, check=True, timeout=120)
+        warm.run(command, check=True, timeout=120, jax=True)
         lines = (tmp_path / f"runs/cached/metrics-attempt{attempt:04d}-p0000.jsonl").read_text().splitlines()
         last = {
             metric["name"]: next(metric[kind] for kind in ("sum", "gauge") if kind in metric)["dataPoints"]
@@ -546,7 +547,7 @@ goodput.shutdown()
 
 def test_what_a_killed_process_was_compiling_is_in_its_step(tmp_path: Path) -> None:
     for status in (-9, 0):
-        done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], timeout=120, check=False)
+        done = warm.run([sys.executable, "-c", KILLED, str(tmp_path)], timeout=120, check=False, jax=True)
         assert done.returncode == status
     spans = read_spans(tmp_path / "run")
     (step,) = [span for span in spans if span.name == "step" and span.interrupted]

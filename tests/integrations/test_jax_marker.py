@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
+import warm
 
 from everyday.lateness import Lateness
 from otel_goodput import Recorder
@@ -428,8 +428,13 @@ def test_eight_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One program over all of them: single ones are ready while the step is at work."""
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
     with Lateness() as late:
-        done = subprocess.run(
-            [sys.executable, "-c", EIGHT, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+        done = warm.run(
+            [sys.executable, "-c", EIGHT, str(tmp_path)],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            jax=True,
         )
     assert done.returncode == 0, done.stderr
     spent, busy, clock, kept = json.loads(done.stdout)
@@ -480,8 +485,13 @@ def test_a_program_that_uses_a_part_of_the_devices(where: str, tmp_path: Path, m
     """A mark on all devices is no mark of the work on one of them, and the other way round."""
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
     with Lateness() as late:
-        done = subprocess.run(
-            [sys.executable, "-c", PART, str(tmp_path), where], capture_output=True, text=True, timeout=120, check=False
+        done = warm.run(
+            [sys.executable, "-c", PART, str(tmp_path), where],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            jax=True,
         )
     assert done.returncode == 0 and not done.stderr, done.stderr
     clock, kept, spent, busy = done.stdout.split()
@@ -514,10 +524,9 @@ print(goodput.totals().clock, goodput.totals().kept)
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_forked_child_marks_nothing(tmp_path: Path) -> None:
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-W", "ignore", "-c", FORKS, str(tmp_path)],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        capture_output=True, text=True, timeout=120, check=False, jax=True)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["device", "6"]
 
@@ -548,10 +557,9 @@ if sys.argv[2] == "exit":
 def test_it_does_not_stand_in_the_way_of_the_end(tmp_path: Path, how: str, status: int) -> None:
     """A thread waits for marks in C++ while the process ends: no abort, no wait for long."""
     began = time.monotonic()
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", ENDS, str(tmp_path), how, "1200"],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        capture_output=True, text=True, timeout=120, check=False, jax=True)  # fmt: skip
     assert done.returncode == status, done.stderr
     assert "Fatal" not in done.stderr and "abort" not in done.stderr.lower()
     assert time.monotonic() - began < 60

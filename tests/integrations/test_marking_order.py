@@ -5,7 +5,6 @@ Longer than other files: the device that it plays is what all its tests ask.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 import time
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import warm
 from exported import Spans
 
 from everyday.lateness import Lateness
@@ -475,7 +475,7 @@ def test_a_device_that_hangs_does_not_hold_up_the_end(tmp_path: Path, monkeypatc
     """A thread of ours waits for a mark that never comes."""
     monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parents[1]}:{Path(__file__).parents[2]}")
     began = time.monotonic()
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", HANGS, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0 and done.stdout.split() == ["done"], done.stderr

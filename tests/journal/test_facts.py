@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import warm
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.sdk.resources import Resource
@@ -97,7 +97,7 @@ before = set(sys.modules)
 encode(sheet.gathered())
 print(sorted(set(sys.modules) - before))
 """
-    done = warm.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "[]\n"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from exporters.google.jobs import inherited
 
 from .collector import CONFIGS, OVERLAYS, Collector
@@ -76,7 +76,7 @@ def test_deltas_add_up_to_the_truth_and_figures_of_the_run_stay(tmp_path: Path) 
         said = ""
         for end in ("killed", "killed", "done"):
             command = [sys.executable, "-c", ATTEMPT, str(tmp_path / "runs"), end]
-            done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+            done = warm.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
             assert done.returncode == (9 if end == "killed" else 0), done.stderr
             said = done.stdout
     loading, disruptions = map(float, said.split())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from emulators.demonstration import EXAMPLE, Arrived, checks, report
 from exporters.google.jobs import inherited
 from waits import until
@@ -30,9 +30,7 @@ def trained(directory: Path, collector: Collector, exporters: str, **environ: st
         "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collector.grpc}",
         "OTEL_METRIC_EXPORT_INTERVAL": "2000",
     }
-    done = subprocess.run(
-        command, env={**variables, **environ}, capture_output=True, text=True, timeout=240, check=False
-    )
+    done = warm.run(command, env={**variables, **environ}, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return report(directory)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 from otel_goodput.text.redact import redacting_logger
 
@@ -84,7 +84,7 @@ def test_log_lines_of_a_job(tmp_path: Path) -> None:
         "goodput.configure('job', directory=sys.argv[1], exporters='none')\n"
         "with goodput.job(): pass\n"
     )
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", program, str(tmp_path / "evil\x1b[31m\u202e" / "runs")],
         capture_output=True, text=True, env=environment(), timeout=PATIENCE_S, check=False,
     )  # fmt: skip

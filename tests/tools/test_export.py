@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 from waits import until
 
 from otel_goodput.accounting import events as ev
@@ -171,7 +172,7 @@ def test_an_interrupted_export_leaves_nothing(tmp_path: Path) -> None:
     target.parent.mkdir()
     target.write_text("as it was")
     command = [sys.executable, "-m", "otel_goodput", "export", str(run), "--perfetto", str(target)]
-    with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE) as process:
+    with warm.Process(command, env=environment(), stderr=subprocess.PIPE) as process:
         until(lambda: len(list(target.parent.iterdir())) == 2)
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_S) == 130

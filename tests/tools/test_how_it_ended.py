@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 import otel_goodput as goodput
 from otel_goodput.journal.rundir import RunDirectory
@@ -54,7 +54,7 @@ else:
 def end(folder: Path, how: str, status: int, *, job: str = "job", **variables: str) -> None:
     """Run the program until it ends with `status`."""
     arguments = [sys.executable, "-c", PROGRAM, str(folder), how, job]
-    done = subprocess.run(arguments, env=environment(**variables), capture_output=True, text=True, timeout=120)
+    done = warm.run(arguments, env=environment(**variables), capture_output=True, text=True, timeout=120)
     assert done.returncode == status, done.stderr
 
 

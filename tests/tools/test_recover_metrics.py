@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm
 from exporters.backends import Received, grpc_backend
 
 from .commands import goodput, succeeded
@@ -41,7 +41,7 @@ def kept(received: Received) -> list[int]:
 def work(folder: Path, received: Received, steps: int, first: int, end: str) -> None:
     environment = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": received.endpoint, "OTEL_GOODPUT_STRICT": ""}
     command = [sys.executable, "-c", WORKER, str(folder), str(steps), str(first), end]
-    subprocess.run(command, env=environment, timeout=60, check=True)
+    warm.run(command, env=environment, timeout=60, check=True)
 
 
 @pytest.mark.parametrize("by", ["recover", "the next start"])

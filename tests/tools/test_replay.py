@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from accounting.test_cases import CASES, check_slices, check_times
 
 from otel_goodput.reports.replay import replay
@@ -106,7 +106,7 @@ def test_standard_input_may_be_a_socket() -> None:
     with ours, theirs:
         ours.sendall("".join(json.dumps(row) + "\n" for row in SMALL).encode())
         ours.shutdown(socket.SHUT_WR)
-        done = subprocess.run(
+        done = warm.run(
             [sys.executable, "-m", "otel_goodput", "replay", "-", "--json"],
             stdin=theirs, capture_output=True, text=True, env=environment(), timeout=PATIENCE_S, check=False,
         )  # fmt: skip

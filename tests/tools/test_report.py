@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from waits import until
 
 from otel_goodput import Recorder
@@ -231,9 +232,7 @@ def test_whoever_reads_it_may_go_away(arguments: list[str], runs: Path) -> None:
         more = {"PYTHONUNBUFFERED": unbuffered} if unbuffered else {}
         reader, writer = os.pipe()
         os.close(reader)
-        done = subprocess.run(
-            command, stdout=writer, stderr=subprocess.PIPE, text=True, env=environment(**more), check=False
-        )
+        done = warm.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, env=environment(**more), check=False)
         os.close(writer)
         assert (done.returncode, done.stderr) == (0, "")
     closed = ["sh", "-c", '"$@" >&-', "sh", *command]

@@ -6,11 +6,11 @@ import base64
 import gzip
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import warm
 
 from .commands import goodput
 
@@ -59,7 +59,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder of the job's runs, and what it wrote to stderr; a second attempt goes on with the same names."""
     folder, said = tmp_path_factory.mktemp("runs"), ""
     for _ in range(2):
-        done = subprocess.run(
+        done = warm.run(
             [sys.executable, "-c", JOB, str(folder)], capture_output=True, text=True, timeout=120,
             env={"WANDB_API_KEY": WANDB, "PATH": "/usr/bin:/bin", "HOME": str(folder)},
         )  # fmt: skip

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from tools.commands import environment
 
 from otel_goodput.journal.rundir import RunDirectory
@@ -29,7 +29,7 @@ Live = Callable[..., None]
 def live(directory: Path, name: str, first: int, last: int, *, dies: bool = False, **more: Any) -> None:
     """One attempt of a job, see ``life.py``."""
     told = json.dumps({"directory": str(directory), "name": name, "first": first, "last": last, "dies": dies, **more})
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, str(LIFE), told], env=environment(), timeout=60, check=False, capture_output=True, text=True
     )
     assert done.returncode == (-9 if dies else 0), done.stderr

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import warm
 from waits import PATIENCE_S, until
 
 TOOLS = Path(__file__).parents[1] / "tools"
@@ -49,7 +50,7 @@ class Answer:
 class Server:
     """A server under way."""
 
-    process: subprocess.Popen[str]
+    process: warm.Process
     port: int
     lines: list[str]
     errors: Path
@@ -105,7 +106,8 @@ def serving(place: str | Path, *arguments: str, before: Sequence[str] = ()) -> I
     python = [*before, sys.executable, "-W", "error", "-m", "otel_goodput"]
     command = [*python, "serve", str(place), "--port", "0", *arguments]
     with errors.open("w") as stream:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stream, text=True, stdin=subprocess.DEVNULL)
+        start: Any = subprocess.Popen if before else warm.Process
+        process = start(command, stdout=subprocess.PIPE, stderr=stream, text=True, stdin=subprocess.DEVNULL)
     assert process.stdout is not None
     try:
         lines: list[str] = []
@@ -123,10 +125,10 @@ def serving(place: str | Path, *arguments: str, before: Sequence[str] = ()) -> I
 
 
 @contextmanager
-def living(name: str, directory: Path, pause: float = 0.002) -> Iterator[subprocess.Popen[str]]:
+def living(name: str, directory: Path, pause: float = 0.002) -> Iterator[warm.Process]:
     """A job that goes on until it is killed; it has done some steps, each as long as `pause` (s)."""
     command = [sys.executable, "-W", "error", "-c", JOB, name, str(directory), str(pause)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with warm.Process(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline().strip() == "stepping"

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import warm
 from tools.commands import environment, killed
 
 from otel_goodput.journal.rundir import RunDirectory
@@ -204,7 +205,7 @@ with recorder.job():
 
 def test_a_running_elastic_job(tmp_path: Path, look: Look) -> None:
     command = [sys.executable, "-c", RUNNING, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(), text=True) as process:
+    with warm.Process(command, stdout=subprocess.PIPE, env=environment(), text=True) as process:
         try:
             assert process.stdout and process.stdout.readline().strip() == "running"
             look.open(page_of(RunDirectory(tmp_path / "elastic"), tmp_path / "elastic.html"))

@@ -18,6 +18,7 @@ from pathlib import Path
 from shutil import which
 
 import pytest
+import warm
 from tools.commands import finished, goodput, killed
 from waits import PATIENCE_S, until
 
@@ -219,7 +220,7 @@ def test_hostile_names_are_text(place: Path) -> None:
     for name in names:
         code = "import sys, otel_goodput as g; g.configure('j', directory=sys.argv[1], run_id=sys.argv[2], "
         code += "exporters='none')\nwith g.job(), g.step(0): pass"
-        subprocess.run([sys.executable, "-c", code, str(place), name], check=True, timeout=PATIENCE_S)
+        warm.run([sys.executable, "-c", code, str(place), name], check=True, timeout=PATIENCE_S)
     with serving(place) as server:
         listed = server.ask("/api/runs").json()["runs"]
         assert len(listed) == len(names)

@@ -10,7 +10,6 @@ import gzip
 import random
 import re
 import signal
-import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from tools.commands import ROOT, environment
 from tools.journals import MS, Written, steady
 from waits import PATIENCE_S
@@ -124,7 +124,7 @@ def test_a_disk_that_is_full_has_no_part_of_a_page(tmp_path: Path) -> None:
         "from otel_goodput.tools.cli import main\n"
         f"sys.exit(main(['report', {str(run)!r}, '--html', {str(made)!r}]))\n"
     )
-    done = subprocess.run(
+    done = warm.run(
         [sys.executable, "-c", script],
         env=environment(),
         capture_output=True,
@@ -144,7 +144,7 @@ def test_long_work_is_told_on_a_terminal_and_can_be_interrupted(tmp_path: Path) 
     run, made = steady(tmp_path, "one", 40_000), tmp_path / "page.html"
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "otel_goodput", "report", str(run), "--html", str(made)]
-    with subprocess.Popen(command, env=environment(), stdout=theirs, stderr=theirs, stdin=theirs) as process:
+    with warm.Process(command, env=environment(), stdout=theirs, stderr=theirs, stdin=theirs) as process:
         os.close(theirs)
         seen = b""
         while b"press Ctrl-C" not in seen:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import warm
 from waits import PATIENCE_S, Lines
 
 from .training import Account
@@ -60,7 +61,7 @@ class Job:
         variables = {**inherited(), "OTEL_GOODPUT_DIR": str(directory / "runs"), **(environ or {})}
         variables["PYTHONPATH"] = f"{TESTS}{os.pathsep}{os.environ['PYTHONPATH']}"
         with self._stderr.open("wb") as errors:
-            self._process = subprocess.Popen(
+            self._process = warm.Process(
                 # Google's libraries announce for which versions of Python there will be no more of them.
                 [sys.executable, "-W", "ignore::FutureWarning", "-m", "exporters.google.training", json.dumps(options)],
                 env={name: value for name, value in variables.items() if value is not None},

@@ -6,13 +6,13 @@ Each trouble is told once for each service with what to do about it, and never w
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import warm
 from emulators.google import GoogleEmulator
 from emulators.html_proxy import HtmlProxy
 from emulators.token_server import TokenServer
@@ -164,9 +164,7 @@ except google.auth.exceptions.DefaultCredentialsError:
 
 def test_what_is_imported_while_credentials_are_looked_for() -> None:
     """What Google's libraries have silenced stays silent: nothing of theirs appears between the user's lines."""
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTED_MEANWHILE], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = warm.run([sys.executable, "-c", IMPORTED_MEANWHILE], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 

@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 
 import grpc
 import pytest
+import warm
 from emulators.access_rules import CALLER_RULES, PROJECT_RULES
 from emulators.clients import metric_client, trace_client
 from emulators.descriptor_rules import DESCRIPTOR_RULES
@@ -246,7 +247,7 @@ def test_a_port_can_be_chosen(port: int) -> None:
 def test_the_command_shows_what_arrived(number: signal.Signals) -> None:
     command = [sys.executable, "-m", "emulators.google", "--print", "--project", "a", "b"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process, ExitStack() as exits:
+    with warm.Process(command, env=environment, stdout=subprocess.PIPE, text=True) as process, ExitStack() as exits:
         exits.callback(process.kill)
         assert process.stdout is not None
         endpoint = process.stdout.readline().strip()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import warm
 from crash.exported import check_tree, read_spans
 from emulators.google import GoogleEmulator
 from waits import PATIENCE_S, until
@@ -122,17 +122,17 @@ def test_the_end_on_a_busy_machine_with_every_exporter_hanging(google: GoogleEmu
     witness = f"import time; began = time.monotonic() - time.process_time(); {witness}"
     with ExitStack() as exits, stalled_grpc_backend() as collector:
         for _ in range(2 * (os.cpu_count() or 1)):
-            exits.callback(exits.enter_context(subprocess.Popen(burn)).kill)
+            exits.callback(exits.enter_context(warm.Process(burn)).kill)
         environ = {**inherited(), OTEL_GOODPUT_GCP_ENDPOINT.name: google.endpoint}
         environ |= {OTEL_GOODPUT_GCP_PROJECT.name: "p", "OTEL_GOODPUT_GRACE_PERIOD": str(GRACE_S)}
         environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector
         exporters = "otlp,gcp,workload,gcp-otlp,file"
-        done = subprocess.run(
+        done = warm.run(
             [sys.executable, "-W", "ignore::FutureWarning", "-c", BUSY, str(tmp_path), exporters],
             env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=True,
         )  # fmt: skip
         took = time.monotonic() - float(done.stdout)
-        seen = subprocess.run([sys.executable, "-c", witness], capture_output=True, text=True, check=True).stdout
+        seen = warm.run([sys.executable, "-c", witness], capture_output=True, text=True, check=True).stdout
     wall, worked = map(float, seen.split())
     assert took <= GRACE_S + TEARDOWN_S / 4 * wall / worked, f"{wall / worked:.1f} processes wait for a core"
     assert "Traceback" not in done.stderr

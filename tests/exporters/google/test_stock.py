@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
+import warm
 from emulators.clients import metric_client, trace_client
 from emulators.google import GoogleEmulator
 from opentelemetry.exporter.cloud_monitoring import CloudMonitoringMetricsExporter
@@ -239,16 +240,16 @@ os._exit(0)
 
 
 @contextmanager
-def process(program: str, endpoint: str, *attributes: str) -> Iterator[subprocess.Popen[str]]:
+def process(program: str, endpoint: str, *attributes: str) -> Iterator[warm.Process]:
     command = [sys.executable, "-W", "ignore", "-c", SETTING + program, endpoint.removeprefix("http://"), *attributes]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as started:
+    with warm.Process(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as started:
         try:
             yield started
         finally:
             started.kill()
 
 
-def said(started: subprocess.Popen[str]) -> str:
+def said(started: warm.Process) -> str:
     assert started.stdout is not None
     return started.stdout.readline().strip()
 

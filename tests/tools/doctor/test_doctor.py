@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+import warm
 from exporters.backends import silent_backend
 
 from otel_goodput.installation import install_command
@@ -194,7 +195,7 @@ with goodput.job(start_time=start, end_time=start + 60 * ns):
 @pytest.mark.parametrize(("taken", "suspected"), [(0.001, True), (0.9, False)])
 def test_steps_that_only_dispatch(taken: float, suspected: bool, place: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", DISPATCH, str(tmp_path / "runs"), str(taken)]
-    subprocess.run(command, env=environment(), check=True, timeout=PATIENCE_S)
+    warm.run(command, env=environment(), check=True, timeout=PATIENCE_S)
     done = doctor(place, OTEL_GOODPUT_DIR=tmp_path / "runs")
     found = findings(done, "run", "warning")
     assert ("it is not known when the device was done" in found) == suspected
@@ -228,7 +229,7 @@ HOST = UNKNOWN.replace("total_bytes=lambda: 1", "total_bytes=lambda: 0")
 def test_the_clock_of_the_latest_attempt(program: str, level: str, words: str, place: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", "-c", program, str(tmp_path / "runs")]
     job = environment(OTEL_GOODPUT_DEVICE_CLOCK="auto")
-    subprocess.run(command, env=job, check=True, timeout=PATIENCE_S)
+    warm.run(command, env=job, check=True, timeout=PATIENCE_S)
     found = findings(doctor(place, OTEL_GOODPUT_DIR=tmp_path / "runs"), "run", level)
     assert words in found
     assert ("OTEL_GOODPUT_DEVICE_CLOCK=host" in found) == (program is UNKNOWN)
@@ -241,7 +242,7 @@ def test_on_a_terminal_it_says_what_it_waits_for(place: Path) -> None:
     ours, theirs = pty.openpty()
     try:
         with silent_backend() as endpoint:
-            done = subprocess.run(
+            done = warm.run(
                 [sys.executable, "-m", "otel_goodput", "doctor", "--timeout", "0.5"],
                 stdout=subprocess.PIPE, stderr=theirs, stdin=subprocess.DEVNULL, text=True, cwd=place, check=False,
                 env=environment(OTEL_EXPORTER_OTLP_ENDPOINT=endpoint), timeout=PATIENCE_S,

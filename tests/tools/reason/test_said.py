@@ -15,6 +15,7 @@ from typing import Any
 
 import fsspec
 import pytest
+import warm
 from waits import PATIENCE_S, until
 
 from otel_goodput import open_run
@@ -236,7 +237,7 @@ with goodput.job():
 def test_a_living_run_is_corrected_in_reports_and_not_in_its_own_counters(tmp_path: Path) -> None:
     killed("job", tmp_path)
     command = [sys.executable, "-W", "error", "-c", LIVING, str(tmp_path), "10"]
-    with subprocess.Popen(
+    with warm.Process(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     ) as process:
         try:

@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 import grpc
+import warm
 from exporters.backends import grpc_backend, http_backend
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
@@ -57,11 +58,11 @@ with goodput.job():
 """
 
 
-def recorder(directory: Path, over: Path, metrics_ms: int = 40) -> subprocess.Popen[bytes]:
+def recorder(directory: Path, over: Path, metrics_ms: int = 40) -> warm.Process:
     """A real job that exports to files, often; after a hundred steps it ends once `over` is there."""
     often = environment(OTEL_BSP_SCHEDULE_DELAY="15", OTEL_METRIC_EXPORT_INTERVAL=f"{metrics_ms}")
     command = [sys.executable, "-W", "error", "-c", RECORDER, str(directory), str(over)]
-    return subprocess.Popen(command, env=often)
+    return warm.Process(command, env=often)
 
 
 def lines(folder: Path, signal_: str) -> list[Any]:

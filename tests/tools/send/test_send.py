@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+import warm
 from exporters.backends import grpc_backend
 from exporters.telemetry import rich_spans
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -91,7 +92,7 @@ def test_a_receiver_that_is_down_and_then_up(wire: str, run: Path, port: int) ->
 def test_it_waits_for_a_receiver_that_comes(traces: Path, port: int) -> None:
     variables = environment(OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}", OTEL_EXPORTER_OTLP_PROTOCOL=HTTP)
     command = [sys.executable, "-W", "error", "-m", "otel_goodput", "send", str(traces), "--json"]
-    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as process:
+    with warm.Process(command, env=variables, stdout=subprocess.PIPE, text=True) as process:
         # It has begun, and found nobody.
         until(traces.with_name(f"{traces.name}.sent").exists)
         with http_receiver(lambda _: TAKE, port) as received:

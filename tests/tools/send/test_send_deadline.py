@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from exporters.backends import grpc_backend
 
 from ..commands import PATIENCE_S, environment, succeeded
@@ -203,7 +204,7 @@ def test_who_waits_is_told_for_what_and_may_go(wire: str, end: signal.Signals, t
     endpoint = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-W", "error", "-m", "otel_goodput", "send", "--json", str(traces)]
     variables = environment(OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire)
-    with subprocess.Popen(command, env=variables, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with warm.Process(command, env=variables, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
             line = process.stderr.readline()

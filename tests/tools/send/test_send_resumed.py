@@ -14,6 +14,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+import warm
 from exporters.backends import grpc_backend, http_backend
 from waits import until
 
@@ -34,7 +35,7 @@ def test_killed_while_a_request_is_under_way(wire: str, taken: bool, traces: Pat
         variables = environment(OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire)
         command = [sys.executable, "-W", "error", "-m", "otel_goodput", "send", str(traces)]
         try:
-            with subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL) as process:
+            with warm.Process(command, env=variables, stdout=subprocess.DEVNULL) as process:
                 until(lambda: len(received.headers) == 6)
                 other = failed(send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
                 assert f"is being sent by another process ({process.pid})" in other
@@ -254,7 +255,7 @@ def test_a_renamed_file_that_somebody_still_sends(traces: Path, tmp_path: Path) 
         variables = environment(OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint)
         command = [sys.executable, "-W", "error", "-m", "otel_goodput", "send", str(file)]
         try:
-            with subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL) as process:
+            with warm.Process(command, env=variables, stdout=subprocess.DEVNULL) as process:
                 until(lambda: len(received.headers) == 6)
                 renamed = file.rename(tmp_path / "goodput.otlp-2026-11-22T00-00-00.000-size.json")
                 file.write_bytes(traces.read_bytes().splitlines(keepends=True)[-1])

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import warm
 from exporters.backends import Received, grpc_backend, http_backend
 
 from ..commands import PATIENCE_S, environment, finished, goodput, succeeded
@@ -113,9 +114,7 @@ def on_terminal(run: Path, received: Received, *more: str) -> bytes:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-W", "error", "-m", "otel_goodput", "send", str(run), "--again", *more]
     variables = environment(OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint)
-    done = subprocess.run(
-        command, env=variables, stdout=subprocess.DEVNULL, stderr=theirs, timeout=PATIENCE_S, check=False
-    )
+    done = warm.run(command, env=variables, stdout=subprocess.DEVNULL, stderr=theirs, timeout=PATIENCE_S, check=False)
     os.close(theirs)
     assert done.returncode == 0
     return b"".join(_until_closed(ours))
