@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.errors import GoodputError, JournalError
 from otel_goodput.reports import records
-from otel_goodput.reports.records import PhaseRecord, StepRecord
+from otel_goodput.reports.records import AttemptRecord, PhaseRecord, StepRecord
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun, found_runs
 from otel_goodput.text.durations import NS, Moment, asked_moment, parse_moment
@@ -95,6 +95,19 @@ class Run:
             JournalError, ValueError: as :meth:`report`.
         """
         return self.report(at=at, process=process).totals
+
+    def attempts(self, *, process: int = 0) -> list[AttemptRecord]:
+        """Return what each attempt ran with: settings, versions, hyperparameters, resource; the first one first.
+
+        An attempt that died in its first two seconds may have left nothing, and is missing.
+
+        Args:
+            process: index of the process.
+
+        Raises:
+            JournalError: the run was closed.
+        """
+        return list(records.attempts(self._opened().all_facts(process)))
 
     def steps(self, *, process: int = 0) -> Iterator[StepRecord]:
         """Yield all executions of steps, in order of their begin; the whole journal is read first.

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from otel_goodput.accounting import stats
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.overview import BUCKETS_AN_OCTAVE, bucket_of
+from otel_goodput.options import Settings
 from otel_goodput.reports import intervals
 from otel_goodput.reports.advice import sources
 from otel_goodput.reports.conditions import KINDS, PER_STEP, Figure
@@ -25,6 +26,11 @@ STEP_STATISTICS: Final[tuple[tuple[str, str, intervals.Statistic], ...]] = (
     ("mean", "step_time_mean", fmean),
 )
 QUANTILES: Final = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
+CONFIGURED: Final = ("hyperparameters", "settings", "versions")
+# Settings that say which run it is and where, and which process.
+_OF_ONE_RUN: Final = frozenset(
+    row.variable for row in (Settings.run_id, Settings.directory, Settings.process_index, Settings.submitted_at)
+)
 # A change of less is not worth a word: of goodput and of the share of a source.
 _MENTIONED: Final = 0.005
 
@@ -56,12 +62,30 @@ class Source(NamedTuple):
     b: float
 
 
+class Difference(NamedTuple):
+    """Something that the latest attempts of both runs ran with, and that is not the same; None where it is missing."""
+
+    kind: str
+    name: str
+    a: str | bool | int | float | None
+    b: str | bool | int | float | None
+
+
 class Side(NamedTuple):
     """One of the runs: its report as JSON, its step times, and whether a part of its journal could not be read."""
 
     answer: Mapping[str, Any]
     times: StepTimes
     damaged: bool = False
+
+    @property
+    def configuration(self) -> Mapping[str, Mapping[str, Any]] | None:
+        """What its latest attempt ran with, by kind and name; None if it left nothing that tells."""
+        found = self.answer.get("configurations")
+        if not found:
+            return None
+        settings = {name: one["value"] for name, one in found[-1]["settings"].items()}
+        return {**found[-1], "settings": settings}
 
     @property
     def known(self) -> bool:
@@ -116,6 +140,19 @@ class Comparison:
         return self.a.damaged or self.b.damaged
 
     @property
+    def differences(self) -> list[Difference] | None:
+        """What their latest attempts ran with that is not the same; None if that is not known of one of them."""
+        a, b = (side.configuration for side in (self.a, self.b))
+        if a is None or b is None:
+            return None
+        return [
+            Difference(kind, name, a[kind].get(name), b[kind].get(name))
+            for kind in CONFIGURED
+            for name in sorted({*a[kind], *b[kind]} - _OF_ONE_RUN)
+            if name not in a[kind] or name not in b[kind] or a[kind][name] != b[kind][name]
+        ]
+
+    @property
     def verdict(self) -> str:
         """One or two sentences on what changed."""
         return sentence(self.a, self.b, self.sources, self.ratios.get("median"))
@@ -168,6 +205,7 @@ class Comparison:
                 for side, one in (("a", _times(self.a)), ("b", _times(self.b)))
             },
             "histogram": [[low / NS, high / NS, *counts] for low, high, *counts in self.histogram()],
+            "configuration": None if self.differences is None else [one._asdict() for one in self.differences],
             "figures": {name: {"kind": one.kind, "a": one.a, "b": one.b} for name, one in self.figures.items()},
         }
 

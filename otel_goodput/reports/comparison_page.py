@@ -46,6 +46,7 @@ def render(found: Comparison) -> str:
         _histogram(found),
         _table("steps", text.STEPS, text.step_rows(found)),
         _table("sources", text.SOURCES, text.source_rows(found)),
+        *([_table("configuration", text.CONFIGURATIONS, text.configuration_rows(found))] if found.differences else ()),
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'

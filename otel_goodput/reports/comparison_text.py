@@ -12,6 +12,7 @@ from otel_goodput.text.redact import shown
 
 _COLUMNS: Final = 100
 _UNKNOWN: Final = "-"
+_LONGEST: Final = 40  # characters of a value of a configuration
 Row = tuple[str, ...]
 
 
@@ -85,6 +86,17 @@ def source_rows(found: Comparison) -> Iterator[Row]:
         )
 
 
+def configuration_rows(found: Comparison) -> Iterator[Row]:
+    """Yield (what, in A, in B) of all settings, versions and hyperparameters that are not the same."""
+    for one in found.differences or ():
+        yield f"{one.kind[:-1]} {one.name}", _value(one.a), _value(one.b)
+
+
+def _value(value: str | bool | int | float | None) -> str:
+    return _UNKNOWN if value is None else str(value)[:_LONGEST]
+
+
+CONFIGURATIONS: Final[Row] = ("what they ran with", "A", "B")
 MAIN: Final[Row] = ("", "A", "B", "B - A")
 STEPS: Final[Row] = ("net step time", "A", "B", "B to A", "95 % interval")
 SOURCES: Final[Row] = ("where the time went", "A", "B", "B - A", "A per step", "B per step", "B - A")
@@ -103,6 +115,9 @@ def _lines(found: Comparison) -> Iterator[str]:
     for titles, rows in ((MAIN, main_rows(found)), (STEPS, step_rows(found)), (SOURCES, source_rows(found))):
         yield ""
         yield from _table([titles, *rows])
+    if different := list(configuration_rows(found)):
+        yield ""
+        yield from _table([CONFIGURATIONS, *different])
 
 
 def _table(cells: list[Row]) -> Iterator[str]:

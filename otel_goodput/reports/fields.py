@@ -283,6 +283,35 @@ class CompileCacheFields(TypedDict):
     saved_s: float
 
 
+class SettingFields(TypedDict):
+    """A setting of this package.
+
+    Attributes:
+        value: as text; credentials in it are hidden.
+        source: ``configure()``, ``environment`` or ``default``.
+    """
+
+    value: str
+    source: str
+
+
+class ConfigurationFields(TypedDict):
+    """What attempts of the report's process ran with; attempts in a row that ran with the same are told together.
+
+    Attributes:
+        first_attempt, last_attempt: their numbers, from 1.
+        settings: of this package, by name of the variable.
+        versions: of Python, this package and libraries in use, by name.
+        hyperparameters: given to ``configure()``, nested names joined by dots; secrets are hidden.
+    """
+
+    first_attempt: int
+    last_attempt: int
+    settings: dict[str, SettingFields]
+    versions: dict[str, str]
+    hyperparameters: dict[str, str | bool | int | float | None]
+
+
 class WarningFields(TypedDict):
     """A warning that qualifies the figures.
 
@@ -403,6 +432,7 @@ class ReportFields(_AlwaysFields, total=False):
         checkpoints: by operation (``save``, ``restore``, ``emergency_restore``) and stage, if Orbax reported any.
         scheduling: if Kubernetes reported it; missing in a job's own report.
         compile_cache: if it is in use; missing in a job's own report.
+        configurations: what the attempts ran with, the latest 100; missing in a job's own report, and if unknown.
     """
 
     scheduling_goodput: float
@@ -415,3 +445,4 @@ class ReportFields(_AlwaysFields, total=False):
     checkpoints: dict[str, dict[str, StageFields]]
     scheduling: SchedulingFields
     compile_cache: CompileCacheFields
+    configurations: list[ConfigurationFields]

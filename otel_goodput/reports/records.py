@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import heapq
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
 from otel_goodput.accounting.overview import NOT_KNOWN
+from otel_goodput.journal.facts import Facts
 from otel_goodput.reports import detail as told
 from otel_goodput.reports.detail import Detail, Phase, Step
 from otel_goodput.semconv import PHASES, ClockState
@@ -86,6 +87,38 @@ class PhaseRecord(NamedTuple):
     recompiled: bool
     span_id: str
     parent_id: str | None
+
+
+class AttemptRecord(NamedTuple):
+    """What one attempt ran with. Secrets in values are hidden.
+
+    Attributes:
+        attempt: number of the attempt, from 1.
+        started_ns: when it called ``configure()``, ns since the epoch.
+        program: base name of the script.
+        settings: values of this package's settings, by name of the variable.
+        versions: of Python, this package and libraries in use, by name.
+        hyperparameters: given to ``configure()``, nested names joined by dots.
+        resource: attributes of the resource.
+    """
+
+    attempt: int
+    started_ns: int
+    program: str
+    settings: Mapping[str, str]
+    versions: Mapping[str, str]
+    hyperparameters: Mapping[str, str | bool | int | float | None]
+    resource: Mapping[str, str | bool | int | float | None]
+
+
+def attempts(facts: Iterable[Facts]) -> Iterator[AttemptRecord]:
+    """Yield the facts of attempts as records."""
+    for one in facts:
+        settings = {name: value for name, (value, _) in one.settings.items()}
+        number = one.attempt + 1
+        yield AttemptRecord(
+            number, one.started_at, one.program, settings, one.versions, one.hyperparameters, one.resource
+        )
 
 
 def steps(found: Detail) -> Iterator[StepRecord]:

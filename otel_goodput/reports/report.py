@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
@@ -12,8 +12,9 @@ from otel_goodput.accounting import markup
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.errors import GoodputError
 from otel_goodput.journal.damage import Damage
+from otel_goodput.journal.facts import Facts
 from otel_goodput.journal.notes import DAMAGED, Note
-from otel_goodput.journal.startups import Startups
+from otel_goodput.journal.startups import summed
 from otel_goodput.reports import corrections, text
 from otel_goodput.reports.advice import sentence
 from otel_goodput.reports.corrections import Corrections
@@ -26,7 +27,7 @@ from otel_goodput.text.redact import shown
 
 # `custom` has a time for each name and no total, so without custom phases it is not in a report.
 _ZEROS: Final = dict.fromkeys((name for name in CATEGORIES if name != Category.CUSTOM), 0.0)
-_UNTOLD: Final = Startups()
+_CONFIGURATIONS: Final = 100  # told, the latest ones
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,7 +42,7 @@ class Report:
     standing: Standing | None = None
     damage: Sequence[Damage] = ()
     corrections: Corrections = field(default_factory=dict)  # what was said of its disruptions; `totals` has the reasons
-    startups: Startups = _UNTOLD  # what its attempts waited for and compiled; a job's own report does not know it
+    facts: Sequence[Facts] = ()  # what its attempts ran with, waited for and compiled; a job's own report has none
     page: Callable[[Report], str] | None = field(default=None, compare=False)  # makes the page; a run's report has it
 
     @property
@@ -62,8 +63,10 @@ class Report:
             "started_at": None if self.totals.started_at is None else self.totals.started_at / NS,
             "ended": self.totals.ended,
             **(self.standing or live(self.totals)).to_json(),
-            **self.startups.to_json(),
+            **summed(self.facts).to_json(),
         }
+        if self.facts:
+            answer["configurations"] = _configurations(self.facts)
         for partition in (answer, *answer["windows"]):
             partition["seconds"] = _ZEROS | partition["seconds"]
         said = corrections.told(self.totals.history, self.corrections)
@@ -113,3 +116,20 @@ class Report:
 def about(run_id: str, job_name: str) -> dict[str, Any]:
     """Return the identity of a run, as a report's JSON has it."""
     return {"run_id": run_id, "job_name": job_name}
+
+
+def _configurations(facts: Iterable[Facts]) -> list[dict[str, Any]]:
+    """Return what attempts ran with; attempts in a row that ran with the same are told together."""
+    found: list[dict[str, Any]] = []
+    for one in facts:
+        told = {
+            "settings": {name: {"value": value, "source": source} for name, (value, source) in one.settings.items()},
+            "versions": one.versions,
+            "hyperparameters": one.hyperparameters,
+        }
+        number = one.attempt + 1
+        if found and all(found[-1][name] == what for name, what in told.items()):
+            found[-1]["last_attempt"] = number
+        else:
+            found.append({"first_attempt": number, "last_attempt": number, **told})
+    return found[-_CONFIGURATIONS:]

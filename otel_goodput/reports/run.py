@@ -27,7 +27,6 @@ from otel_goodput.journal.notes import Note, read_notes
 from otel_goodput.journal.paces import read_paces
 from otel_goodput.journal.reasons import Said, in_force, read_reasons
 from otel_goodput.journal.rundir import ListedRun, RunDirectory, folder_name, runs
-from otel_goodput.journal.startups import summed
 from otel_goodput.metrics.productivity import Inputs, read_inputs
 from otel_goodput.reports.corrections import Corrections, corrected
 from otel_goodput.reports.detail import Detail
@@ -165,9 +164,9 @@ class RecordedRun:
             for note in (*sidecars.notes, sidecars.said.note, source.overlap, damages.note())
             if note is not None
         }
-        startups = summed(one for one in sidecars.facts if one.started_at <= asked)
+        facts = tuple(one for one in sidecars.facts if one.started_at <= asked)
         damage = tuple(one for one in damages.found if not one.harmless)
-        return Report(totals, sidecars.about, tuple(notes.values()), standing, damage, corrections, startups)
+        return Report(totals, sidecars.about, tuple(notes.values()), standing, damage, corrections, facts)
 
     def detail(self, process: int = 0) -> Detail:
         """Read every step and phase that the journal of a process tells.

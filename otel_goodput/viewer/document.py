@@ -28,6 +28,7 @@ from otel_goodput.viewer.words import Names, Redaction
 
 FORMAT: Final = 1
 
+_ELSEWHERE: Final = "configurations"  # of a report: the attempts have it, as their facts
 _SHARES: Final = 255
 _PROFILES: Final = "plugins/profile"  # below the folder that profiles go to
 _STEP_BINS: Final = (
@@ -76,7 +77,8 @@ def figures(report: Report, without: Collection[str] = (), redacted: Redaction |
         without: keys of it that are left out.
         redacted: what hides credentials; whoever asks every second keeps one, which remembers texts.
     """
-    answer = {name: value for name, value in report.to_json().items() if name not in without}
+    left_out = {*without, _ELSEWHERE}
+    answer = {name: value for name, value in report.to_json().items() if name not in left_out}
     told: dict[str, Any] = (redacted or Redaction()).all(answer)
     return {"report": told, "headline": text.headline(told), **_verdict(told)}
 

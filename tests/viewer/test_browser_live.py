@@ -25,7 +25,7 @@ pytestmark = pytest.mark.servers
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has ended and one that was killed; tests have a copy each."""
     made = tmp_path_factory.mktemp("made") / "runs"
-    finished("first", made, last=12)
+    finished("first", made, last=12, OTEL_GOODPUT_STEP_SAMPLING="50")
     killed("second", made)
     return made
 
@@ -183,6 +183,7 @@ def test_spans_come_by_themselves(look: Look, place: Path, server: Server) -> No
 
 
 def test_runs_are_searched_and_two_are_compared(look: Look, place: Path, server: Server) -> None:
+    finished("second", place, first=10, last=20)  # by now it has left what it ran with
     look.open(f"http://127.0.0.1:{server.port}/")
     look.press("/")
     assert look.js("document.activeElement.id") == "runs-search"
@@ -199,6 +200,8 @@ def test_runs_are_searched_and_two_are_compared(look: Look, place: Path, server:
     asked = goodput("compare", place / "first", place / "second", "--json")
     assert look.text("#compare-verdict") == json.loads(asked.stdout)["verdict"]
     assert look.page.locator("#compare-sources tbody tr").count() > 3
+    found = json.loads(asked.stdout)["configuration"]
+    assert look.page.locator("#compare-configuration tbody tr").count() == len(found) > 0
 
 
 def test_a_server_that_goes_away_is_told(look: Look, server: Server) -> None:

@@ -45,6 +45,7 @@ function drawComparison(section, told) {
     make("div", { class: "card" }, head("Where the time went", "share of each run, and the time for each step kept"), ...compareBars(told), sourceTable(told)),
     make("div", { class: "card" }, head("Step time", "net time of kept steps"), stepTimes(told), stepHistogram(told)),
     make("div", { class: "card" }, head("Figures"), figureTable(told)),
+    ...(told.configuration?.length ? [make("div", { class: "card" }, head("What they ran with", "where it is not the same"), configurationTable(told))] : []),
   );
 }
 
@@ -160,6 +161,13 @@ function figureTable(told) {
     return [title, whole(a), whole(b), known ? `${b >= a ? "+" : "−"}${Math.abs(b - a).toLocaleString("en")}` : "–"];
   });
   return make("div", { class: "scroll" }, table("Figures of both runs", FIGURE_COLUMNS, rows, { id: "compare-figures" }));
+}
+
+const CONFIGURATION_COLUMNS = [["", "text"], ["", "text"], ["A", "text"], ["B", "text"]];
+
+function configurationTable(told) {
+  const rows = told.configuration.map(({ kind, name, a, b }) => [kind.slice(0, -1), name, a === null ? "–" : String(a), b === null ? "–" : String(b)]);
+  return make("div", { class: "scroll" }, table("What the runs were configured with", CONFIGURATION_COLUMNS, rows, { id: "compare-configuration" }));
 }
 
 function time(seconds) {
