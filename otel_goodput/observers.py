@@ -116,11 +116,11 @@ class Observers:
         inputs = self._productivity.inputs
         if not inputs.flops_per_step or inputs.peak_flops:
             return
-        from otel_goodput.integrations import peaks
+        from otel_goodput.integrations import flops
 
-        if peaks.backend_started():
+        if flops.backend_started():
             self._tracer.hooks.not_at_tick(self._find_peak)
-            self._productivity.learn(Inputs(peak_flops=peaks.peak_of_all()))
+            self._productivity.learn(Inputs(peak_flops=flops.peak_of_all()))
 
     def _submitted(self, moment: int) -> None:
         started = self._totals().started_at

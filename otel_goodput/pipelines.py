@@ -28,6 +28,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.trace import Span
 from opentelemetry.util.types import AttributeValue
 
 from otel_goodput.accounting import Totals
@@ -37,7 +38,7 @@ from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.registry import dropped_items, numbers, open_exporter, resolve
 from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterUnavailable
 from otel_goodput.exporters.wrappers import SafeMetricExporter, SafeSpanExporter
-from otel_goodput.guard import report_once, started
+from otel_goodput.guard import contain, report_once, started
 from otel_goodput.journal.account import Account
 from otel_goodput.metrics.instruments import register_account
 from otel_goodput.options import Settings
@@ -48,6 +49,37 @@ from otel_goodput.recording.unexported import UnexportedSpan
 from otel_goodput.semconv import DROPPED, SCOPE_NAME
 from otel_goodput.text.redact import redact_loggers, redacting_logger
 from otel_goodput.version import __version__
+
+
+class JobEndExport:
+    """Exports once after each job, in a thread of its own.
+
+    Args:
+        flush: exports everything recorded so far.
+    """
+
+    def __init__(self, flush: Callable[[], object]) -> None:
+        self._flush = flush
+        self._ended: Span | None = None
+        self._exported: Span | None = None
+
+    def look(self, job: Span | None) -> None:
+        """Export if `job`, the latest, was over at the look before this one too: one that exits then exports anyway."""
+        if job is None or job.is_recording() or job is self._exported:
+            return
+        if job is not self._ended:
+            self._ended = job
+            return
+        self._exported = job
+        thread = threading.Thread(target=self._export, name="otel-goodput-job-end", daemon=True)
+        started(thread, "the job's last data is exported when the program ends")
+
+    def _export(self) -> None:
+        try:
+            self._flush()
+        except Exception as error:
+            contain("export at the end of a job", error)
+
 
 logger = redacting_logger("otel_goodput")
 

@@ -13,8 +13,17 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from otel_goodput.exporters.endpoints import Endpoint, address, endpoint
-from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES, GRPC, HTTP, protocol, timeout, variables
+from otel_goodput.exporters.otlp_variables import (
+    EXPORTER_MODULES,
+    GRPC,
+    HTTP,
+    Endpoint,
+    address,
+    endpoint,
+    protocol,
+    timeout,
+    variables,
+)
 from otel_goodput.exporters.spec import (
     SIGNALS,
     Destination,
@@ -38,8 +47,8 @@ def open_otlp(context: ExporterContext) -> Exporters:
     """
     from otel_goodput.exporters import otlp_grpc, otlp_http
     from otel_goodput.exporters.buffering import BufferingSpanExporter
-    from otel_goodput.exporters.headers import headers, unsaid
     from otel_goodput.exporters.listener import AwaitingMetricExporter, AwaitingSpanExporter, Listener
+    from otel_goodput.exporters.otlp_variables import headers, unsaid
     from otel_goodput.exporters.spacing import SpacedExporter
 
     environ, grace = context.environ, context.grace_period_s

@@ -2,6 +2,8 @@
 
 A success has a status of 2xx and a message of OTLP as its body, which may be empty. A redirect is none, nor is the page
 of a proxy or a login: what was sent has not arrived. https://opentelemetry.io/docs/specs/otlp/#otlphttp-response
+
+What a receiver rejects of a request that it accepts is counted; OpenTelemetry's exporters do not look at it.
 """
 
 from __future__ import annotations
@@ -10,6 +12,11 @@ import importlib
 import zlib
 from typing import Any, Final, NamedTuple, Protocol
 
+from opentelemetry.sdk.metrics.export import MetricExporter
+from opentelemetry.sdk.trace.export import SpanExporter
+
+from otel_goodput.guard import report_once
+from otel_goodput.recording.passing import PassingMetricExporter, PassingSpanExporter
 from otel_goodput.text.redact import shown
 
 PROTOBUF: Final = ("application/x-protobuf", "application/protobuf")
@@ -99,3 +106,46 @@ def _unpacked(body: bytes, encoding: str) -> bytes:
     if encoding.strip().lower() in ("", "identity"):
         return body
     return zlib.decompressobj(_EITHER).decompress(body, _MOST_UNPACKED)
+
+
+class Rejections:
+    """What `receiver` has rejected of requests that it accepted; each reason is reported once.
+
+    Attributes:
+        refused: number of spans or points.
+    """
+
+    def __init__(self, receiver: object) -> None:
+        self._receiver = str(receiver)
+        self.refused = 0
+
+    def note(self, answer: Accepted) -> None:
+        """Count and report what `answer` says."""
+        self.refused += answer.rejected
+        if answer.rejected:
+            site = f"partial {self._receiver} {answer.said[:80]}"
+            report_once(site, "%s did not accept %d items: %s", self._receiver, answer.rejected, shown(answer.said))
+
+
+class CountingSpanExporter(PassingSpanExporter):
+    """Passes spans on, and counts in `refused` those that the receiver rejected."""
+
+    def __init__(self, exporter: SpanExporter, rejections: Rejections) -> None:
+        super().__init__(exporter)
+        self._rejections = rejections
+
+    @property
+    def refused(self) -> int:
+        return self._rejections.refused
+
+
+class CountingMetricExporter(PassingMetricExporter):
+    """Passes metrics on, and counts in `refused` the points that the receiver rejected."""
+
+    def __init__(self, exporter: MetricExporter, rejections: Rejections) -> None:
+        super().__init__(exporter)
+        self._rejections = rejections
+
+    @property
+    def refused(self) -> int:
+        return self._rejections.refused

@@ -8,9 +8,8 @@ from typing import Any
 from opentelemetry.sdk.metrics.export import MetricExporter
 from opentelemetry.sdk.trace.export import SpanExporter
 
-from otel_goodput.exporters.endpoints import endpoint
-from otel_goodput.exporters.otlp_answers import accepted
-from otel_goodput.exporters.rejections import CountingMetricExporter, CountingSpanExporter, Rejections
+from otel_goodput.exporters.otlp_answers import CountingMetricExporter, CountingSpanExporter, Rejections, accepted
+from otel_goodput.exporters.otlp_variables import endpoint
 from otel_goodput.recording.passing import PassingMetricExporter, PassingSpanExporter
 
 

@@ -18,10 +18,14 @@ from opentelemetry.sdk.metrics.export import MetricExporter
 from opentelemetry.sdk.trace.export import SpanExporter
 
 from otel_goodput.answers import TooLong, bound, whole
-from otel_goodput.exporters.endpoints import Endpoint, endpoint
-from otel_goodput.exporters.otlp_answers import NotAccepted, read
-from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES, HTTP
-from otel_goodput.exporters.rejections import CountingMetricExporter, CountingSpanExporter, Rejections
+from otel_goodput.exporters.otlp_answers import (
+    CountingMetricExporter,
+    CountingSpanExporter,
+    NotAccepted,
+    Rejections,
+    read,
+)
+from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES, HTTP, Endpoint, endpoint
 from otel_goodput.exporters.spec import ExporterUnavailable
 from otel_goodput.guard import report_once
 from otel_goodput.recording.passing import PassingMetricExporter, PassingSpanExporter

@@ -1,10 +1,24 @@
-"""Read OTLP's standard variables as OpenTelemetry's exporters for Python do."""
+"""Read OTLP's standard variables as OpenTelemetry's exporters for Python do: protocol, timeout, headers, endpoints.
+
+Headers are checked before an exporter is opened. OpenTelemetry drops items that it cannot parse and logs them with
+their values; gRPC fails every export if it cannot send a header. So such items are reported here, by variable and
+position only: any part of a malformed item may be the secret.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Mapping
-from typing import Final
+import re
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from opentelemetry.util.re import parse_env_headers
 
 from otel_goodput.deadline import SHARE_OF_GRACE
 from otel_goodput.guard import report_once
@@ -54,3 +68,178 @@ def timeout(environ: Mapping[str, str], signal: str, grace_period_s: float) -> f
             seconds = value
             break
     return max(min(seconds, grace_period_s * SHARE_OF_GRACE), MIN_TIMEOUT_S)
+
+
+# An item that OpenTelemetry parses as a header.
+_HEADER: Final = re.compile(r"""[!#-'*+.0-9A-Z^-z|~-]+[ \t]*=[ \t]*[ !#-+\--:<-\[\]-~]*""")
+# Valid names and values: of gRPC's text metadata, and of HTTP fields.
+_SENDABLE: Final = {
+    GRPC: (re.compile(r"(?!grpc-)(?!.*-bin$)[0-9a-z_.-]+"), re.compile(r"[ -~]*")),
+    HTTP: (re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), re.compile(r"[\t -~\xa0-\xff]*")),
+}
+_PARSER: Final = "opentelemetry.util.re"
+
+
+class Headers(NamedTuple):
+    """The headers of a signal.
+
+    Attributes:
+        found: values by name; names are in lower case.
+        malformed: messages about items that are not headers; OpenTelemetry drops them.
+        unsendable: messages about headers that the protocol cannot carry.
+    """
+
+    found: dict[str, str]
+    malformed: tuple[str, ...]
+    unsendable: tuple[str, ...]
+
+
+def headers(environ: Mapping[str, str], signal: str, wire: str) -> Headers:
+    """Return the headers of `signal` (`traces` or `metrics`) from its own standard variable, else the common one."""
+    variable, text = next(
+        ((name, value) for name in variables(signal, "HEADERS") if (value := environ.get(name, "").strip())), ("", "")
+    )
+    found: dict[str, str] = {}
+    malformed, unsendable = [], []
+    names, values = _SENDABLE[wire]
+    for place, item in enumerate(map(str.strip, text.split(",")), 1):
+        if not item:
+            continue
+        if not _HEADER.fullmatch(item):
+            instead = ", not NAME: VALUE" if ":" in item.partition("=")[0] else ""
+            malformed.append(f"item {place} of {variable} is not a header: write NAME=VALUE{instead}")
+            continue
+        parsed = parse_env_headers(item, liberal=True)
+        if any(names.fullmatch(name) and values.fullmatch(value) for name, value in parsed.items()):
+            found |= parsed
+        else:
+            unsendable.append(
+                f"item {place} of {variable} cannot be sent over {wire}: it contains characters that are not allowed"
+            )
+    return Headers(found, tuple(malformed), tuple(unsendable))
+
+
+@contextmanager
+def unsaid() -> Iterator[None]:
+    """Suppress what OpenTelemetry logs about headers in this thread: it contains their values."""
+    mine = threading.get_ident()
+
+    def others(_: logging.LogRecord) -> bool:
+        return threading.get_ident() != mine
+
+    logger = logging.getLogger(_PARSER)
+    logger.addFilter(others)
+    try:
+        yield
+    finally:
+        logger.removeFilter(others)
+
+
+_DEFAULTS: Final = {GRPC: "http://localhost:4317", HTTP: "http://localhost:4318"}
+_USUAL: Final = {4317: GRPC, 4318: HTTP}
+
+
+class Endpoint(NamedTuple):
+    """The endpoint of a signal: its protocol (`wire`) and its URL as configured."""
+
+    signal: str
+    wire: str
+    url: str
+
+    def __str__(self) -> str:
+        return f"{self.url} ({self.wire})"
+
+    def address(self) -> tuple[str, int] | None:
+        """Return host and port to connect to; None for gRPC targets like ``unix:`` and ``dns:``, and behind a proxy.
+
+        Raises:
+            ValueError: it is not a URL, or has no host; over HTTP also if it has no scheme.
+        """
+        url = self.url if "://" in self.url else f"//{self.url}"
+        parts = urlsplit(url)
+        # gRPC also accepts "host:4317"; without the // added above, "host" would be parsed as the scheme.
+        if parts.scheme not in ("", "http", "https") or not parts.netloc or self.url.startswith("unix:"):
+            if self.wire == GRPC:
+                return None
+            raise ValueError("it needs http:// or https://")
+        if not parts.hostname:
+            raise ValueError("it has no host")
+        if self.wire == HTTP and not parts.scheme:
+            raise ValueError("it needs http:// or https://")
+        if self._proxied(parts.scheme, parts.hostname):
+            return None
+        return parts.hostname, parts.port or (80 if self.wire == HTTP and parts.scheme == "http" else 443)
+
+    def _proxied(self, scheme: str, host: str) -> bool:
+        proxies = getproxies()
+        used = ("grpc", "https", "http") if self.wire == GRPC else (scheme, "all")
+        return any(name in proxies for name in used) and not proxy_bypass(host)
+
+    def advice(self, failure: str) -> str:
+        """Return what may help against `failure`, the exporter's error message."""
+        upper = self.signal.upper()
+        for signs, advice in (
+            (("UNIMPLEMENTED",), f"point OTEL_EXPORTER_OTLP_{upper}_ENDPOINT at a receiver that takes {self.signal}"),
+            (
+                ("UNAUTHENTICATED", "PERMISSION_DENIED", "401", "403"),
+                "set the credentials that it requires (OTEL_EXPORTER_OTLP_HEADERS)",
+            ),
+            (
+                ("a redirect to",),
+                "set OTEL_EXPORTER_OTLP_ENDPOINT to the address that it redirects to: redirects are not followed",
+            ),
+            (
+                ("HTML page", "not OTLP"),
+                "something other than an OTLP receiver answers there: check the address, and http_proxy and no_proxy",
+            ),
+            (("404",), f"OTEL_EXPORTER_OTLP_ENDPOINT is the base URL, to which /v1/{self.signal} is added"),
+        ):
+            if any(re.search(rf"\b{sign}\b", failure) for sign in signs):
+                return advice
+        usual = _USUAL.get(_port(self.url), self.wire)
+        if usual != self.wire:
+            return f"this port usually takes {usual}: set OTEL_EXPORTER_OTLP_PROTOCOL={usual}"
+        if self.wire == GRPC and "://" not in self.url:
+            return "without http:// the connection is encrypted: write http:// if the receiver does not use TLS"
+        return f"check that an OTLP receiver listens there, for {self.wire}"
+
+
+def _port(url: str) -> int:
+    try:
+        return urlsplit(url if "://" in url else f"//{url}").port or 0
+    except ValueError:
+        return 0
+
+
+def endpoint(environ: Mapping[str, str], signal: str) -> Endpoint:
+    """Return the endpoint of `signal` (``traces`` or ``metrics``) according to the standard variables."""
+    wire = protocol(environ, signal)
+    own, common = (environ.get(variable, "").strip() for variable in variables(signal, "ENDPOINT"))
+    common = common or _DEFAULTS[wire]
+    # Over HTTP the common variable has a base URL, and a signal's own variable the whole URL.
+    added = f"{common.rstrip('/')}/v1/{signal}" if wire == HTTP else common
+    return Endpoint(signal, wire, own or added)
+
+
+def address(environ: Mapping[str, str], signal: str) -> tuple[str, int] | None:
+    """Return host and port of the endpoint of `signal`; None if they cannot be determined."""
+    try:
+        return endpoint(environ, signal).address()
+    except ValueError:
+        return None
+
+
+def connect(address: tuple[str, int], timeout_s: float) -> str:
+    """Open a connection and close it. Return what went wrong as text, empty if nothing did."""
+    host, port = address
+    try:
+        socket.create_connection(address, timeout=timeout_s).close()
+    except socket.gaierror as error:
+        return f"the name {host} cannot be resolved ({error.strerror})"
+    except ConnectionRefusedError:
+        return f"nothing listens at {host}:{port}"
+    except TimeoutError:
+        return f"{host}:{port} does not answer within {timeout_s:g} s"
+    except OSError as error:
+        return f"{host}:{port} cannot be reached ({error.strerror or error})"
+    return ""

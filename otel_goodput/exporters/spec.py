@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter
     from opentelemetry.sdk.trace.export import SpanExporter
 
-    from otel_goodput.exporters.endpoints import Endpoint
+    from otel_goodput.exporters.otlp_variables import Endpoint
 
 TRACES: Final = "traces"
 METRICS: Final = "metrics"

@@ -1,11 +1,13 @@
-"""What a gRPC status code says about a request: https://grpc.io/docs/guides/status-codes/
+"""What a gRPC status code and its details say about a request: https://grpc.io/docs/guides/status-codes/
 
 Each code has one meaning here. Where a protocol gives a code another one, that stands here too.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any, Final
 
 NO_ANSWER: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
 # The same request may be accepted later.
@@ -23,3 +25,27 @@ OTLP_LATER: Final = frozenset({"OUT_OF_RANGE", "DATA_LOSS"})
 UNTOUCHED: Final = frozenset({"RESOURCE_EXHAUSTED", "UNAUTHENTICATED"})
 # With one of these, perhaps the connection broke, and the server may have accepted everything.
 BROKEN: Final = NO_ANSWER | {"CANCELLED"}
+
+
+_METADATA: Final = "grpc-status-details-bin"
+
+
+def status_details(error: Any) -> list[Any]:
+    """Return the details, messages of ``google.protobuf.Any``; empty if there are none that can be read."""
+    try:
+        for name, value in error.trailing_metadata() or ():
+            if name == _METADATA:
+                return list(import_module("google.rpc.status_pb2").Status.FromString(value).details)
+    except Exception:  # a receiver may send anything, and a wrapper of the error may lack the metadata
+        return []
+    return []
+
+
+def retry_delay(details: Iterable[Any]) -> float | None:
+    """Return the seconds that one of the details asks to wait; None if none does."""
+    for detail in details:
+        if detail.type_url.endswith("google.rpc.RetryInfo"):
+            wanted = import_module("google.rpc.error_details_pb2").RetryInfo()
+            if detail.Unpack(wanted):
+                return float(wanted.retry_delay.ToTimedelta().total_seconds())
+    return None

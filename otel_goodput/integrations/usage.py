@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from otel_goodput.accounting.usage import UNKNOWN, Machine, Usage
 from otel_goodput.guard import contain, report_once, started
-from otel_goodput.integrations import peaks
+from otel_goodput.integrations import flops
 from otel_goodput.journal.usage import UsageSheet
 from otel_goodput.text.durations import NS
 
@@ -93,7 +93,7 @@ def _accelerator_memory() -> tuple[int, int]:
 
 
 def _of_jax() -> tuple[int, int] | None:
-    if "jax" not in sys.modules or not peaks.backend_started():
+    if "jax" not in sys.modules or not flops.backend_started():
         return None
     told = [stats for device in sys.modules["jax"].local_devices() if (stats := device.memory_stats())]
     if not told or not all("bytes_in_use" in stats and "bytes_limit" in stats for stats in told):

@@ -21,8 +21,8 @@ from otel_goodput.journal.listeners import Listeners
 from otel_goodput.journal.usage import UsageSheet
 from otel_goodput.live.keeper import Keeper, Sheet
 from otel_goodput.live.opening import Opened, in_memory_journal, open_journal
-from otel_goodput.metrics import instruments, process_instruments
-from otel_goodput.metrics.durations import Durations
+from otel_goodput.metrics import instruments
+from otel_goodput.metrics.instruments import Durations
 from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.text.redact import redacting_logger
 from otel_goodput.version import __version__
@@ -101,7 +101,7 @@ class LiveAccount:
         overhead: Callable[[], int],
         dropped: Callable[[], dict[str, int]],
         *ready: Callable[[], int | None],
-        beside: tuple[process_instruments.Cache, process_instruments.Waits] | None = None,
+        beside: tuple[instruments.Cache, instruments.Waits] | None = None,
     ) -> Durations:
         """Register the account's instruments with a meter of `provider`.
 
@@ -120,7 +120,7 @@ class LiveAccount:
         meter = provider.get_meter(SCOPE_NAME, __version__)
         record = instruments.register(meter, totals, overhead, dropped, *ready)
         if beside is not None:
-            process_instruments.register(meter, *beside)
+            instruments.register_process(meter, *beside)
         return record
 
     def hear(self, record: Durations) -> None:

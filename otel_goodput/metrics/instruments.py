@@ -1,10 +1,15 @@
-"""The metrics: observable instruments over one consistent snapshot of the account per collection."""
+"""The metrics: observable instruments over one consistent snapshot of the account per collection.
+
+Histograms of durations are recorded on the keeper's thread. Metrics of this process that are not part of the account
+begin anew with each attempt.
+"""
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -13,10 +18,126 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 from otel_goodput import semconv
 from otel_goodput.accounting import Partition, Totals
 from otel_goodput.accounting.paces import straggler
+from otel_goodput.accounting.rules import PART
 from otel_goodput.guard import contain
-from otel_goodput.metrics.durations import Durations, Names
+from otel_goodput.journal.journal import OVERFLOW
+from otel_goodput.journal.listeners import EndedPhase
 from otel_goodput.semconv import Category, JobState, Metric
 from otel_goodput.text.durations import NS, window_name
+
+# Hits and misses of the persistent compilation cache, and the seconds that hits saved; None if it is not in use.
+Cache = Callable[[], tuple[int, int, float] | None]
+Waits = Callable[[], Mapping[str, int]]  # ns by stage, of those that are known
+Observe = Callable[[], Iterable[Observation]]
+
+
+def register_process(meter: Meter, cache: Cache, waits: Waits) -> None:
+    """Create the instruments.
+
+    Args:
+        meter: creates them.
+        cache: returns what the persistent compilation cache did.
+        waits: returns how long this attempt waited before its program ran.
+    """
+    create: Final = {
+        semconv.UP_DOWN: meter.create_observable_up_down_counter,
+        semconv.COUNTER: meter.create_observable_counter,
+        semconv.GAUGE: meter.create_observable_gauge,
+    }
+    rows: Final[tuple[tuple[Metric, Observe], ...]] = (
+        (semconv.COMPILE_CACHE, lambda: _lookups(cache)),
+        (semconv.COMPILE_TIME_SAVED, lambda: _saved(cache)),
+        (semconv.SCHEDULING_DURATION, lambda: _waited(waits)),
+    )
+    for metric, observe in rows:
+        create[metric.kind](metric.name, [_contained(metric, observe)], metric.unit, metric.brief)
+
+
+def _lookups(cache: Cache) -> Iterable[Observation]:
+    """Both results, also those that have not happened yet: a rate needs a series that begins at 0."""
+    found = cache()
+    if found is not None or "jax" in sys.modules:
+        for result, count in zip(semconv.CACHE_RESULTS, found or (0, 0), strict=False):
+            yield Observation(count, {semconv.GOODPUT_COMPILE_CACHE_RESULT: result})
+
+
+def _saved(cache: Cache) -> Iterable[Observation]:
+    found = cache()
+    if found is not None:
+        yield Observation(found[2])
+
+
+def _waited(waits: Waits) -> Iterable[Observation]:
+    for stage, duration in waits().items():
+        yield Observation(duration / NS, {semconv.GOODPUT_SCHEDULING_STAGE: stage})
+
+
+def _contained(metric: Metric, observe: Observe) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def rows(_: CallbackOptions) -> Iterable[Observation]:
+        try:
+            return list(observe())
+        except Exception as error:
+            contain(f"metric {metric.name}", error)
+            return []
+
+    return rows
+
+
+MOST_TIMED: Final = 300  # names with durations: each has a series per value of blocking and of error.type
+
+
+class Names:
+    """Keeps the first names as they are and replaces all others by one name.
+
+    The SDK limits the series of an instrument (``instruments.CARDINALITY``), and merges further ones into one without
+    attributes.
+    """
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def __call__(self, name: str, most: int) -> str:
+        if name not in self._known:
+            if len(self._known) >= most:
+                return OVERFLOW
+            self._known.add(name)
+        return name
+
+
+class Durations:
+    """The histograms of durations; recorded to on the keeper's thread."""
+
+    def __init__(self, meter: Meter) -> None:
+        step, phase, part = semconv.STEP_DURATION, semconv.PHASE_DURATION, semconv.PART_DURATION
+        self._step = meter.create_histogram(step.name, step.unit, step.brief)
+        self._phase = meter.create_histogram(phase.name, phase.unit, phase.brief)
+        self._part = meter.create_histogram(part.name, part.unit, part.brief)
+        self._names = Names()
+
+    def steps(self, nets: list[int]) -> None:
+        """Record net step times, ns."""
+        record = self._step.record
+        for net in nets:
+            record(net / NS)
+
+    def phases(self, ended: list[EndedPhase]) -> None:
+        """Record phases that have ended."""
+        record = self._phase.record
+        for phase, name, blocking, error, duration in ended:
+            name = self._names(name, MOST_TIMED)
+            if phase == PART:
+                self._part.record(duration / NS, {semconv.GOODPUT_PART_NAME: name})
+                continue
+            record(
+                duration / NS,
+                {
+                    semconv.GOODPUT_PHASE: semconv.PHASES[phase],
+                    semconv.GOODPUT_CUSTOM_NAME: name,
+                    semconv.GOODPUT_BLOCKING: blocking,
+                    semconv.ERROR_TYPE: error,
+                },
+            )
+
 
 Rows = Iterable[tuple[float | int, dict[str, str]]]
 

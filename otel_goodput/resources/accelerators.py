@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from otel_goodput import files
-from otel_goodput.integrations.peaks import find_chip
+from otel_goodput.integrations.flops import find_chip
 from otel_goodput.resources.facts import Value, text
 from otel_goodput.semconv import ACCELERATOR_COUNT, ACCELERATOR_TYPE
 

@@ -126,7 +126,7 @@ def test_memory_of_accelerators_as_jax_tells_it(monkeypatch: pytest.MonkeyPatch)
         memory_stats=lambda: {"bytes_in_use": 3 * 2**30, "bytes_limit": 16 * 2**30, "num_allocs": 4}
     )
     jax = SimpleNamespace(local_devices=lambda: [device, device])
-    monkeypatch.setattr(usage.peaks, "backend_started", lambda: True)
+    monkeypatch.setattr(usage.flops, "backend_started", lambda: True)
     machine, one = sampled(monkeypatch, jax=jax)
     assert (one.accelerator_memory, machine.accelerator_memory) == (6 * 2**30, 32 * 2**30)
 
@@ -139,7 +139,7 @@ def test_memory_of_accelerators_as_torch_tells_it(monkeypatch: pytest.MonkeyPatc
         memory_reserved=lambda device: (2**31, 0)[device],
         get_device_properties=lambda device: SimpleNamespace(total_memory=80 * 2**30),
     )
-    monkeypatch.setattr(usage.peaks, "backend_started", lambda: False)
+    monkeypatch.setattr(usage.flops, "backend_started", lambda: False)
     machine, one = sampled(monkeypatch, torch_cuda=cuda)
     assert (one.accelerator_memory, machine.accelerator_memory) == (2**30, 80 * 2**30)
 
@@ -151,7 +151,7 @@ def test_a_library_that_raises_costs_samples_only(
         raise RuntimeError("no devices any more")
 
     monkeypatch.delenv("OTEL_GOODPUT_STRICT")
-    monkeypatch.setattr(usage.peaks, "backend_started", lambda: True)
+    monkeypatch.setattr(usage.flops, "backend_started", lambda: True)
     monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(local_devices=broken))
     sheet = Sheet()
     sampler = usage.UsageSampler(sheet, 10**9, time.time_ns)  # type: ignore[arg-type]

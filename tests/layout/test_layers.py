@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
     ),
     ("pure core", frozenset({"accounting"})),
     ("table of settings", frozenset({"options"})),
-    ("settings and the end", frozenset({"config", "deadline", "host", "job_end"})),
+    ("settings and the end", frozenset({"config", "deadline", "host"})),
     ("memory", frozenset({"journal"})),
     ("what the memory tells", frozenset({"timeline"})),
     ("phases, and what is shown of them", frozenset({"recording", "metrics"})),

@@ -86,7 +86,7 @@ def test_what_cannot_be_kept_is_said_once(tmp_path: Path, caplog: pytest.LogCapt
 COUNTED = """
 import sys
 import otel_goodput as goodput
-from otel_goodput.integrations import peaks
+from otel_goodput.integrations import flops
 {kind}
 recorder = goodput.configure("counted", run_id="run", directory=sys.argv[1], exporters="none", {options})
 import jax, jax.numpy as jnp
@@ -109,7 +109,7 @@ import json
 print(json.dumps([counted, goodput.report().to_json()]))
 """
 # A chip that is known, in the place of the CPU's name, which has no stated peak.
-CPU_IS_KNOWN = 'peaks.CHIPS = (peaks.Chip("this CPU", "cpu", 1e9, 1, "made up"),)'
+CPU_IS_KNOWN = 'flops.CHIPS = (flops.Chip("this CPU", "cpu", 1e9, 1, "made up"),)'
 
 
 def counted(directory: Path, options: str = "", count: str = "None", kind: str = "") -> tuple[Any, dict[str, Any], str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_goodput.integrations.peaks import CHIPS
+from otel_goodput.integrations.flops import CHIPS
 from otel_goodput.resources import tpu
 from otel_goodput.resources.accelerators import ACCELERATORS, of_driver, of_machine, of_slice
 

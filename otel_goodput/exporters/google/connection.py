@@ -2,10 +2,13 @@
 
 They are determined on first use, in an export thread: looking for credentials may take seconds, and so may importing
 Google's libraries.
+
+Google's library asks the metadata server not through proxies, as its own transport does, and within bounds.
 """
 
 from __future__ import annotations
 
+import http.client
 import importlib
 import logging
 import os
@@ -17,11 +20,55 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
+from otel_goodput.answers import BoundedResponse, whole
 from otel_goodput.disruption.metadata import metadata_host
 from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
 from otel_goodput.errors import GoodputError
 from otel_goodput.version import __version__
+
+TIMEOUT_S: Final = 30.0  # in a call without a timeout
+
+
+class MetadataAnswer(NamedTuple):
+    """What ``google.auth.transport.Response`` has; names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
+
+
+class MetadataRequest:
+    """Asks as ``google.auth.transport.Request`` does; `error` is the library's TransportError, which it raises."""
+
+    def __init__(self, error: type[Exception]) -> None:
+        self._error = error
+
+    def __call__(
+        self,
+        url: str,
+        method: str = "GET",
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        **_: Any,
+    ) -> MetadataAnswer:
+        parts = urlsplit(url)
+        if parts.scheme != "http":
+            raise self._error(f"the metadata server is asked over http, not over {parts.scheme}")
+        connection = http.client.HTTPConnection(parts.netloc, timeout=TIMEOUT_S if timeout is None else timeout)
+        connection.response_class = BoundedResponse
+        try:
+            connection.request(method, parts._replace(scheme="", netloc="").geturl(), body, headers or {})
+            answer = connection.getresponse()
+            given = {name.lower(): value for name, value in answer.getheaders()}
+            return MetadataAnswer(answer.status, given, whole(answer.read))
+        except (http.client.HTTPException, OSError) as error:
+            raise self._error(error) from error
+        finally:
+            connection.close()
+
 
 _LONG_AGO: Final = datetime(1970, 1, 1)  # without a zone, like the times of Google's library
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
@@ -187,7 +234,6 @@ class Connection:
             if self._found is None:
                 if self._missed is not None and time.monotonic() < self._missed[0] + LOOK_AGAIN_S:
                     raise self._missed[1].with_traceback(None)
-                from otel_goodput.exporters.google.transport import MetadataRequest
 
                 auth = load("google.auth")
                 with suppress(ImportError):  # reported by the code that needs it

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from otel_goodput.deadline import LAST_WORD_S, ShutdownSignal
 from otel_goodput.exporters import status_codes
 from otel_goodput.exporters.google.connection import Connection, NoProject, Service, load
-from otel_goodput.exporters.status_details import retry_delay, status_details
+from otel_goodput.exporters.status_codes import retry_delay, status_details
 from otel_goodput.guard import logger, report_once
 from otel_goodput.installation import install_command
 from otel_goodput.semconv import DROPPED

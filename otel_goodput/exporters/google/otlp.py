@@ -32,8 +32,7 @@ from otel_goodput.exporters.google.fitting import Labels, fitting_metric
 from otel_goodput.exporters.google.location import location
 from otel_goodput.exporters.google.series import SHARE_OF_TIMEOUT, Series, SeriesWriter, called
 from otel_goodput.exporters.google.spans import PATIENCE_S
-from otel_goodput.exporters.otlp_answers import accepted
-from otel_goodput.exporters.rejections import Rejections
+from otel_goodput.exporters.otlp_answers import Rejections, accepted
 
 _ENCODERS: Final = "opentelemetry.exporter.otlp.proto.common"
 _SERVICES: Final = "opentelemetry.proto.collector"

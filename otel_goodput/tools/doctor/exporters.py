@@ -14,7 +14,7 @@ from otel_goodput.config import Config
 from otel_goodput.deadline import SHARE_OF_GRACE, Closer, close_all
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import registry
-from otel_goodput.exporters.endpoints import Endpoint, connect
+from otel_goodput.exporters.otlp_variables import Endpoint, connect
 from otel_goodput.exporters.spec import (
     METRICS,
     TRACES,

@@ -8,9 +8,7 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
-from otel_goodput.exporters.endpoints import Endpoint
-from otel_goodput.exporters.headers import headers
-from otel_goodput.exporters.otlp_variables import GRPC, variables
+from otel_goodput.exporters.otlp_variables import GRPC, Endpoint, headers, variables
 from otel_goodput.text.redact import HIDDEN, without_credentials
 from otel_goodput.tools.doctor.findings import WARNING, Finding
 

@@ -21,8 +21,6 @@ from otel_goodput import files
 from otel_goodput.answers import TooLong, whole
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import status_codes
-from otel_goodput.exporters.endpoints import Endpoint
-from otel_goodput.exporters.headers import headers
 from otel_goodput.exporters.otlp_answers import (
     LONGEST_WORDS,
     PROTOBUF,
@@ -33,8 +31,8 @@ from otel_goodput.exporters.otlp_answers import (
     read,
     redirection,
 )
-from otel_goodput.exporters.otlp_variables import GRPC, timeout, variables
-from otel_goodput.exporters.status_details import retry_delay, status_details
+from otel_goodput.exporters.otlp_variables import GRPC, Endpoint, headers, timeout, variables
+from otel_goodput.exporters.status_codes import retry_delay, status_details
 from otel_goodput.tools.send.connections import Posted, opener
 from otel_goodput.tools.send.exchange import (
     ACCEPTED,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_goodput import files
-from otel_goodput.exporters.endpoints import Endpoint, endpoint
+from otel_goodput.exporters.otlp_variables import Endpoint, endpoint
 from otel_goodput.tools.send.destination import Destination, open_destination, receiver
 from otel_goodput.tools.send.exchange import ACCEPTED, CLOSED, LATER, UNSURE, Answer, exchange, pause
 from otel_goodput.tools.send.lines import METRICS, TRACES, Line, Request, left, read, whole_lines

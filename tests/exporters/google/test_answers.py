@@ -10,8 +10,7 @@ import pytest
 from google.auth import exceptions
 from http_server import HttpServer, Response, dripping, flooding
 
-from otel_goodput.exporters.google.connection import Connection
-from otel_goodput.exporters.google.transport import MetadataRequest
+from otel_goodput.exporters.google.connection import Connection, MetadataRequest
 
 ASKING: dict[str, Callable[[], Any]] = {
     "tokens": Connection.token_request,

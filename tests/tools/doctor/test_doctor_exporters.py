@@ -267,7 +267,7 @@ def test_endpoints_that_lead_nowhere(endpoint: str, wire: str, said: str, place:
 
 
 def test_the_ports_are_easily_confused() -> None:
-    from otel_goodput.exporters.endpoints import endpoint
+    from otel_goodput.exporters.otlp_variables import endpoint
 
     over_http = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317"}
     assert "OTEL_EXPORTER_OTLP_PROTOCOL=grpc" in endpoint(over_http, "traces").advice("it failed")
