@@ -14,6 +14,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import proof
 from otel_goodput.accounting.events import FAILED, Event
 from otel_goodput.accounting.markup import NS
+from otel_goodput.accounting.phases import Phase, Phases
 from otel_goodput.accounting.rules import PART
 from otel_goodput.semconv import CHECKPOINT_STAGES
 
@@ -60,7 +61,7 @@ class Stages:
 
     def __init__(self, sums: Mapping[str, StageSums] | None = None) -> None:
         self.sums: dict[str, StageSums] = dict(sums or {})
-        self._opened: dict[int, Event] = {}
+        self._phases: Phases[Phase] = Phases()
 
     def add(self, name: str, length: int) -> None:
         """Count a part that ended well; parts that are no stages of checkpoints are ignored."""
@@ -75,12 +76,12 @@ class Stages:
         for event in events:
             time, kind, phase, key, _, flags, _, name = event
             if kind == ev.START and phase == PART and name in CHECKPOINT_STAGES:
-                self._opened.setdefault(key, event)
-            elif kind == ev.END and (start := self._opened.pop(key, None)) is not None:
+                self._phases.start(key, Phase(event))
+            elif kind == ev.END and (over := self._phases.end(key, time)) is not None:
                 if not flags & FAILED:
-                    self.add(start.name, time - start.time)
+                    self.add(over.name, over.length)
             elif kind == ev.ATTEMPT:
-                self._opened.clear()
+                self._phases.die()
 
 
 def proven(told: Any) -> dict[str, StageSums]:

@@ -42,6 +42,7 @@ IDLE: Final = 64  # END of a step, with LEFT: at the top of the loop body, befor
 WITHDRAWN: Final = 8  # NOTICE: the announcement is taken back
 
 NO_STEP: Final = -1
+NOT_KNOWN: Final = -1  # of a time: not over yet, or never observed
 
 
 class Event(NamedTuple):

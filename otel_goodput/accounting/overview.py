@@ -12,6 +12,7 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from otel_goodput.accounting.checkpoints import StageSums
+from otel_goodput.accounting.events import NOT_KNOWN as NOT_KNOWN
 from otel_goodput.accounting.resuming import Stretch
 
 BINS: Final = 1024  # at most, of steps and of time; a running account has half as many of time
@@ -40,8 +41,6 @@ LOST: Final = 1
 IN_FLIGHT: Final = 2
 NO_STEP_DONE: Final = 3  # left by a break before it did a step's work
 SKIPPED: Final = 4  # a batch that the loop skipped after a restore
-
-NOT_KNOWN: Final = -1  # of a time: not over yet, or never observed
 
 
 class Spread(NamedTuple):

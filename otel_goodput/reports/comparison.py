@@ -16,9 +16,9 @@ from otel_goodput.reports.advice import sources
 from otel_goodput.reports.conditions import KINDS, PER_STEP, Figure
 from otel_goodput.reports.intervals import LEAST_STEPS, Estimate, Ratio
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.standing import DIED
 from otel_goodput.semconv import CATEGORIES, Category
 from otel_goodput.text.durations import NS
+from otel_goodput.timeline.standing import DIED
 
 STEP_STATISTICS: Final[tuple[tuple[str, str, intervals.Statistic], ...]] = (
     ("median", "step_time", lambda rising: stats.quantile(rising, 0.5)),

@@ -10,6 +10,7 @@ from typing import Any, Final
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.events import Event
+from otel_goodput.accounting.phases import COMPLETED, paired
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.semconv import Category, Phase, Reason
 from otel_goodput.text.quantities import format_duration, plural
@@ -113,14 +114,5 @@ def from_report(report: Mapping[str, Any], *, saves: int | None = None, restores
 def completed(events: Iterable[Event]) -> tuple[int, int]:
     """Return how many saves and how many restores that blocked training a run completed."""
     restore = rules.PHASE_INDEX[Phase.CHECKPOINT_RESTORE]
-    open_phases: dict[int, int] = {}
-    done: Counter[int] = Counter()
-    for event in events:
-        if event.kind == ev.ATTEMPT:
-            open_phases.clear()
-        elif event.kind == ev.START and event.phase in (rules.SAVE, restore) and not event.flags & ev.NONBLOCKING:
-            open_phases[event.key] = event.phase
-        elif event.kind == ev.END and event.key in open_phases:
-            phase = open_phases.pop(event.key)
-            done[phase] += not event.flags & ev.FAILED
+    done = Counter(one.phase for one in paired(events) if one.fate == COMPLETED and not one.flags & ev.NONBLOCKING)
     return done[rules.SAVE], done[restore]

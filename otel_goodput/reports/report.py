@@ -20,10 +20,10 @@ from otel_goodput.reports.advice import sentence
 from otel_goodput.reports.corrections import Corrections
 from otel_goodput.reports.doubts import doubts
 from otel_goodput.reports.fields import ReportFields
-from otel_goodput.reports.standing import Standing, live
 from otel_goodput.semconv import CATEGORIES, Category
 from otel_goodput.text.durations import NS
 from otel_goodput.text.redact import shown
+from otel_goodput.timeline.standing import Standing, live
 
 # `custom` has a time for each name and no total, so without custom phases it is not in a report.
 _ZEROS: Final = dict.fromkeys((name for name in CATEGORIES if name != Category.CUSTOM), 0.0)

@@ -32,7 +32,6 @@ from otel_goodput.reports.corrections import Corrections, corrected
 from otel_goodput.reports.detail import Detail
 from otel_goodput.reports.replay import account
 from otel_goodput.reports.report import Report, about
-from otel_goodput.reports.standing import DIED, RUNNING, Lives, Standing, live, state_of
 from otel_goodput.reports.tail import News, Tail
 from otel_goodput.reports.telling import tell
 from otel_goodput.text.durations import Moment
@@ -42,6 +41,7 @@ from otel_goodput.timeline.following import Follower
 from otel_goodput.timeline.overviews import rank_stages
 from otel_goodput.timeline.reader import all_events
 from otel_goodput.timeline.recovery import Restored, restore
+from otel_goodput.timeline.standing import DIED, RUNNING, Lives, Standing, live, state_of
 
 logger = redacting_logger(__name__)
 

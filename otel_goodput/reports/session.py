@@ -33,13 +33,13 @@ from otel_goodput.reports.excerpt import Excerpt, excerpt, summed_up
 from otel_goodput.reports.exported import Exported, exported
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.standing import DIED, ENDED, FAILED, RUNNING, SILENT, state_of
 from otel_goodput.reports.telling import tell
 from otel_goodput.reports.trace_ids import TraceIds
 from otel_goodput.semconv import HOST_NAME, PROCESS_COUNT
 from otel_goodput.text.durations import Moment
 from otel_goodput.text.redact import shown
 from otel_goodput.timeline.overviews import overview_of
+from otel_goodput.timeline.standing import DIED, ENDED, FAILED, RUNNING, SILENT, state_of
 
 Progress = Callable[[int, int, str], None]
 

@@ -15,6 +15,7 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.overview import KEPT, LOST, NOT_KNOWN, Loss, Save
+from otel_goodput.accounting.phases import Phases
 from otel_goodput.accounting.resuming import Numbering, Stretch
 from otel_goodput.accounting.survey import losses as told_losses
 from otel_goodput.accounting.tracing import EXCLUDED, StepTrace, Trace, Tracer
@@ -35,9 +36,9 @@ from otel_goodput.reports.detail import (
     Phase,
     Step,
 )
-from otel_goodput.reports.standing import ENDED, Lives
 from otel_goodput.semconv import REASONS
 from otel_goodput.timeline.reader import Reader, ordered
+from otel_goodput.timeline.standing import ENDED, Lives
 
 NO_KEY: Final = 0  # of a job whose begin was not read
 NEVER: Final = 1 << 63  # later than any record
@@ -57,7 +58,7 @@ def tell(
     """Read a process's whole journal.
 
     Args:
-        state: of the process, see :func:`~otel_goodput.reports.standing.state_of`.
+        state: of the process, see :func:`~otel_goodput.timeline.standing.state_of`.
         asked: the moment of the account, ns, by the clock of the latest attempt.
         past: something may have been recorded long after `asked`: it is left out, by whatever clock.
         progress: called with segments read, all segments, and what is read.
@@ -174,7 +175,7 @@ class Teller:
         self._beside: defaultdict[int, _Beside] = defaultdict(_Beside)
         self._found = Detail()
         self._attempt = 0
-        self._open: dict[int, Phase] = {}
+        self._phases: Phases[Phase] = Phases()
         self._saves: dict[int, int] = {}  # by key: index in Detail.saves
         self._compiled: set[str] = set()
         self._corners: list[tuple[int, int]] = []
@@ -210,7 +211,8 @@ class Teller:
             self._close_attempt()
             self._attempt, self._over = step + 1, False
             tracer.shift = self._shifts.get(self._attempt, 0)
-            self._open, self._saves, self._compiled = {}, {}, set()
+            self._phases.die()
+            self._saves, self._compiled = {}, set()
             return
         turning = (
             kind == ev.DURABLE
@@ -223,7 +225,7 @@ class Teller:
         alive = tracer.alive
         tracer.apply(event)
         now = time + tracer.shift
-        if turning or (kind == ev.END and key not in self._open):
+        if turning or (kind == ev.END and key not in self._phases.opened):
             self._corner(certainly=turning)
         if kind == ev.START and phase == rules.JOB and tracer.alive and not alive:
             if not found.attempts or found.attempts[-1].number != self._attempt:
@@ -243,6 +245,8 @@ class Teller:
             found.slices.append((now, step, key, arg))
 
     def _begin(self, event: Event, now: int) -> None:
+        if event.key in self._phases.opened:
+            return
         beside = self._beside[self._attempt]
         flags = beside.flags.get(event.key, 0) & ~(FAILED | INTERRUPTED | SUMMED_UP)
         parent = beside.parents.get(event.key, 0)
@@ -254,19 +258,17 @@ class Teller:
             self._attempt, event.phase, event.name, now, NOT_KNOWN, given, flags, event.key, parent, given, trace
         )  # fmt: skip
         self._found.phases.append(told)
-        self._open[event.key] = told
+        self._phases.start(event.key, told)
         if event.phase == rules.SAVE:
             self._saves[event.key] = len(self._found.saves)
             self._found.saves.append(Save(self._attempt, event.step, now, NOT_KNOWN, NOT_KNOWN, False))
 
     def _end(self, event: Event, now: int) -> None:
-        told = self._open.pop(event.key, None)
+        told = self._phases.end(event.key, now, event.name)
         if told is None:
             return
-        told.end = max(told.begin, now)
         told.flags |= self._beside[self._attempt].flags.get(event.key, 0)
         if told.phase == rules.COMPILE and event.name:
-            told.name = event.name
             if event.name in self._compiled:
                 told.flags |= RECOMPILATION
             self._compiled.add(event.name)

@@ -16,10 +16,10 @@ from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.reasons import in_force, read_reasons
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.corrections import Corrections, corrected, restarts
-from otel_goodput.reports.standing import DIED, RUNNING, ended, state_of
 from otel_goodput.semconv import STEP_KEPT, STEP_LOST, Category
 from otel_goodput.timeline.reader import Reader
 from otel_goodput.timeline.recovery import restore
+from otel_goodput.timeline.standing import DIED, RUNNING, ended, state_of
 
 NO_STEP_DONE = "none"  # the fate of a step that a break left before it did a step's work
 SKIPPED = "skipped"  # that of a batch that its loop skipped after a restore

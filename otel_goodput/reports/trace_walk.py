@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
+from otel_goodput.accounting import phases, rules
 from otel_goodput.accounting.device import owner_of
 from otel_goodput.accounting.events import Event
 from otel_goodput.reports.trace_lanes import Lanes
@@ -46,13 +46,13 @@ _AWAITED: Final = 65_536  # steps whose end on the device may still come; of old
 _RECENT: Final = 256  # ended phases that a mark may still name
 
 
-class _Open:
+class _Open(phases.Phase):
     """A phase from its start on."""
 
-    __slots__ = ("begin", "compiled", "flags", "given", "into", "name", "out", "phase", "place", "step")
+    __slots__ = ("compiled", "into", "out", "place", "step")
 
     def __init__(self, event: Event, place: int) -> None:
-        self.begin, _, self.phase, _, self.given, self.flags, _, self.name = event
+        super().__init__(event)
         self.step = self.given  # by the account
         self.place = place  # of a step: in the order of starts
         self.compiled: tuple[int, int] | None = None  # begin and end of the last compilation in it
@@ -89,7 +89,7 @@ class ProcessWalk:
 
     def _begin(self) -> None:
         self._lanes: dict[int, Lanes] = {}
-        self._open: dict[int, _Open] = {}
+        self._phases: phases.Phases[_Open] = phases.Phases()
         self._recent: dict[int, _Open] = {}
         self._awaited: dict[int, tuple[_Open, int]] = {}  # key -> the phase, and when it dispatched the work
         self._commits: dict[int, tuple[int, int, int]] = {}  # key of a save -> step, end of its phase, arrow
@@ -121,10 +121,10 @@ class ProcessWalk:
             elif kind == ev.DEVICE_END:
                 self._leave_device(event.key, time)
             elif kind == ev.MARK:
-                owner = self._open.get(owner_of(event)) or self._recent.get(owner_of(event))
+                owner = self._phases.opened.get(owner_of(event)) or self._recent.get(owner_of(event))
                 if owner is not None:
                     self._await(event.key, owner, time)
-            elif kind == ev.OBSERVED and (step := self._open.get(event.key)) is not None:
+            elif kind == ev.OBSERVED and (step := self._phases.opened.get(event.key)) is not None:
                 self._await(event.key, step, step.begin)
             elif kind == ev.UNOBSERVED:
                 self._awaited.pop(event.key, None)
@@ -141,7 +141,7 @@ class ProcessWalk:
         last = max(self._latest, self._attempt.last)
         for commit in self._commits.values():
             self._commit(*commit, last, durable=False)
-        for phase in reversed(self._open.values()):
+        for phase in self._phases.die():
             self._close(phase, max(last, phase.begin), ev.FAILED, ended=False)
         self._attempt = None
 
@@ -159,12 +159,12 @@ class ProcessWalk:
                 self._started = self._started or number != ev.NO_STEP
         elif event.phase == rules.JOB:
             self._begin_job(event.time, event.key)
-        phase = self._open.setdefault(event.key, _Open(event, place))
+        phase = self._phases.start(event.key, _Open(event, place))
         phase.step = number
         if place < 0:
             self._find_step(phase, event.time)
         if place >= 0 and self._back is not None and number == self._back[1]:
-            job = self._open.get(self._back[0])
+            job = self._phases.opened.get(self._back[0])
             if job is not None and job is not phase:
                 phase.into = self._new_number()
                 job.out.append(phase.into)
@@ -197,12 +197,9 @@ class ProcessWalk:
 
     def _end(self, event: Event) -> None:
         time, _, _, key, _, flags, _, name = event
-        phase = self._open.pop(key, None)
+        phase = self._phases.end(key, time, name)
         if phase is None:
             return
-        time = max(time, phase.begin)
-        if name and phase.phase == rules.COMPILE:
-            phase.name = name
         if phase.phase in rules.MARKABLE:
             self._recent[key] = phase
             if len(self._recent) > _RECENT:
@@ -210,10 +207,11 @@ class ProcessWalk:
             if flags & ev.ON_DEVICE:
                 self._await(key, phase, phase.begin)
         elif phase.phase == rules.COMPILE and not phase.flags & ev.NONBLOCKING:
-            around = [one for one in self._open.values() if one.phase in rules.MARKABLE and one.begin <= phase.begin]
+            opened = self._phases.opened.values()
+            around = [one for one in opened if one.phase in rules.MARKABLE and one.begin <= phase.begin]
             if around:
-                around[-1].compiled = phase.begin, time
-        self._close(phase, time, flags, ended=True, key=key)
+                around[-1].compiled = phase.begin, phase.end
+        self._close(phase, phase.end, flags, ended=True, key=key)
 
     def _close(self, phase: _Open, end: int, flags: int, *, ended: bool, key: int = 0) -> None:
         """Add the slice of a phase that has `ended`, or of which nothing more is known."""

@@ -97,21 +97,17 @@ def _death(run: RunDirectory, process: int, attempt: int) -> Death | None:
     if not segments:
         return None
     try:
-        found = list(records.decode_segment(segments[-1].contents().data, records.Names()))
+        found = list(records.decode_events(segments[-1].contents().data, records.Names()))
     except (OSError, EOFError, ValueError):
         return None
     sign, announced, clean, failed = 0, False, False, False
-    jobs: set[int] = set()
-    for record in found:
-        if record.kind >= records.NAME:
-            continue
-        sign = max(sign, record.time)
-        if record.kind == ev.NOTICE:
-            announced = not record.flags & ev.WITHDRAWN
-        elif record.kind == ev.START and record.phase == rules.JOB:
-            jobs.add(record.key)
+    for event in found:
+        sign = max(sign, event.time)
+        if event.kind == ev.NOTICE:
+            announced = not event.flags & ev.WITHDRAWN
+        elif event.kind == ev.START and event.phase == rules.JOB:
             clean = failed = False
-        elif record.kind == ev.END and record.phase == rules.JOB:
-            failed = bool(record.flags & ev.FAILED)
+        elif event.kind == ev.END and event.phase == rules.JOB:
+            failed = bool(event.flags & ev.FAILED)
             clean = not failed
     return Death(process, sign, announced, clean and not announced, failed)

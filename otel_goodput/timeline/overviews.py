@@ -14,6 +14,7 @@ from otel_goodput.journal.digest import Digest, read_digest
 from otel_goodput.journal.rundir import ListedRun, RunDirectory
 from otel_goodput.text.redact import redacting_logger
 from otel_goodput.timeline.recovery import restore
+from otel_goodput.timeline.standing import over
 
 logger = redacting_logger(__name__)
 
@@ -67,15 +68,10 @@ def overview_of(
     restored = restore(run, process)
     if restored.attempt < 0:
         return None
-    dead = died(run, restored.attempt, process)
+    dead = over(run, restored.attempt, process)
     at = time.time_ns() if run.alive(restored.attempt, process) else restored.last_sign
     overview = restored.ledger.overview(at, dead=dead)
     return Found(overview, SNAPSHOT, restored.attempt, at, {}, restored.damages)
-
-
-def died(run: RunDirectory, attempt: int, process: int) -> bool:
-    """Whether the process of an attempt has left its lock on this machine and does not hold it: it is over."""
-    return not run.alive(attempt, process) and run.lock(attempt, process).path.exists()
 
 
 def _digest(run: RunDirectory, process: int, only: Container[str] | None) -> Digest | None:
@@ -97,7 +93,7 @@ def _tells_all(run: RunDirectory, process: int, digest: Digest, within_s: float)
     alive = run.alive(digest.attempt, process)
     if alive and time.time_ns() - digest.written_at <= within_s * 1e9:
         return True
-    if open_life and (alive or died(run, digest.attempt, process)):
+    if open_life and (alive or over(run, digest.attempt, process)):
         return False  # its time goes on, or what was in flight is lost
     segments = run.segments(process, digest.attempt)
     if not segments:

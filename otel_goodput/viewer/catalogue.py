@@ -13,7 +13,7 @@ from otel_goodput import files
 from otel_goodput.journal.rundir import folder_name
 from otel_goodput.reports import listing
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.standing import RUNNING, SILENT
+from otel_goodput.timeline.standing import RUNNING, SILENT
 from otel_goodput.viewer.places import Directory, Remote
 from otel_goodput.viewer.reading import Readings
 

@@ -22,9 +22,9 @@ from otel_goodput.reports.detail import Detail
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
-from otel_goodput.reports.standing import DIED, RUNNING, SILENT, ended
 from otel_goodput.reports.tail import News
 from otel_goodput.text.redact import redacting_logger, shown
+from otel_goodput.timeline.standing import DIED, RUNNING, SILENT, ended
 from otel_goodput.timeline.time_index import TimeIndex
 from otel_goodput.viewer import SPANS
 from otel_goodput.viewer.document import document, figures, tail, window

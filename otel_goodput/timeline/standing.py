@@ -57,12 +57,17 @@ def ended(totals: Totals) -> str:
     return FAILED if totals.failed else ENDED
 
 
+def over(run: RunDirectory, attempt: int, process: int) -> bool:
+    """Return whether the process of an attempt has left its lock on this machine and does not hold it any more."""
+    return not run.alive(attempt, process) and run.lock(attempt, process).path.exists()
+
+
 def state_of(run: RunDirectory, attempt: int, process: int, last_sign: int) -> str:
     """Return the state of a process in the latest attempt, if its job has not ended; `last_sign` in ns."""
     if run.alive(attempt, process):
         return RUNNING
-    if run.lock(attempt, process).path.exists():
-        return DIED  # the process has released its lock
+    if over(run, attempt, process):
+        return DIED
     # Without a lock file this is a copy of the journal, e.g. from a URL: the process runs on another machine.
     return RUNNING if time.time_ns() - last_sign < RECENTLY_NS else SILENT
 
