@@ -1,12 +1,55 @@
-"""The index of this process and the number of processes in variables of launchers, Kubernetes and TPUs."""
+"""The index of this process in its job, and the number of processes: who knows them, and whom to believe.
+
+What is initialized in this process knows more than the variables of launchers, Kubernetes and TPUs. No runtime is
+imported, initialized or waited for here: one is asked only if the program has imported and initialized it. A runtime of
+one process says nothing about others, so it does not count.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from otel_goodput.placement.kinds import Place, Told, number
+LARGEST: Final = 1 << 40  # largest number accepted in a variable
+
+
+class Told(NamedTuple):
+    """A number, and the name of the variable or function that it is from, or the formula."""
+
+    number: int
+    by: str
+
+    def __str__(self) -> str:
+        return f"{self.by}={self.number}"
+
+
+class Place(NamedTuple):
+    """What one source (a runtime, a launcher or the platform) says about this process.
+
+    Attributes:
+        rank: index of this process, from 0; None if unknown.
+        size: number of processes; None if unknown.
+        doubt: why another process may have the same rank; empty if nothing is wrong.
+        advice: how to correct that.
+    """
+
+    rank: Told | None
+    size: Told | None
+    doubt: str = ""
+    advice: str = ""
+
+
+def number(environ: Mapping[str, str], name: str) -> int | None:
+    """Return the number that a variable holds, from 0; None if it holds anything else."""
+    text = environ.get(name, "").strip()
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        return None
+    return int(text) if int(text) <= LARGEST else None
+
+
+# --- variables --------------------------------------------------------------------------------------------------------
 
 
 class Launcher(NamedTuple):
@@ -165,3 +208,89 @@ def _first(environ: Mapping[str, str], names: Sequence[str]) -> Told | None:
 def _hosts(environ: Mapping[str, str]) -> Told | None:
     counts = ((sum(bool(host.strip()) for host in environ.get(name, "").split(",")), name) for name in HOSTS)
     return next((Told(count, name) for count, name in counts if count), None)
+
+
+# --- initialized runtimes ---------------------------------------------------------------------------------------------
+
+
+_Answer = tuple[int, int] | None  # rank and size
+
+
+def _jax() -> _Answer:
+    module: Any = sys.modules.get("jax")
+    if module is None:
+        return None
+    # jax.process_index() would start the backend, if nothing has so far. The distributed state is known before that.
+    state: Any = getattr(sys.modules.get("jax._src.distributed"), "global_state", None)
+    if getattr(state, "client", None) is not None:
+        return state.process_id, state.num_processes
+    started = getattr(sys.modules.get("jax._src.xla_bridge"), "backends_are_initialized", bool)
+    return (module.process_index(), module.process_count()) if started() else None
+
+
+def _torch() -> _Answer:
+    module: Any = sys.modules.get("torch.distributed")
+    if module is None or not (module.is_available() and module.is_initialized()):
+        return None
+    return module.get_rank(), module.get_world_size()
+
+
+def _mpi4py() -> _Answer:
+    module: Any = getattr(sys.modules.get("mpi4py.MPI"), "COMM_WORLD", None)
+    if module is None:
+        return None
+    mpi: Any = sys.modules["mpi4py.MPI"]
+    if not mpi.Is_initialized() or mpi.Is_finalized():
+        return None
+    return module.Get_rank(), module.Get_size()
+
+
+# Name of the rank and of the size in messages, and who is asked.
+RUNTIMES: Final[tuple[tuple[str, str, Callable[[], _Answer]], ...]] = (
+    ("jax.process_index()", "jax.process_count()", _jax),
+    ("torch.distributed.get_rank()", "torch.distributed.get_world_size()", _torch),
+    ("MPI.COMM_WORLD.Get_rank()", "MPI.COMM_WORLD.Get_size()", _mpi4py),
+)
+
+
+def initialized() -> list[Place]:
+    """Return the place of this process according to each initialized runtime of several processes. Cheap."""
+    found = []
+    for rank_by, size_by, ask in RUNTIMES:
+        try:
+            answer = ask()
+            if answer is not None and 0 <= int(answer[0]) < int(answer[1]) and int(answer[1]) > 1:
+                found.append(Place(Told(int(answer[0]), rank_by), Told(int(answer[1]), size_by)))
+        except Exception:  # a runtime that is just being initialized or shut down, or a stand-in for it
+            continue
+    return found
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+def places(environ: Mapping[str, str]) -> list[Place]:
+    """Return what each source says about this process, the one that knows most first."""
+    return [*initialized(), *of_environment(environ)]
+
+
+def place(environ: Mapping[str, str]) -> Place:
+    """Return the place to use: the first with a rank. If that has no size, the first size of any source is taken."""
+    found = places(environ)
+    unknown = next((each for each in found if each.doubt), Place(None, None))
+    own = next((each for each in found if each.rank is not None), unknown)
+    return own if own.size else own._replace(size=next((each.size for each in found if each.size), None))
+
+
+def contradiction(found: Sequence[Place]) -> str:
+    """Return which sources contradict each other, as text; empty if none do.
+
+    Sources of different sizes do not: a launcher of hosts and the launcher of several processes on each host are both
+    right.
+    """
+    known = [(each.rank, each.size) for each in found if each.rank is not None and each.size is not None]
+    for at, (rank, size) in enumerate(known):
+        for other, of in known[at + 1 :]:
+            if size.number == of.number > 1 and rank.number != other.number:
+                return f"{rank} and {other} contradict each other, both of {size.number} processes"
+    return ""
