@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-import pytest
-
 from otel_goodput import envvars, options, semconv
 from otel_goodput.metrics import workload_series
 
@@ -79,15 +77,23 @@ def test_the_names_are_known() -> None:
     assert "OTEL_GOODPUT_DIR" in VARIABLES
 
 
-@pytest.mark.parametrize("module", [module for module in FILES if module not in ("semconv", "metrics.workload_series")])
-def test_no_literal_of_a_name(module: str) -> None:
-    found = [f"{FILES[module].name}:{line}: {text!r}" for line, text in literals(module) if text in NAMES]
+def _spelled(names: set[str], *defined_in: str) -> list[str]:
+    return [
+        f"{module}:{line}: {text!r}"
+        for module in FILES
+        if module not in defined_in
+        for line, text in literals(module)
+        if text in names
+    ]
+
+
+def test_no_literal_of_a_name() -> None:
+    found = _spelled(NAMES, "semconv", "metrics.workload_series")
     assert not found, "spell it semconv.…: " + ", ".join(found)
 
 
-@pytest.mark.parametrize("module", [module for module in FILES if module not in ("envvars", "options", "semconv")])
-def test_no_literal_of_a_variable(module: str) -> None:
-    found = [f"{FILES[module].name}:{line}: {text!r}" for line, text in literals(module) if text in VARIABLES]
+def test_no_literal_of_a_variable() -> None:
+    found = _spelled(VARIABLES, "envvars", "options", "semconv")
     assert not found, "spell it Settings.….variable or envvars.….name: " + ", ".join(found)
 
 
