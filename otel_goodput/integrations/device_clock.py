@@ -43,8 +43,8 @@ OWNERS: Final = frozenset(
 )
 DISPATCHED: Final = 10_000  # ns after the start of a segment within which nothing can have been dispatched
 BACKFILLED: Final = 10_000_000  # ns; a phase reported this long after its start is reported as a whole, in retrospect
-SHARED: Final = 4_000_000  # ns that the steps sharing a mark may take, on the device and on the host
-SHARERS: Final = 64  # steps at most that share a mark
+SHARERS: Final = 256  # steps at most that share a mark
+PAUSE: Final = 4_000_000  # ns between two steps from which on each has a mark: the device may be idle meanwhile
 PREPARING_S: Final = 1.0  # s to wait for markers to be prepared while nothing is training
 POLLED: Final = 20_000_000  # ns between two looks for runtimes at the ends of steps, after the
 POLLS: Final = 100  # first steps, which look each time
@@ -98,8 +98,11 @@ class DeviceClock:
         self._failures = 0
         self._segments: list[Segment] = []  # one for each open phase, the innermost last
         self._marking_at = 0  # when the latest mark's dispatch began, ns
-        self._marked_at = 0  # when it was over, ns
-        self._sharing = 0  # steps since then without a mark of their own
+        self._shared_until = 0  # until when the next mark may be shared, ns
+        self._sharers = 0  # steps that may share it, but for the last
+        self._sharing = 0  # steps since the latest mark without one of their own
+        self._ended = 0  # when the latest step ended on the host, ns
+        self._pausing = False  # the latest step began long after the one before had ended
         self._missed = False  # the latest step or segment could not be marked
         self._job = 0
         self._compiled = 0  # end of the training thread's latest compilation, ns
@@ -201,6 +204,9 @@ class DeviceClock:
                 self._interrupt(start)
             if phase != rules.STEP and self._sharing:
                 self._close_shared()
+            if phase == rules.STEP:
+                self._pausing = start - self._ended > PAUSE
+                self._watcher.gathers = self._alike and not self._pausing
             self._segments.append(Segment(key, phase, start))
         except Exception as error:
             contain("device clock", error)
@@ -226,6 +232,7 @@ class DeviceClock:
                 self._polls = max(0, self._polls - 1)
                 self.poll()
             segment = self._leave(span.key)
+            self._ended = end
             if not self._markers or not begun:
                 return observation
             if observation is not None:
@@ -266,6 +273,8 @@ class DeviceClock:
     def _leave(self, key: int) -> Segment | None:
         """Close the phase `key`; return its last segment, None if not open. The phase around it gets a new one."""
         segments = self._segments
+        if len(segments) == 1 and segments[0].key == key:
+            return segments.pop()
         found = tuple(segments)  # phases of other threads end here, too, and are not found
         for at in range(len(found) - 1, -1, -1):
             if found[at].key == key:
@@ -279,10 +288,10 @@ class DeviceClock:
 
     def _mark_step(self, key: int, since: int, end: int) -> Observation:
         """Mark a step with a single segment; if it is short, a later step's mark may serve it, too."""
-        leaf = None
-        if not self._shares():
-            leaf = self._mark()
-            self._missed = leaf is None
+        if self._sharing < self._sharers and end < self._shared_until and not self._pausing:
+            return self._join(key, rules.STEP, since, end)
+        leaf = self._mark()
+        self._missed = leaf is None
         return self._follow(key, rules.STEP, since, end, leaf)
 
     def _mark_segment(self, segment: Segment, end: int) -> None:
@@ -294,15 +303,6 @@ class DeviceClock:
         key = tracer.new_key()
         tracer.jobs.append(ev.MARK, segment.phase, 0, 0, key, signed(segment.key), segment.since)
         self._follow(key, segment.phase, segment.since, end, leaf)
-
-    def _shares(self) -> bool:
-        """Return whether a step that ends now may share the mark of a later one."""
-        return (
-            not self._alike
-            and self._sharing < SHARERS
-            and 0 < (1 + self._sharing) * self._watcher.usual < SHARED
-            and self._tracer.clock() - self._marked_at < SHARED
-        )
 
     def _mark(self) -> Mark | None:
         if not self._markers:
@@ -322,43 +322,82 @@ class DeviceClock:
             return None
         return marks[0] if len(marks) == 1 else Together([mark for mark in marks if mark is not None])
 
+    def _join(self, key: int, phase: int, since: int, end: int) -> Observation:
+        """Have the work dispatched between `since` and `end` (ns) share the next mark."""
+        start = max(since, self._compiled)
+        self._sharing += 1
+        last = self._open()
+        if last is not None:
+            last.join(key, start)
+        else:
+            waits = len(self._markers) == 1 and self._markers[0].waits
+            last = Observation(key, phase, start, None, marked=True, ours=waits, told=True)
+            self._watcher.put(last)
+        last.ends.append(end)
+        return last
+
+    def _open(self) -> Observation | None:
+        """Return the steps that wait for a mark; None if there are none."""
+        try:
+            last = self._watcher.queue[-1]
+        except IndexError:
+            return None
+        return last if last.leaf is None and last.marked and last.phase == rules.STEP else None
+
     def _follow(self, key: int, phase: int, since: int, end: int, leaf: Mark | None) -> Observation:
-        """Follow the work dispatched between `since` and `end` (ns)."""
-        tracer, watcher, markers = self._tracer, self._watcher, self._markers
-        waits = len(markers) == 1 and markers[0].waits
-        observation = Observation(key, phase, max(since, self._compiled), leaf, marked=True, ours=waits, told=True)
+        """Follow the work dispatched between `since` and `end` (ns), and with it the steps that wait for a mark."""
         if leaf is None:
-            self._sharing += 1
-            watcher.put(observation)
-            return observation
+            return self._join(key, phase, since, end)
+        tracer, watcher, markers = self._tracer, self._watcher, self._markers
+        shared = self._open() if phase == rules.STEP else None
+        if shared is not None:
+            self._join(key, phase, since, end)
+            observation = shared
+        else:
+            waits = len(markers) == 1 and markers[0].waits
+            observation = Observation(key, phase, max(since, self._compiled), None, marked=True, ours=waits, told=True)
+            observation.ends.append(end)
         self._sharing = 0
         if len(markers) == 1 and self._order.due(doubtful=markers[0].doubtful):
             observation.results = markers[0].results()
-        self._marked_at = marked_at = tracer.clock()
+        marked_at = tracer.clock()
+        length = 0 if self._alike else watcher.length
+        self._sharers = min(SHARERS, TOGETHER // length) - 1 if length else 0
+        self._shared_until = marked_at + TOGETHER
         # A mark with no work in front of it becomes ready in about the time that it took to dispatch.
-        observation.ended, observation.at_once = max(end, observation.start), 2 * marked_at - self._marking_at
-        if ready(leaf):
-            # The device was idle: the step waited for its work, or had none.
+        observation.at_once, observation.before, observation.by = 2 * marked_at - self._marking_at, 0, 0
+        idle = ready(leaf)  # the step waited for its work, or had none
+        if not idle:
+            observation.before = marked_at
+        elif shared is not None:
+            observation.by = end
+        else:
+            observation.leaf = leaf
             if observation.results:
                 self._check(observation)
-            if observation.leaf is not None and watcher.finish(observation, observation.ended):
+            if observation.leaf is not None and watcher.finish(observation, max(end, observation.start)):
                 return observation
-        watcher.put(observation)
+            watcher.put(observation)
+            return observation
+        observation.leaf = leaf  # last: the watching thread looks at what has one
+        if shared is None:
+            watcher.put(observation)
+        else:
+            watcher.marked()
         return observation
 
     def _close_shared(self) -> None:
         """Set the shared mark of the latest steps now, because what follows is not their work."""
-        try:
-            last = self._watcher.queue[-1]
-        except IndexError:
-            return
         self._sharing = 0
-        if last.leaf is not None or (leaf := self._mark()) is None:
+        last = self._open()
+        if last is None or (leaf := self._mark()) is None:
             return
-        if self._missed and ready(leaf):
+        idle = ready(leaf)
+        if self._missed and idle:
             # They may have ended long ago.
             self._watcher.work(lambda: self._watcher.forget(marks_too=False))
             return
+        last.before, last.by, last.at_once = 0 if idle else self._marking_at, 0, 0
         last.leaf = leaf
         self._watcher.wake()
 
@@ -399,7 +438,7 @@ class DeviceClock:
         job = self._tracer.job_span
         if job is None or job.is_recording():
             self._settled_by = None
-        elif self._watcher.queue:
+        elif self._watcher.busy:
             now = time.monotonic()
             if self._settled_by is None:
                 self._settled_by = now + self._patience

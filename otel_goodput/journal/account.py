@@ -177,8 +177,8 @@ class Account:
             return True
         return False
 
-    def take_some(self) -> bool:
-        """Feed the next events of the journal to the ledger; returns whether there are more."""
+    def take_some(self, most: int = DRAINED) -> bool:
+        """Feed the next events of the journal, about `most`, to the ledger; returns whether there are more."""
         listeners = self.listeners
         with self.lock:
             if self._recall is not None:
@@ -186,7 +186,7 @@ class Account:
                 self.ledger = recall()
             if self._recalled:
                 return False  # this ledger does not continue at the journal's read position
-            events = self.journal.drain()
+            events = self.journal.drain(most)
             if events:
                 self.reached = max(self.reached, events[-1].time)
                 self.ledger.feed(events)
@@ -199,7 +199,7 @@ class Account:
             listeners.on_steps(finished)
         if phases and listeners.on_phases is not None:
             listeners.on_phases(phases)
-        return len(events) >= DRAINED
+        return len(events) >= most
 
     def _told(self, start: ev.Event, end: ev.Event) -> EndedPhase:
         name = start[7] if end[2] in _NAMED else ""

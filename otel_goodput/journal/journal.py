@@ -254,21 +254,21 @@ class Journal:
 
     # --- reading back -------------------------------------------------------------------------------------------------
 
-    def drain(self) -> list[Event]:
-        """Return the events appended since the last call, in order of their places; about ``DRAINED`` at most."""
+    def drain(self, most: int = DRAINED) -> list[Event]:
+        """Return the events appended since the last call, in order of their places; about `most` at most."""
         found: list[Event] = []
         for segment in list(self._segments):
-            self._drain(segment, found)
-            if len(found) >= DRAINED or (segment.read < segment.end and segment is not self._segment):
+            self._drain(segment, found, most)
+            if len(found) >= most or (segment.read < segment.end and segment is not self._segment):
                 break
         return found
 
-    def _drain(self, segment: Segment, found: list[Event]) -> None:
-        names = self.names
-        while segment.read < segment.end and len(found) < DRAINED:
+    def _drain(self, segment: Segment, found: list[Event], most: int) -> None:
+        names, each = self.names, min(most, 256)
+        while segment.read < segment.end and len(found) < most:
             at = HEADER_SIZE + segment.read * SIZE
             read = 0
-            chunk = segment.buffer[at : min(at + 256 * SIZE, HEADER_SIZE + segment.end * SIZE)]
+            chunk = segment.buffer[at : min(at + each * SIZE, HEADER_SIZE + segment.end * SIZE)]
             if not chunk[::SIZE].strip(_STARTS_AND_ENDS):
                 # Only STARTs and ENDs, no hole: nearly always the case.
                 found += [

@@ -31,6 +31,11 @@ from otel_goodput.timeline.span_index import SpanIndex
 TICK_S: Final = 0.25
 HEARTBEAT_NS: Final = 1_000_000_000
 ROUNDS: Final = 64  # at most so many rounds of feeding the ledger in one tick
+# A thread that computes holds the GIL for 5 ms, whoever waits for it. So the ledger is fed a little at a time:
+BITE: Final = 32  # events
+PAUSE_S: Final = 0.0002  # between two bites, for the training thread;
+BITES: Final = 256  # in a tick at most; beyond, and
+LATE_PAUSES_S: Final = 0.01  # if pauses took so much longer, because the training thread keeps the GIL, all at once
 SYNC_S: Final = 5.0
 LAST_S: Final = 0.3  # for the ledger to catch up at the end; what it misses is in the journal
 MEMORY_LAST_S: Final = 3.0  # the same, if there is no journal on disk
@@ -237,6 +242,16 @@ class Keeper:
     def _follow_up(self) -> None:
         """Feed the ledger until it has caught up; do the urgent work on the journal in between."""
         journal = self.account.journal
+        late = 0.0
+        for _ in range(BITES):
+            if self._behind or late > LATE_PAUSES_S or self._stop.is_set():
+                break
+            if not self.account.take_some(BITE):
+                return
+            self._beat()
+            began = time.monotonic()
+            time.sleep(PAUSE_S)
+            late += time.monotonic() - began - PAUSE_S
         for _ in range(ROUNDS):
             self._behind = self.account.take_some()
             if not self._behind or self._stop.is_set():

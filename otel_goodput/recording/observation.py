@@ -1,46 +1,49 @@
-"""Observed device work: when it leaves the device, and the export that waits for that."""
+"""Observed device work: when it leaves the device, and the exports that wait for that."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 ALONE = (1, 0)  # the `place` of an output that is not a tree
 
 
 class Observation:
-    """Work in flight: `leaf` becomes ready when the work dispatched for `key` since `start` has left the device.
+    """Work in flight: `leaf` becomes ready when all that was dispatched for `keys` has left the device.
 
     Attributes:
-        key: id of the step or of the mark.
+        keys: ids of the steps, in order, or of one mark.
+        starts: when dispatching each began, ns.
+        ends: when each ended on the host, ns; shorter than `keys` for what users observe.
         phase: index into ``semconv.PHASES``.
-        start: when dispatching began, ns.
-        leaf: the array or mark to watch; None: that of the next observation in the queue.
+        leaf: the array or mark to watch; None: more steps may join, or that of the next observation counts.
         place: (number of leaves, index of `leaf`) in the observed output.
         marked: `leaf` is a mark of ours, or will be one; not what a user handed over.
         ours: only we hold `leaf`, so that we may wait for it.
         told: the journal has a record of this observation.
-        by: time at which it was seen to be ready, ns; 0: not yet.
-        ended, at_once: a mark that is ready by `at_once` had no work in front of it; the work then ended at `ended`,
-            by the host's clock. Both in ns.
+        before: when it was last seen not to be ready, ns; 0: never looked at.
+        by: time at which the training thread saw it to be ready, ns; 0: not yet.
+        at_once: a mark that is ready by then (ns) had no work in front of it; the work ended by the host's clock.
         results: outputs that must be ready no later than `leaf`; used to check the order of marks.
     """
 
     __slots__ = (
-        "_duration",
+        "_last",
+        "_latest",
         "_settled",
         "_waiting",
         "at_once",
+        "before",
         "by",
-        "ended",
-        "key",
+        "ends",
+        "keys",
         "leaf",
         "marked",
         "ours",
         "phase",
         "place",
         "results",
-        "start",
+        "starts",
         "told",
     )
 
@@ -56,40 +59,55 @@ class Observation:
         ours: bool = False,
         told: bool = False,
     ) -> None:
-        self.key = key
+        self.keys = [key]
+        self.starts = [start]
+        self.ends: list[int] = []
         self.phase = phase
-        self.start = start
         self.leaf = leaf
         self.place = place
         self.marked = marked
         self.ours = ours
         self.told = told
-        self.by = 0
-        self.at_once = self.ended = 0
+        self.before = self.by = self.at_once = 0
         self.results: Any = ()
+        self._latest = key
         self._settled = False
-        self._waiting: list[Callable[[int | None], None]] | None = None
+        self._last: int | None = None  # duration of the step that joined last, ns
+        self._waiting: dict[int, Callable[[int | None], None]] = {}
+
+    @property
+    def start(self) -> int:
+        """When dispatching began, ns."""
+        return self.starts[0]
+
+    def join(self, key: int, start: int) -> None:
+        """Add another step, whose work is on the device before `leaf` is ready."""
+        self._latest, self._settled = key, False
+        self.starts.append(start)
+        self.keys.append(key)  # last: the watching thread counts keys
 
     def then(self, export: Callable[[int | None], None]) -> None:
-        """Call `export` with the duration on the device (ns; None: unknown), now or when it is known."""
-        self._waiting = [export]
+        """Call `export` with the duration on the device of the step that joined last (ns; None: unknown)."""
+        self._waiting[self._latest] = export
         if self._settled:
-            self._call()
+            self._call(self._latest, self._last)
 
-    def settle(self, duration: int | None) -> None:
-        """Set the duration on the device, ns; None if it will never be known."""
-        self.leaf = None
-        self.results = ()
-        self._duration = duration
-        self._settled = True
-        self._call()
+    def settle(self, durations: Sequence[int | None]) -> None:
+        """Set the durations on the device of the first steps, which leave this, ns; None if one will never be known."""
+        count = len(durations)
+        keys = self.keys[:count]
+        del self.keys[:count], self.starts[:count], self.ends[:count]
+        if not self.keys:
+            self.leaf = None
+            self.results = ()
+            if count:
+                self._last, self._settled = durations[-1], True
+        if self._waiting:
+            for key, duration in zip(keys, durations, strict=True):
+                self._call(key, duration)
 
-    def _call(self) -> None:
+    def _call(self, key: int, duration: int | None) -> None:
         # then() and settle() may run in any order and on different threads; pop() lets only one of them call.
-        if self._waiting is None:
-            return
-        try:
-            export = self._waiting.pop()
-        except IndexError:
-            return
-        export(self._duration)
+        export = self._waiting.pop(key, None)
+        if export is not None:
+            export(duration)

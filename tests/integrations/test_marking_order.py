@@ -5,6 +5,7 @@ Longer than other files: the device that it plays is what all its tests ask.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 import warm
 from exported import Spans
+from waits import until
 
 from everyday.lateness import Lateness
 from otel_goodput import Recorder
@@ -21,7 +23,9 @@ from otel_goodput.accounting import Totals
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.rules import STEP
 from otel_goodput.integrations import async_runtimes
+from otel_goodput.integrations.device_clock import PAUSE
 from otel_goodput.integrations.markers import Mark
+from otel_goodput.integrations.watcher import TOGETHER, Watcher
 from otel_goodput.journal.rundir import RunDirectory, folder_name
 from otel_goodput.timeline.reader import all_events
 
@@ -62,6 +66,10 @@ class Device:
         self.spent += self._behind[-1] - began
         if len(self._behind) > ahead:
             self.wait_until(self._behind.pop(0))
+
+    @property
+    def watching(self) -> Watcher:
+        return self.recorder._observers._device_clock._watcher
 
     def wait_until(self, end: int) -> None:
         self.queue.wait_until(end)
@@ -144,12 +152,79 @@ def test_short_steps_share_a_mark(agree: Agree) -> None:
             for _ in device.recorder.steps(range(300)):
                 device.train(1)
             device.finish()
-        assert device.marker.marks < 200, "one mark for several"
         assert device.totals.kept == 300
         # What the device waits for the loop between steps that share a mark is the steps', as within a step.
         return {"steps": device.found(device.productive())}
 
     agree(measure)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_steps_share_a_mark_in_20_ms(waits: bool, device: Device) -> None:
+    """But for the first ones, and where the loop paused: the device may have been idle."""
+    device.marker.waits = waits
+    clock, pauses, late = device.recorder._account.clock, 0, 0
+    with device.recorder.job():
+        for number in range(8):
+            with device.recorder.step(number):
+                device.train(0.5, ahead=0)
+        device.watching.drain(10)
+        first, began, ended = device.marker.marks, clock(), clock()
+        for _ in device.recorder.steps(range(400)):
+            now = clock()
+            pauses += now - ended > PAUSE
+            late += now - ended > TOGETHER // 2
+            device.train(0.5)
+            ended = clock()
+        taken = clock() - began
+        device.finish()
+    # A pause ends the sharing of the steps before it, and so does what comes late.
+    assert device.marker.marks - first <= 2 * taken / TOGETHER + 2 * (pauses + late) + 2
+    assert device.totals.kept == 408
+
+
+def _on_device(directory: Path) -> dict[int, int]:
+    """ns that each step took on the device, by number: from its start or the end of the one before to its end."""
+    begins, numbers, found, free = {}, {}, {}, 0
+    for event in all_events(RunDirectory(directory / folder_name("queue"))):
+        if event.kind == ev.START and event.phase == STEP:
+            begins[event.key], numbers[event.key] = event.time, event.step
+        elif event.kind == ev.DEVICE_END:
+            found[numbers[event.key]] = event.time - max(begins[event.key], free)
+            free = event.time
+    return found
+
+
+def test_a_long_step_among_short_ones_that_are_waited_for(device: Device, tmp_path: Path) -> None:
+    """They share its mark, and not its time: the loop waits for each, so the host's clock says when each was over."""
+    taken = []
+    with device.recorder.job():
+        for number, _ in device.recorder.steps(range(60)):
+            began = device.queue.clock()
+            device.train(80 if number == 40 else 3, ahead=0)
+            taken.append(device.queue.clock() - began)
+    device.recorder.shutdown()
+    found = _on_device(tmp_path)
+    assert len(found) == 60
+    assert all(found[number] < 30 * MS + taken[number] for number in range(60))
+    assert found[40] >= 80 * MS
+
+
+def test_the_time_of_steps_that_share_a_mark_is_all_of_it(device: Device, tmp_path: Path) -> None:
+    """Only how it is divided is estimated: together they take from the end of the last mark to that of this one."""
+    device.marker.waits = True
+    with device.recorder.job():
+        for _ in device.recorder.steps(range(200)):
+            device.train(0.7, ahead=8)
+        device.finish()
+        device.watching.drain(10)
+    device.recorder.shutdown()
+    events = list(all_events(RunDirectory(tmp_path / folder_name("queue"))))
+    ends = [event.time for event in events if event.kind == ev.DEVICE_END]
+    assert len(ends) == 200 and ends == sorted(ends)
+    starts = [event.time for event in events if event.kind == ev.START and event.phase == STEP]
+    idle = sum(max(0, start - end) for start, end in zip(starts[1:], ends, strict=False))
+    assert sum(_on_device(tmp_path).values()) + idle == ends[-1] - starts[0]
 
 
 def test_short_steps_that_grow_longer_are_not_taken_for_short_ones(agree: Agree) -> None:
@@ -211,7 +286,7 @@ def test_a_watcher_that_comes_late_to_a_step_before_an_evaluation(agree: Agree) 
             for _ in device.recorder.steps(range(20)):
                 device.train(10)
             device.finish()
-            watcher = device.recorder._observers._device_clock._watcher
+            watcher = device.watching
             watcher.drain(5)
             before, spent, dry = device.productive(), device.spent, device.dry
             watcher.work(lambda: time.sleep(0.1))
@@ -521,6 +596,37 @@ def _missed_by(directory: Path, monkeypatch: pytest.MonkeyPatch, lengths: list[i
     ends = {keys[event.key]: event.time for event in events if event.kind == ev.DEVICE_END}
     off = sorted(abs(ends[number] - returned[number]) for number in range(20, len(lengths)))
     return off[len(off) // 4]
+
+
+def test_a_result_that_was_waited_for_before_it_was_polled_again(device: Device, tmp_path: Path) -> None:
+    """The watching thread polls late, as on a busy machine; the training thread sees the result behind its wait."""
+    watching, clock, early = device.watching, device.queue.clock, {}
+    numbers = itertools.count()
+    with device.recorder.job():
+        for _ in range(12):
+            with device.recorder.step(next(numbers)) as step:
+                work = device.queue.dispatch(40 * MS)
+                step.observe(work)
+            device.wait_until(work.end)
+            watching.drain(5)
+        while not early:  # until a first poll came at the begin of the step
+            number = next(numbers)
+            with device.recorder.step(number) as step:
+                begun = clock()
+                work = device.queue.dispatch(25 * MS)
+                step.observe(work)
+            until(lambda: watching.queue and watching.queue[0].before, pause=0.0005)
+            if watching.queue[0].before - begun < 5 * MS:
+                watching.work(lambda: time.sleep(0.2))
+                device.wait_until(work.end)
+                early[number] = begun
+            device.wait_until(work.end)
+            with device.recorder.step(next(numbers)):
+                pass
+            watching.drain(5)
+    device.recorder.shutdown()
+    took = _on_device(tmp_path)
+    assert all(took[number] >= 25 * MS for number in early), "the middle between two polls far apart says nothing"
 
 
 def test_a_result_that_is_waited_for_behind_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,7 +200,7 @@ def test_a_question_after_an_end_that_came_too_early(recording: Recording, monke
             for number in range(CAPACITY):
                 with goodput.step(number):
                     pass
-            monkeypatch.setattr(account, "take_some", lambda: True)
+            monkeypatch.setattr(account, "take_some", lambda *_: True)
         goodput.shutdown()
         monkeypatch.undo()
     assert recording.recorder.totals().kept == CAPACITY
