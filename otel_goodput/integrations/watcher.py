@@ -386,7 +386,7 @@ class Watcher:
         likely = bool(self.usual) and target.phase == rules.STEP  # whether the usual length is a good guess
         if self._passed_by >= PASSED_BY:
             return now, True
-        if target.before and now - before <= 2 * self._bracket(steps):
+        if target.before and now - before <= (2 * self._bracket(steps) if asked or not target.by else LOOK):
             return (before + now) // 2, True
         if not asked:
             # It was not polled in time. An end that is too late is made up for by a step behind it.
