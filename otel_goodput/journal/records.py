@@ -2,7 +2,7 @@
 
 A record is an :class:`~otel_goodput.accounting.events.Event` or one of the kinds below, which describe names and spans.
 A reader skips records that it cannot verify, so a segment may be cut or torn anywhere. It reports what it skipped, and
-:mod:`~otel_goodput.journal.damage` interprets that.
+:mod:`~otel_goodput.timeline.damage` interprets that.
 """
 
 from __future__ import annotations

@@ -225,11 +225,8 @@ class RunDirectory:
         """When this process's latest readable attempt began, ns since the epoch; None if there is none."""
         for attempt in reversed(self.attempts(process)):
             for segment in self.segments(process, attempt)[:1]:
-                try:
-                    data = segment_file.beginning(segment.path, segment_file.HEAD)
-                    return next((record.time for record in records.decode_segment(data, records.Names())), None)
-                except (OSError, EOFError, ValueError):
-                    continue
+                first = segment.first()
+                return first.time if first is not None else records.decode_header(segment.head).heartbeat or None
         return None
 
     def _names(self, process: int, attempt: int | None = None) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from otel_goodput import files
 from otel_goodput.journal import records
+from otel_goodput.journal.records import Record
 
 NAME: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})-(\d{6,12})\.segment(\.gz)?")
 SIZE: Final = records.HEADER_SIZE + records.CAPACITY * records.SIZE
@@ -40,6 +41,15 @@ class SegmentFile:
         self.process = process
         self.number = number
         self.head = head
+
+    def first(self) -> Record | None:
+        """Return its first record, which listing has read; None if that is empty or damaged."""
+        return next(records.decode_records(self.head[records.HEADER_SIZE :], records.Names(), 0, []), None)
+
+    def beginning(self, count: int) -> list[Record]:
+        """Read those of its first `count` records that are sound, and the heartbeat. Raises as :meth:`contents`."""
+        data = beginning(self.path, records.HEADER_SIZE + count * records.SIZE)
+        return list(records.decode_segment(data, records.Names()))
 
     def contents(self) -> Contents:
         """Read and decompress the segment; read again if a heartbeat was just being written.

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from otel_goodput.errors import JournalError
-from otel_goodput.journal.damage import Damages
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.spool import Spool
 from otel_goodput.reports.trace_counters import Counters
 from otel_goodput.reports.trace_survey import Progress, Survey, survey
 from otel_goodput.reports.trace_walk import ProcessWalk
 from otel_goodput.reports.trace_writer import TraceWriter
+from otel_goodput.timeline.damage import Damages
 from otel_goodput.timeline.reader import Reader
 
 _RUN: Final = 1  # number of the group of tracks with the counters of the run

@@ -11,7 +11,6 @@ from otel_goodput import files
 from otel_goodput.accounting import markup
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.errors import GoodputError
-from otel_goodput.journal.damage import Damage
 from otel_goodput.journal.facts import Facts
 from otel_goodput.journal.notes import DAMAGED, Note
 from otel_goodput.journal.startups import summed
@@ -23,6 +22,7 @@ from otel_goodput.reports.fields import ReportFields
 from otel_goodput.semconv import CATEGORIES, Category
 from otel_goodput.text.durations import NS
 from otel_goodput.text.redact import shown
+from otel_goodput.timeline.damage import Damage
 from otel_goodput.timeline.standing import Standing, live
 
 # `custom` has a time for each name and no total, so without custom phases it is not in a report.

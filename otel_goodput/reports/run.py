@@ -20,7 +20,6 @@ from otel_goodput.accounting.ledger import Ledger
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.errors import JournalError
-from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.facts import Facts, read_facts
 from otel_goodput.journal.mirror import Mirror, open_filesystem, plain
 from otel_goodput.journal.notes import Note, read_notes
@@ -36,6 +35,7 @@ from otel_goodput.reports.tail import News, Tail
 from otel_goodput.reports.telling import tell
 from otel_goodput.text.durations import Moment
 from otel_goodput.text.redact import encodable, redacting_logger, without_credentials
+from otel_goodput.timeline.damage import Damages
 from otel_goodput.timeline.deaths import Culprit, culprits
 from otel_goodput.timeline.following import Follower
 from otel_goodput.timeline.overviews import rank_stages

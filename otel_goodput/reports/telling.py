@@ -20,7 +20,6 @@ from otel_goodput.accounting.resuming import Numbering, Stretch
 from otel_goodput.accounting.survey import losses as told_losses
 from otel_goodput.accounting.tracing import EXCLUDED, StepTrace, Trace, Tracer
 from otel_goodput.journal import records
-from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.records import Record
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.detail import (
@@ -37,6 +36,7 @@ from otel_goodput.reports.detail import (
     Step,
 )
 from otel_goodput.semconv import REASONS
+from otel_goodput.timeline.damage import Damages
 from otel_goodput.timeline.reader import Reader, ordered
 from otel_goodput.timeline.standing import ENDED, Lives
 

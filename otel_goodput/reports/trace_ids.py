@@ -10,7 +10,7 @@ from typing import Final
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.journal import records, segment_file
+from otel_goodput.journal import records
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.unexported import ENDLESS
 from otel_goodput.recording import ids
@@ -136,8 +136,7 @@ class TraceIds:
         jobs = set[int]()
         with suppress(OSError, EOFError, ValueError):
             [segment] = [one for one in self.run.segments(self._process, attempt, lambda *_: None) if not one.number]
-            data = segment_file.beginning(segment.path, records.HEADER_SIZE + _BEGINNING * records.SIZE)
-            for kind, phase, flags, _, key, step, time in records.decode_segment(data, records.Names()):
+            for kind, phase, flags, _, key, step, time in segment.beginning(_BEGINNING):
                 if kind == ev.ATTEMPT:
                     found.own = bool(flags & records.OWN_TRACES)
                 elif kind == records.ROOT:

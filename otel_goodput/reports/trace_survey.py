@@ -12,11 +12,11 @@ from otel_goodput.accounting import rules
 from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.events import NO_STEP, Event
 from otel_goodput.accounting.resuming import Numbering
-from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.reasons import in_force, read_reasons
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.corrections import Corrections, corrected, restarts
 from otel_goodput.semconv import STEP_KEPT, STEP_LOST, Category
+from otel_goodput.timeline.damage import Damages
 from otel_goodput.timeline.reader import Reader
 from otel_goodput.timeline.recovery import restore
 from otel_goodput.timeline.standing import DIED, RUNNING, ended, state_of

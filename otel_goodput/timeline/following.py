@@ -19,14 +19,14 @@ from otel_goodput.accounting import Event, Ledger, Totals
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.overview import Overview
 from otel_goodput.journal import records, segment_file
-from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.notes import Note
-from otel_goodput.journal.overlaps import counted_until
 from otel_goodput.journal.records import CAPACITY, SIZE, Record
 from otel_goodput.journal.rundir import RunDirectory, head_of
 from otel_goodput.journal.segment_file import NAME
 from otel_goodput.text.redact import redacting_logger
+from otel_goodput.timeline.damage import Damages
 from otel_goodput.timeline.growing_segment import GrowingSegment, Place
+from otel_goodput.timeline.overlaps import counted_until
 from otel_goodput.timeline.reader import Reached
 from otel_goodput.timeline.recovery import restore
 

@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 from otel_goodput.accounting.checkpoints import RankStages, StageSums
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview
 from otel_goodput.journal import records
-from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.digest import Digest, read_digest
 from otel_goodput.journal.rundir import ListedRun, RunDirectory
 from otel_goodput.text.redact import redacting_logger
+from otel_goodput.timeline.damage import Damages
 from otel_goodput.timeline.recovery import restore
 from otel_goodput.timeline.standing import over
 

@@ -16,12 +16,12 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.device import NEVER, place
 from otel_goodput.accounting.events import Event
 from otel_goodput.journal import records
-from otel_goodput.journal.damage import Damages
-from otel_goodput.journal.overlaps import Overlaps
 from otel_goodput.journal.records import NAME as NAME_KIND
 from otel_goodput.journal.records import Names, NewerVersion, Record, Skip
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.segment_file import NAME, SegmentFile
+from otel_goodput.timeline.damage import Damages
+from otel_goodput.timeline.overlaps import Overlaps
 
 Position = tuple[int, int, int]  # attempt, segment, record
 T = TypeVar("T", Record, Event)

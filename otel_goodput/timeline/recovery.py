@@ -17,11 +17,11 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.progress import Blob
 from otel_goodput.files import TooLarge, write_privately
 from otel_goodput.journal import records
-from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.notes import Note
 from otel_goodput.journal.rundir import SNAPSHOT, RunDirectory
 from otel_goodput.journal.sidecars import whole
 from otel_goodput.text.redact import redacting_logger
+from otel_goodput.timeline.damage import Damages
 from otel_goodput.timeline.reader import Position, Reached, Reader
 from otel_goodput.timeline.span_index import SpanIndex
 

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from otel_goodput.accounting import events as ev
-from otel_goodput.journal import records, segment_file
+from otel_goodput.journal import records
 from otel_goodput.journal.records import HEADER_SIZE, NAME, RECORD, SIZE, Record
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.segment_file import SegmentFile
+from otel_goodput.timeline.overlaps import Overlaps
 from otel_goodput.timeline.recovery import snapshot_names
 
 MOST: Final = 400_000  # records of one answer
@@ -70,6 +71,7 @@ class _Listing:
 
     def __init__(self, segments: Sequence[SegmentFile], firsts: Sequence[int | None]) -> None:
         self.segments = segments
+        self.overlaps = Overlaps(segments)
         self.of_attempt: dict[int, list[SegmentFile]] = {}
         for segment in segments:
             self.of_attempt.setdefault(segment.attempt, []).append(segment)
@@ -130,6 +132,7 @@ class TimeIndex:
             mine = [segment for segment in chosen if segment.attempt == attempt]
             of_attempt = listing.of_attempt[attempt]
             found, reached = self._records(mine, of_attempt, begin, end, most - count, missing)
+            found = listing.overlaps.kept(attempt, found)
             count += len(found)
             parts.append(Part(attempt, found))
             if reached is not None:
@@ -156,10 +159,10 @@ class TimeIndex:
         place = segment.attempt, segment.number
         if place not in self._firsts:
             try:
-                first = _first_time(records.decode_records(segment.head[HEADER_SIZE:], records.Names(), 0, []))
+                start = segment.first()
+                first = _first_time([] if start is None else [start])
                 if first is None:
-                    data = segment_file.beginning(segment.path, HEADER_SIZE + _FIRST * SIZE)
-                    first = _first_time(records.decode_segment(data, records.Names()))
+                    first = _first_time(segment.beginning(_FIRST))
             except FileNotFoundError:
                 return None  # packed since it was listed: the next question finds it
             except (OSError, EOFError, ValueError) as error:

@@ -42,10 +42,10 @@ def run(options: argparse.Namespace, found: Sequence[RecordedRun]) -> int:
         OSError: the file cannot be written.
     """
     from otel_goodput.errors import JournalError
-    from otel_goodput.journal.damage import Damages
     from otel_goodput.reports import perfetto
     from otel_goodput.text.quantities import plural
     from otel_goodput.text.redact import shown
+    from otel_goodput.timeline.damage import Damages
     from otel_goodput.tools.progress import ProgressLine
 
     if len(found) > 1:

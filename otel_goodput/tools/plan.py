@@ -73,8 +73,8 @@ def _found(options: argparse.Namespace, damaged: list[str]) -> Sequence[Figures]
         return [Figures()]
     if options.directory is not None and options.directory.endswith(".json"):
         return [from_report(json.loads(files.read_named(Path(options.directory), _REPORT)))]
-    from otel_goodput.journal.damage import Damages
     from otel_goodput.journal.notes import DAMAGED
+    from otel_goodput.timeline.damage import Damages
     from otel_goodput.timeline.reader import all_events
 
     figures = []

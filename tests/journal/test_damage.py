@@ -20,11 +20,11 @@ import otel_goodput as goodput
 from otel_goodput.accounting import Event, Ledger
 from otel_goodput.accounting import events as ev
 from otel_goodput.journal import records
-from otel_goodput.journal.damage import HOLES
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.segment_file import SIZE
 from otel_goodput.recording.unexported import unexported_spans
 from otel_goodput.reports.run import RecordedRun
+from otel_goodput.timeline.damage import HOLES
 from otel_goodput.timeline.reader import all_events
 from otel_goodput.timeline.recovery import restore
 

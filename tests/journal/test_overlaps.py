@@ -13,9 +13,13 @@ from typing import Any
 import pytest
 import warm
 
+from otel_goodput.accounting import events as ev
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
+from otel_goodput.timeline.damage import Damages
 from otel_goodput.timeline.following import Follower
+from otel_goodput.timeline.reader import Reader
+from otel_goodput.timeline.time_index import records_between
 
 # Steps until it is told to stop; says when its job began and ended, by the clock that all share.
 JOB = """
@@ -97,6 +101,15 @@ def test_no_second_counts_twice_and_that_they_were_is_said(snapshot: str, tmp_pa
         assert report["elapsed_s"] == pytest.approx(ended - began, abs=0.1 * (late - again))
         assert report["attempts"] == 2 and not report["skewed_clocks"]
     assert "last" in told[0]["seconds"].get("custom", {}), "of the second"
+    # The page's steps and phases, and its windows, are those of the account.
+    detail = RecordedRun(run).detail()
+    assert sum(end - begin for begin, end, _ in detail.owners) == round(told[0]["elapsed_s"] * 1e9)
+    parts = {part.attempt: part.records for part in records_between(run, 0, 0, time.time_ns()).parts}
+    kinds = (ev.START, ev.END)
+    for part in Reader(run).records(Damages()):
+        assert [one for one in part.found if one.kind in kinds] == [
+            one for one in parts[part.attempt] if one.kind in kinds
+        ]
     if snapshot != "of the second":
         (note,) = (each for each in told[0]["warnings"] if each["kind"] == "attempts at once")
         assert "attempts 1 and 2 for " in note["text"]

@@ -20,9 +20,9 @@ from journal.test_golden import NAMES, unpack
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.journal import records
-from otel_goodput.journal.damage import Damages
 from otel_goodput.journal.records import Record
 from otel_goodput.journal.rundir import RunDirectory, runs
+from otel_goodput.timeline.damage import Damages
 from otel_goodput.timeline.reader import Reader
 
 from . import witness

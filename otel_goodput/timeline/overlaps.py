@@ -43,7 +43,8 @@ class Overlaps:
         """Return the time up to which an attempt counts, ns; None if no next one is known to have begun."""
         if attempt not in self._until:
             self._until[attempt] = None
-            first = _first(self._firsts.get(self._next.get(attempt, -1)))
+            segment = self._firsts.get(self._next.get(attempt, -1))
+            first = None if segment is None else segment.first()
             if first is not None and first.kind == ev.ATTEMPT:
                 self._until[attempt] = counted_until(first)
         return self._until[attempt]
@@ -87,10 +88,3 @@ def note(after: Mapping[int, int]) -> Note | None:
         "recorded during that time is not counted. Make sure that it has ended before you start the job again."
     )
     return Note(OVERLAP, text)
-
-
-def _first(segment: SegmentFile | None) -> Record | None:
-    """Return the first record of a segment; None if there is none that can be read."""
-    if segment is None:
-        return None
-    return next(records.decode_segment(segment.head, records.Names()), None)
