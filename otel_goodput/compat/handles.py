@@ -19,7 +19,7 @@ from otel_goodput.recorder import Recorder
 from otel_goodput.recording.pairs import Pairs, waited_for
 from otel_goodput.recording.phases import Opening
 from otel_goodput.recording.plain import numbered
-from otel_goodput.resources.disk import goes_with
+from otel_goodput.resources.kubernetes import goes_with
 from otel_goodput.semconv import Phase
 from otel_goodput.text.durations import NS
 

@@ -1,8 +1,7 @@
 """What is known of this pod from its environment and its mounted service account, without any request.
 
 Kubernetes itself tells a container next to nothing. Manifests pass on the rest through the downward API; the names here
-are the usual names of the variables.
-"""
+are the usual names of the variables."""
 
 from __future__ import annotations
 
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_goodput import files, semconv
+from otel_goodput.disruption.metadata import metadata_host
 from otel_goodput.resources.facts import Fact, Value, index, text, told
 from otel_goodput.resources.submission import ACCOUNT
 
@@ -67,3 +67,13 @@ def _namespace(account: Path) -> str | None:
         return text(files.read_named(account / "namespace").decode())
     except (OSError, ValueError):
         return None
+
+
+def goes_with(environ: Mapping[str, str]) -> str:
+    """What the local disk probably goes with: this pod, this VM of Google's; empty if with nothing. No network is used.
+
+    A volume that is mounted stays, but nobody mounts one where a program happens to be started.
+    """
+    if environ.get(CLUSTER):
+        return "this pod"
+    return "" if metadata_host(environ) is None else "this VM"

@@ -21,8 +21,7 @@ from otel_goodput.tools import replay as replaying
 from otel_goodput.tools import report as reporting
 from otel_goodput.tools.arguments import add_run, found_in, length, place
 from otel_goodput.tools.completion import SHELLS, commands_of, script
-from otel_goodput.tools.manual import describe, statuses
-from otel_goodput.tools.statuses import USAGE
+from otel_goodput.tools.manual import USAGE, describe, statuses
 from otel_goodput.version import __version__
 
 

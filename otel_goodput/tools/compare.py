@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_goodput.tools.arguments import DEFAULT
-from otel_goodput.tools.statuses import DAMAGED, HOLDS, UNKNOWN
+from otel_goodput.tools.manual import DAMAGED, HOLDS, UNKNOWN
 
 if TYPE_CHECKING:
     from otel_goodput.reports.conditions import Condition, Outcome

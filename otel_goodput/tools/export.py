@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from otel_goodput.tools.statuses import DAMAGED
+from otel_goodput.tools.manual import DAMAGED
 
 if TYPE_CHECKING:
     from otel_goodput.reports.run import RecordedRun

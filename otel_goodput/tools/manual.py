@@ -7,7 +7,21 @@ import textwrap
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from otel_goodput.tools.statuses import DAMAGED, EXIT_STATUSES, HOLDS, UNKNOWN
+USAGE: Final = 2
+DAMAGED: Final = 3  # something had to be left out
+UNKNOWN: Final = 4  # a figure of a condition is not known
+HOLDS: Final = 5  # a condition holds
+
+EXIT_STATUSES: Final[Mapping[int, str]] = {
+    0: "success",
+    1: "an error, such as a missing run; doctor: a problem was found",
+    USAGE: "invalid use of the command",
+    DAMAGED: "part of a journal is damaged and could not be read; the rest is shown",
+    UNKNOWN: "compare --fail-if: no condition holds, but one uses an unknown figure",
+    HOLDS: "compare --fail-if: a condition holds",
+    130: "interrupted with Ctrl-C",
+}
+
 
 # Statuses that can end any command; the others end only commands that name them.
 _ALWAYS: Final = (0, 1, 2, 130)

@@ -13,8 +13,8 @@ from otel_goodput import files
 from otel_goodput.reports.renewal import QUANTITIES
 from otel_goodput.text.durations import NS, parse_duration
 from otel_goodput.text.redact import redacting_logger
-from otel_goodput.tools import statuses
 from otel_goodput.tools.arguments import DEFAULT, found_in, named_as
+from otel_goodput.tools.manual import DAMAGED
 
 if TYPE_CHECKING:
     from otel_goodput.reports.figures import Figures
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
             sys.stdout.write("\n" * (number > 0) + str(plan))
     for text in damaged:
         logger.warning("%s", text)
-    return statuses.DAMAGED if damaged else 0
+    return DAMAGED if damaged else 0
 
 
 def _found(options: argparse.Namespace, damaged: list[str]) -> Sequence[Figures]:

@@ -23,7 +23,7 @@ from otel_goodput.reports.run import RecordedRun
 from otel_goodput.resources import process as process_resource
 from otel_goodput.text.redact import encodable, shown
 from otel_goodput.timeline.recovery import Restored
-from otel_goodput.tools.statuses import DAMAGED
+from otel_goodput.tools.manual import DAMAGED
 
 
 def recover_all(found: Sequence[RecordedRun], process: int, exporters: str | None, *, again: bool = False) -> int:

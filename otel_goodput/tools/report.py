@@ -5,12 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from otel_goodput import files
+from otel_goodput.errors import ConfigurationError
+from otel_goodput.reports.run import RecordedRun
+from otel_goodput.reports.session import SPANS, Session
 from otel_goodput.text.redact import shown
 from otel_goodput.tools.arguments import add_questions, add_run, found_in, number, place
-from otel_goodput.tools.statuses import DAMAGED
+from otel_goodput.tools.manual import DAMAGED
+from otel_goodput.tools.progress import ProgressLine
+from otel_goodput.viewer.document import document
+from otel_goodput.viewer.page import html
 
 if TYPE_CHECKING:
     from otel_goodput.reports.records import Slowest
@@ -56,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         entries = listing.entries(found, options.process)
         newest = entries[0].run if entries else found[0]
         if options.html is not None:
-            from otel_goodput.tools.page import write
+            from otel_goodput.tools.report import write
 
             return write(newest, options)
         if len(found) == 1 or len(entries) == 1:
@@ -113,3 +121,39 @@ def _report_of(run: RecordedRun, options: argparse.Namespace) -> Report:
         ideal_step_time=options.ideal_step_time,
         process=options.process,
     )
+
+
+_MB: Final = 1e6
+
+
+def write(run: RecordedRun, options: argparse.Namespace) -> int:
+    """Write the page of a run to ``options.html``; prints where it is. Returns the exit status.
+
+    Raises:
+        ConfigurationError: the file is a directory, or an option does not go with a page.
+        OSError: the file cannot be written.
+    """
+    for name in ("window", "exclude", "ideal_step_time", "json"):
+        if getattr(options, name):
+            raise ConfigurationError(
+                f"--html always shows the whole run: it cannot be combined with --{name.replace('_', '-')}"
+            )
+    if options.process:
+        raise ConfigurationError("--html always shows all processes: it cannot be combined with --process")
+    to_stdout = options.html == "-"
+    place = files.named(options.html)
+    if not to_stdout and files.is_folder(place):
+        raise ConfigurationError(f"{options.html} is a directory: name a file, such as {options.html}/report.html")
+    spans = SPANS if options.spans is None else options.spans
+    with ProgressLine() as progress:
+        session = Session.open(run, spans=spans, progress=progress, at=options.at)
+        progress(0, 0, "writing the page")
+        page = html(document(session)).encode()
+    if to_stdout:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(page)
+        sys.stdout.buffer.flush()
+    else:
+        files.write_for_owner(place, page)
+        print(f"{shown(str(place))}: {len(page) / _MB:.1f} MB")
+    return DAMAGED if session.report.damaged else 0

@@ -6,7 +6,7 @@ import argparse
 import json
 
 from otel_goodput.tools.arguments import DEFAULT
-from otel_goodput.tools.statuses import DAMAGED
+from otel_goodput.tools.manual import DAMAGED
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

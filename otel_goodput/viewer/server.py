@@ -14,8 +14,7 @@
 ``<name>`` is looked up among the known runs; no path is ever made of it. Nothing is written. What may ask stands in
 ``viewer/gate.py``.
 
-Longer than other files: the routes, and what each may answer, are in one place for review.
-"""
+Longer than other files: the routes, and what each may answer, are in one place for review."""
 
 from __future__ import annotations
 
@@ -36,7 +35,6 @@ from otel_goodput.installation import install_command
 from otel_goodput.text.redact import redacting_logger, shown
 from otel_goodput.viewer import SPANS, page
 from otel_goodput.viewer.catalogue import Catalogue
-from otel_goodput.viewer.connections import bounded, most_connections
 from otel_goodput.viewer.gate import Gate, Hosts
 from otel_goodput.viewer.places import Directory, Remote
 from otel_goodput.viewer.reading import Readings
@@ -46,6 +44,60 @@ from otel_goodput.viewer.watch import Terms, Watch, Watches
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
+
+ASKING_S: Final = 10.0  # s from connecting, or from the last answer, until a whole request must have come
+_MOST: Final = 1000
+_LEAST: Final = 16
+
+
+def most_connections() -> int:
+    """Return how many connections the server may have: half of the files that this process may open."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return _MOST // 2
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if soft == resource.RLIM_INFINITY else max(_LEAST, min(_MOST, soft // 2))
+
+
+def bounded(protocol: type[Any], most: int, asking_s: float = ASKING_S) -> type[Any]:
+    """Return uvicorn's `protocol` of a connection, with at most `most` of them at once."""
+    waiting: dict[Any, asyncio.TimerHandle] = {}  # the one that has waited longest is the first
+
+    def leave(connection: Any) -> None:
+        timer = waiting.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+
+    class Bounded(protocol):  # type: ignore[misc]  # uvicorn is imported where it is used
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            if len(self.connections) > most:
+                gives_way = next(iter(waiting), self)
+                leave(gives_way)
+                gives_way.transport.abort()
+            self._wait()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            leave(self)
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._wait()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._wait()
+
+        def _wait(self) -> None:
+            if self.transport.is_closing() or (self.cycle is not None and not self.cycle.response_complete):
+                leave(self)
+            elif self not in waiting:
+                waiting[self] = self.loop.call_later(asking_s, self.transport.abort)
+
+    return Bounded
+
 
 logger = redacting_logger(__name__)
 

@@ -7,9 +7,7 @@ from pathlib import Path
 
 from otel_goodput.journal.reasons import SAYABLE
 from otel_goodput.tools.reason.arguments import MARGIN_S
-from otel_goodput.tools.reason.audit_log import SYSTEM_EVENTS
-from otel_goodput.tools.reason.entries import Tells
-from otel_goodput.tools.reason.kubernetes_events import EVENTS
+from otel_goodput.tools.reason.logs import EVENTS, SYSTEM_EVENTS, Tells
 
 TEXT = (Path(__file__).parents[2] / "docs" / "reasons.md").read_text(encoding="utf-8")
 

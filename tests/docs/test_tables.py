@@ -25,7 +25,7 @@ from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import checked_json
 from otel_goodput.resources import process
 from otel_goodput.testing import metrics
-from otel_goodput.tools import cli, statuses
+from otel_goodput.tools import cli, manual
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(otel_goodput.__file__).parent
@@ -235,8 +235,8 @@ def helped(*command: str) -> str:
 
 
 def test_every_status_that_the_command_ends_with_is_in_its_table() -> None:
-    assert {0, 1, 2, 3, 4, 5, 130} == set(statuses.EXIT_STATUSES)
-    for status, meaning in statuses.EXIT_STATUSES.items():
+    assert {0, 1, 2, 3, 4, 5, 130} == set(manual.EXIT_STATUSES)
+    for status, meaning in manual.EXIT_STATUSES.items():
         assert f"| {status} | {meaning} |" in (ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8")
 
 

@@ -35,7 +35,7 @@ NO_FILES = {
     ("tools.send.destination", "open"),
     ("viewer.watch", "open"),
     ("exporters.registry", "open"),
-    *((module, "open") for module in ("tools.page", "tools.export", "viewer.page", "viewer.watch")),  # sessions
+    *((module, "open") for module in ("tools.report", "tools.export", "viewer.page", "viewer.watch")),  # sessions
 }
 MODULES = {"tempfile", "zipfile", "tarfile"}
 

@@ -14,8 +14,7 @@ import pytest
 
 from otel_goodput.tools import cli
 from otel_goodput.tools.completion import SHELLS, commands_of
-from otel_goodput.tools.manual import MANUALS
-from otel_goodput.tools.statuses import EXIT_STATUSES
+from otel_goodput.tools.manual import EXIT_STATUSES, MANUALS
 
 from .commands import PATIENCE_S, goodput, succeeded
 

@@ -24,8 +24,7 @@ from otel_goodput.exporters.spec import (
     ExporterUnavailable,
     Situation,
 )
-from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Export, Finding
-from otel_goodput.tools.doctor.log_capture import LogCapture
+from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Export, Finding, LogCapture
 from otel_goodput.tools.doctor.plaintext import check_endpoint
 
 Exporter = SpanExporter | MetricExporter

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 OK: Final = "ok"
@@ -28,3 +32,36 @@ class Export(NamedTuple):
     exporter: str
     signal: str
     where: str
+
+
+class LogCapture(logging.Handler):
+    """Stores warnings and errors, with the thread that logged them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._said: list[tuple[int, str]] = []
+        self._changing = threading.Lock()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with self._changing:
+            self._said.append((threading.get_ident(), record.getMessage()))
+
+    def take(self) -> list[str]:
+        """Return what this thread has logged since its last call, each text once."""
+        mine = threading.get_ident()
+        with self._changing:
+            taken = [text for thread, text in self._said if thread == mine]
+            self._said = [one for one in self._said if one[0] != mine]
+        return list(dict.fromkeys(taken))
+
+
+@contextmanager
+def captured_logs() -> Iterator[LogCapture]:
+    """During the ``with`` block, replace the root logger's handlers by a :class:`LogCapture`, and yield it."""
+    root = logging.getLogger()
+    handlers, listener = root.handlers[:], LogCapture()
+    root.handlers[:] = [listener]
+    try:
+        yield listener
+    finally:
+        root.handlers[:] = handlers

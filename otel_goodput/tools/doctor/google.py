@@ -23,10 +23,8 @@ from otel_goodput.exporters.google.delivery import cure, short
 from otel_goodput.options import Settings
 from otel_goodput.resources.gcp import Machine, Unknown, look_up
 from otel_goodput.text.quantities import format_duration
-from otel_goodput.tools.doctor.attempts import Attempt, within
-from otel_goodput.tools.doctor.credentials import PROJECT
+from otel_goodput.tools.doctor.credentials import NO_MACHINE, PROJECT, Attempt, Identity, within
 from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
-from otel_goodput.tools.doctor.identity import NO_MACHINE, Identity
 from otel_goodput.tools.doctor.reachability import ahead
 from otel_goodput.tools.doctor.services import GOOGLE, QUESTIONS, Asker
 

@@ -18,7 +18,7 @@ from otel_goodput.errors import JournalError
 from otel_goodput.journal.mirror import check_spool, open_filesystem, spool
 from otel_goodput.journal.rundir import RunDirectory, folder_name, runs
 from otel_goodput.options import Settings
-from otel_goodput.resources.disk import goes_with
+from otel_goodput.resources.kubernetes import goes_with
 from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.tools.doctor.plaintext import check_journal
 

@@ -18,7 +18,7 @@ from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES
 from otel_goodput.exporters.registry import resolve
 from otel_goodput.options import ENVVARS, MOST_PROCESSES, OF_VARIABLE, Settings
 from otel_goodput.text.redact import HIDDEN, redact, secret
-from otel_goodput.tools.doctor.log_capture import captured_logs
+from otel_goodput.tools.doctor.findings import captured_logs
 
 _NAMELESS: Final = "\0"  # a job name that no user can have set
 

@@ -33,7 +33,7 @@ from otel_goodput.semconv import (
     PROCESS_COUNT,
     SLICE_NAME,
 )
-from otel_goodput.tools.reason.entries import Entry
+from otel_goodput.tools.reason.logs import Entry
 
 Names = Mapping[str, Any]  # attributes of the resource of one process
 

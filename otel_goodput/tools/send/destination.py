@@ -1,4 +1,4 @@
-"""Sends requests to a receiver over gRPC or HTTP, and interprets its answers."""
+"""Sends requests to a receiver over gRPC or HTTP under a deadline, and interprets its answers."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ import gzip
 import http.client
 import importlib
 import math
+import socket
 import ssl
 import threading
 import urllib.error
-from collections.abc import Iterator, Mapping
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
-from time import time
-from typing import Any, Final, Protocol
+from time import monotonic, sleep, time
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from otel_goodput import files
-from otel_goodput.answers import TooLong, whole
+from otel_goodput.answers import BoundedResponse, TooLong, whole
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import status_codes
 from otel_goodput.exporters.otlp_answers import (
@@ -33,19 +37,220 @@ from otel_goodput.exporters.otlp_answers import (
 )
 from otel_goodput.exporters.otlp_variables import GRPC, Endpoint, headers, timeout, variables
 from otel_goodput.exporters.status_codes import retry_delay, status_details
-from otel_goodput.tools.send.connections import Posted, opener
-from otel_goodput.tools.send.exchange import (
-    ACCEPTED,
-    CLOSED,
-    LATER,
-    REFUSED,
-    UNSURE,
-    Answer,
-    NotBegun,
-    Passage,
-    TooLate,
-)
 from otel_goodput.tools.send.lines import TRACES, Request
+
+ACCEPTED: Final = "accepted"
+REFUSED: Final = "refused"  # this request will never be accepted, because of its content
+LATER: Final = "later"  # the same request may be accepted later
+UNSURE: Final = "unsure"  # either this request is refused, or the receiver fails; the next requests show which
+CLOSED: Final = "closed"  # no request will be accepted: wrong endpoint or wrong credentials
+
+_TICK_S: Final = 0.1
+# Time for a thread to notice that its connection was shut down; short compared with the deadline.
+_LAST_WORDS_S: Final = 0.2
+
+
+class Answer(NamedTuple):
+    """The result of a request.
+
+    Attributes:
+        outcome: one of this module's constants.
+        said: the receiver's message, or the error.
+        rejected: number of spans or points of an accepted request that the receiver rejected.
+        wait_s: seconds that the receiver asks to wait before a retry; 0 if it does not say.
+        perhaps: whether the request may have been accepted although that is not known.
+    """
+
+    outcome: str
+    said: str = ""
+    rejected: int = 0
+    wait_s: float = 0.0
+    perhaps: bool = False
+
+
+class TooLate(Exception):
+    """The caller no longer waits for this request. It must not be sent, because the caller may be retrying it."""
+
+
+class NotBegun(Exception):
+    """`begins` raised `error`; a separate type, so that it is not taken for a network error."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Passage:
+    """The state of a request, shared by the thread that sends it and the thread that waits for it.
+
+    Args:
+        timeout_s: seconds for the whole request.
+        begins: called once, before anything is sent to the receiver; if it raises OSError, the request ends.
+
+    Attributes:
+        handed: whether the receiver may have the whole request.
+        known: the answer as far as it is known before all of it has arrived.
+    """
+
+    def __init__(self, timeout_s: float, begins: Callable[[], None]) -> None:
+        self.timeout_s = timeout_s
+        self.handed = False
+        self.known: Answer | None = None
+        self._until = monotonic() + timeout_s
+        self._begins = begins
+        self._lock = threading.Lock()
+        self._entered = self._over = False
+        self._connection: socket.socket | None = None
+
+    def left(self) -> float:
+        """Return the seconds until the deadline, at least 0."""
+        return max(self._until - monotonic(), 0.0)
+
+    def enter(self, connection: socket.socket | None = None) -> None:
+        """Note that the request is about to be sent over `connection`, and call `begins`.
+
+        Raises:
+            TooLate: the caller no longer waits; the request must not be sent.
+            NotBegun: `begins` failed.
+        """
+        with self._lock:  # held during `begins` too, so that it never runs after the caller has gone on
+            if self._over:
+                raise TooLate
+            self._entered, self._connection = True, connection
+            try:
+                self._begins()
+            except OSError as error:
+                raise NotBegun(error) from error
+
+    def give_up(self) -> None:
+        """Stop waiting for the sending thread: shut down its connection, and forbid sending if it has not begun."""
+        with self._lock:
+            self._over = True
+            connection = self._connection
+        if connection is not None:
+            with suppress(OSError):  # it is closed already
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def late(self) -> Answer:
+        """Return the answer for a request whose deadline has passed."""
+        if self.known is not None:
+            return self.known
+        within = f"within {self.timeout_s:.3g} s"
+        if not self._entered:
+            return Answer(LATER, f"no connection {within}")
+        if not self.handed:
+            return Answer(LATER, f"it did not read the request {within}")
+        return Answer(LATER, f"no answer {within}", perhaps=True)
+
+
+def exchange(
+    ask: Callable[[Passage], Answer], timeout_s: float, begins: Callable[[], None], waiting: Callable[[], None]
+) -> Answer:
+    """Send a request with `ask` and wait for its answer, at most `timeout_s` seconds.
+
+    Args:
+        ask: sends the request, in its own thread, and reports its state to the passage.
+        timeout_s: seconds for the whole exchange.
+        begins: called before the request is sent to the receiver, never after this function has returned.
+        waiting: called about every 0.1 s while there is no answer.
+
+    Raises:
+        OSError: raised by `begins`.
+        Exception: raised by `ask` or `waiting`.
+    """
+    passage = Passage(timeout_s, begins)
+    found: list[Answer | BaseException] = []
+
+    def work() -> None:
+        try:
+            found.append(ask(passage))
+        except BaseException as error:  # re-raised in the waiting thread
+            found.append(error)
+
+    thread = threading.Thread(target=work, name="goodput-send", daemon=True)
+    thread.start()
+    try:
+        while not found and passage.left():
+            thread.join(min(passage.left(), _TICK_S))
+            if not found:
+                waiting()
+        if not found:
+            passage.give_up()
+            thread.join(_LAST_WORDS_S)
+            return passage.late()  # ignore `found`: after the shutdown, a truncated answer looks complete
+    finally:
+        passage.give_up()
+    if isinstance(found[0], NotBegun):
+        raise found[0].error
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    return found[0]
+
+
+def pause(seconds: float, waiting: Callable[[], None]) -> None:
+    """Sleep for `seconds`, calling `waiting` about every 0.1 s."""
+    until = monotonic() + seconds
+    while (left := until - monotonic()) > 0:
+        sleep(min(left, _TICK_S))
+        waiting()
+
+
+class Posted(urllib.request.Request):
+    """A POST request with its passage."""
+
+    def __init__(self, url: str, body: bytes, headers: dict[str, str], passage: Passage) -> None:
+        super().__init__(url, body, headers, method="POST")
+        self.passage = passage
+
+
+class _Connection(http.client.HTTPConnection):
+    response_class = BoundedResponse
+
+    def __init__(self, passage: Passage, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._passage = passage
+
+    def connect(self) -> None:
+        super().connect()
+        self._passage.enter(self.sock)
+
+    def getresponse(self) -> http.client.HTTPResponse:
+        self._passage.handed = True
+        return super().getresponse()
+
+
+class _Encrypted(_Connection, http.client.HTTPSConnection):
+    """The same over TLS; it is established after the TLS handshake."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Refuses redirects, which would send the headers, including credentials, to another host."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class _Plain(urllib.request.HTTPHandler):
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        assert isinstance(request, Posted)
+        return self.do_open(partial(_Connection, request.passage), request)
+
+
+class _Https(urllib.request.HTTPSHandler):
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__(context=context)
+        self._tls = context
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        assert isinstance(request, Posted)
+        connection = partial(_Encrypted, request.passage)
+        return self.do_open(connection, request, context=self._tls)
+
+
+def opener(context: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
+    """Return an opener for `Posted` requests that uses the environment's proxies, and `context` for TLS."""
+    return urllib.request.build_opener(_NoRedirect(), _Plain(), *([_Https(context)] if context else []))
+
 
 _STATUSES: Final = {
     400: REFUSED, 413: REFUSED, 422: REFUSED, 500: UNSURE, 408: LATER, 429: LATER, 502: LATER, 503: LATER, 504: LATER,

@@ -14,8 +14,18 @@ from typing import Final
 
 from otel_goodput import files
 from otel_goodput.exporters.otlp_variables import Endpoint, endpoint
-from otel_goodput.tools.send.destination import Destination, open_destination, receiver
-from otel_goodput.tools.send.exchange import ACCEPTED, CLOSED, LATER, UNSURE, Answer, exchange, pause
+from otel_goodput.tools.send.destination import (
+    ACCEPTED,
+    CLOSED,
+    LATER,
+    UNSURE,
+    Answer,
+    Destination,
+    exchange,
+    open_destination,
+    pause,
+    receiver,
+)
 from otel_goodput.tools.send.lines import METRICS, TRACES, Line, Request, left, read, whole_lines
 from otel_goodput.tools.send.progress import Losses, Progress, alone, earlier
 from otel_goodput.tools.send.screen import Screen

@@ -10,7 +10,7 @@ from typing import Any
 from otel_goodput.accounting.overview import Loss
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.tools.reason.disrupted import disrupted
+from otel_goodput.tools.reason.command import disrupted
 
 NS = 1_000_000_000
 
