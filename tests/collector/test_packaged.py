@@ -14,7 +14,7 @@ SOURCES = Path("otel_goodput/tools/collector/sources")
 
 def packaged(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(COLLECTOR / "packaged.py"), *arguments],
+        [sys.executable, str(COLLECTOR / "generator" / "packaged.py"), *arguments],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from otel_goodput.tools.collector.overlay import laid_over
 from otel_goodput.tools.collector.places import PLACES
+from overlay import laid_over
 
 from .commands import goodput, succeeded
 

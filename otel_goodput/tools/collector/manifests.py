@@ -14,11 +14,8 @@ _FIRST_VARIABLE: Final = re.compile(r"^( *)- name: GOMEMLIMIT\n", re.MULTILINE)
 _PREFIXED: Final = "submission-reader|goodput|otelcol-sidecar|otelcol-queue|otelcol-gateway"
 _NAMED: Final = re.compile(rf"((?:name|claimName|serviceAccountName|value): )({_PREFIXED})(?=[\s,}}]|$)", re.MULTILINE)
 _TRAINER: Final = re.compile(r"^(  name: |    name: | *serviceAccountName: )trainer$", re.MULTILINE)
-_HEALTH: Final = """\
-extensions:
-  health_check:
-    endpoint: 0.0.0.0:13133 # the kubelet asks from outside the pod
-"""
+_HEALTH: Final = 'health_check: {endpoint: "localhost:13133"}'
+_HEALTH_FROM_OUTSIDE: Final = 'health_check: {endpoint: "0.0.0.0:13133"} # the kubelet asks from outside the pod'
 _STEPS: Final = """\
   OTEL_GOODPUT_STEP_TRACES: own # a step is one trace over all hosts,
   OTEL_GOODPUT_STEP_SAMPLING: "1" # and the gateway samples
@@ -119,7 +116,7 @@ def _config_map(name: str, place: str, values: Values) -> str:
     spool = "" if values.spool and place != "gateway" else None
     listen = "0.0.0.0:4317" if place == "gateway" else None
     data = {
-        "config.yaml": configuration(place, Choices(spool=spool, listen=listen), _HEALTH),
+        "config.yaml": configuration(place, Choices(spool=spool, listen=listen)).replace(_HEALTH, _HEALTH_FROM_OUTSIDE),
         "move-broken-queues.sh": source("configs", "move-broken-queues.sh"),
     }
     text = f"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n"

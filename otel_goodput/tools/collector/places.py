@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from otel_goodput import files
-from otel_goodput.tools.collector.overlay import laid_over
 
 SOURCES: Final = ("otel_goodput.tools.collector", "sources")
 PROJECT: Final = "${env:GOOGLE_CLOUD_PROJECT}"
@@ -17,14 +16,12 @@ class Place(NamedTuple):
     """Where a collector runs.
 
     Attributes:
-        configs: laid over each other, by their names in ``sources/configs``.
         brief: for the head of the file, and for ``--help``.
         roles: what the account needs on Google Cloud.
         options: those of :class:`Choices` that can be given here.
         told: what the jobs, or the other collectors, need to be told.
     """
 
-    configs: tuple[str, ...]
     brief: str
     roles: tuple[str, ...]
     options: frozenset[str]
@@ -35,35 +32,30 @@ _JOBS: Final = "Jobs need OTEL_GOODPUT_EXPORTERS=otlp and OTEL_EXPORTER_OTLP_END
 _FLEET: Final = "They also need OTEL_GOODPUT_STEP_TRACES=own and OTEL_GOODPUT_STEP_SAMPLING=1: the gateway samples."
 PLACES: Final[dict[str, Place]] = {
     "local": Place(
-        ("local.yaml",),
         "On one machine, without a cloud: to the log, to a file, and to Prometheus.",
         (),
         frozenset(),
         _JOBS,
     ),
     "sidecar": Place(
-        ("gcp-sidecar.yaml", "google-auth.yaml"),
         "Next to a job on Google Cloud: spans and metrics go to the Telemetry API.",
         ("roles/telemetry.writer",),
         frozenset({"project", "queue_dir", "spool"}),
         _JOBS,
     ),
     "classic": Place(
-        ("gcp-sidecar.yaml", "google-auth.yaml", "classic-metrics.yaml"),
         "As sidecar, but metrics have the names used by our dashboards and alerts for Cloud Monitoring.",
         ("roles/telemetry.writer", "roles/monitoring.metricWriter"),
         frozenset({"project", "queue_dir", "spool"}),
         _JOBS,
     ),
     "fleet": Place(
-        ("fleet-sidecar.yaml", "google-auth.yaml", "classic-metrics.yaml"),
         "Next to each process of a job on many hosts: metrics as with classic, spans to the gateway.",
         ("roles/telemetry.writer", "roles/monitoring.metricWriter"),
         frozenset({"project", "queue_dir", "spool", "gateway", "tls"}),
         f"{_JOBS}\n# {_FLEET}",
     ),
     "gateway": Place(
-        ("gateway.yaml", "google-auth.yaml"),
         "One per fleet: keeps the steps that are slow, failed or compiling on any host, and 1 % of the others.",
         ("roles/telemetry.writer",),
         frozenset({"project", "queue_dir", "listen", "tls"}),
@@ -92,47 +84,29 @@ class Choices(NamedTuple):
     tls: str | None = None
 
 
-_LISTENING: Final = """\
-receivers:
-  otlp:
-    protocols:
-      # The collectors of the fleet send here, in plain text unless tls is set below.
-      grpc:
-        endpoint: "{}"
-"""
-
-
 def source(*path: str) -> str:
     """Return the text of a file under ``sources``. Raises OSError: the installation is not whole."""
     package, folder = SOURCES
     return files.resource(package, folder, *path)
 
 
-def configuration(name: str, chosen: Choices, *further: str) -> str:
-    """Return the configuration of a place as one text, without a head; `further` are laid over it.
+def configuration(name: str, chosen: Choices) -> str:
+    """Return the configuration of a place as one text, without a head.
 
     Raises:
         OSError: the installation is not whole.
     """
-    layers = [*PLACES[name].configs]
-    if chosen.tls:
-        layers.append(f"{name}-{chosen.tls}.yaml")
-    if chosen.spool is not None:
-        layers.append("spool.yaml")
-    text = laid_over(*(source("configs", layer) for layer in layers), *_listening(chosen), *further)
+    parts = (name, chosen.tls, None if chosen.spool is None else "spool")
+    text = source("configs", f"{'-'.join(filter(None, parts))}.yaml")
     for default, given in _replaced(chosen):
         text = text.replace(default, given)
     return text
 
 
-def _listening(chosen: Choices) -> list[str]:
-    if chosen.listen is None:
-        return []
-    return [_LISTENING.format(chosen.listen)]
-
-
 def _replaced(chosen: Choices) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
+    if chosen.listen:
+        found.append(('endpoint: "localhost:4317"', f'endpoint: "{chosen.listen}"'))
     if chosen.project:
         found.append((PROJECT, chosen.project))
     queue, spool = (chosen.queue_dir or "").rstrip("/"), (chosen.spool or "").rstrip("/")
