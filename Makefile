@@ -16,8 +16,20 @@ define install
   $(PY) -m uv pip install --quiet --compile-bytecode --python $(PY) $(1); then :; else $(PIP) $(1); fi
 endef
 
+# Bytecode of the tests is kept: pytest takes 15 s to rewrite them, in each of its processes, and 5 s to load them.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(PY) -m pytest -n auto --dist worksteal
+
+# pytest, and beside it lint and types, whose errors follow its closing lines; either one's failure is the failure.
+define checked
+@$(PY) -m compileall -q otel_goodput
+@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; \
+  { $(PY) -m ruff check . && $(PY) -m ruff format --check --quiet . && $(PY) -m mypy; } >"$$said" 2>&1 & checks=$$!; \
+  $(PYTEST) $(1); tests=$$?; wait $$checks; status=$$?; cat "$$said"; \
+  [ $$tests = 0 ] || exit $$tests; [ $$status = 0 ] || { echo "make: ruff or mypy failed; see above" >&2; exit $$status; }
+endef
+
 .NOTPARALLEL:
-.PHONY: demo demo-gcp test test-fast test-pythons test-lowest attack everyday search bench bench-gcp bench-viewer bench-newcomer collector docs parts lint types lock clean
+.PHONY: demo demo-gcp test test-release test-fast test-pythons test-lowest attack everyday search bench bench-gcp bench-viewer bench-newcomer collector docs parts lint types lock clean
 
 demo: $(VENV)/.demo  ## a training job that is killed and resumes, and its report
 	@echo "make: a training job that is killed and resumes; about a minute"
@@ -27,15 +39,16 @@ demo-gcp: $(VENV)/.test  ## the same job, exporting to an emulator of Google Clo
 	PYTHONPATH=tests $(PY) -m emulators.demonstration $(DEMO_ARGS)
 
 test: $(VENV)/.test parts  ## everything that must hold: tests, lint, types
-	@$(PY) -m compileall -q otel_goodput
-	$(PY) -m pytest -n auto --dist worksteal $(PYTEST_ARGS)
-	$(PY) -m ruff check .
-	$(PY) -m ruff format --check --quiet .
-	$(PY) -m mypy
+	$(call checked,$(PYTEST_ARGS))
+
+test-release: $(VENV)/.test $(EVERYDAY)/.everyday parts  ## all of it, and what takes long and is seldom needed
+	$(call checked,--hypothesis-profile release -m 'not attack' $(PYTEST_ARGS))
+	$(PYTEST) -m attack $(PYTEST_ARGS)
+	$(EVERYDAY)/bin/python -m everyday
 
 test-fast: $(VENV)/.fast  ## for the habit of every save: no jax, no Go, no network, under a minute
-	$(PY) -m pytest -n auto --dist worksteal --hypothesis-profile few \
-	  -m 'not jax and not crash and not servers and not attack and not slow' $(FAST) $(PYTEST_ARGS)
+	$(PYTEST) -m 'not jax and not crash and not servers and not attack and not release and not slow' \
+	  $(FAST) $(PYTEST_ARGS)
 
 test-pythons: $(VENV)/.made  ## the suite on every Python that can be had here, and which were not
 	$(PY) .ci/pythons.py $(PYTEST_ARGS)
@@ -47,7 +60,7 @@ attack: $(VENV)/.test parts  ## hostile files, receivers and disks by name, with
 	$(PY) tests/attack.py --write $(if $(PYTEST_ARGS),-- $(PYTEST_ARGS))
 
 search: $(VENV)/.test  ## new examples for the properties of the account, twenty times as many
-	$(PY) -m pytest -n auto --hypothesis-profile search tests/accounting $(PYTEST_ARGS)
+	$(PYTEST) --hypothesis-profile search tests/accounting $(PYTEST_ARGS)
 
 lint: $(VENV)/.test
 	$(PY) -m ruff check .

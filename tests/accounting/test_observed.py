@@ -78,7 +78,7 @@ def timeline(steps: list[Step]) -> tuple[list[dict[str, Any]], list[Event]]:
     return rows, [*events, Event(last, ev.END, rules.JOB, 1), *late]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=8 * settings.default.max_examples // 3, deadline=None)
 @given(STEPS, st.integers(1, 40))
 def test_however_ends_on_the_device_are_told(steps: list[Step], chunk: int) -> None:
     rows, events = timeline(steps)

@@ -24,7 +24,7 @@ from .strategies import Question, Rows, chaos, questions, runs, spread
 from .test_properties import MANY, USUAL
 from .test_streams import arrivals, through_snapshot
 
-SOME = settings(MANY, max_examples=USUAL // 3)
+SOME = settings(MANY, max_examples=USUAL // 4)
 
 
 @pytest.fixture(scope="module", params=[(0, 8), (0, 1024), (12, 16)], ids=["few", "many", "wide"], autouse=True)

@@ -99,7 +99,7 @@ def test_however_it_arrives_the_account_is_the_same(rows: Rows, seed: int) -> No
     check_stream(rows, seed)
 
 
-@settings(MANY, max_examples=2 * USUAL)
+@settings(MANY, max_examples=4 * USUAL // 3)
 @given(chaos().map(spread), st.integers(0, 2**32))
 def test_however_it_arrives_in_chaos_the_account_is_the_same(rows: Rows, seed: int) -> None:
     check_stream(rows, seed)

@@ -23,7 +23,7 @@ from otel_goodput.semconv import CATEGORIES
 from .strategies import Question, chaos, questions, runs, spread
 from .test_properties import MANY, USUAL
 
-SOME = settings(MANY, max_examples=USUAL)
+SOME = settings(MANY, max_examples=2 * USUAL // 3)
 
 
 @pytest.fixture(scope="module", autouse=True)

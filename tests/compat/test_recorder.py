@@ -271,7 +271,11 @@ def sequences(draw: st.DrawFn) -> list[Call]:
     return calls
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=2 * settings.default.max_examples // 5,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(sequences())
 def test_an_export_of_the_same_calls_gives_the_same(calls: list[Call]) -> None:
     of = recorder()

@@ -278,7 +278,11 @@ odd = st.one_of(
 FIELDS = sorted({field for found in OF_ENTRY.values() for stage in found for field in stage[1:]})
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=2 * settings.default.max_examples // 5,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     entry=st.dictionaries(st.sampled_from([*FIELDS, "step", "synchronous", "directory"]), odd),
     kind=st.sampled_from([*OF_ENTRY, "other"]),

@@ -205,7 +205,7 @@ def writings(draw: st.DrawFn) -> list[tuple[str, Any]]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples // 5, deadline=None)
 @given(writings())
 def test_whatever_is_written_in_whatever_pieces(writings: list[tuple[str, Any]]) -> None:
     import tempfile

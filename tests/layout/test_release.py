@@ -110,11 +110,23 @@ def test_a_job_may_do_no_more_than_it_needs(workflow: dict[Any, Any]) -> None:
     assert {name: job["permissions"] for name, job in jobs.items()} == {
         "build": {"contents": "read"},
         "test": {"contents": "read"},
+        "everything": {"contents": "read"},
         "publish": {"id-token": "write"},
     }
     assert jobs["publish"]["environment"] == "pypi"
     assert not any("run" in step for step in jobs["publish"]["steps"]), "who may publish runs no code of ours"
-    assert (jobs["test"]["needs"], jobs["publish"]["needs"]) == ("build", "test")
+    assert (jobs["test"]["needs"], jobs["publish"]["needs"]) == ("build", ["test", "everything"])
+
+
+def test_nothing_is_published_before_all_tests_have_passed(workflow: dict[Any, Any]) -> None:
+    assert "make test-release" in [step.get("run") for step in workflow["jobs"]["everything"]["steps"]]
+    (selected,) = re.findall(r"addopts = \".*-m '([^']*)'\"", text("pyproject.toml"))
+    left_out = {f"not {mark}" for mark in ("attack", "release")}
+    assert set(selected.split(" and ")) == left_out, "what is no part of `make test`"
+    recipe = re.search(r"^test-release:.*\n((?:\t.*\n)+)", text("Makefile"), re.MULTILINE)
+    assert recipe is not None
+    runs = re.findall(r" -m ('not attack'|attack)[ )]", recipe[1])
+    assert runs == ["'not attack'", "attack"], "together they are all tests"
 
 
 def test_actions_are_pinned_and_nothing_is_pasted_into_a_shell(workflow: dict[Any, Any]) -> None:
@@ -188,8 +200,7 @@ def test_the_targets_of_make_exist(name: str) -> None:
     targets = {target for line in phony for target in line.split()}
     called = re.findall(r"(?:`|run: |^)make((?: [A-Z]+=\S+)*(?: [a-z][a-z-]*)+)", text(name), re.MULTILINE)
     words = {word for call in called for word in call.split() if "=" not in word}
-    assert words <= targets
-    assert words or name.endswith("release.yml")
+    assert words and words <= targets
 
 
 def test_the_files_that_releasing_names_exist() -> None:

@@ -84,7 +84,7 @@ def test_what_is_told_no_more_is_not_told_of_later() -> None:
         assert stored == {"time": [0.0, 8.0], "ratio": [0.0], "rare": [0.0, 6.0]}
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(ticks=TICKS, series=st.integers(1, 3), totals=st.booleans(), healed=st.booleans())
 def test_the_last_value_of_every_series_arrives(ticks: list[Tick], series: int, totals: bool, healed: bool) -> None:
     with GoogleEmulator() as google, grpc.insecure_channel(google.endpoint.removeprefix("http://")) as channel:
