@@ -15,6 +15,8 @@ import sys
 from importlib import import_module
 from typing import Final
 
+__all__ = ["install"]
+
 NAME: Final = "ml_goodput_measurement"
 _MODULES: Final = (
     "goodput_utils",

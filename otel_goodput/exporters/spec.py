@@ -18,6 +18,18 @@ if TYPE_CHECKING:
 
     from otel_goodput.exporters.otlp_variables import Endpoint
 
+__all__ = [
+    "METRICS",
+    "SIGNALS",
+    "TRACES",
+    "Destination",
+    "ExporterContext",
+    "ExporterSpec",
+    "ExporterUnavailable",
+    "Exporters",
+    "Situation",
+]
+
 TRACES: Final = "traces"
 METRICS: Final = "metrics"
 SIGNALS: Final = (TRACES, METRICS)
