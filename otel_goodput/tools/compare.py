@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otel_goodput.tools.arguments import DEFAULT
+from otel_goodput.tools.arguments import DEFAULT, place
 from otel_goodput.tools.manual import DAMAGED, HOLDS, UNKNOWN
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _condition(text: str) -> Condition:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def run(options: argparse.Namespace, place: str) -> int:
+def run(options: argparse.Namespace) -> int:
     """Compare two runs, print the result, and return the exit status as ``--help`` explains it.
 
     Raises:
@@ -75,7 +75,8 @@ def run(options: argparse.Namespace, place: str) -> int:
     from otel_goodput.reports import comparison, comparison_page, comparison_text
     from otel_goodput.tools.progress import ProgressLine
 
-    with ProgressLine() as progress, _opened(options.a, place) as a, _opened(options.b, place) as b:
+    there = place(options)
+    with ProgressLine() as progress, _opened(options.a, there) as a, _opened(options.b, there) as b:
         sides = []
         for at, one in enumerate((a, b)):
             progress(at, 2, f"reading run {one.run_id}")

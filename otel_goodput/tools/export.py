@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from otel_goodput.tools.arguments import add_run, found_in
 from otel_goodput.tools.manual import DAMAGED
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments to `parser`; the run is named as for ``report``."""
+    add_run(parser, process=False)
     parser.epilog = (
         "Open the file at ui.perfetto.dev or in chrome://tracing. A name that ends with .gz is compressed; both read "
         "that too."
@@ -34,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace, found: Sequence[RecordedRun]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Export a run and return 0, or 3 if a part of its journal cannot be read.
 
     Raises:
@@ -42,16 +44,21 @@ def run(options: argparse.Namespace, found: Sequence[RecordedRun]) -> int:
         OSError: the file cannot be written.
     """
     from otel_goodput.errors import JournalError
+
+    with found_in(options) as found:
+        if len(found) > 1:
+            ids = ", ".join(one.run_id for one in found)
+            raise JournalError(f"there are {len(found)} runs; choose one with --run: {ids}")
+        return _export(options, found[0])
+
+
+def _export(options: argparse.Namespace, chosen: RecordedRun) -> int:
     from otel_goodput.reports import perfetto
     from otel_goodput.text.quantities import plural
     from otel_goodput.text.redact import shown
     from otel_goodput.timeline.damage import Damages
     from otel_goodput.tools.progress import ProgressLine
 
-    if len(found) > 1:
-        ids = ", ".join(one.run_id for one in found)
-        raise JournalError(f"there are {len(found)} runs; choose one with --run: {ids}")
-    chosen = found[0]
     processes = sorted(set(options.process)) if options.process else chosen.folder.processes() or [0]
     damages = Damages()
     with ProgressLine() as progress, _target(options.perfetto) as (write, scratch):

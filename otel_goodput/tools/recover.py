@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
@@ -23,20 +24,26 @@ from otel_goodput.reports.run import RecordedRun
 from otel_goodput.resources import process as process_resource
 from otel_goodput.text.redact import encodable, shown
 from otel_goodput.timeline.recovery import Restored
+from otel_goodput.tools.arguments import found_in
 from otel_goodput.tools.manual import DAMAGED
 
 
-def recover_all(found: Sequence[RecordedRun], process: int, exporters: str | None, *, again: bool = False) -> int:
-    """Recover several runs as :func:`recover` does, and return the highest exit status.
+def run(options: argparse.Namespace) -> int:
+    """Recover the runs that the arguments name as :func:`recover` does, and return the highest exit status.
 
-    An error in one run is printed, so that the others are still recovered. Raises ConfigurationError.
+    An error in one run is printed, so that the others are still recovered.
+
+    Raises:
+        ConfigurationError: an exporter cannot be used.
+        JournalError: there is no such run.
     """
-    return max(_attempted(one, process, exporters, again=again) for one in found)
+    with found_in(options) as found:
+        return max(_attempted(one, options) for one in found)
 
 
-def _attempted(found: RecordedRun, process: int, exporters: str | None, *, again: bool) -> int:
+def _attempted(found: RecordedRun, options: argparse.Namespace) -> int:
     try:
-        return recover(found, process, exporters, again=again)
+        return recover(found, options.process, options.exporters, again=options.again)
     except ConfigurationError:
         raise
     except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from otel_goodput.tools.arguments import DEFAULT
+from otel_goodput.tools.arguments import DEFAULT, place
 from otel_goodput.tools.manual import DAMAGED
 
 
@@ -24,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def run(options: argparse.Namespace, place: str) -> int:
-    """Print the runs at `place`, and return 0, or 3 if one of them, or a part of it, cannot be read.
+def run(options: argparse.Namespace) -> int:
+    """Print the runs of a place, and return 0, or 3 if one of them, or a part of it, cannot be read.
 
     Raises:
         JournalError: there is no run.
@@ -35,15 +35,16 @@ def run(options: argparse.Namespace, place: str) -> int:
     from otel_goodput.text.redact import shown
     from otel_goodput.tools.progress import ProgressLine
 
-    with ProgressLine() as progress, found_runs(place) as found:
-        progress(0, 0, f"reading {place}")
+    there = place(options)
+    with ProgressLine() as progress, found_runs(there) as found:
+        progress(0, 0, f"reading {there}")
         rows = listing.rows(found, options.process, progress)
     if not rows:
         from otel_goodput.errors import JournalError
 
-        raise JournalError(f"{shown(place)} holds no run that can be read")
+        raise JournalError(f"{shown(there)} holds no run that can be read")
     if options.json:
         print(json.dumps({"runs": [row.to_json() for row in rows]}))
     else:
-        print(listing.render(rows, shown(place)), end="")
+        print(listing.render(rows, shown(there)), end="")
     return DAMAGED if any(row.error or row.damaged for row in rows) else 0

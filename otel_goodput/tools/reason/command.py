@@ -19,10 +19,11 @@ from otel_goodput.errors import ConfigurationError, GoodputError, JournalError
 from otel_goodput.journal import reasons
 from otel_goodput.journal.reasons import Statement
 from otel_goodput.reports.corrections import restarts
-from otel_goodput.reports.run import RecordedRun, found_runs
+from otel_goodput.reports.run import RecordedRun
 from otel_goodput.text.durations import NS
 from otel_goodput.text.quantities import format_moment, plural
 from otel_goodput.text.redact import shown, without_credentials
+from otel_goodput.tools.arguments import found_in
 from otel_goodput.tools.reason import arguments, matching
 from otel_goodput.tools.reason.logs import MOST, Entries, read
 
@@ -86,7 +87,7 @@ _BY_NAME: Final = 500  # added to the strength of what matched by name, so that 
 _TRIES: Final = 5
 
 
-def run(options: argparse.Namespace, place: str) -> int:
+def run(options: argparse.Namespace) -> int:
     """Do what the arguments say, and return 0.
 
     Raises:
@@ -97,7 +98,7 @@ def run(options: argparse.Namespace, place: str) -> int:
     """
     _check(options)
     log = None if options.log is None else _read(options.log)
-    with found_runs(place, options.run_id) as found:
+    with found_in(options) as found:
         if log is not None:
             _import(found, log, options)
         elif options.attempt is None:

@@ -10,16 +10,17 @@ from typing import Final
 
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.text.durations import NS
+from otel_goodput.tools.arguments import place
 from otel_goodput.tools.serve.arguments import NEW
 from otel_goodput.viewer import gate, server
-from otel_goodput.viewer.places import place
+from otel_goodput.viewer.places import place as runs_at
 
 _LEAST: Final = 16  # characters of a token
 _SAFE: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
-def run(options: argparse.Namespace, named: str) -> int:
-    """Serve the runs at `named` until Ctrl-C, and return 0.
+def run(options: argparse.Namespace) -> int:
+    """Serve the runs of a place until Ctrl-C, and return 0.
 
     Raises:
         ConfigurationError: the extra is missing, an option is wrong, or the port is in use.
@@ -31,7 +32,7 @@ def run(options: argparse.Namespace, named: str) -> int:
     hosts = gate.Hosts(options.host, options.allow_host)
     server.check()
     listener = server.listening(options.host, options.port)
-    runs = place(named)
+    runs = runs_at(place(options))
 
     def started() -> None:
         problem = runs.runs()[1]

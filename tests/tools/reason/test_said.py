@@ -299,12 +299,12 @@ def test_at_an_object_storage(tmp_path: Path) -> None:
     try:
         for reason in ("maintenance", "preemption"):
             options = _parser().parse_args(["reason", url, "2", reason, "--by", "alice"])
-            assert run_command(options, url) == 0
+            assert run_command(options) == 0
         with found_runs(url) as found:
             assert [one.reason for one in read_reasons(found[0].folder).statements] == ["maintenance", "preemption"]
             assert found[0].report().totals.disruptions == {"preemption": 1}
         with open_run(url) as opened:
-            run_command(_parser().parse_args(["reason", url, "2", "signal"]), url)
+            run_command(_parser().parse_args(["reason", url, "2", "signal"]))
             assert opened.report().totals.disruptions == {"preemption": 1}
             opened.refresh()
             assert opened.report().totals.disruptions == {"signal": 1}
