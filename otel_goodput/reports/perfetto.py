@@ -14,11 +14,10 @@ from typing import Final
 
 from otel_goodput.errors import JournalError
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.spool import Spool
 from otel_goodput.reports.trace_counters import Counters
 from otel_goodput.reports.trace_survey import Progress, Survey, survey
 from otel_goodput.reports.trace_walk import ProcessWalk
-from otel_goodput.reports.trace_writer import TraceWriter
+from otel_goodput.reports.trace_writer import Spool, TraceWriter
 from otel_goodput.timeline.damage import Damages
 from otel_goodput.timeline.reader import Reader
 

@@ -30,11 +30,10 @@ from otel_goodput.reports.condensing import condensed
 from otel_goodput.reports.corrections import corrected_overview
 from otel_goodput.reports.detail import IN_TRACE, Detail
 from otel_goodput.reports.excerpt import Excerpt, excerpt, summed_up
-from otel_goodput.reports.exported import Exported, exported
+from otel_goodput.reports.exported import Exported, TraceIds, exported
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.telling import tell
-from otel_goodput.reports.trace_ids import TraceIds
 from otel_goodput.semconv import HOST_NAME, PROCESS_COUNT
 from otel_goodput.text.durations import Moment
 from otel_goodput.text.redact import shown

@@ -17,7 +17,7 @@ from otel_goodput.tools.arguments import DEFAULT, found_in, named_as
 from otel_goodput.tools.manual import DAMAGED
 
 if TYPE_CHECKING:
-    from otel_goodput.reports.figures import Figures
+    from otel_goodput.reports.plan import Figures
 
 logger = redacting_logger(__name__)
 
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _found(options: argparse.Namespace, damaged: list[str]) -> Sequence[Figures]:
     """Return the figures of the requested runs; append to `damaged` what is wrong with their journals."""
-    from otel_goodput.reports.figures import Figures, completed, from_report
+    from otel_goodput.reports.plan import Figures, completed, from_report
 
     if options.directory is None and options.mtbf is not None and options.save is not None:
         return [Figures()]

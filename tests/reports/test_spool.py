@@ -8,8 +8,8 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from otel_goodput.reports.spool import FILES, Spool
 from otel_goodput.reports.trace_lanes import Lane
+from otel_goodput.reports.trace_writer import FILES, Spool
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -65,7 +65,9 @@ def without_zeros(seconds: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_report_is_the_report(page: Page, lived: RunDirectory) -> None:
     asked = json.loads(succeeded(goodput("report", lived.path, "--json")))
+    told = asked.pop("configurations")[-1]  # the page has that of each attempt
     assert page.head["report"] == asked
+    assert page.head["attempts"][-1]["facts"]["hyperparameters"] == told["hyperparameters"]
     assert page.head["verdict"] in succeeded(goodput("report", lived.path))
 
 
