@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import io
 import json
 import os
 import select
@@ -28,7 +29,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
 IMPORTED = {
     "core": (
@@ -314,10 +315,8 @@ def _become(request: dict[str, Any]) -> None:
             sys.warnoptions.append(command.pop(1))
         del command[0]
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
-    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", closefd=False, errors="backslashreplace")  # noqa: SIM115
-    sys.stdout.reconfigure(line_buffering=sys.stdout.isatty(), write_through=unbuffered)  # type: ignore[union-attr]
-    sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    sys.stdout = _output(1, unbuffered, line_buffering=os.isatty(1))
+    sys.stderr = _output(2, unbuffered, line_buffering=True, errors="backslashreplace")
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc,assignment]
     main = ModuleType("__main__")
     sys.modules["__main__"] = main
@@ -341,6 +340,11 @@ def _become(request: dict[str, Any]) -> None:
         sys.argv = command
         main.__file__ = command[0]
         exec(compile(Path(command[0]).read_bytes(), command[0], "exec"), main.__dict__)
+
+
+def _output(descriptor: int, unbuffered: bool, **how: Any) -> TextIO:
+    file = open(descriptor, "wb", buffering=0 if unbuffered else -1, closefd=False)  # noqa: SIM115
+    return io.TextIOWrapper(file, write_through=unbuffered, **how)
 
 
 def _set_jax() -> None:
@@ -370,7 +374,7 @@ def _end(error: BaseException | None) -> None:
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, inner
         if sys.version_info >= (3, 12):
             sys.last_exc = error
-        sys.excepthook(type(error), error, inner)
+        sys.excepthook(type(error), error.with_traceback(inner), inner)
         status = 1
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

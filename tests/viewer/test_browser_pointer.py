@@ -78,6 +78,7 @@ def test_a_drag_moves_the_view_and_shift_drag_selects_a_range(timeline: Look) ->
         mouse.move(x + 250, y)
         mouse.up()
         timeline.page.keyboard.up("Shift")
+        timeline.until("goodput.state.range !== null")
         assert timeline.state("range") == pytest.approx(edges, rel=1e-6)
         timeline.settle()
         length = timeline.state("range")[1] - timeline.state("range")[0]
