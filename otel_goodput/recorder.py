@@ -6,6 +6,7 @@ Longer than other files: the order of the shutdown depends on the order of const
 from __future__ import annotations
 
 import atexit
+import math
 import shlex
 import sys
 import threading
@@ -437,6 +438,7 @@ class Recorder(Phases):
             self._observers.settle()
             if tracer.hooks.settle is not None:
                 tracer.hooks.settle()
+        patience = math.inf if self._in_memory else patience  # nobody trains meanwhile
         totals = self._productivity.complete(self._account.totals(patience=patience))
         if self._closed:
             self._behind = totals.behind

@@ -155,3 +155,14 @@ def test_the_clock_does_not_go_back() -> None:
     for thread in threads:
         thread.join()
     assert clock() == testing.START + 4 * 10**9
+
+
+def test_figures_are_whole_however_many_steps_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a job, who asks waits for the ledger for a while only."""
+    monkeypatch.setattr("otel_goodput.recorder.PATIENCE_S", 0.0)
+    monkeypatch.setattr("otel_goodput.recorder.SETTLED_S", 0.0)
+    with testing.run(step_sampling=1000) as run:
+        for _ in goodput.steps(range(10_000)):
+            run.advance(0.001)
+        assert run.totals().behind == 0 and run.totals().kept == 10_000
+    assert run.seconds() == {"productive": 10.0}
