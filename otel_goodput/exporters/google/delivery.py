@@ -1,4 +1,7 @@
-"""Deliver requests: try again as long as that may help, then report the failure once, with what would help."""
+"""Deliver requests: try again as long as that may help, then report the failure once, with what would help.
+
+Items are sent in batches, so that a bad item does not cost the others of its request.
+"""
 
 from __future__ import annotations
 
@@ -312,3 +315,51 @@ def _details(error: Any) -> tuple[float | None, int | None]:
             if detail.Unpack(summary):
                 written = summary.success_point_count
     return retry_delay(details), written
+
+
+# After so many items were rejected and none accepted, a rejected batch is dropped without being halved.
+HOPELESS: Final = 16
+
+
+class Batches:
+    """Sends items; a rejected batch is halved until the bad items are alone.
+
+    Args:
+        delivery: delivers requests to the service.
+        request: makes one request of some items; returns the function that sends it.
+        name: returns the name of an item, for people.
+
+    Attributes:
+        refused: number of items that the service rejected.
+    """
+
+    def __init__(
+        self, delivery: Delivery, request: Callable[[Sequence[Any]], Send], name: Callable[[Any], str]
+    ) -> None:
+        self._delivery = delivery
+        self._request = request
+        self._name = name
+        self.refused = 0
+
+    def send(self, items: Sequence[Any], budget_s: float) -> bool:
+        """Send items within `budget_s` seconds. Return False if a request could not be delivered."""
+        until = time.monotonic() + budget_s
+        waiting = [items] if items else []
+        taken, before = False, self.refused
+        while waiting:
+            batch = waiting.pop()
+            answer = self._delivery.batch(self._request, batch, until - time.monotonic())
+            if answer.outcome is Outcome.DELIVERED:
+                taken = True
+            elif answer.outcome is not Outcome.REFUSED:
+                return False
+            elif len(batch) == 1 or (not taken and self.refused - before >= HOPELESS):
+                self._refuse(batch, answer.text)
+            else:
+                middle = len(batch) // 2
+                waiting += [batch[middle:], batch[:middle]]
+        return True
+
+    def _refuse(self, batch: Sequence[Any], text: str) -> None:
+        self.refused += len(batch)
+        self._delivery.refused(f"span {self._name(batch[0])!r}", len(batch), text)

@@ -1,4 +1,4 @@
-"""Make metrics fit for Cloud Monitoring before they are translated: labels, value types, numbers."""
+"""Make metrics fit for Cloud Monitoring before they are translated: labels, value types, numbers, and the location."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from opentelemetry.sdk.metrics.export import Metric, NumberDataPoint
+from opentelemetry.sdk.resources import Resource
 
+from otel_goodput import semconv
 from otel_goodput.exporters.fitting import INT64_MAX, INT64_MIN
+from otel_goodput.resources.detected import DetectedResource
 from otel_goodput.semconv import METRICS
 from otel_goodput.text.redact import encodable
 
@@ -81,3 +84,24 @@ def _numbers(points: Sequence[Any], counts: bool) -> Iterator[Any]:
             continue
         value = min(max(int(value), INT64_MIN), INT64_MAX) if counts else float(value)
         yield replace(point, value=value)
+
+
+NOWHERE: Final = "global"
+# `us-central1`, `us-central1-a`; with anything else every point would be rejected.
+_PLACE: Final = re.compile(r"[a-z]+-[a-z]+\d+(-[a-z])?")
+
+
+def location(resource: Resource) -> str:
+    """Return the zone, else the region, else ``global``. Waits a moment if it is still being detected."""
+    settled(resource)
+    for key in (semconv.CLOUD_AVAILABILITY_ZONE, semconv.CLOUD_REGION):
+        found = str(resource.attributes.get(key, ""))
+        if _PLACE.fullmatch(found):
+            return found
+    return NOWHERE
+
+
+def settled(resource: Resource) -> None:
+    """Wait, a second at most, until the resource is detected, because a series keeps its first labels."""
+    if isinstance(resource, DetectedResource):
+        resource.wait()

@@ -25,11 +25,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput import semconv
-from otel_goodput.exporters.google.batches import Batches
 from otel_goodput.exporters.google.connection import TELEMETRY, Connection, load
-from otel_goodput.exporters.google.delivery import Delivery, Send
-from otel_goodput.exporters.google.fitting import Labels, fitting_metric
-from otel_goodput.exporters.google.location import location
+from otel_goodput.exporters.google.delivery import Batches, Delivery, Send
+from otel_goodput.exporters.google.fitting import Labels, fitting_metric, location
 from otel_goodput.exporters.google.series import SHARE_OF_TIMEOUT, Series, SeriesWriter, called
 from otel_goodput.exporters.google.spans import PATIENCE_S
 from otel_goodput.exporters.otlp_answers import Rejections, accepted

@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from otel_goodput.exporters.google.batches import HOPELESS
-from otel_goodput.exporters.google.delivery import Delivery, Outcome, RequestResult, Send, short
+from otel_goodput.exporters.google.delivery import HOPELESS, Delivery, Outcome, RequestResult, Send, short
 from otel_goodput.exporters.spacing import SPACING
 from otel_goodput.guard import report_once
 

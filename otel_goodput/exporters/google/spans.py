@@ -9,10 +9,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput.exporters.fitting import fitting
-from otel_goodput.exporters.google.batches import Batches
 from otel_goodput.exporters.google.connection import Connection
-from otel_goodput.exporters.google.delivery import Delivery, Outcome, Send
-from otel_goodput.exporters.google.location import settled
+from otel_goodput.exporters.google.delivery import Batches, Delivery, Outcome, Send
+from otel_goodput.exporters.google.fitting import settled
 from otel_goodput.exporters.google.translation import SpanTranslation
 
 # As long as Google's own client tries. Meanwhile new spans wait in the processor's queue.

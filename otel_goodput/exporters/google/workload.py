@@ -16,8 +16,7 @@ from opentelemetry.sdk.resources import Resource
 from otel_goodput import semconv
 from otel_goodput.exporters.google.connection import Connection
 from otel_goodput.exporters.google.delivery import Delivery
-from otel_goodput.exporters.google.fitting import VALUE_LENGTH
-from otel_goodput.exporters.google.location import location
+from otel_goodput.exporters.google.fitting import VALUE_LENGTH, location
 from otel_goodput.exporters.google.series import SHARE_OF_TIMEOUT, Series, SeriesWriter
 from otel_goodput.exporters.google.time_series import TimeSeriesRequests, series_of, time_series
 from otel_goodput.metrics import workload_series

@@ -14,7 +14,7 @@ from otel_goodput.exporters import registry, status_codes
 from otel_goodput.exporters.google import GoogleExporterSpec, service_client
 from otel_goodput.exporters.google.connection import MONITORING, TELEMETRY, TRACE, Connection, Service, load
 from otel_goodput.exporters.google.delivery import Failure, cure, failure_of, short
-from otel_goodput.exporters.google.location import NOWHERE
+from otel_goodput.exporters.google.fitting import NOWHERE
 from otel_goodput.exporters.google.otlp import stub
 from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.tools.doctor.reachability import Unreachable, reach
