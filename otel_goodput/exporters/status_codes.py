@@ -1,6 +1,7 @@
 """What a gRPC status code and its details say about a request: https://grpc.io/docs/guides/status-codes/
 
-Each code has one meaning here. Where a protocol gives a code another one, that stands here too."""
+Each code has one meaning here. Where a protocol gives a code another one, that stands here too.
+"""
 
 from __future__ import annotations
 

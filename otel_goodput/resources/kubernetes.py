@@ -1,7 +1,8 @@
 """What is known of this pod from its environment and its mounted service account, without any request.
 
 Kubernetes itself tells a container next to nothing. Manifests pass on the rest through the downward API; the names here
-are the usual names of the variables."""
+are the usual names of the variables.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@
 ``<name>`` is looked up among the known runs; no path is ever made of it. Nothing is written. What may ask stands in
 ``viewer/gate.py``.
 
-Longer than other files: the routes, and what each may answer, are in one place for review."""
+Longer than other files: the routes, and what each may answer, are in one place for review.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from otel_goodput.reports.trace_lanes import Lane
+from otel_goodput.reports.trace_walk import Lane
 from otel_goodput.reports.trace_writer import FILES, Spool
 
 
