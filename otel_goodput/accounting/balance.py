@@ -76,7 +76,7 @@ def draw(
         long_steps=cursor.steps.loops[cursor.steps.loop].long_steps,
         since_step=cursor.since_step,
         in_step=cursor.in_step,
-        disruptions=dict(cursor.steps.disruptions),
+        disruptions=dict(cursor.steps.disruptions.reasons),
         history=_history(cursor, startups),
         ideal_step_time=stats.ideal_step_time(recent) if ideal_step_time is None else ideal_step_time,
         step_time_deviation=stats.step_time_deviation(nets),
@@ -104,14 +104,17 @@ Startups = list[tuple[StepSegment, int]]
 
 def _history(cursor: Cursor, startups: Startups) -> list[Disruption]:
     """The latest disruptions. Start-up hidden in a first step is start-up, not waste (rule R5)."""
-    steps = cursor.steps
-    history = [entry.clone() for entry in steps.latest_disruptions]
-    oldest = steps.disrupted - len(history) + 1
+    disruptions = cursor.steps.disruptions
+    history = disruptions.latest.copy()
+    oldest = disruptions.number(0)
     for segment, excess in startups:
+        hidden = excess - leading(segment.pieces, excess, EXCLUDED)
         if segment.lost_to >= oldest and segment.first_index is None:
-            history[segment.lost_to - oldest].wasted -= excess - leading(segment.pieces, excess, EXCLUDED)
+            at = segment.lost_to - oldest
+            history[at] = history[at]._replace(wasted=history[at].wasted - hidden)
         if segment.starts >= oldest and (startup := history[segment.starts - oldest].startup) is not None:
-            history[segment.starts - oldest].startup = startup + excess - leading(segment.pieces, excess, EXCLUDED)
+            at = segment.starts - oldest
+            history[at] = history[at]._replace(startup=startup + hidden)
     return history
 
 

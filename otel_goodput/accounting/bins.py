@@ -8,10 +8,10 @@ step (rule R5) is taken from where that step's first own time passed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
-from otel_goodput.accounting import proof
 from otel_goodput.accounting.buckets import Bucket, Buckets, add, folded
+from otel_goodput.accounting.codec import Whole, field
 from otel_goodput.accounting.execution import Execution, Parts
 from otel_goodput.accounting.rules import PRODUCTIVE, PROGRAM_STARTUP, WASTED_PROGRESS
 from otel_goodput.accounting.step_segments import StepSegment
@@ -28,19 +28,19 @@ class Bins(Buckets):
     """The bins of a run that begins at `begin` (ns). A bin's place is its begin, ns from the begin of the run."""
 
     MARKED = "binned"
-    PARTS = "spots"
+    SPLIT = "spots"
 
-    __slots__ = ("_power",)
+    _power: int = field(Whole(0, 65), FINEST, key="width_log2")
 
     def __init__(self, begin: int) -> None:
         super().__init__(begin)
-        self._power = FINEST
         self._set_boundary()
 
-    def clone(self) -> Bins:
-        twin = super().clone()
-        twin._power = self._power
-        return twin
+    def loaded(self) -> None:
+        if len(self._buckets) > MOST:
+            raise ValueError("there are more bins than there should be")
+        self.prove(spot for parts in self._parts.values() for spot in parts)
+        super().loaded()
 
     @property
     def begin(self) -> int:
@@ -144,35 +144,5 @@ class Bins(Buckets):
 
     def prove(self, spots: Iterable[tuple[int, int]]) -> None:
         """Raise ValueError if one of the `spots` is in no bin."""
-        if any(self._at(place) > len(self._buckets) for place, _ in spots):
+        if not all(0 <= self._at(place) <= len(self._buckets) for place, _ in spots):
             raise ValueError("a snapshot holds time that is in none of its bins")
-
-    def to_state(self) -> dict[str, Any]:
-        return {
-            "begin": self._begin,
-            "width_log2": self._power,
-            "buckets": [list(bucket.items()) for bucket in self._buckets],
-            "kept_before": self._lows,
-            "split_steps": list(self._parts.items()),
-            "times_at_open": self._base,
-            "corrections": list(self._gains.items()),
-        }
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Bins:
-        bins = cls(state["begin"])
-        bins._power, bins._lows, bins._base = state["width_log2"], state["kept_before"], state["times_at_open"]
-        bins._gains = dict(map(tuple, state["corrections"]))
-        bins._buckets = [dict(map(tuple, bucket)) for bucket in state["buckets"]]
-        bins._parts = {index: tuple((place, ns) for place, ns in parts) for index, parts in state["split_steps"]}
-        proof.whole((bins._begin, *bins._base))
-        proof.whole((bins._power, *bins._lows), 0)
-        for durations in (bins._gains, *bins._buckets):
-            proof.whole(durations.values())
-            proof.whole(durations, 0)
-        for index, parts in bins._parts.items():
-            proof.whole((index, *(number for part in parts for number in part)), 0)
-        if len(bins._lows) != len(bins._buckets) + 1 or len(bins._buckets) > MOST or bins._power > 64:
-            raise ValueError("the bins of a snapshot contradict each other")
-        bins._set_boundary()
-        return bins

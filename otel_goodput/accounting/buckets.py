@@ -10,8 +10,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from operator import sub
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
+from otel_goodput.accounting.codec import BY_CATEGORY, COUNT, NUMBER, PARTS, Each, Pairs, State, field
 from otel_goodput.accounting.execution import Execution, Parts
 from otel_goodput.accounting.rules import (
     IN_FLIGHT,
@@ -23,7 +24,6 @@ from otel_goodput.accounting.rules import (
 )
 
 Bucket = dict[int, int]
-B = TypeVar("B", bound="Buckets")
 
 
 def add(bucket: Bucket, category: int, duration: int) -> None:
@@ -39,41 +39,42 @@ def folded(times: Mapping[int, int]) -> Bucket:
     return found
 
 
-class Buckets:
+class Buckets(State):
     """Successive buckets from `begin` (ns) on; the last one is open.
 
     Attributes:
         boundary: when the open bucket closes, ns.
-        MARKED, PARTS: names of the attributes of an execution that hold how much of its time is in closed buckets of
+        MARKED, SPLIT: names of the attributes of an execution that hold how much of its time is in closed buckets of
             this kind, and in which.
     """
 
     MARKED: ClassVar[str]
-    PARTS: ClassVar[str]
+    SPLIT: ClassVar[str]
 
-    __slots__ = ("_base", "_begin", "_buckets", "_gains", "_lows", "_parts", "boundary")
+    _begin: int = field(COUNT)
+    # Closed buckets; replaced, never changed, because clones share them.
+    _buckets: list[Bucket] = field(Each(Pairs(COUNT, NUMBER, replaced=True)), make=list)
+    # Length of the kept stack when each bucket opened; last: the open bucket.
+    _lows: list[int] = field(Each(COUNT), make=list, key="kept_before")
+    # kept index -> (place, ns), for steps that do not lie whole in the bucket that their index tells: those open
+    # when a bucket closed, which are few, and those kept late, at most as many as failed while a save that
+    # holds them was open. None can be forgotten: the categories would not add up after a rollback.
+    _parts: dict[int, Sequence[tuple[int, int]]] = field(Pairs(COUNT, PARTS), make=dict, key="split_steps")
+    # The open bucket holds by how much the time of each category has changed since it opened, and what is to be
+    # added because some of that was a change of closed buckets.
+    _base: list[int] = field(Each(NUMBER), make=list, key="times_at_open")
+    _gains: Bucket = field(BY_CATEGORY, make=dict, key="corrections")
+    boundary = 0
 
     def __init__(self, begin: int) -> None:
+        super().__init__()
         self._begin = begin
-        self._buckets: list[Bucket] = []  # closed; replaced, never changed, because clones share them
-        self._lows: list[int] = [0]  # length of the kept stack when each bucket opened; last: the open bucket
-        # kept index -> (place, ns), for steps that do not lie whole in the bucket that their index tells: those open
-        # when a bucket closed, which are few, and those kept late, at most as many as failed while a save that
-        # holds them was open. None can be forgotten: the categories would not add up after a rollback.
-        self._parts: dict[int, Sequence[tuple[int, int]]] = {}
-        # The open bucket holds by how much the time of each category has changed since it opened, and what is to be
-        # added because some of that was a change of closed buckets.
-        self._base: list[int] = []
-        self._gains: Bucket = {}
-        self.boundary = 0
+        self._lows.append(0)
 
-    def clone(self: B) -> B:
-        twin = type(self).__new__(type(self))
-        twin._begin, twin._base = self._begin, self._base.copy()
-        twin._buckets, twin._lows = self._buckets.copy(), self._lows.copy()
-        twin._parts, twin._gains = self._parts.copy(), self._gains.copy()
-        twin.boundary = self.boundary
-        return twin
+    def loaded(self) -> None:
+        if len(self._lows) != len(self._buckets) + 1:
+            raise ValueError("the number of buckets is not that of their boundaries")
+        self._set_boundary()
 
     @property
     def place(self) -> int:
@@ -92,40 +93,40 @@ class Buckets:
 
     def keep(self, index: int, execution: Execution, *, inserted: bool) -> None:
         """Count `execution` as productive: it completed and is kept at `index`, `inserted` below others or on top."""
-        parts: Parts = getattr(execution, self.PARTS)
+        parts: Parts = getattr(execution, self.SPLIT)
         for place, duration in parts:
             self._move(place, IN_FLIGHT, PRODUCTIVE, duration)
         if inserted:  # its index tells when its neighbors completed
             self.mark(execution)
-            parts = getattr(execution, self.PARTS)
+            parts = getattr(execution, self.SPLIT)
         if parts:
             self._parts[index] = parts
 
     def discard(self, execution: Execution, fate: int) -> None:
         """Move the time of `execution` from in flight to the category `fate`: it is not kept."""
         self.mark(execution)
-        for place, duration in getattr(execution, self.PARTS):
+        for place, duration in getattr(execution, self.SPLIT):
             self._move(place, IN_FLIGHT, fate, duration)
 
     def give_back(self, execution: Execution, fate: int) -> None:
         """Move the time of `execution` from `fate` back to in flight."""
-        for place, duration in getattr(execution, self.PARTS):
+        for place, duration in getattr(execution, self.SPLIT):
             self._move(place, fate, IN_FLIGHT, duration)
 
     def stand_still(self, stall: Execution, source: int, target: int) -> None:
         """Move the stalled time of a step that is over from the category `source` to `target`."""
-        for place, duration in getattr(stall, self.PARTS):
+        for place, duration in getattr(stall, self.SPLIT):
             self._move(place, source, target, duration)
 
     def lengthen(self, index: int, stall: Execution) -> None:
         """Count stalled time as that of the kept entry at `index` from now on."""
-        self._parts[index] = (*self._parts.get(index, ()), *getattr(stall, self.PARTS))
+        self._parts[index] = (*self._parts.get(index, ()), *getattr(stall, self.SPLIT))
 
     def mark(self, execution: Execution) -> None:
         """Note that the time that `execution` gained since the last call is in the open bucket."""
         gained = execution.visible - getattr(execution, self.MARKED)
         if gained > 0:
-            setattr(execution, self.PARTS, (*getattr(execution, self.PARTS), (self.place, gained)))
+            setattr(execution, self.SPLIT, (*getattr(execution, self.SPLIT), (self.place, gained)))
             setattr(execution, self.MARKED, execution.visible)
 
     def lose_from(self, index: int, durations: Sequence[int]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import proof
+from otel_goodput.accounting.codec import COUNT, Blobs, Pairs, Row, State, Text, Whole, field
 from otel_goodput.accounting.events import FAILED, Event
 from otel_goodput.accounting.markup import NS
 from otel_goodput.accounting.phases import Phase, Phases
@@ -52,16 +52,30 @@ class StageSums(NamedTuple):
         return StageSums(self.count + 1, self.total + length, least, most, self.squares + length * length)
 
 
-class Stages:
+class _Sums(Row):
+    """The sums of one stage. Raises ValueError also if no lengths add up to them."""
+
+    def load_all(self, plain: Sequence[Any], blobs: Blobs) -> Sequence[Any]:
+        found = super().load_all(plain, blobs)
+        for count, total, least, most, squares in found:
+            if not (count and least <= most and count * least <= total <= count * most and total**2 <= count * squares):
+                raise ValueError("no lengths add up to such sums")
+        return found
+
+
+STAGES: Final = Pairs(
+    Text(*CHECKPOINT_STAGES), _Sums(COUNT, COUNT, COUNT, COUNT, Whole(0, _HUGE), make=StageSums._make)
+)
+
+
+class Stages(State):
     """The stages of checkpoints that a run's events have told so far.
 
     Attributes:
         sums: by name of the part.
     """
 
-    def __init__(self, sums: Mapping[str, StageSums] | None = None) -> None:
-        self.sums: dict[str, StageSums] = dict(sums or {})
-        self._phases: Phases[Phase] = Phases()
+    sums: dict[str, StageSums] = field(STAGES, make=dict)
 
     def add(self, name: str, length: int) -> None:
         """Count a part that ended well; parts that are no stages of checkpoints are ignored."""
@@ -73,31 +87,16 @@ class Stages:
 
     def apply_all(self, events: Iterable[Event]) -> None:
         """Count the stages among all events of a run, in whatever order of their attempts."""
+        phases: Phases[Phase] = Phases()
         for event in events:
             time, kind, phase, key, _, flags, _, name = event
             if kind == ev.START and phase == PART and name in CHECKPOINT_STAGES:
-                self._phases.start(key, Phase(event))
-            elif kind == ev.END and (over := self._phases.end(key, time)) is not None:
+                phases.start(key, Phase(event))
+            elif kind == ev.END and (over := phases.end(key, time)) is not None:
                 if not flags & FAILED:
                     self.add(over.name, over.length)
             elif kind == ev.ATTEMPT:
-                self._phases.die()
-
-
-def proven(told: Any) -> dict[str, StageSums]:
-    """Read sums by name from JSON that anybody may have written.
-
-    Raises:
-        ValueError, TypeError: it holds something that no lengths add up to.
-    """
-    found = {name: StageSums(*sums) for name, sums in dict(told).items() if name in CHECKPOINT_STAGES}
-    for count, total, least, most, squares in found.values():
-        proof.whole((count, total, least, most), least=0)
-        if type(squares) is not int or not 0 <= squares < _HUGE:
-            raise ValueError(f"{squares!r} instead of a sum of squares")
-        if not (count and least <= most and count * least <= total <= count * most and total**2 <= count * squares):
-            raise ValueError("no lengths add up to such sums")
-    return found
+                phases.die()
 
 
 class RankStages(NamedTuple):

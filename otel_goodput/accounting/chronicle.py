@@ -5,17 +5,40 @@ It takes events as they arrive, in bounded space. Times are those of the events:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
 
 from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import proof
-from otel_goodput.accounting.checkpoints import Stages, proven
-from otel_goodput.accounting.events import FAILED, Event
+from otel_goodput.accounting.checkpoints import Stages
+from otel_goodput.accounting.codec import (
+    COUNT,
+    FLAG,
+    KEY,
+    NUMBER,
+    PHASE,
+    TEXT,
+    Each,
+    Pairs,
+    Part,
+    Row,
+    State,
+    Text,
+    field,
+)
+from otel_goodput.accounting.events import EVENT, FAILED, Event
 from otel_goodput.accounting.long_phases import COMPARED, LongPhases
-from otel_goodput.accounting.overview import BINS, NOT_KNOWN, PHASES_KEPT, Group, PhaseEntry, Save
+from otel_goodput.accounting.overview import (
+    BINS,
+    NOT_KNOWN,
+    PHASE_ENTRY,
+    PHASES_KEPT,
+    SAVE_ENTRY,
+    Group,
+    PhaseEntry,
+    Save,
+)
 from otel_goodput.accounting.rules import COMPILE, DATA_LOADING, EXCLUSION, JOB, PART, SAVE, STEP
-from otel_goodput.semconv import REASONS
+from otel_goodput.semconv import PHASES, REASONS
 
 OPENED: Final = 10_000  # open phases; if there are more, the oldest will probably never end
 NAMES: Final = 4_000  # groups; the phases of further names count under the empty name
@@ -42,7 +65,7 @@ def _shifted(entry: T, shift: int) -> T:
     return entry._replace(**{name: time + shift for name, time in times.items() if time != NOT_KNOWN})
 
 
-class Chronicle:
+class Chronicle(State):
     """What the events of one run have told so far.
 
     Attributes:
@@ -55,24 +78,40 @@ class Chronicle:
         long: phases that took far longer than usual.
     """
 
+    opened: dict[int, Event] = field(Pairs(KEY, EVENT, OPENED), make=dict, key="open_phases")
+    attempt: int = field(NUMBER, 0)
+    stages: Stages = field(Part(lambda: Stages), make=Stages)
+    long: LongPhases = field(Part(lambda: LongPhases), make=LongPhases, key="long_phases")
+    _groups: dict[tuple[int, str, bool], Sums] = field(  # by phase, name, whether in the background
+        Pairs(Row(PHASE, TEXT, FLAG), Row(*[NUMBER] * 5, make=list), 3 * NAMES), make=dict
+    )
+    # Ended, or of a process that is gone.
+    _phases: list[PhaseEntry] = field(Each(PHASE_ENTRY, PHASES_KEPT), make=list)
+    _left_out: int = field(COUNT, 0)
+    _saves: dict[int, Save] = field(Pairs(COUNT, SAVE_ENTRY, SAVES), make=dict)  # by number
+    _saved: int = field(COUNT, 0, key="save_count")  # number of the latest
+    # Key of a save that is not over -> number. Those whose save is forgotten go with it.
+    _saving: dict[int, int] = field(Pairs(KEY, COUNT), make=dict, key="open_saves")
+    _notices: list[tuple[int, str, bool]] = field(Each(Row(NUMBER, Text(*REASONS), FLAG), TOLD), make=list)
+    _slices: list[tuple[int, int, int, int]] = field(Each(Row(*[NUMBER] * 4), TOLD), make=list)
+    _excluded: list[tuple[int, int]] = field(Each(Row(NUMBER, NUMBER), EXCLUDED), make=list)
+
     def __init__(self) -> None:
-        self.opened: dict[int, Event] = {}
+        super().__init__()
+        self.loaded()
+
+    def loaded(self) -> None:
+        if not all(0 <= start.phase < len(PHASES) for start in self.opened.values()):
+            raise ValueError("a phase is open that there is none of")
         self.executions: list[int] = []
         self.pairs: list[tuple[Event, Event]] = []
         self.ended: list[tuple[Event, Event]] | None = None
-        self.attempt = 0
-        self.stages = Stages()
-        self.long = LongPhases()
-        self._groups: dict[tuple[int, str, bool], Sums] = {}  # by phase, name, whether in the background
-        self._phases: list[PhaseEntry] = []  # ended, or of a process that is gone
-        self._left_out = 0
-        self._saves: dict[int, Save] = {}  # by number
-        self._saved = 0  # number of the latest
-        # Key of a save that is not over -> number. Those whose save is forgotten go with it.
-        self._saving: dict[int, int] = {}
-        self._notices: list[tuple[int, str, bool]] = []
-        self._slices: list[tuple[int, int, int, int]] = []
-        self._excluded: list[tuple[int, int]] = []
+
+    def clone(self) -> Chronicle:
+        self.gather()
+        twin = super().clone()
+        twin.loaded()
+        return twin
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
@@ -271,67 +310,3 @@ class Chronicle:
         """(begin, end) of each exclusion; the end of an open one is ``NOT_KNOWN``."""
         still = [(start[0], NOT_KNOWN) for start in self.opened.values() if start[2] == EXCLUSION]
         return sorted((*self._excluded, *still))
-
-    # --- restart ------------------------------------------------------------------------------------------------------
-
-    def to_state(self) -> dict[str, Any]:
-        return {
-            "open_phases": list(self.opened.values()),
-            "attempt": self.attempt,
-            "groups": [[*key, *sums] for key, sums in self._groups.items()],
-            "phases": self._phases.copy(),
-            "left_out": self._left_out,
-            "saves": [[number, *save] for number, save in self._saves.items()],
-            "save_count": self._saved,
-            "open_saves": list(self._saving.items()),
-            "notices": self._notices.copy(),
-            "slices": self._slices.copy(),
-            "excluded": self._excluded.copy(),
-            "long_phases": self.long.to_state(),
-            "stages": {name: list(sums) for name, sums in self.stages.sums.items()},
-        }
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Chronicle:
-        found = cls()
-        found.opened = {fields[3]: Event(*fields) for fields in state["open_phases"]}
-        found.attempt, found._left_out, found._saved = state["attempt"], state["left_out"], state["save_count"]
-        found._groups = {(phase, name, background): sums for phase, name, background, *sums in state["groups"]}
-        found._phases = [PhaseEntry(*fields) for fields in state["phases"]]
-        found._saves = {number: Save(*fields) for number, *fields in state["saves"]}
-        found._saving = dict(map(tuple, state["open_saves"]))
-        found._notices = [(time, reason, withdrawn) for time, reason, withdrawn in state["notices"]]
-        found._slices = [(time, active, available, total) for time, active, available, total in state["slices"]]
-        found._excluded = [(begin, end) for begin, end in state["excluded"]]
-        found.long = LongPhases.from_state(state["long_phases"])
-        found.stages = Stages(proven(state["stages"]))
-        found._prove()
-        return found
-
-    def _prove(self) -> None:
-        held: list[Sized] = [self.opened, self._groups, self._phases, self._saves]
-        held += [self._notices, self._slices, self._excluded]
-        bounds = OPENED, 3 * NAMES, PHASES_KEPT, SAVES, TOLD, TOLD, EXCLUDED
-        if any(len(one) > bound for one, bound in zip(held, bounds, strict=True)):
-            raise ValueError("a snapshot holds more of the run than it should")
-        for (phase, name, background), sums in self._groups.items():
-            count, total, least, most, failed = sums
-            proof.whole((count, total, least, most, failed))
-            proof.phase(phase, name)
-            proof.flag(background)
-        for start in self.opened.values():
-            proof.whole(start[:7])
-            proof.phase(start[2], start[7])
-        for entry in self._phases:
-            proof.whole((*entry[:2], *entry[3:]))
-            proof.phase(entry.phase, entry.name)
-        for number, save in self._saves.items():
-            proof.whole((number, *save[:-1]))
-            proof.flag(save.failed)
-        for row in (*self._slices, *self._excluded, *self._saving.items()):
-            proof.whole(row)
-        for time, reason, withdrawn in self._notices:
-            proof.whole((time,))
-            proof.flag(withdrawn)
-            proof.text(reason)
-        proof.whole((self.attempt, self._left_out, self._saved))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from otel_goodput.accounting.codec import COUNT, KEY, NUMBER, Optional, Row
 from otel_goodput.accounting.events import END, MARK, NONBLOCKING, START, Event
-from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.rules import COMPILE, MARKABLE, STEP
 
 NEVER: Final = 1 << 62
@@ -17,14 +17,19 @@ class DeviceSegment(NamedTuple):
     """Work that one phase dispatched with no other phase in between.
 
     Attributes:
-        owner: the execution that gets the time, or the category number if the phase is not a step.
+        step: key of the step that gets the time; None if the phase is none.
+        category: of any other phase; ``rules.OTHER`` for a step.
         begin: the earliest time at which it may be on the device, ns.
         end: when it leaves the device, ns; ``NEVER`` if that is not known yet.
     """
 
-    owner: Execution | int
+    step: int | None
+    category: int
     begin: int
     end: int
+
+
+DEVICE_SEGMENT: Final = Row(Optional(KEY), COUNT, NUMBER, NUMBER, make=DeviceSegment._make)
 
 
 def owner_of(mark: Event) -> int:

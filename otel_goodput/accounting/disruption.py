@@ -1,11 +1,18 @@
-"""A disruption of the run and what it cost (rule R6)."""
+"""The disruptions of a run and what each cost (rule R6)."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from bisect import bisect_left
+from typing import Final, NamedTuple
+
+from otel_goodput.accounting.codec import COUNT, NUMBER, TEXT, Each, Optional, Pairs, Row, State, Text, field
+from otel_goodput.semconv import REASONS
+
+REMEMBERED: Final = 100
+KEPT: Final = 900  # more of them, for an overview
 
 
-class Disruption:
+class Disruption(NamedTuple):
     """One restart or rollback.
 
     Attributes:
@@ -30,67 +37,21 @@ class Disruption:
             the job's start to the end of its first completed step, ns; None while `first_step` is.
     """
 
-    REMEMBERED: ClassVar[int] = 100
-    KEPT: ClassVar[int] = 900  # more of them, for an overview
-    __slots__ = (
-        "attempt",
-        "died",
-        "ended_by",
-        "error",
-        "first_step",
-        "from_step",
-        "kept_step",
-        "reason",
-        "recovery",
-        "regained",
-        "restored",
-        "startup",
-        "time",
-        "to_step",
-        "wasted",
-    )
-
-    def __init__(
-        self,
-        attempt: int | None,
-        reason: str,
-        recovery: int,
-        wasted: int,
-        from_step: int | None,
-        to_step: int | None,
-        time: int = 0,
-        died: int = -1,
-        kept_step: int | None = None,
-        first_step: int | None = None,
-        regained: int | None = None,
-        error: str | None = None,
-        ended_by: str | None = None,
-        startup: int | None = None,
-        restored: int | None = None,
-    ) -> None:
-        self.attempt = attempt
-        self.reason = reason
-        self.recovery = recovery
-        self.wasted = wasted
-        self.from_step = from_step
-        self.to_step = to_step
-        self.time = time
-        self.died = died
-        self.kept_step = kept_step
-        self.first_step = first_step
-        self.regained = regained
-        self.error = error
-        self.ended_by = ended_by
-        self.startup = startup
-        self.restored = restored
-
-    def clone(self) -> Disruption:
-        return Disruption(*self.to_state())
-
-    def to_state(self) -> list[Any]:
-        before = [self.attempt, self.reason, self.recovery, self.wasted, self.from_step, self.to_step]
-        after = [self.time, self.died, self.kept_step, self.first_step, self.regained]
-        return [*before, *after, self.error, self.ended_by, self.startup, self.restored]
+    attempt: int | None
+    reason: str
+    recovery: int
+    wasted: int
+    from_step: int | None
+    to_step: int | None
+    time: int = 0
+    died: int = -1
+    kept_step: int | None = None
+    first_step: int | None = None
+    regained: int | None = None
+    error: str | None = None
+    ended_by: str | None = None
+    startup: int | None = None
+    restored: int | None = None
 
     @property
     def cost(self) -> int:
@@ -101,3 +62,92 @@ class Disruption:
     def behind(self) -> bool:
         """Whether the run has still to regain what it had kept before."""
         return self.kept_step is not None and self.regained is None
+
+
+_NUMBER: Final = Optional(NUMBER)
+_DISRUPTION: Final = Row(
+    _NUMBER, Text(*REASONS), NUMBER, NUMBER, _NUMBER, _NUMBER, NUMBER, NUMBER, _NUMBER, _NUMBER, _NUMBER,
+    Optional(TEXT), Optional(TEXT), _NUMBER, _NUMBER,
+    make=Disruption._make,
+)  # fmt: skip
+
+
+class Disruptions(State):
+    """All disruptions of a run.
+
+    Attributes:
+        count: how many there were.
+        reasons: the same by reason.
+        latest: the latest ``REMEMBERED``.
+        earlier: up to ``KEPT`` before them.
+        awaited: a kept step with this or a higher number regains what a disruption of this job had set back; None if
+            there is nothing to regain.
+    """
+
+    count: int = field(COUNT, 0)
+    reasons: dict[str, int] = field(Pairs(Text(*REASONS), COUNT), make=dict)
+    latest: list[Disruption] = field(Each(_DISRUPTION, REMEMBERED), make=list)
+    earlier: tuple[Disruption, ...] = field(Each(_DISRUPTION, KEPT, tuple), ())
+    awaited: int | None = field(_NUMBER)
+
+    def begin(self, disruption: Disruption) -> None:
+        """Take the next one."""
+        self.count += 1
+        self.reasons[disruption.reason] = self.reasons.get(disruption.reason, 0) + 1
+        self.latest.append(disruption)
+        if disruption.kept_step is not None and (self.awaited is None or disruption.kept_step < self.awaited):
+            self.awaited = disruption.kept_step
+        if len(self.latest) > REMEMBERED:
+            self.earlier = (*self.earlier, self.latest.pop(0))[-KEPT:]
+
+    def _of_job(self) -> range:
+        """Indices into `latest` of those of the latest job, the latest first: its start ends them."""
+        oldest = max(0, len(self.latest) - 1)
+        while oldest > 0 and self.latest[oldest].attempt is None:
+            oldest -= 1
+        return range(len(self.latest) - 1, oldest - 1, -1)
+
+    def restart(self) -> int | None:
+        """Return the index in `latest` of the one that the latest job began with; None if it is not there."""
+        return next((at for at in self._of_job() if self.latest[at].attempt is not None), None)
+
+    def number(self, at: int) -> int:
+        """Return the number, from 1, of the one at this index in `latest`."""
+        return self.count - len(self.latest) + 1 + at
+
+    def first_step(self, first: int, wasted: int) -> None:
+        """The first step of the latest job is numbered `first`; that it goes back wastes `wasted` ns more."""
+        if self.latest:
+            last = self.latest[-1]
+            to_step = first if last.to_step is None else last.to_step
+            self.latest[-1] = last._replace(to_step=to_step, wasted=last.wasted + wasted)
+
+    def completed(self, duration: int) -> None:
+        """The first step of the latest job has completed, `duration` ns after the job's start."""
+        at = self.restart()
+        if at is not None:
+            self.latest[at] = self.latest[at]._replace(first_step=duration)
+
+    def started_up(self, startup: int, restored: int) -> None:
+        """Until its first completed step, the latest job spent `startup` ns on start-up and `restored` on restoring."""
+        at = self.restart()
+        if at is not None:
+            self.latest[at] = self.latest[at]._replace(startup=startup, restored=restored)
+
+    def ended_by(self, error: str | None, signals: str | None) -> None:
+        """Tell the latest one how the process before it ended."""
+        self.latest[-1] = self.latest[-1]._replace(error=error, ended_by=signals)
+
+    def regain(self, numbers: list[int], ends: list[int]) -> None:
+        """Steps with rising `numbers` were kept at `ends` (ns), so what disruptions had set back is regained."""
+        waiting: list[int] = []
+        for at in self._of_job():
+            disruption = self.latest[at]
+            if disruption.kept_step is None or disruption.regained is not None:
+                continue
+            if disruption.kept_step <= numbers[-1]:
+                end = ends[bisect_left(numbers, disruption.kept_step)]
+                self.latest[at] = disruption._replace(regained=max(0, end - disruption.time))
+            else:
+                waiting.append(disruption.kept_step)
+        self.awaited = min(waiting, default=None)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from otel_goodput.accounting.codec import COUNT, KEY, NUMBER, TEXT, Row, Whole
+
 # Kinds. The numbers are the journal's wire format: append, never renumber. 0 means that the record was never written.
 ATTEMPT: Final = 1  # a new life of the process begins; `step` is its number from 0
 START: Final = 2  # a phase opens
@@ -70,3 +72,7 @@ class Event(NamedTuple):
     flags: int = 0
     arg: int = 0
     name: str = ""
+
+
+_BYTE: Final = Whole(0, 256)
+EVENT: Final = Row(NUMBER, _BYTE, _BYTE, KEY, NUMBER, COUNT, NUMBER, TEXT, make=Event._make)

@@ -2,56 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from otel_goodput.accounting.codec import (
+    COUNT,
+    FLAG,
+    KEY,
+    MASK,
+    NUMBER,
+    PARTS,
+    Each,
+    Optional,
+    Pairs,
+    Part,
+    Row,
+    State,
+    field,
+)
 from otel_goodput.accounting.rules import STALLED_SLACK
-from otel_goodput.accounting.step_segments import StepSegment
 from otel_goodput.accounting.windows import EXCLUDED
 from otel_goodput.semconv import Category
 
-# Attributes that a snapshot stores unchanged, by their key.
-_STORED: Final = {
-    "number": "number",
-    "key": "key",
-    "start": "start",
-    "net_time": "net",
-    "time_after_job": "beyond",
-    "on_host": "on_host",
-    "device_segments": "segments",
-    "device_observed": "timed",
-    "compiles": "compiles",
-    "clock_unknown": "blurred",
-    "failed": "failed",
-    "left": "left",
-    "idle": "idle",
-    "former": "former",
-    "superseded": "superseded",
-    "rolling_time": "marked",
-    "binned_time": "binned",
-    "wall_time": "wall",
-    "device_time": "busy",
-    "time_since_previous": "outside",
-    "ordinal": "ordinal",
-    "histogram_buckets": "profile",
-    "category": "fate",
-    "loop": "loop",
-    "limit": "limit",
-    "limit_set": "fixed",
-    "limit_known": "judged",
-    "usual_time": "usual",
-    "ended_at": "over",
-}
 BRIEF: Final = 10  # a batch that is skipped takes less than one part in so many of the usual step
 Parts: TypeAlias = "tuple[tuple[int, int], ...]"  # (place of a bucket, ns), in order of time
 
 
-class Execution:
+class Execution(State):
     """One execution of a step, from its start until it is known to be kept or lost.
 
     Attributes:
         number: the step's number.
         key: key of its phase.
         start: when it was dispatched, ns.
+        attempt: number of its attempt.
+        segment: index of its segment.
         net: its own time so far, ns.
         beyond: device time that it used after the job had ended, ns.
         on_host: its phase is still open.
@@ -85,29 +69,54 @@ class Execution:
         over: when it was over, ns, while it takes the next body to know what it is; 0 for all others.
     """
 
-    net = beyond = 0
-    on_host = True
-    segments = 0
-    timed = compiles = blurred = failed = left = idle = superseded = former = False
-    shares: dict[int, int] | None = None
-    pieces: list[tuple[int, int]] | None = None
-    marked = binned = busy = profile = usual = over = 0
-    wall = outside = ordinal = -1
-    parts: Parts = ()
-    spots: Parts = ()
-    fate: int | None = None
-    loop = fixed = 0
-    limit = STALLED_SLACK
-    judged = False
-    stall: Execution | None = None
+    number: int = field(NUMBER)
+    key: int = field(KEY)
+    start: int = field(NUMBER)
+    attempt: int = field(NUMBER)
+    segment: int = field(COUNT)
+    net: int = field(NUMBER, 0, key="net_time")
+    beyond: int = field(NUMBER, 0, key="time_after_job")
+    on_host: bool = field(FLAG, True)
+    segments: int = field(COUNT, 0, key="device_segments")
+    timed: bool = field(FLAG, False, key="device_observed")
+    compiles: bool = field(FLAG, False)
+    blurred: bool = field(FLAG, False, key="clock_unknown")
+    failed: bool = field(FLAG, False)
+    left: bool = field(FLAG, False)
+    idle: bool = field(FLAG, False)
+    former: bool = field(FLAG, False)
+    superseded: bool = field(FLAG, False)
+    shares: dict[int, int] | None = field(Optional(Pairs(MASK, NUMBER)), key="window_time")
+    pieces: list[tuple[int, int]] | None = field(Optional(Each(Row(NUMBER, MASK))), key="time_in_order")
+    marked: int = field(NUMBER, 0, key="rolling_time")
+    parts: Parts = field(PARTS, (), key="rolling_parts")
+    binned: int = field(NUMBER, 0, key="binned_time")
+    spots: Parts = field(PARTS, (), key="bin_parts")
+    wall: int = field(NUMBER, -1, key="wall_time")
+    busy: int = field(NUMBER, 0, key="device_time")
+    outside: int = field(NUMBER, -1, key="time_since_previous")
+    ordinal: int = field(NUMBER, -1)
+    profile: int = field(COUNT, 0, key="histogram_buckets")
+    fate: int | None = field(Optional(COUNT), key="category")
+    loop: int = field(NUMBER, 0)
+    fixed: int = field(COUNT, 0, key="limit_set")
+    limit: int = field(COUNT, STALLED_SLACK)
+    judged: bool = field(FLAG, False, key="limit_known")
+    stall: Execution | None = field(Optional(Part(lambda: Execution)), key=Category.STALLED)
+    usual: int = field(COUNT, 0, key="usual_time")
+    over: int = field(COUNT, 0, key="ended_at")
 
-    def __init__(self, number: int, key: int, start: int, segment: StepSegment) -> None:
+    def __init__(self, number: int, key: int, start: int, attempt: int, segment: int) -> None:
+        # Nothing else is set: the class has the defaults of all fields, and there may be an execution for each step.
         self.number = number
         self.key = key
         self.start = start
-        self.step_segment = segment
-        if segment.first_net is None:
-            self.pieces = []
+        self.attempt = attempt
+        self.segment = segment
+
+    def loaded(self) -> None:
+        if self.stall is not None and self.stall.stall is not None:
+            raise ValueError("stalled time stalls itself")
 
     @property
     def visible(self) -> int:
@@ -122,8 +131,7 @@ class Execution:
     def stand_still(self, spent: int) -> Execution:
         """Take `spent` ns of its time for stalled; returns its stalled time."""
         if self.stall is None:
-            self.stall = Execution(self.number, self.key, self.start, self.step_segment)
-            self.stall.pieces = None
+            self.stall = Execution(self.number, self.key, self.start, self.attempt, self.segment)
         self.net -= spent
         self.stall.net += spent
         return self.stall
@@ -145,36 +153,3 @@ class Execution:
     def shared(self, bit: int) -> int:
         """Own time while the window `bit` was open, ns."""
         return 0 if self.shares is None else self.shares.get(bit, 0)
-
-    def clone(self, segment: StepSegment) -> Execution:
-        twin = Execution.__new__(Execution)
-        twin.__dict__.update(self.__dict__)
-        twin.step_segment = segment
-        twin.shares = None if self.shares is None else self.shares.copy()
-        twin.pieces = None if self.pieces is None else self.pieces.copy()
-        twin.stall = None if self.stall is None else self.stall.clone(segment)
-        return twin
-
-    def to_state(self) -> dict[str, Any]:
-        return {
-            **{key: getattr(self, name) for key, name in _STORED.items()},
-            "window_time": list((self.shares or {}).items()),
-            "time_in_order": self.pieces,
-            "rolling_parts": self.parts,
-            "bin_parts": self.spots,
-            Category.STALLED: None if self.stall is None else self.stall.to_state(),
-        }
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any], segment: StepSegment) -> Execution:
-        execution = cls(state["number"], state["key"], state["start"], segment)
-        for key, name in _STORED.items():
-            setattr(execution, name, state[key])
-        pieces = state["time_in_order"]
-        execution.shares = dict(state["window_time"]) or None
-        execution.pieces = None if pieces is None else [(duration, mask) for duration, mask in pieces]
-        execution.parts = tuple((bucket, duration) for bucket, duration in state["rolling_parts"])
-        execution.spots = tuple((place, duration) for place, duration in state["bin_parts"])
-        if state[Category.STALLED] is not None:
-            execution.stall = cls.from_state(state[Category.STALLED], segment)
-        return execution

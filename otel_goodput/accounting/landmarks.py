@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from otel_goodput.accounting import proof
-from otel_goodput.accounting.overview import NOT_KNOWN, Life
+from otel_goodput.accounting.codec import COUNT, NUMBER, Each, Pairs, Row, State, field
+from otel_goodput.accounting.overview import LIFE, NOT_KNOWN, Life
 
 LIVES: Final = 1000  # if there are more, the oldest are forgotten
 CORNERS: Final = 4000  # of the curve of what is at risk; if there are more, every second tooth goes, the lower one
@@ -14,7 +14,7 @@ CORNERS: Final = 4000  # of the curve of what is at risk; if there are more, eve
 Corner = tuple[int, int]
 
 
-class Landmarks:
+class Landmarks(State):
     """The jobs of a run and the corners of the curve of what is at risk. Tuples, which clones share.
 
     Attributes:
@@ -24,19 +24,14 @@ class Landmarks:
         left_out: how many lives and shifts are forgotten.
     """
 
-    __slots__ = ("corners", "left_out", "lives", "shifts")
+    lives: tuple[Life, ...] = field(Each(LIFE, LIVES, tuple), (), key="jobs")
+    corners: tuple[Corner, ...] = field(Each(Row(NUMBER, NUMBER), CORNERS, tuple), (), key="at_risk")
+    shifts: dict[int, int] = field(Pairs(NUMBER, NUMBER, LIVES, replaced=True), make=dict, key="clock_shifts")
+    left_out: int = field(COUNT, 0)
 
-    def __init__(self) -> None:
-        self.lives: tuple[Life, ...] = ()
-        self.corners: tuple[Corner, ...] = ()
-        self.shifts: dict[int, int] = {}
-        self.left_out = 0
-
-    def clone(self) -> Landmarks:
-        twin = Landmarks()
-        twin.lives, twin.corners, twin.shifts = self.lives, self.corners, self.shifts
-        twin.left_out = self.left_out
-        return twin
+    def loaded(self) -> None:
+        if len(self.corners) % 2:
+            raise ValueError("what is at risk changes, and nobody knows to what")
 
     def begin(self, attempt: int, time: int, shift: int) -> None:
         """A job of `attempt` begins at `time`, whose clock is `shift` behind, ns."""
@@ -57,31 +52,6 @@ class Landmarks:
         self.corners = (*self.corners, (time, before), (time, after))
         if len(self.corners) > CORNERS:
             self.corners = thinned(self.corners)
-
-    def to_state(self) -> dict[str, Any]:
-        return {
-            "jobs": self.lives,
-            "at_risk": self.corners,
-            "clock_shifts": list(self.shifts.items()),
-            "left_out": self.left_out,
-        }
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Landmarks:
-        found = cls()
-        found.lives = tuple(Life(*life) for life in state["jobs"])
-        found.corners = tuple((time, ns) for time, ns in state["at_risk"])
-        found.shifts = dict(map(tuple, state["clock_shifts"]))
-        found.left_out = state["left_out"]
-        if max(len(found.lives), len(found.shifts)) > LIVES or len(found.corners) > CORNERS or len(found.corners) % 2:
-            raise ValueError("a snapshot holds more of its jobs than it should")
-        for *numbers, clean in found.lives:
-            proof.whole(numbers)
-            proof.flag(clean)
-        for row in (*found.corners, *found.shifts.items()):
-            proof.whole(row)
-        proof.whole((found.left_out,), 0)
-        return found
 
 
 def thinned(corners: Sequence[Corner]) -> tuple[Corner, ...]:

@@ -18,14 +18,14 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
-from otel_goodput.accounting import balance, schema, snapshot
+from otel_goodput.accounting import balance
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.chronicle import Chronicle
+from otel_goodput.accounting.codec import FLAG, KEY, NUMBER, Blob, Blobs, Each, Pairs, Part, State, field
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.device import NEVER, place
-from otel_goodput.accounting.events import Event
+from otel_goodput.accounting.events import EVENT, Event
 from otel_goodput.accounting.overview import Overview
-from otel_goodput.accounting.progress import Blob
 from otel_goodput.accounting.resuming import Past
 from otel_goodput.accounting.rules import MARKABLE, PART, SAVE, STEP
 from otel_goodput.accounting.survey import survey
@@ -38,7 +38,7 @@ WAITING: Final = 4096  # events that may wait for the watermark; beyond that, th
 _time = itemgetter(0)
 
 
-class Ledger:
+class Ledger(State):
     """Streaming account of one run.
 
     Args:
@@ -47,26 +47,46 @@ class Ledger:
         chronicle: what goes with `cursor`.
     """
 
+    _settled: Cursor = field(Part(lambda: Cursor), key="account")
+    _chronicle: Chronicle = field(Part(lambda: Chronicle), key="timeline")
+    _pending: list[Event] = field(Each(EVENT), make=list, key="waiting_events")
+    # Steps and marks that hold back the watermark until their end is known by the clock that counts. If steps
+    # without marks have an unknown clock, all phases that can be marked hold it back as well.
+    _held: dict[int, int] = field(Pairs(KEY, NUMBER), make=dict, key="waiting_keys")  # key -> start
+    _observed: set[int] = field(Each(KEY, make=set), make=set, key="observed_keys")
+    # Keys in _held for which one of two facts is known: the phase ended on the host (a mark counts as ended), or
+    # its device end will never be reported. The second fact releases the key.
+    _left: set[int] = field(Each(KEY, make=set), make=set, key="ended_on_host")
+    _device_ends: dict[int, int] = field(Pairs(KEY, NUMBER), make=dict)
+    _mark: int = field(NUMBER, 0, key="settled_until")  # time of the latest settled event
+    _marking: bool = field(FLAG, False, key="clock_unknown")  # phases may be marked
+    late = 0  # events dropped because they came too late to be put in order
+
     def __init__(
         self, spans: Sequence[int] = (), cursor: Cursor | None = None, chronicle: Chronicle | None = None
     ) -> None:
+        super().__init__()
         self._settled = cursor or Cursor(spans, overview=True)
         self._chronicle = chronicle or Chronicle()
-        self._pending: list[Event] = []
-        # Steps and marks that hold back the watermark until their end is known by the clock that counts. If steps
-        # without marks have an unknown clock, all phases that can be marked hold it back as well.
-        self._held: dict[int, int] = {}  # key -> start
-        self._observed: set[int] = set()
-        # Keys in _held for which one of two facts is known: the phase ended on the host (a mark counts as ended), or
-        # its device end will never be reported. The second fact releases the key.
-        self._left: set[int] = set()
-        self._device_ends: dict[int, int] = {}
-        self._marking = False  # phases may be marked
-        self._mark = 0  # time of the latest settled event
+        self._begin_log()
+
+    def loaded(self) -> None:
+        if self._settled.landmarks is None or self._settled.steps.summary is None:
+            raise ValueError("there is only a part of what an overview shows")
+        self._begin_log()
+
+    def clone(self, spans: Sequence[int] | None = None) -> Ledger:
+        """Return an independent copy; `spans` are its rolling windows if they are other ones, ns."""
+        twin = super().clone()
+        if spans is not None:
+            twin._settled.change_spans(spans)
+        twin._begin_log()
+        return twin
+
+    def _begin_log(self) -> None:
         self._log: list[Event] = []  # settled since the older checkpoint
         self._older = (self._mark, self._settled.clone())
         self._newer = (*self._older, 0)
-        self.late = 0  # events dropped because they came too late to be put in order
 
     @property
     def settled(self) -> Cursor:
@@ -246,9 +266,7 @@ class Ledger:
         self._marking = False
         self._settled.apply(event)
         self._mark = 0
-        self._log.clear()
-        self._older = (0, self._settled.clone())
-        self._newer = (*self._older, 0)
+        self._begin_log()
 
     def _run_out(self, cursor: Cursor) -> None:
         """Apply the pending events to `cursor`. Device ends not reported yet count as still to come."""
@@ -318,37 +336,20 @@ class Ledger:
 
     def dump(self) -> tuple[dict[str, Any], list[Blob]]:
         """Everything a restart needs, as (JSON-able head, blobs). Events fed later do not change it."""
-        head, blobs = snapshot.dump(self._settled.clone())
-        unsettled = {
-            "events": [list(event) for event in self._pending],
-            "waiting_keys": list(self._held.items()),
-            "observed_keys": list(self._observed),
-            "ended_on_host": list(self._left),
-            "device_ends": list(self._device_ends.items()),
-            "settled_until": self._mark,
-            "clock_unknown": self._marking,
-        }
-        return {"account": head, "unsettled": unsettled, "timeline": self._chronicle.to_state()}, blobs
+        blobs = Blobs()
+        return self.to_plain(blobs), blobs.written
 
     @classmethod
-    def load(cls, head: dict[str, Any], blobs: bytes, spans: Sequence[int] = ()) -> Ledger:
+    def load(cls, head: Any, blobs: bytes, spans: Sequence[int] = ()) -> Ledger:
         """Rebuild a ledger from what :meth:`dump` returned; `spans` are its rolling windows from now on, ns.
 
         Raises:
-            ValueError, KeyError, TypeError: the snapshot is damaged or of another format.
+            ValueError: it is damaged, or contradicts itself.
         """
-        schema.LEDGER(head)
-        cursor = snapshot.load(head["account"], blobs, tuple(spans))
-        if cursor.landmarks is None:
-            raise ValueError("a snapshot holds only a part of what an overview shows")
-        ledger = cls(cursor=cursor, chronicle=Chronicle.from_state(head["timeline"]))
-        unsettled = head["unsettled"]
-        ledger._pending = [Event(*fields) for fields in unsettled["events"]]
-        ledger._held = dict(unsettled["waiting_keys"])
-        ledger._observed, ledger._left = set(unsettled["observed_keys"]), set(unsettled["ended_on_host"])
-        ledger._device_ends = dict(unsettled["device_ends"])
-        ledger._mark = unsettled["settled_until"]
-        ledger._marking = unsettled["clock_unknown"]
-        ledger._older = (ledger._mark, ledger._settled.clone())
-        ledger._newer = (*ledger._older, 0)
+        taken = Blobs(blobs)
+        ledger = cls.from_plain(head, taken)
+        taken.over()
+        if tuple(spans) != ledger._settled.spans:
+            ledger._settled.change_spans(spans)
+            ledger._begin_log()
         return ledger

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from otel_goodput.accounting import proof
+from otel_goodput.accounting.codec import COUNT, NUMBER, PHASE, TEXT, Each, Pairs, Row, State, field
 from otel_goodput.accounting.rules import CUSTOM_PHASE, DATA_LOADING, PHASE_INDEX, SAVE, STALLED_FROM, STALLED_SLACK
 from otel_goodput.accounting.stalls import limit_of
 from otel_goodput.semconv import PHASES, Phase
@@ -26,16 +26,20 @@ class LongPhase(NamedTuple):
     longest: int
 
 
-class LongPhases:
+_NAMED: Final = Row(PHASE, TEXT)
+
+
+class LongPhases(State):
     """Compares each phase that held up training with the latest ones of its name.
 
     Attributes:
         found: those that took too long, by phase and name.
     """
 
-    def __init__(self) -> None:
-        self.found: dict[tuple[int, str], LongPhase] = {}
-        self._times: dict[tuple[int, str], list[int]] = {}
+    found: dict[tuple[int, str], LongPhase] = field(
+        Pairs(_NAMED, Row(COUNT, COUNT, COUNT, make=LongPhase._make), GROUPS), make=dict
+    )
+    _times: dict[tuple[int, str], list[int]] = field(Pairs(_NAMED, Each(NUMBER, 2 * SAMPLE), GROUPS), make=dict)
 
     def add(self, phase: int, name: str, lengths: Sequence[int]) -> None:
         """Take successive phases of one name that ended, and how long each took, ns."""
@@ -59,29 +63,6 @@ class LongPhases:
         if length > limit:
             number, excess, longest = self.found.get(key, (0, 0, 0))
             self.found[key] = LongPhase(number + 1, excess + length - limit, max(longest, length))
-
-    def to_state(self) -> list[Any]:
-        return [
-            [*key, times[-SAMPLE:], list(self.found[key]) if key in self.found else None]
-            for key, times in self._times.items()
-        ]
-
-    @classmethod
-    def from_state(cls, state: list[Any]) -> LongPhases:
-        """Rebuild it. Raises ValueError or TypeError if it is not what :meth:`to_state` returns."""
-        phases = cls()
-        if len(state) > GROUPS:
-            raise ValueError("a snapshot holds more phases than it should")
-        for phase, name, times, found in state:
-            proof.phase(phase, name)
-            proof.whole(times)
-            if len(times) > SAMPLE:
-                raise ValueError("a snapshot holds more phases than it should")
-            phases._times[phase, name] = list(times)
-            if found is not None:
-                proof.whole(found, 0)
-                phases.found[phase, name] = LongPhase(*found)
-        return phases
 
 
 def to_json(found: Mapping[tuple[int, str], LongPhase]) -> list[dict[str, Any]]:

@@ -7,15 +7,19 @@ and for rolling windows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
+
+from otel_goodput.accounting.codec import FLAG, NUMBER, Each, Optional, Row, State, Weight, field
 
 Shares = tuple[float, float]
 Weighted = Sequence[float]  # ns: [slices known, stepping, available, clock unknown]
 
 NOTHING: Final[Weighted] = (0, 0, 0, 0)
+WEIGHTED: Final = Row(*[Weight()] * len(NOTHING), make=list)
+_SHARES: Final = Row(Weight(), Weight())
 
 
-class Overlay:
+class Overlay(State):
     """Shares of slices and the state of the steps' clock, weighted by the time for which they held.
 
     Attributes:
@@ -26,20 +30,11 @@ class Overlay:
         between: slice shares reported since the last job ended, each with its time (ns).
     """
 
-    __slots__ = ("between", "shares", "time", "unknown", "weights")
-
-    def __init__(self) -> None:
-        self.shares: Shares | None = None
-        self.unknown = False
-        self.weights: tuple[float, ...] | None = None
-        self.time: list[float] = list(NOTHING)
-        self.between: list[tuple[int, Shares]] = []
-
-    def clone(self) -> Overlay:
-        twin = Overlay.__new__(Overlay)
-        twin.shares, twin.unknown, twin.weights = self.shares, self.unknown, self.weights
-        twin.time, twin.between = self.time.copy(), self.between.copy()
-        return twin
+    shares: Shares | None = field(Optional(_SHARES), key="slice_shares")
+    unknown: bool = field(FLAG, False, key="clock_unknown")
+    time: list[float] = field(WEIGHTED, make=lambda: [*NOTHING], key="weighted_times")
+    between: list[tuple[int, Shares]] = field(Each(Row(NUMBER, _SHARES)), make=list, key="shares_between_jobs")
+    weights: tuple[float, ...] | None = None
 
     def share(self, shares: Shares) -> None:
         """Use these shares of stepping and available slices from now on."""
@@ -62,33 +57,10 @@ class Overlay:
             for at, weight in enumerate(self.weights):
                 into[at] += weight * spent
 
-    def to_state(self) -> dict[str, Any]:
-        return {
-            "slice_shares": self.shares,
-            "weighted_times": self.time,
-            "shares_between_jobs": self.between,
-            "clock_unknown": self.unknown,
-        }
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Overlay:
-        overlay = cls()
-        shares = state["slice_shares"]
-        overlay.shares = None if shares is None else (shares[0], shares[1])
-        overlay.time = as_weighted(state["weighted_times"])
-        overlay.between = [(time, (told[0], told[1])) for time, told in state["shares_between_jobs"]]
-        overlay.unknown = state["clock_unknown"]
-        overlay._weigh_anew()
-        return overlay
+    def loaded(self) -> None:
+        self._weigh_anew()
 
 
 def shares_of(active: int, available: int, total: int) -> Shares:
     """Shares of slices that are stepping and available; both are 0 if `total` is 0."""
     return (active / total, available / total) if total > 0 else (0.0, 0.0)
-
-
-def as_weighted(sums: Sequence[float]) -> list[float]:
-    """The sums as a snapshot holds them. Raises ValueError if there are more or fewer of them than weights."""
-    if len(sums) != len(NOTHING):
-        raise ValueError(f"{len(sums)} weighted sums instead of {len(NOTHING)}")
-    return list(sums)

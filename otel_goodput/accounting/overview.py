@@ -12,6 +12,7 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from otel_goodput.accounting.checkpoints import StageSums
+from otel_goodput.accounting.codec import FLAG, KEY, NUMBER, PHASE, TEXT, Optional, Row
 from otel_goodput.accounting.events import NOT_KNOWN as NOT_KNOWN
 from otel_goodput.accounting.resuming import Stretch
 
@@ -51,6 +52,9 @@ class Spread(NamedTuple):
     max: int
 
 
+_SPREAD: Final = Optional(Row(NUMBER, NUMBER, NUMBER, make=Spread._make))
+
+
 class StepBin(NamedTuple):
     """Successive executions of steps.
 
@@ -70,6 +74,9 @@ class StepBin(NamedTuple):
     net: Spread | None
     outside: Spread | None
     device: Spread | None
+
+
+STEP_BIN: Final = Row(*[NUMBER] * 5, *[_SPREAD] * 3, make=StepBin._make)
 
 
 class Group(NamedTuple):
@@ -101,6 +108,9 @@ class PhaseEntry(NamedTuple):
     key: int
 
 
+PHASE_ENTRY: Final = Row(NUMBER, PHASE, TEXT, NUMBER, NUMBER, NUMBER, NUMBER, KEY, make=PhaseEntry._make)
+
+
 class StepEntry(NamedTuple):
     """One execution of a step that stands out: slow, or failed."""
 
@@ -114,6 +124,9 @@ class StepEntry(NamedTuple):
     key: int
 
 
+STEP_ENTRY: Final = Row(*[NUMBER] * 7, KEY, make=StepEntry._make)
+
+
 class Life(NamedTuple):
     """One job of one attempt; `end` is its end or last sign of life, ``NOT_KNOWN`` while it is open."""
 
@@ -121,6 +134,9 @@ class Life(NamedTuple):
     begin: int
     end: int
     clean: bool
+
+
+LIFE: Final = Row(NUMBER, NUMBER, NUMBER, FLAG, make=Life._make)
 
 
 class Loss(NamedTuple):
@@ -153,6 +169,9 @@ class Save(NamedTuple):
     end: int
     durable: int
     failed: bool
+
+
+SAVE_ENTRY: Final = Row(*[NUMBER] * 5, FLAG, make=Save._make)
 
 
 @dataclass(frozen=True)

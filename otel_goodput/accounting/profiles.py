@@ -7,14 +7,18 @@ would pack better, but releases the GIL for each chunk, and then waits for a tra
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
+
+from otel_goodput.accounting.codec import Blobs, Each, Kind, Optional, State, Whole, field
+from otel_goodput.accounting.shared_list import SharedList
 
 CHUNK: Final = 1024
 DETAILED_CHUNKS: Final = 1000  # those of older chunks are forgotten
 CODE: Final = "I"
 JOINED: Final = 64  # chunks in a blob, so that it is returned to the system when it is freed
 TABLE: Final = 256  # numbers that a byte can tell apart
+SIZE: Final = array(CODE).itemsize
 
 
 class Packed(NamedTuple):
@@ -24,19 +28,48 @@ class Packed(NamedTuple):
     table: bytes | None
 
 
-class Profiles:
+class _Chunks(Kind):
+    """Sealed chunks: of each the size of its table (0: there is none; None: it is forgotten); all else is raw bytes."""
+
+    plain = shared = False
+    _ALL: Final = Each(Optional(Whole(0, TABLE + 1)))
+
+    def dump(self, value: SharedList[Packed | None], blobs: Blobs) -> Any:
+        held = [chunk for chunk in value if chunk is not None]
+        for at in range(0, len(held), JOINED):
+            blobs.written.append(
+                b"".join(raw for chunk in held[at : at + JOINED] for raw in (chunk.table or b"", chunk.data))
+            )
+        return [None if chunk is None else len(chunk.table or ()) // SIZE for chunk in value]
+
+    def load(self, plain: Any, blobs: Blobs) -> SharedList[Packed | None]:
+        found: SharedList[Packed | None] = SharedList()
+        for size in self._ALL.load(plain, blobs):
+            if size is None:
+                found.append(None)
+                continue
+            table = blobs.take(size * SIZE) if size else None
+            data = blobs.take(CHUNK if size else CHUNK * SIZE)
+            if size and max(data) >= size:
+                raise ValueError("a chunk of profiles has fewer of them than it needs")
+            found.append(Packed(data, table))
+        return found
+
+    def copy(self, value: SharedList[Packed | None]) -> SharedList[Packed | None]:
+        return value.copy()
+
+
+def _numbers(numbers: Iterable[int] = ()) -> array[int]:
+    return array(CODE, numbers)
+
+
+class Profiles(State):
     """A stack of numbers from 0 to 2**32 - 1. Sealed chunks never change, because clones share them."""
 
-    __slots__ = ("_chunks", "_open")
-
-    def __init__(self) -> None:
-        self._chunks: list[Packed | None] = []
-        self._open = array(CODE)
-
-    def clone(self) -> Profiles:
-        twin = Profiles.__new__(Profiles)
-        twin._chunks, twin._open = self._chunks.copy(), self._open[:]
-        return twin
+    _chunks: SharedList[Packed | None] = field(_Chunks(), make=SharedList)
+    _open: array[int] = field(
+        Each(Whole(0, 1 << 32), CHUNK - 1, lambda numbers: array(CODE, numbers)), make=lambda: array(CODE)
+    )
 
     def __len__(self) -> int:
         return len(self._chunks) * CHUNK + len(self._open)
@@ -56,7 +89,7 @@ class Profiles:
         while len(self) > index:
             if not self._open:
                 last = self._chunks.pop()
-                self._open = array(CODE, bytes(CHUNK * self._open.itemsize) if last is None else _unpacked(last))
+                self._open = array(CODE, bytes(CHUNK * SIZE) if last is None else _unpacked(last))
             cut = max(0, index - len(self._chunks) * CHUNK)
             popped.append(self._open[cut:])
             del self._open[cut:]
@@ -64,30 +97,6 @@ class Profiles:
 
     def insert(self, index: int, number: int) -> None:
         self.extend([number, *self.pop_from(index)])
-
-    def dump(self) -> tuple[list[Any], list[bytes]]:
-        """The stack as plain data, and its sealed chunks, which are joined."""
-        kept = [chunk for chunk in self._chunks if chunk is not None]
-        blobs = [b"".join(map(_unpacked, kept[at : at + JOINED])) for at in range(0, len(kept), JOINED)]
-        return [len(self._chunks), list(self._open)], blobs
-
-    @classmethod
-    def load(cls, state: list[Any], blobs: bytes) -> Profiles:
-        """Rebuild the stack from what :meth:`dump` returned; its chunks are the last of the joined `blobs`.
-
-        Raises:
-            ValueError: blobs are missing.
-        """
-        found = cls()
-        count, rest = state
-        held, size = min(count, DETAILED_CHUNKS), CHUNK * found._open.itemsize
-        if not 0 <= held * size <= len(blobs) or len(rest) >= CHUNK or count >= 1 << 31:
-            raise ValueError("the snapshot's profiles are cut short")
-        found._chunks = [None] * (count - held)
-        for at in range(len(blobs) - held * size, len(blobs), size):
-            found._chunks.append(_packed(array(CODE, blobs[at : at + size])))
-        found._open = array(CODE, rest)
-        return found
 
 
 def _packed(chunk: array[int]) -> Packed:
@@ -102,8 +111,7 @@ def _unpacked(chunk: Packed) -> bytes:
     data, table = chunk
     if table is None:
         return data
-    size = array(CODE).itemsize
-    numbers = bytearray(len(data) * size)
-    for at in range(size):  # byte by byte of all numbers at once
-        numbers[at::size] = data.translate(table[at::size].ljust(TABLE))
+    numbers = bytearray(len(data) * SIZE)
+    for at in range(SIZE):  # byte by byte of all numbers at once
+        numbers[at::SIZE] = data.translate(table[at::SIZE].ljust(TABLE))
     return bytes(numbers)

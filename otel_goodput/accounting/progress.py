@@ -8,12 +8,27 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from operator import lt
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from otel_goodput.accounting import proof
+from otel_goodput.accounting.codec import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    Blobs,
+    Each,
+    Kind,
+    Optional,
+    Row,
+    State,
+    Text,
+    Whole,
+    field,
+)
 from otel_goodput.accounting.rules import STARTUP_SAMPLE
+from otel_goodput.accounting.shared_list import SharedList
 from otel_goodput.accounting.stats import median
 
 CHUNK: Final = 1024
@@ -22,9 +37,6 @@ LONG: Final = "q"
 LONGEST: Final = 1 << 62  # net time of a step, ns
 # Older chunks are reduced to summaries, so that a run of any length stays within 16 MB.
 DETAILED_CHUNKS: Final = 1000
-
-
-Blob: TypeAlias = "array[int] | bytes"  # written as raw bytes
 
 
 class Chunk:
@@ -64,7 +76,43 @@ def _packed(nets: Sequence[int]) -> array[int]:
     return array(SHORT if max(nets) >> 32 == 0 else LONG, nets)
 
 
-class Progress:
+class _Chunks(Kind):
+    """Sealed chunks; their net times are raw bytes."""
+
+    plain = shared = False
+    _NUMBERS: Final = Each(NUMBER, CHUNK)
+    # Whether the numbers are a range, they or its bounds, typecode of the net times, count, total.
+    _ALL: Final = Each(Row(FLAG, _NUMBERS, Optional(Text(SHORT, LONG)), Whole(CHUNK, CHUNK + 1), COUNT))
+
+    def dump(self, value: SharedList[Chunk], blobs: Blobs) -> Any:
+        found = []
+        for chunk in value:
+            numbers, nets = chunk.numbers, chunk.nets
+            spelled = [numbers.start, numbers.stop, numbers.step] if isinstance(numbers, range) else list(numbers)
+            code = nets.typecode if isinstance(nets, array) else None
+            if isinstance(nets, array):
+                blobs.written.append(nets)
+            found.append((isinstance(numbers, range), spelled, code, chunk.count, chunk.total))
+        return found
+
+    def load(self, plain: Any, blobs: Blobs) -> SharedList[Chunk]:
+        found: SharedList[Chunk] = SharedList()
+        for regular, spelled, code, count, total in self._ALL.load(plain, blobs):
+            numbers = range(*spelled) if regular else array("q", spelled) if code else tuple(spelled)
+            nets = None
+            if code:
+                nets = array(code)
+                nets.frombytes(blobs.take(count * nets.itemsize))
+            if len(numbers) != (count if code else 2) or numbers[0] > numbers[-1]:
+                raise ValueError("a chunk has other steps than it says")
+            found.append(Chunk(numbers, nets, count, total))
+        return found
+
+    def copy(self, value: SharedList[Chunk]) -> SharedList[Chunk]:
+        return value.copy()
+
+
+class Progress(State):
     """The stack of kept executions.
 
     Attributes:
@@ -73,25 +121,24 @@ class Progress:
         length: number of kept executions.
     """
 
-    __slots__ = ("_chunks", "_early", "_nets", "_numbers", "length", "top", "total")
+    _chunks: SharedList[Chunk] = field(_Chunks(), make=SharedList)
+    _numbers: list[int] = field(Each(NUMBER, CHUNK - 1), make=list)
+    _nets: list[int] = field(Each(Whole(0, LONGEST), CHUNK - 1), make=list, key="net_times")
+    total: int = field(COUNT, 0)
+    top = -1
+    length = 0
+    # Medians of the first net times, by how many are looked at. Replaced, never changed, because clones share it.
+    _early: Mapping[int, list[int]] = {}
 
-    def __init__(self) -> None:
-        self._early: dict[int, list[int]] = {}
-        self._chunks: list[Chunk] = []
-        self._numbers: list[int] = []
-        self._nets: list[int] = []
-        self.total = 0
-        self.top = -1
-        self.length = 0
-
-    def clone(self) -> Progress:
-        twin = Progress.__new__(Progress)
-        twin._chunks = self._chunks.copy()
-        twin._numbers = self._numbers.copy()
-        twin._nets = self._nets.copy()
-        twin._early = self._early.copy()
-        twin.total, twin.top, twin.length = self.total, self.top, self.length
-        return twin
+    def loaded(self) -> None:
+        numbers, nets = self._numbers, self._nets
+        self.length = len(self._chunks) * CHUNK + len(nets)
+        if numbers or self._chunks:
+            self.top = numbers[-1] if numbers else self._chunks[-1].numbers[-1]
+        if len(numbers) != len(nets) or not all(map(lt, numbers, numbers[1:])):
+            raise ValueError("the kept steps contradict each other")
+        if self.total != sum(nets) + sum(chunk.total for chunk in self._chunks):
+            raise ValueError("the kept steps do not add up")
 
     def __len__(self) -> int:
         return self.length
@@ -179,7 +226,8 @@ class Progress:
         size = STARTUP_SAMPLE + within
         ordered = self._early.get(size)
         if ordered is None:
-            ordered = self._early[size] = sorted(filter(None, self.nets(0, size)))
+            ordered = sorted(filter(None, self.nets(0, size)))
+            self._early = {**self._early, size: ordered}
         if within and but is not None and (own := self.nets(but, but + 1)[0]):
             at = bisect_left(ordered, own)
             ordered = ordered[:at] + ordered[at + 1 :]
@@ -205,7 +253,8 @@ class Progress:
         at, within = divmod(index, CHUNK)
         if at >= chunks:
             return sum(self._nets[index - chunks * CHUNK :])
-        rest = sum(chunk.total for chunk in self._chunks[at + 1 :]) + sum(self._nets)
+        above = islice(reversed(self._chunks), chunks - at - 1)
+        rest = sum(chunk.total for chunk in above) + sum(self._nets)
         return rest + sum(self._chunks[at].entries()[1][within:])
 
     def nets(self, start: int, stop: int) -> list[int]:
@@ -228,60 +277,3 @@ class Progress:
         for chunk in self._chunks:
             yield from zip(*chunk.entries(), strict=True)
         yield from zip(self._numbers, self._nets, strict=True)
-
-    def dump(self) -> tuple[dict[str, Any], list[Blob]]:
-        """The stack as plain data and the raw net times of its sealed chunks."""
-        chunks: list[Any] = []
-        blobs: list[Blob] = []
-        for chunk in self._chunks:
-            numbers = chunk.numbers
-            regular = isinstance(numbers, range)
-            spelled = [numbers.start, numbers.stop, numbers.step] if isinstance(numbers, range) else list(numbers)
-            code = None
-            if isinstance(chunk.nets, array):
-                code = chunk.nets.typecode
-                blobs.append(chunk.nets)
-            chunks.append([regular, spelled, code, chunk.count, chunk.total])
-        return {"chunks": chunks, "numbers": self._numbers, "net_times": self._nets, "total": self.total}, blobs
-
-    @classmethod
-    def load(cls, head: dict[str, Any], blobs: bytes) -> Progress:
-        """Rebuild the stack from what :meth:`dump` returned, with the blobs joined.
-
-        Raises:
-            ValueError: blobs are missing, or it contradicts itself.
-        """
-        progress = cls()
-        at = 0
-        for regular, spelled, code, entries, total in head["chunks"]:
-            numbers: Sequence[int] = range(*spelled) if regular else (array("q", spelled) if code else tuple(spelled))
-            nets = None
-            if code:
-                nets = array(code)
-                size = entries * nets.itemsize
-                if at + size > len(blobs):
-                    raise ValueError("the snapshot's net times are cut short")
-                nets.frombytes(blobs[at : at + size])
-                at += size
-            progress._chunks.append(Chunk(numbers, nets, entries, total))
-        progress._numbers, progress._nets = list(head["numbers"]), list(head["net_times"])
-        progress.total = head["total"]
-        progress.length = len(progress._chunks) * CHUNK + len(progress._nets)
-        if progress._numbers:
-            progress.top = progress._numbers[-1]
-        elif progress._chunks:
-            progress.top = progress._chunks[-1].numbers[-1]
-        progress._prove()
-        return progress
-
-    def _prove(self) -> None:
-        numbers, nets = self._numbers, self._nets
-        proof.whole((*numbers, self.total))
-        proof.whole(nets, 0)
-        for chunk in self._chunks:
-            proof.whole((chunk.count, chunk.total), 0)
-        rising = all(map(lt, numbers, numbers[1:]))
-        if len(numbers) != len(nets) or len(nets) >= CHUNK or not rising or max(nets, default=0) >= LONGEST:
-            raise ValueError("the kept steps of a snapshot contradict each other")
-        if self.total != sum(nets) + sum(chunk.total for chunk in self._chunks):
-            raise ValueError("the kept steps of a snapshot do not add up")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from otel_goodput.accounting.codec import COUNT, FLAG, NUMBER, Pairs, State, field
 from otel_goodput.accounting.events import NO_STEP
 from otel_goodput.accounting.rules import DATA_LOADING, RESTORE, SAVE
-from otel_goodput.accounting.state import Stateful
 
 LABELS: Final = 1_000  # of the latest saves
 STRETCHES: Final = 1_000  # of the latest
@@ -105,7 +105,7 @@ def followed(stretches: tuple[Stretch, ...], one: Stretch) -> tuple[Stretch, ...
     return (*stretches, one)[-STRETCHES:]
 
 
-class Resume(Stateful):
+class Resume(State):
     """A restore that no step has followed yet.
 
     Attributes:
@@ -118,7 +118,13 @@ class Resume(Stateful):
         walking: a body has begun of which it is not known yet whether it is a step.
     """
 
-    STORED = __slots__ = ("at", "label", "own", "usual", "room", "skipped", "walking")
+    at: int = field(NUMBER)
+    label: int = field(NUMBER)
+    own: bool = field(FLAG)
+    usual: int = field(COUNT)
+    room: int = field(COUNT)
+    skipped: int = field(COUNT, 0)
+    walking: bool = field(FLAG, False)
 
     def __init__(self, at: int, label: int, own: bool, usual: int, room: int) -> None:
         self.at = at
@@ -126,8 +132,6 @@ class Resume(Stateful):
         self.own = own
         self.usual = usual
         self.room = room
-        self.skipped = 0
-        self.walking = False
 
     @property
     def doubtful(self) -> bool:
@@ -152,14 +156,8 @@ class Resume(Stateful):
             return number  # its checkpoint was saved at the head of the body, before the step of its label
         return number if following < number <= top + 1 else following
 
-    @classmethod
-    def from_state(cls, state: list[Any]) -> Resume:
-        resume = cls(0, 0, False, 0, 0)
-        resume.restore(state)
-        return resume
 
-
-class Watch(Stateful):
+class Watch(State):
     """The first steps after a restore in a run that has no earlier ones: they may be batches that the loop skips.
 
     Attributes:
@@ -167,11 +165,8 @@ class Watch(Stateful):
         longest: net time of the longest of them, ns.
     """
 
-    STORED = __slots__ = ("count", "longest")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.longest = 0
+    count: int = field(COUNT, 0)
+    longest: int = field(COUNT, 0)
 
     def look(self, net: int) -> bool:
         """Look at the `net` time (ns) of the next one; return whether those before it look like skipped batches."""
@@ -181,14 +176,8 @@ class Watch(Stateful):
         self.longest = max(self.longest, net)
         return False
 
-    @classmethod
-    def from_state(cls, state: list[Any]) -> Watch:
-        watch = cls()
-        watch.restore(state)
-        return watch
 
-
-class Checkpoints(Stateful):
+class Checkpoints(State):
     """The checkpoints of a run by their labels.
 
     Attributes:
@@ -197,11 +186,8 @@ class Checkpoints(Stateful):
         reached: highest step that had started when the run went back; ``NO_STEP`` before that.
     """
 
-    STORED = __slots__ = ("labels", "reached")
-
-    def __init__(self) -> None:
-        self.labels: Mapping[int, int] = {}
-        self.reached = NO_STEP
+    labels: Mapping[int, int] = field(Pairs(NUMBER, NUMBER, LABELS, replaced=True), make=dict)
+    reached: int = field(NUMBER, NO_STEP)
 
     def save(self, label: int, done: int) -> None:
         """Note that a checkpoint with `label` stands for the steps up to `done`."""

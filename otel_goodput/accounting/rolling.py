@@ -8,11 +8,12 @@ fate changes later. Only the bucket that contains the left edge of the window is
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from otel_goodput.accounting.buckets import Bucket, Buckets, add
+from otel_goodput.accounting.codec import COUNT, Each, Row, Weight, Whole, field
 from otel_goodput.accounting.execution import Execution
-from otel_goodput.accounting.overlay import NOTHING, Weighted, as_weighted
+from otel_goodput.accounting.overlay import NOTHING, Weighted
 
 BUCKETS: Final = 240
 NOWHERE: Final = -1  # place of what is in none of the buckets
@@ -23,24 +24,33 @@ class Rolling(Buckets):
     """The buckets of a run. `spans` are the lengths of the windows, `begin` is the start of the run, all in ns."""
 
     MARKED = "marked"
-    PARTS = "parts"
+    SPLIT = "parts"
 
-    __slots__ = ("_beside", "_firsts", "_offset", "_sums", "resolution", "spans")
+    spans: tuple[int, ...] = field(Each(Whole(1), 64, tuple), (), key="lengths")
+    _offset: int = field(COUNT, 0)  # place of the first bucket held: its number from the begin of the run
+    # Overlay sums when each bucket opened; last: the open one.
+    _beside: list[Weighted] = field(Each(Row(*[Weight()] * len(NOTHING))), make=list, key="weighted_times")
+    resolution: int = field(Whole(1))  # width of a bucket, ns
+    _sums: list[Bucket]
+    _firsts: list[int]  # first bucket in each sum
 
     def __init__(self, spans: Sequence[int], begin: int) -> None:
         super().__init__(begin)
         self.spans = tuple(spans)
+        self._beside.append(NOTHING)
         self.resolution = max(1, min(self.spans) // BUCKETS)
-        self._offset = 0  # place of the first bucket held: its number from the begin of the run
-        self._beside: list[Weighted] = [NOTHING]  # overlay sums when each bucket opened; last: the open one
-        self._sums: list[Bucket] = [{} for _ in self.spans]
-        self._firsts = [0 for _ in self.spans]  # first bucket in each sum
+        self._gather()
         self._set_boundary()
+
+    def loaded(self) -> None:
+        if not self.spans or len(self._beside) != len(self._lows):
+            raise ValueError("there are rolling windows of no length, or without a sum for each bucket")
+        super().loaded()
+        self._gather()
 
     def clone(self) -> Rolling:
         twin = super().clone()
-        twin.spans, twin.resolution, twin._offset = self.spans, self.resolution, self._offset
-        twin._beside, twin._firsts = self._beside.copy(), self._firsts.copy()
+        twin._firsts = self._firsts.copy()
         twin._sums = [total.copy() for total in self._sums]
         return twin
 
@@ -151,33 +161,6 @@ class Rolling(Buckets):
                     add(total, category, -duration)
             self._firsts[which] += 1
 
-    def to_state(self) -> dict[str, Any]:
-        return {
-            "lengths": self.spans,
-            "begin": self._begin,
-            "offset": self._offset,
-            "buckets": [list(bucket.items()) for bucket in self._buckets],
-            "kept_before": self._lows,
-            "weighted_times": self._beside,
-            "split_steps": list(self._parts.items()),
-            "times_at_open": self._base,
-            "corrections": list(self._gains.items()),
-        }
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Rolling:
-        rolling = cls(state["lengths"], state["begin"])
-        rolling._offset, rolling._lows, rolling._base = state["offset"], state["kept_before"], state["times_at_open"]
-        rolling._gains = dict(map(tuple, state["corrections"]))
-        rolling._beside = [tuple(as_weighted(sums)) for sums in state["weighted_times"]]
-        rolling._buckets = [dict(map(tuple, bucket)) for bucket in state["buckets"]]
-        rolling._parts = {index: [(bucket, ns) for bucket, ns in parts] for index, parts in state["split_steps"]}
-        if not rolling.spans or not len(rolling._lows) == len(rolling._beside) == len(rolling._buckets) + 1:
-            raise ValueError("the rolling windows of a snapshot contradict each other")
-        rolling._gather()
-        rolling._set_boundary()
-        return rolling
-
     # --- the answer ---------------------------------------------------------------------------------------------------
 
     def window(self, which: int, now: int, times: Sequence[int]) -> Bucket:
@@ -217,7 +200,7 @@ class Rolling(Buckets):
 
 def forgotten(stall: Execution) -> Execution:
     """The same stalled time, older than every bucket."""
-    twin = stall.clone(stall.step_segment)
+    twin = stall.clone()
     twin.marked, twin.parts = stall.visible, ((NOWHERE, stall.visible),)
     return twin
 

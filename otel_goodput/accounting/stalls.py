@@ -8,9 +8,9 @@ stalled time given back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from otel_goodput.accounting import proof
+from otel_goodput.accounting.codec import COUNT, NUMBER, Each, Row, State, field
 from otel_goodput.accounting.rules import (
     STALLED_FACTOR,
     STALLED_FROM,
@@ -18,7 +18,6 @@ from otel_goodput.accounting.rules import (
     STALLED_SLACK,
     USUAL_SAMPLE,
 )
-from otel_goodput.accounting.state import Stateful
 from otel_goodput.accounting.stats import median
 
 NO_LIMIT: Final = 1 << 62
@@ -27,6 +26,7 @@ REMEMBERED: Final = 1_000  # kept steps that stalled; the stalled time of older 
 
 _MOST: Final = 2 * USUAL_SAMPLE  # times that are held: to forget the oldest each time costs more than the rest
 Took = tuple[int, int]  # number of a step, and its own time with what stalled, ns
+_TOOK: Final = Row(NUMBER, COUNT)
 
 
 class LongSteps(NamedTuple):
@@ -43,7 +43,7 @@ def limit_of(times: Sequence[int]) -> int:
     return max(STALLED_FACTOR * usual, usual + STALLED_SLACK)
 
 
-class Loop(Stateful):
+class Loop(State):
     """The steps of one loop in one attempt.
 
     Attributes:
@@ -54,14 +54,16 @@ class Loop(Stateful):
         long_times: own times of the latest of these, ns.
     """
 
-    STORED = __slots__ = ("times", "row", "longs", "origin", "distance", "long_times")
+    times: list[int] = field(Each(COUNT, _MOST), make=list)
+    row: list[Took] = field(Each(_TOOK, STALLED_FROM - 1), make=list)
+    longs: list[Took] = field(Each(_TOOK, STALLED_RECURRING), make=list)
+    origin: int = field(NUMBER, 0)
+    distance: int = field(COUNT, 0)
+    long_times: list[int] = field(Each(COUNT, USUAL_SAMPLE), make=list)
 
-    def __init__(self) -> None:
-        self.times: list[int] = []
-        self.row: list[Took] = []
-        self.longs: list[Took] = []
-        self.origin = self.distance = 0
-        self.long_times: list[int] = []
+    def loaded(self) -> None:
+        if self.distance and not self.long_times:
+            raise ValueError("no long steps recur")
 
     def recurs(self, number: int) -> bool:
         """Whether the step with this number is expected to be a long one."""
@@ -114,20 +116,3 @@ class Loop(Stateful):
         self.long_times = [time for _, time in self.longs]
         self.longs = []
         return numbers
-
-    @classmethod
-    def from_state(cls, state: list[Any]) -> Loop:
-        loop = cls()
-        loop.restore(state)
-        proof.whole((*loop.times, *loop.long_times, loop.distance), 0)
-        for row in (*loop.row, *loop.longs, (loop.origin,)):
-            proof.whole(row)
-        if (
-            max(len(loop.times), len(loop.long_times)) > _MOST
-            or len(loop.row) >= STALLED_FROM
-            or len(loop.longs) > STALLED_RECURRING
-            or (loop.distance and not loop.long_times)
-            or any(len(one) != 2 for one in (*loop.row, *loop.longs))
-        ):
-            raise ValueError("the loops of a snapshot contradict each other")
-        return loop

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from otel_goodput.accounting import proof
-from otel_goodput.accounting.overview import BINS, Spread, StepBin
+from otel_goodput.accounting.codec import COUNT, NUMBER, Each, Optional, Pairs, State, Whole, field
+from otel_goodput.accounting.overview import BINS, STEP_BIN, Spread, StepBin
 from otel_goodput.accounting.stats import median
 
 LEAF: Final = 64  # executions with an exact median; medians of bins of more are means of theirs
@@ -23,7 +23,7 @@ FIRST: Final = 4  # of the bins that are made of single executions: the power of
 Columns: TypeAlias = "Sequence[list[int]]"
 
 
-class StepBins:
+class StepBins(State):
     """All executions of the steps of a run that are over and did a step.
 
     The open bin is made of `_open`, which is merged from leaves, and of `_raw`, which holds all while bins are single
@@ -33,24 +33,33 @@ class StepBins:
         count: how many there are; an execution's ordinal is the count before it.
     """
 
-    __slots__ = ("_bins", "_losts", "_lows", "_open", "_power", "_raw", "_stray", "count")
+    count: int = field(COUNT, 0)
+    _power: int = field(Whole(0, 65), 0, key="size_log2")  # a bin is full with 2**_power executions
+    _bins: list[StepBin] = field(Each(STEP_BIN), make=list)  # full; `lost` is in `_losts`
+    _losts: list[int] = field(Each(COUNT), make=list, key="lost")  # of each bin, the open one included
+    # Length of the kept stack when each bin began.
+    _lows: list[int] = field(Each(COUNT), make=list, key="kept_before")
+    _open: StepBin | None = field(Optional(STEP_BIN), key="open_bin")
+    _raw: list[list[int]] = field(
+        Each(Each(NUMBER), COLUMNS), make=lambda: [[] for _ in range(COLUMNS)], key="executions"
+    )
+    # Kept index -> ordinal, for those that are not in the bin that `_lows` tells.
+    _stray: dict[int, int] = field(Pairs(COUNT, COUNT), make=dict, key="displaced")
 
-    def __init__(self) -> None:
-        self.count = 0
-        self._power = 0  # a bin is full with 2**_power executions
-        self._bins: list[StepBin] = []  # full; `lost` is in `_losts`
-        self._losts: list[int] = []  # of each bin, the open one included
-        self._lows: list[int] = []  # length of the kept stack when each bin began
-        self._open: StepBin | None = None
-        self._raw: list[list[int]] = [[] for _ in range(COLUMNS)]
-        self._stray: dict[int, int] = {}  # kept index -> ordinal, for those that are not in the bin that `_lows` tells
-
-    def clone(self) -> StepBins:
-        twin = StepBins.__new__(StepBins)
-        twin.count, twin._power, twin._open = self.count, self._power, self._open
-        twin._bins, twin._losts, twin._lows = self._bins.copy(), self._losts.copy(), self._lows.copy()
-        twin._raw, twin._stray = [column.copy() for column in self._raw], self._stray.copy()
-        return twin
+    def loaded(self) -> None:
+        full, raw = len(self._bins), len(self._raw[0]) if self._raw else 0
+        if full > BINS or raw >= (LEAF if self._power else BINS + 1):
+            raise ValueError("there are more step bins than there should be")
+        if [len(column) for column in self._raw] != COLUMNS * [raw]:
+            raise ValueError("executions without all that is known of one")
+        if any(one.count != 1 << self._power for one in self._bins):
+            raise ValueError("the step bins contradict each other")
+        held = (full << self._power) + raw + (self._open.count if self._open else 0)
+        begun = full + bool(raw or self._open) if self._power else raw
+        if not (held == self.count and begun == len(self._lows) == len(self._losts)):
+            raise ValueError("the step bins contradict each other")
+        if max((*self._stray.values(), 0)) >> self._power > begun:
+            raise ValueError("the step bins contradict each other")
 
     def add(self, columns: Columns, length: int) -> None:
         """Take executions; `length` is that of the kept stack before the first, and all others are kept."""
@@ -140,55 +149,6 @@ class StepBins:
         elif self._open is not None:
             bins.append(self._open)
         return [one._replace(lost=lost) for one, lost in zip(bins, self._losts, strict=True)]
-
-    def to_state(self) -> dict[str, Any]:
-        return {
-            "count": self.count,
-            "size_log2": self._power,
-            "bins": self._bins.copy(),
-            "lost": self._losts.copy(),
-            "kept_before": self._lows.copy(),
-            "open_bin": self._open,
-            "executions": list(zip(*self._raw, strict=True)),
-            "displaced": list(self._stray.items()),
-        }
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> StepBins:
-        found = cls()
-        found.count, found._power = state["count"], state["size_log2"]
-        found._bins = [_step_bin(one) for one in state["bins"]]
-        found._losts, found._lows = state["lost"], state["kept_before"]
-        found._open = None if state["open_bin"] is None else _step_bin(state["open_bin"])
-        rows = [(number, start, net, outside, device) for number, start, net, outside, device in state["executions"]]
-        if rows:
-            found._raw = list(map(list, zip(*rows, strict=True)))
-        found._stray = dict(map(tuple, state["displaced"]))
-        found._prove()
-        return found
-
-    def _prove(self) -> None:
-        proof.whole((self.count, self._power, *self._losts, *self._lows, *self._stray, *self._stray.values()), 0)
-        for column in self._raw:
-            proof.whole(column)
-        for one in (*self._bins, *([self._open] if self._open else [])):
-            proof.whole((*one[:5], *(number for spread in one[5:] if spread for number in spread)))
-        full, raw = len(self._bins), len(self._raw[0])
-        if self._power > 64 or full > BINS or raw >= (LEAF if self._power else BINS + 1):
-            raise ValueError("a snapshot holds more step bins than it should")
-        if any(one.count != 1 << self._power for one in self._bins):
-            raise ValueError("the step bins of a snapshot contradict each other")
-        held = (full << self._power) + raw + (self._open.count if self._open else 0)
-        begun = full + bool(raw or self._open) if self._power else raw
-        if not (held == self.count and begun == len(self._lows) == len(self._losts)):
-            raise ValueError("the step bins of a snapshot contradict each other")
-        if max((*self._stray.values(), 0)) >> self._power > begun:
-            raise ValueError("the step bins of a snapshot contradict each other")
-
-
-def _step_bin(state: Sequence[Any]) -> StepBin:
-    spreads = (None if one is None else Spread(*one) for one in state[5:])
-    return StepBin(*state[:5], *spreads)
 
 
 def _spread(lengths: list[int]) -> Spread | None:

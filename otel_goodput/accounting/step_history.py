@@ -5,20 +5,36 @@ Longer than other files: every decision about an execution changes the same stac
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from otel_goodput.accounting import overview
 from otel_goodput.accounting.bins import Bins
 from otel_goodput.accounting.buckets import Buckets
+from otel_goodput.accounting.codec import (
+    BY_CATEGORY,
+    COUNT,
+    FLAG,
+    KEY,
+    NUMBER,
+    TEXT,
+    Blobs,
+    Each,
+    Kind,
+    Optional,
+    Pairs,
+    Part,
+    Row,
+    State,
+    field,
+)
 from otel_goodput.accounting.device import NEVER
-from otel_goodput.accounting.disruption import Disruption
+from otel_goodput.accounting.disruption import Disruption, Disruptions
 from otel_goodput.accounting.events import NO_STEP
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.progress import Progress
-from otel_goodput.accounting.resuming import WATCHED, Checkpoints, Past, Resume, Stretch, Watch, followed
+from otel_goodput.accounting.resuming import STRETCHES, WATCHED, Checkpoints, Past, Resume, Stretch, Watch, followed
 from otel_goodput.accounting.rolling import Rolling
 from otel_goodput.accounting.rules import (
     CADENCE_SAMPLE,
@@ -33,6 +49,7 @@ from otel_goodput.accounting.rules import (
     USUAL_SAMPLE,
     WASTED_PROGRESS,
 )
+from otel_goodput.accounting.shared_list import SharedList
 from otel_goodput.accounting.stalls import LOOPS, NO_LIMIT, REMEMBERED, Loop
 from otel_goodput.accounting.stats import median
 from otel_goodput.accounting.step_segments import Life, StepSegment
@@ -44,7 +61,27 @@ SAVES: Final = 100  # that may turn durable yet; if there are more, the oldest a
 RECOVERABLE: Final = 1_000  # executions that may yet be kept; if there are more, the oldest stay lost
 
 
-class StepHistory:
+def _latest(starts: Iterable[int] = ()) -> deque[int]:
+    return deque(starts, CADENCE_SAMPLE + 1)
+
+
+class _Segments(Kind):
+    """All segments of a run. Copies share them; see :meth:`StepHistory.own_segment`."""
+
+    plain = shared = False
+    _ALL: Final = Each(Part(lambda: StepSegment))
+
+    def dump(self, value: Any, blobs: Blobs) -> Any:
+        return self._ALL.dump(value, blobs)
+
+    def load(self, plain: Any, blobs: Blobs) -> Any:
+        return SharedList(self._ALL.load(plain, blobs))
+
+    def copy(self, value: Any) -> Any:
+        return value.copy()
+
+
+class StepHistory(State):
     """Tracks the executions of steps and decides whether each is kept or lost.
 
     Attributes:
@@ -71,13 +108,10 @@ class StepHistory:
         skipped, skipped_wall: bodies that are no steps, but batches that a loop skipped after a restore; how long they
             took on the host, ns.
         attempts: number of job starts so far.
-        disruptions, disrupted: number of disruptions by reason; in total.
-        latest_disruptions: the latest of them. All but the last are replaced, never changed: clones share them.
+        disruptions: what interrupted them.
         job_begin: start of the latest job of this attempt, ns; None before it, or if that is not known.
         first_step: from the start of the latest job to the end of its first completed step, ns; None before that.
         step_end: when the latest step of this attempt completed, ns; None before that, or if that is not known.
-        awaited: a kept step with this or a higher number regains what a disruption of this job had set back; None if
-            there is nothing to regain.
         recompiled: number of recompilations by function, for a bounded number of functions. Replaced, never changed,
             because clones share it.
         recent: starts of the latest completed steps since the latest start or rollback, ns, in order of completion.
@@ -89,92 +123,87 @@ class StepHistory:
         loop: number of the loop to which the steps that start now belong.
         limit: of the steps that start now, ns; 0 if it follows from the usual step (rule R10).
         stalls: what stalled of kept steps, by index in the kept stack.
-        earlier: disruptions before `latest_disruptions`, up to a bound. Replaced, never changed: clones share it.
     """
 
-    def __init__(self, windows: list[Window]) -> None:
-        self.windows = windows
-        self.rolling: Rolling | None = None
-        self.bins: Bins | None = None
-        self.summary: StepSummary | None = None
-        self.earlier: tuple[Disruption, ...] = ()
-        self.progress = Progress()
-        self.life = Life(0)
-        self.segments: list[StepSegment] = []
-        self.running: dict[int, Execution] = {}
-        self.recoverable: dict[int, Execution] = {}
-        self.executed = 0
-        self.lost = 0
-        self.discarded: dict[int, int] = {}
-        self.interrupted = 0
-        self.last_step: int | None = None
-        self.latest: int | None = None
-        self.previous: int | None = None
-        self.observed = False
-        self.safe = -1
-        self.saves: dict[int, int] = {}
-        self.checkpoints = Checkpoints()
-        self.restores: dict[int, int] = {}
-        self.resume: Resume | None = None
-        self.offset = 0
-        self.stretches: tuple[Stretch, ...] = ()
-        self.skipped = self.skipped_wall = 0
-        self.watch: Watch | None = None
-        self.doubtful = 0
-        self.attempts = 0
-        self.disruptions: dict[str, int] = {}
-        self.disrupted = 0
-        self.latest_disruptions: list[Disruption] = []
-        self.job_begin: int | None = None
-        self.first_step: int | None = None
-        self.step_end: int | None = None
-        self.awaited: int | None = None
-        self.recompiled: Mapping[str, int] = {}
-        self.recent: deque[int] = deque(maxlen=CADENCE_SAMPLE + 1)
-        self.finished: list[int] | None = None
-        self.loops: dict[int, Loop] = {0: Loop()}
-        self.loop = 0
-        self.limit = 0
-        self.stalls: dict[int, Execution] = {}
-        self.returned = 0
+    windows: list[Window] = field(Each(Part(lambda: Window)), make=list)
+    rolling: Rolling | None = field(Optional(Part(lambda: Rolling)), key="rolling_windows")
+    bins: Bins | None = field(Optional(Part(lambda: Bins)))
+    progress: Progress = field(Part(lambda: Progress), make=Progress, key="kept_steps")
+    summary: StepSummary | None = field(Optional(Part(lambda: StepSummary)), key="step_summary")
+    life: Life = field(Part(lambda: Life), make=lambda: Life(0, 0), key="attempt")
+    segments: SharedList[StepSegment] = field(_Segments(), make=SharedList, key="step_segments")
+    running: dict[int, Execution] = field(Pairs(KEY, Part(lambda: Execution)), make=dict, key="running_steps")
+    recoverable: dict[int, Execution] = field(
+        Pairs(KEY, Part(lambda: Execution), RECOVERABLE), make=dict, key="recoverable_steps"
+    )
+    executed: int = field(COUNT, 0)
+    lost: int = field(COUNT, 0)
+    discarded: dict[int, int] = field(BY_CATEGORY, make=dict)
+    interrupted: int = field(COUNT, 0, key="interrupted_time")
+    last_step: int | None = field(Optional(NUMBER))
+    latest: int | None = field(Optional(KEY), key="latest_key")
+    previous: int | None = field(Optional(NUMBER), key="previous_step")
+    observed: bool = field(FLAG, False, key="device_observed")
+    safe: int = field(NUMBER, -1, key="durable_step")
+    saves: dict[int, int] = field(Pairs(KEY, NUMBER, SAVES), make=dict, key="pending_saves")
+    checkpoints: Checkpoints = field(Part(lambda: Checkpoints), make=Checkpoints)
+    restores: dict[int, int] = field(Pairs(KEY, NUMBER), make=dict, key="open_restores")
+    resume: Resume | None = field(Optional(Part(lambda: Resume)), key="resumed")
+    offset: int = field(NUMBER, 0, key="number_offset")
+    stretches: tuple[Stretch, ...] = field(
+        Each(Row(*[NUMBER] * 4, make=Stretch._make), STRETCHES, tuple), (), key="numbering"
+    )
+    skipped: int = field(COUNT, 0, key="skipped_batches")
+    skipped_wall: int = field(COUNT, 0, key="skipped_wall_time")
+    watch: Watch | None = field(Optional(Part(lambda: Watch)), key="watched")
+    doubtful: int = field(COUNT, 0, key="doubtful_steps")
+    attempts: int = field(COUNT, 0)
+    disruptions: Disruptions = field(Part(lambda: Disruptions), make=Disruptions)
+    job_begin: int | None = field(Optional(NUMBER), key="job_started_at")
+    first_step: int | None = field(Optional(NUMBER), key="first_step_time")
+    step_end: int | None = field(Optional(NUMBER), key="step_ended_at")
+    recompiled: Mapping[str, int] = field(
+        Pairs(TEXT, COUNT, RECOMPILED_NAMES, replaced=True), {}, key="recompiled_functions"
+    )
+    recent: deque[int] = field(Each(NUMBER, CADENCE_SAMPLE + 1, _latest), make=_latest, key="recent_starts")
+    loops: dict[int, Loop] = field(Pairs(NUMBER, Part(lambda: Loop), LOOPS), make=lambda: {0: Loop()})
+    loop: int = field(NUMBER, 0, key="current_loop")
+    limit: int = field(COUNT, 0, key="step_limit")
+    stalls: dict[int, Execution] = field(
+        Pairs(COUNT, Part(lambda: Execution, replaced=True), REMEMBERED), make=dict, key="stalled_steps"
+    )
+    finished: list[int] | None = None
+    returned = 0
+    # Indices of the segments that no clone shares, and that may be changed.
+    _own: frozenset[int] = frozenset()
 
-    def clone(self, windows: list[Window], *, overview: bool) -> StepHistory:
-        """Return an independent copy that updates `windows` instead, without bins and summary if not for `overview`."""
-        twin = StepHistory.__new__(StepHistory)
-        twin.__dict__.update(self.__dict__)
-        twin.windows, twin.finished = windows, None
-        twin.rolling = self.rolling.clone() if self.rolling else None
-        twin.bins = self.bins.clone() if self.bins and overview else None
-        twin.summary = self.summary.clone() if self.summary is not None and overview else None
-        twin.progress = self.progress.clone()
-        twin.life = self.life.clone()
-        # Segments without open executions are shared. To change one, replace it with a changed copy.
-        twin.segments = self.segments.copy()
-        mine: dict[int, StepSegment] = {}
-        for segment in (*self.segments[-1:], *(execution.step_segment for execution in self._open())):
-            if id(segment) not in mine:
-                mine[id(segment)] = segment.of(twin.life if segment.life is self.life else segment.life)
-        missing = len(mine)
-        for at in range(len(twin.segments) - 1, -1, -1):
-            if not missing:
-                break
-            if own := mine.get(id(twin.segments[at])):
-                twin.segments[at] = own
-                missing -= 1
-        twin.running = {key: one.clone(mine[id(one.step_segment)]) for key, one in self.running.items()}
-        twin.recoverable = {key: one.clone(mine[id(one.step_segment)]) for key, one in self.recoverable.items()}
-        twin.discarded = self.discarded.copy()
-        twin.loops = {number: loop.clone() for number, loop in self.loops.items()}
-        twin.stalls = self.stalls.copy()
-        twin.saves = self.saves.copy()
-        twin.recent = self.recent.copy()
-        twin.checkpoints, twin.restores = self.checkpoints.clone(), self.restores.copy()
-        twin.resume = self.resume.clone() if self.resume is not None else None
-        twin.watch = self.watch.clone() if self.watch is not None else None
-        twin.disruptions = self.disruptions.copy()
-        latest = self.latest_disruptions
-        twin.latest_disruptions = [*latest[:-1], *(disruption.clone() for disruption in latest[-1:])]
+    def __init__(self, windows: int) -> None:
+        super().__init__()
+        self.windows += [Window(1 << index) for index in range(windows)]
+
+    def clone(self) -> StepHistory:
+        self._own = frozenset()
+        twin = super().clone()
+        twin.finished = None
         return twin
+
+    def loaded(self) -> None:
+        segments, length = len(self.segments), len(self.progress)
+        opened = self._open()
+        if any(one.segment >= segments for one in opened) or self.life.first_segment > segments:
+            raise ValueError("steps belong to segments that there are none of")
+        if any(not one.low <= one.high <= length or (one.first_index or 0) > length for one in self.segments):
+            raise ValueError("segments hold steps that are not among the kept ones")
+        if any(key != one.key for held in (self.running, self.recoverable) for key, one in held.items()):
+            raise ValueError("steps are known by keys that are not theirs")
+        if self.summary is not None and len(self.summary) != length:
+            raise ValueError("there is no profile of each kept step")
+        if self.bins is not None:
+            self.bins.prove(spot for segment in self.segments for spot in segment.spots)
+        if self.loop not in self.loops:
+            raise ValueError("steps begin in a loop that there is none of")
+        if self.resume is not None and self.resume.walking and not self.stretches:
+            raise ValueError("nobody knows since when a loop has been skipping batches")
 
     def _open(self) -> tuple[Execution, ...]:
         """Executions whose fate can still change other than by a rollback."""
@@ -188,10 +217,10 @@ class StepHistory:
 
     def begin_attempt(self, number: int) -> None:
         """Start a new attempt: a new process began. What was in flight in the old one has been marked as lost."""
-        self.job_begin = self.awaited = self.step_end = None
+        self.job_begin = self.step_end = self.disruptions.awaited = None
         if self.summary is not None:
             self.summary.flush()
-        self.life = Life(number)
+        self.life = Life(number, len(self.segments))
         self.resume, self.watch, self.offset = None, None, 0
         self.restores.clear()
         self.saves.clear()
@@ -218,10 +247,12 @@ class StepHistory:
             for execution in self._open():
                 execution.former = True
         self.life.begun = True
-        self.job_begin, self.first_step, self.awaited = time, None, None
+        self.job_begin, self.first_step, self.disruptions.awaited = time, None, None
         if not first:
             attempt, wasted, top = self.life.number + 1, self.interrupted, self._top()
-            self._disrupt(Disruption(attempt, reason, gap, wasted, self.last_step, None, time, time - gap, top))
+            self.disruptions.begin(
+                Disruption(attempt, reason, gap, wasted, self.last_step, None, time, time - gap, top)
+            )
         self.interrupted = 0
         self.attempts += 1
 
@@ -229,9 +260,10 @@ class StepHistory:
         """A compilation has begun, inside `execution` unless that is None."""
         if not self.life.compiles_seen:
             self.life.compiles_seen = True
-            for segment in self.segments:
-                if segment.life is self.life:
-                    segment.forget()
+            for at in range(self.life.first_segment, len(self.segments)):
+                segment = self.own_segment(at)
+                segment.compiles_seen = True
+                segment.forget()
         if execution is not None:
             execution.compiles = True
 
@@ -267,19 +299,20 @@ class StepHistory:
         life = self.life
         top = self.progress.top
         popped = top >= number
+        wasted = 0
         first = not life.steps_started
         if popped:
             self.checkpoints.reached = max(self._reached, self.checkpoints.reached)
             # If the first step of an attempt goes back, that is part of the disruption that began the attempt.
-            wasted = self._go_back(number, self.disrupted + (not first))
+            wasted = self._go_back(number, self.disruptions.count + (not first))
             if not first:
-                self._disrupt(Disruption(None, Reason.ROLLBACK, 0, wasted, self.last_step, number, time, kept_step=top))
-            elif self.attempts > 1 and self.latest_disruptions:
-                self.latest_disruptions[-1].wasted += wasted
+                self.disruptions.begin(
+                    Disruption(None, Reason.ROLLBACK, 0, wasted, self.last_step, number, time, kept_step=top)
+                )
         if first:
             life.steps_started = True
-            if self.attempts > 1 and self.latest_disruptions and self.latest_disruptions[-1].to_step is None:
-                self.latest_disruptions[-1].to_step = number
+            if self.attempts > 1:
+                self.disruptions.first_step(number, wasted)
         if number <= self.safe:
             self.safe = number - 1
         if self.saves:
@@ -287,9 +320,9 @@ class StepHistory:
         if first or popped:
             self.recent.clear()
         if resume is not None and resume.walking:
-            self.segments[-1].move_to(self.progress.length, time)
+            self.own_segment(-1).move_to(self.progress.length, time)
         elif first or popped or resume is not None:
-            self.segments.append(StepSegment(life, self.progress.length, time))
+            self._begin_segment(time)
         if self.running:
             for other in self.running.values():
                 other.superseded |= other.number >= number
@@ -298,9 +331,24 @@ class StepHistory:
 
     def begun(self, number: int, key: int, time: int) -> Execution:
         """Return an execution that begins at `time` (ns)."""
-        execution = Execution(number, key, time, self.segments[-1])
+        last = len(self.segments) - 1
+        execution = Execution(number, key, time, self.life.number, last)
         execution.loop, execution.fixed, execution.limit = self.loop, self.limit, self.limit or STALLED_SLACK
+        if self.segments[last].first_net is None:
+            execution.pieces = []
         return execution
+
+    def _begin_segment(self, time: int) -> None:
+        self._own |= {len(self.segments)}
+        self.segments.append(StepSegment(self.life, self.progress.length, time))
+
+    def own_segment(self, at: int) -> StepSegment:
+        """Return the segment at this index to change it: a copy if clones share it."""
+        at += len(self.segments) if at < 0 else 0
+        if at not in self._own:
+            self._own |= {at}
+            self.segments[at] = self.segments[at].clone()
+        return self.segments[at]
 
     # --- after a restore ----------------------------------------------------------------------------------------------
 
@@ -367,7 +415,7 @@ class StepHistory:
         if not resume.walking:
             resume.walking = True
             self.stretches = followed(self.stretches, Stretch(self.life.number, time, NEVER, self.offset))
-            self.segments.append(StepSegment(self.life, self.progress.length, time))
+            self._begin_segment(time)
         resume.room -= 1
         execution = self.running[key] = self.begun(number, key, time)
         execution.usual = resume.usual
@@ -410,7 +458,7 @@ class StepHistory:
             one.number = self._numbered(one.number, one.start)
             self._move_to(one.number, one.start, resume)
             resume = None
-            one.step_segment = self.segments[-1]
+            one.segment = len(self.segments) - 1
             self.running[one.key] = one
             self.latest, self.previous, self.last_step = one.key, self.last_step, one.number
         for one in waiting:
@@ -487,14 +535,15 @@ class StepHistory:
         return not usual or execution.worked(median(usual))
 
     def _complete(self, execution: Execution, time: int) -> None:
-        segment = execution.step_segment
+        segment = self.own_segment(execution.segment)
         self.executed += 1
         self.step_end = time
         if self.watch is not None:
             self._look(self.watch, execution)
         starts = self.first_step is None and self.job_begin is not None and not execution.former
         if starts:
-            self._first_step(time - self.job_begin)  # type: ignore[operator]
+            self.first_step = time - self.job_begin  # type: ignore[operator]
+            self.disruptions.completed(self.first_step)
         if self.finished is not None and not execution.blurred:
             self.finished.append(execution.own)
         first = segment.first_net is None
@@ -503,7 +552,8 @@ class StepHistory:
             segment.pieces = execution.pieces or []
             segment.compiles = execution.compiles and execution.stall is None
             segment.first_ordinal = execution.ordinal
-            segment.starts = self._restart() if starts else 0
+            restart = self.disruptions.restart() if starts else None
+            segment.starts = 0 if restart is None else self.disruptions.number(restart)
             if self.bins is not None:
                 segment.spots = self.bins.spots(execution)
         if execution.superseded:
@@ -514,20 +564,21 @@ class StepHistory:
             if not first:
                 segment.add_lost(execution.net)
         else:
-            if segment is self.segments[-1]:
+            if execution.segment == len(self.segments) - 1:
                 self.recent.append(execution.start)
             self._keep(execution, first)
-            if self.awaited is not None and execution.number >= self.awaited and not execution.former:
-                self._regain([execution.number], [time])
+            awaited = self.disruptions.awaited
+            if awaited is not None and execution.number >= awaited and not execution.former:
+                self.disruptions.regain([execution.number], [time])
         if not execution.blurred:
             self._compare(execution)
 
     def _keep(self, execution: Execution, first: bool) -> None:
         progress = self.progress
-        segment = execution.step_segment
+        segment = self.own_segment(execution.segment)
         index = progress.length
         summary = self.summary
-        inserted = progress.top >= execution.number or segment is not self.segments[-1]
+        inserted = progress.top >= execution.number or execution.segment != len(self.segments) - 1
         simple = not (inserted or execution.failed) and execution.ordinal < 0
         if summary is not None and not simple:
             summary.settle(execution, overview.KEPT, index)
@@ -536,7 +587,6 @@ class StepHistory:
             segment.grow()
         else:
             index = self._insert(execution)
-            segment = execution.step_segment
         if first:
             segment.first_index = index
         if execution.stall is not None:
@@ -553,14 +603,14 @@ class StepHistory:
             self.bins.keep(index, execution, inserted=inserted)
         if summary is not None:
             if simple:
-                summary.push(segment.life.number, row_of(execution))
+                summary.push(execution.attempt, row_of(execution))
             else:
                 summary.keep(index, execution)
 
     def push(self, steps: Steps) -> None:
         """Keep successive executions on top of the stack: not the first of their segment, and nothing unusual."""
         numbers, starts, nets, walls, *_ = steps
-        segment = self.segments[-1]
+        segment = self.own_segment(-1)
         self.executed += len(numbers)
         self.step_end = starts[-1] + walls[-1]
         if self.finished is not None:
@@ -570,9 +620,9 @@ class StepHistory:
         self.loops[self.loop].extend(nets)
         segment.grow(len(numbers))
         if self.summary is not None:
-            self.summary.push(segment.life.number, steps)
-        if self.awaited is not None and numbers[-1] >= self.awaited:
-            self._regain(numbers, [start + wall for start, wall in zip(starts, walls, strict=True)])
+            self.summary.push(segment.attempt, steps)
+        if self.disruptions.awaited is not None and numbers[-1] >= self.disruptions.awaited:
+            self.disruptions.regain(numbers, [start + wall for start, wall in zip(starts, walls, strict=True)])
 
     def _insert(self, execution: Execution) -> int:
         """Keep an execution below higher steps that completed before it, because steps overlapped."""
@@ -589,11 +639,7 @@ class StepHistory:
         for at in range(len(self.segments) - 1, -1, -1):
             if self.segments[at].high < index:
                 break
-            own = self.segments[at] is execution.step_segment
-            segment = self._own_segment(at)
-            segment.make_room(index, own)
-            if own:  # it is open no more
-                execution.step_segment = segment
+            self.own_segment(at).make_room(index, at == execution.segment)
         return index
 
     def _discard(self, execution: Execution, fate: int) -> None:
@@ -650,27 +696,9 @@ class StepHistory:
             if segment.high <= length:
                 break
             if summary is not None:
-                summary.lose(segment.life.number, profiles[max(0, segment.low - length) : segment.high - length])
-            self._own_segment(at).cut_to(length, popped, disruption)
+                summary.lose(segment.attempt, profiles[max(0, segment.low - length) : segment.high - length])
+            self.own_segment(at).cut_to(length, popped, disruption)
         return sum(visible)
-
-    def _own_segment(self, at: int) -> StepSegment:
-        """Return a copy of a segment that may be changed; clones share all segments without open executions."""
-        shared = self.segments[at]
-        own = self.segments[at] = shared.of(shared.life)
-        for execution in self._open():
-            if execution.step_segment is shared:
-                execution.step_segment = own
-        return own
-
-    def _disrupt(self, disruption: Disruption) -> None:
-        self.disrupted += 1
-        self.disruptions[disruption.reason] = self.disruptions.get(disruption.reason, 0) + 1
-        self.latest_disruptions.append(disruption)
-        if disruption.kept_step is not None and (self.awaited is None or disruption.kept_step < self.awaited):
-            self.awaited = disruption.kept_step
-        if len(self.latest_disruptions) > Disruption.REMEMBERED:
-            self.earlier = (*self.earlier, self.latest_disruptions.pop(0))[-Disruption.KEPT :]
 
     # --- steps that stand still ---------------------------------------------------------------------------------------
 
@@ -687,9 +715,9 @@ class StepHistory:
 
         Start-up hidden in a first step comes first (rule R5).
         """
-        segment = execution.step_segment
+        segment = self.segments[execution.segment]
         limit = NO_LIMIT
-        if known and (segment.first_net is not None or (segment.life.compiles_seen and not execution.compiles)):
+        if known and (segment.first_net is not None or (segment.compiles_seen and not execution.compiles)):
             limit = self._loop_of(execution).limit(execution.number, execution.fixed)
         execution.judged = True
         execution.limit += limit - (execution.fixed or STALLED_SLACK)
@@ -726,7 +754,7 @@ class StepHistory:
             if self.segments[at].high <= index:
                 break
             if self.segments[at].low <= index:
-                self._own_segment(at).forget()
+                self.own_segment(at).forget()
         if self.summary is not None:
             self.summary.give_back(index)
 
@@ -737,63 +765,8 @@ class StepHistory:
         for buckets in self._buckets:
             buckets.stand_still(stall, source, target)
 
-    # --- after a disruption ---------------------------------------------------------------------------------------
-
     def _top(self) -> int | None:
         return self.progress.top if len(self.progress) else None
-
-    def _of_job(self) -> range:
-        """Indices into `latest_disruptions` of those of the latest job, the latest first: its start ends them."""
-        latest = self.latest_disruptions
-        oldest = max(0, len(latest) - 1)
-        while oldest > 0 and latest[oldest].attempt is None:
-            oldest -= 1
-        return range(len(latest) - 1, oldest - 1, -1)
-
-    def _restart(self) -> int:
-        """Return the number of the disruption that the latest job began with, counted from 1; 0 if it is the first."""
-        for at in self._of_job() if self.attempts > 1 else ():
-            if self.latest_disruptions[at].attempt is not None:
-                return self.disrupted - len(self.latest_disruptions) + 1 + at
-        return 0
-
-    def _first_step(self, duration: int) -> None:
-        """The first step of the latest job has completed, `duration` ns after the job's start."""
-        self.first_step = duration
-        for at in self._of_job() if self.attempts > 1 else ():
-            if self.latest_disruptions[at].attempt is not None:
-                self._changed(at).first_step = duration
-
-    def ended_by(self, error: str | None, signals: str | None) -> None:
-        """Tell the disruption that has just been counted how the process before it ended."""
-        latest = self.latest_disruptions[-1]
-        latest.error, latest.ended_by = error, signals
-
-    def started_up(self, startup: int, restored: int) -> None:
-        """Until its first completed step, the latest job spent `startup` ns on start-up and `restored` on restoring."""
-        for at in self._of_job():
-            if self.latest_disruptions[at].attempt is not None:
-                changed = self._changed(at)
-                changed.startup, changed.restored = startup, restored
-
-    def _regain(self, numbers: list[int], ends: list[int]) -> None:
-        """Steps with rising `numbers` were kept at `ends` (ns), so what disruptions had set back is regained."""
-        for at in self._of_job():
-            disruption = self.latest_disruptions[at]
-            if disruption.behind and disruption.kept_step <= numbers[-1]:  # type: ignore[operator]
-                end = ends[bisect_left(numbers, disruption.kept_step)]  # type: ignore[type-var]
-                self._changed(at).regained = max(0, end - disruption.time)
-        self.await_regain()
-
-    def await_regain(self) -> None:
-        """Set `awaited` by what the disruptions of the latest job have still to regain."""
-        entries = (self.latest_disruptions[at] for at in self._of_job())
-        self.awaited = min((entry.kept_step for entry in entries if entry.behind), default=None)  # type: ignore[type-var]
-
-    def _changed(self, at: int) -> Disruption:
-        """Return a copy of the disruption `at` this index, which is there from now on and may be changed."""
-        changed = self.latest_disruptions[at] = self.latest_disruptions[at].clone()
-        return changed
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 

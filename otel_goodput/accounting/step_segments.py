@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from otel_goodput.accounting.codec import COUNT, FLAG, MASK, NUMBER, PARTS, TEXT, Each, Optional, Row, State, field
 from otel_goodput.accounting.progress import Progress
 from otel_goodput.accounting.rules import FIRST_EXECUTION, STARTUP_SAMPLE
-from otel_goodput.accounting.state import Stateful
 from otel_goodput.accounting.stats import median
 
 
-class Life(Stateful):
+class Life(State):
     """What the accounting of steps needs to know about one attempt.
 
     Attributes:
         number: number of the attempt, from 0.
+        first_segment: index of its first segment of steps.
         begun: its job has started (a job can start more than once).
         steps_started: a step has started since.
         compiles_seen: compilations are recorded in it, so start-up is estimated only of first steps that compile.
         compiled: names of the functions compiled so far.
     """
 
-    STORED = __slots__ = ("number", "begun", "steps_started", "compiles_seen", "compiled")
+    number: int = field(NUMBER)
+    first_segment: int = field(COUNT)
+    begun: bool = field(FLAG, False)
+    steps_started: bool = field(FLAG, False)
+    compiles_seen: bool = field(FLAG, False)
+    compiled: frozenset[str] = field(Each(TEXT, make=frozenset), frozenset())
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, first_segment: int) -> None:
         self.number = number
-        self.begun = False
-        self.steps_started = False
-        self.compiles_seen = False
-        self.compiled: frozenset[str] = frozenset()
+        self.first_segment = first_segment
 
     def compile(self, function: str) -> bool:
         """Record a compilation; returns whether this attempt had compiled `function` before (False without a name)."""
@@ -37,17 +38,13 @@ class Life(Stateful):
             self.compiled |= {function}
         return again
 
-    @classmethod
-    def from_state(cls, state: list[Any]) -> Life:
-        life = cls(0)
-        life.restore(state)
-        return life
 
-
-class StepSegment(Stateful):
+class StepSegment(State):
     """Consecutive steps, from a start or rollback to the next.
 
     Attributes:
+        attempt: number of its attempt, from 0.
+        compiles_seen: compilations are recorded in that, see :class:`Life`.
         begin: start of its first step, ns.
         low, high: the segment's part of the kept stack, as indices `low` up to, not including, `high`.
         first_index: index of its first completed step in the kept stack, None if it is not kept.
@@ -62,43 +59,28 @@ class StepSegment(Stateful):
         lost: net times (ns) of its lost steps without the first completed one, up to a bound.
     """
 
-    STORED = (
-        "begin",
-        "low",
-        "high",
-        "first_net",
-        "first_index",
-        "first_start",
-        "pieces",
-        "lost",
-        "lost_to",
-        "spots",
-        "starts",
-        "compiles",
-    )
-    __slots__ = (*STORED, "_known", "first_ordinal", "life")
+    attempt: int = field(NUMBER)
+    compiles_seen: bool = field(FLAG)
+    begin: int = field(NUMBER)
+    low: int = field(COUNT)
+    high: int = field(COUNT)
+    first_net: int | None = field(Optional(NUMBER))
+    first_index: int | None = field(Optional(COUNT))
+    first_start: int = field(NUMBER, 0)
+    pieces: list[tuple[int, int]] = field(Each(Row(NUMBER, MASK)), make=list)
+    lost: list[int] = field(Each(NUMBER), make=list)
+    lost_to: int = field(COUNT, 0)
+    spots: tuple[tuple[int, int], ...] = field(PARTS, ())
+    starts: int = field(COUNT, 0)
+    compiles: bool = field(FLAG, False)
+    first_ordinal = -1
+    _known: int | None = None
 
     def __init__(self, life: Life, low: int, begin: int) -> None:
-        self.life = life
+        super().__init__()
+        self.attempt, self.compiles_seen = life.number, life.compiles_seen
         self.begin = begin
         self.low = self.high = low
-        self.first_net: int | None = None
-        self.first_index: int | None = None
-        self.first_start = 0
-        self.first_ordinal = -1
-        self.pieces: list[tuple[int, int]] = []
-        self.spots: tuple[tuple[int, int], ...] = ()
-        self.lost_to = 0
-        self.starts = 0
-        self.compiles = False
-        self.lost: list[int] = []
-        self._known: int | None = None
-
-    def of(self, life: Life) -> StepSegment:
-        """Return a copy that belongs to `life`."""
-        twin = self.clone()
-        twin.life = life
-        return twin
 
     def move_to(self, length: int, time: int) -> None:
         """Have the segment, which is empty, begin at `time` (ns) on top of a kept stack of `length`."""
@@ -153,7 +135,7 @@ class StepSegment(Stateful):
 
         Where compilations are reported, than ten times the usual, and only if the step compiles.
         """
-        seen = self.life.compiles_seen
+        seen = self.compiles_seen
         if self.first_net is None or (seen and not self.compiles):
             return 0
         if self._known is not None:
@@ -171,9 +153,3 @@ class StepSegment(Stateful):
         if self.first_index is not None:
             del nets[self.first_index - self.low : self.first_index - self.low + 1]
         return [net for net in nets[:STARTUP_SAMPLE] if net]
-
-    @classmethod
-    def from_state(cls, state: list[Any], life: Life) -> StepSegment:
-        segment = cls(life, 0, 0)
-        segment.restore(state)
-        return segment

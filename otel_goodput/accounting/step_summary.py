@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
-from otel_goodput.accounting import proof
+from otel_goodput.accounting.codec import COUNT, NUMBER, Blobs, Each, Pairs, Part, State, field
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.overview import (
     BEGINS,
@@ -24,6 +24,7 @@ from otel_goodput.accounting.overview import (
     NO_STEP_DONE,
     NOT_KNOWN,
     SKIPPED,
+    STEP_ENTRY,
     STEPS_KEPT,
     StepBin,
     StepEntry,
@@ -46,29 +47,37 @@ def no_steps() -> Steps:
     return [], [], [], [], [], [], []
 
 
-class StepSummary:
+class StepSummary(State):
     """All executions of the steps of a run that are over."""
 
-    __slots__ = ("_attempt", "_bins", "_fresh", "_kept", "_notable", "_profiles", "_recent", "_tallies", "_usual")
+    _profiles: Profiles = field(Part(lambda: Profiles), make=Profiles)  # of the kept executions
+    _tallies: Tallies = field(Part(lambda: Tallies), make=Tallies)
+    _bins: StepBins = field(Part(lambda: StepBins), make=StepBins)
+    # By ordinal.
+    _notable: dict[int, StepEntry] = field(Pairs(COUNT, STEP_ENTRY, STEPS_KEPT), make=dict, key="outliers")
+    # Kept index -> ordinal, of those that stand out: as bounded as `_notable`, which holds each ordinal here.
+    _kept: dict[int, int] = field(Pairs(NUMBER, NUMBER, STEPS_KEPT), make=dict, key="kept_outliers")
+    _recent: list[int] = field(Each(COUNT, max(SAMPLE, FEW) - 1), make=list, key="recent_net_times")
+    _usual: int = field(COUNT, 0, key="usual_net_time")  # ns; 0 while not known
+    _fresh: Steps  # executions pushed and not taken yet, all of one attempt
+    _attempt = 0  # theirs
 
     def __init__(self) -> None:
-        self._fresh = no_steps()  # executions pushed and not taken yet, all of one attempt
-        self._attempt = 0  # theirs
-        self._profiles = Profiles()  # of the kept executions
-        self._tallies = Tallies()
-        self._bins = StepBins()
-        self._notable: dict[int, StepEntry] = {}  # by ordinal
-        # Kept index -> ordinal, of those that stand out: as bounded as `_notable`, which holds each ordinal here.
-        self._kept: dict[int, int] = {}
-        self._recent: list[int] = []
-        self._usual = 0  # ns; 0 while not known
+        super().__init__()
+        self._fresh = no_steps()
+
+    def loaded(self) -> None:
+        self._fresh = no_steps()
+        if not self._notable.keys() >= set(self._kept.values()):
+            raise ValueError("steps that stand out are not there")
+
+    def to_plain(self, blobs: Blobs) -> dict[str, Any]:
+        self.flush()
+        return super().to_plain(blobs)
 
     def clone(self) -> StepSummary:
-        twin = StepSummary.__new__(StepSummary)
-        twin._fresh, twin._attempt = tuple(map(list.copy, self._fresh)), self._attempt
-        twin._recent, twin._usual = self._recent.copy(), self._usual
-        twin._notable, twin._kept = self._notable.copy(), self._kept.copy()
-        twin._profiles, twin._tallies, twin._bins = self._profiles.clone(), self._tallies.clone(), self._bins.clone()
+        twin = super().clone()
+        twin._fresh = tuple(map(list.copy, self._fresh))
         return twin
 
     # --- what happens -------------------------------------------------------------------------------------------------
@@ -90,7 +99,7 @@ class StepSummary:
             return
         self.flush()
         profile = execution.profile = profile_of(execution)
-        attempt = execution.step_segment.life.number
+        attempt = execution.attempt
         self._tallies.add(attempt, fate, profile, 1)
         if fate == NO_STEP_DONE:
             return
@@ -120,7 +129,7 @@ class StepSummary:
     def take_back(self, execution: Execution, fate: int) -> None:
         """The execution was settled with this `fate`, and is going to be settled anew."""
         self.flush()
-        self._tallies.add(execution.step_segment.life.number, fate, execution.profile, -1)
+        self._tallies.add(execution.attempt, fate, execution.profile, -1)
         if fate == LOST:
             self._bins.lose(execution.ordinal, -1)
 
@@ -156,9 +165,9 @@ class StepSummary:
             fields = own if lengths == nets else _fields(lengths)
             shift = measure * BITS
             if measure:
-                profiles = [profile | field << shift for profile, field in zip(profiles, fields, strict=True)]
-            for field, count in Counter(fields).items():
-                self._tallies.add(attempt, KEPT, field << shift, count)
+                profiles = [one | part << shift for one, part in zip(profiles, fields, strict=True)]
+            for part, count in Counter(fields).items():
+                self._tallies.add(attempt, KEPT, part << shift, count)
         for place in self._watch(nets):
             self._kept[length + place] = self._bins.count + place
             told = attempt, numbers[place], starts[place], walls[place], nets[place], devices[place]
@@ -214,49 +223,8 @@ class StepSummary:
         """Executions that stand out, in order of their start."""
         self.flush()
         slow = [one for one in running if self._usual and one.own > SLOW * self._usual]
-        late = [_entry(one, IN_FLIGHT, one.step_segment.life.number) for one in slow]
+        late = [_entry(one, IN_FLIGHT, one.attempt) for one in slow]
         return sorted((*self._notable.values(), *late), key=lambda entry: entry.begin)
-
-    def dump(self) -> tuple[dict[str, Any], list[bytes]]:
-        """All of it as (plain data, blobs)."""
-        self.flush()
-        profiles, blobs = self._profiles.dump()
-        state = {
-            "histogram_buckets": profiles,
-            **self._bins.to_state(),
-            **self._tallies.to_state(),
-            "outliers": list(self._notable.items()),
-            "kept_outliers": list(self._kept.items()),
-            "recent_net_times": self._recent.copy(),
-            "usual_net_time": self._usual,
-        }
-        return state, blobs
-
-    @classmethod
-    def load(cls, state: dict[str, Any], blobs: bytes) -> StepSummary:
-        """Rebuild it from what :meth:`dump` returned, with the blobs at the end of `blobs`.
-
-        Raises:
-            ValueError: it contradicts itself.
-        """
-        summary = cls()
-        summary._profiles = Profiles.load(state["histogram_buckets"], blobs)
-        summary._bins, summary._tallies = StepBins.from_state(state), Tallies.from_state(state)
-        summary._kept = dict(map(tuple, state["kept_outliers"]))
-        summary._notable = {ordinal: StepEntry(*entry) for ordinal, entry in state["outliers"]}
-        summary._recent, summary._usual = state["recent_net_times"], state["usual_net_time"]
-        summary._prove()
-        return summary
-
-    def _prove(self) -> None:
-        proof.whole((self._usual, *self._recent), 0)
-        proof.whole(self._notable, 0)
-        for row in (*self._kept.items(), *self._notable.values()):
-            proof.whole(row)
-        if max(len(self._notable), len(self._kept)) > STEPS_KEPT or len(self._recent) >= max(SAMPLE, FEW):
-            raise ValueError("a snapshot holds more steps than it should")
-        if not self._notable.keys() >= set(self._kept.values()):
-            raise ValueError("the steps of a snapshot contradict each other")
 
 
 def row_of(execution: Execution) -> Steps:

@@ -76,11 +76,11 @@ def _startups(cursor: Cursor) -> list[tuple[StepSegment, int]]:
 
 def losses(cursor: Cursor) -> list[Loss]:
     """Return the disruptions so far. The start-up in steps lost to one is not its waste."""
-    steps, startups = cursor.steps, _lost_startups(_startups(cursor))
-    told = [*steps.earlier, *steps.latest_disruptions]
+    disruptions, startups = cursor.steps.disruptions, _lost_startups(_startups(cursor))
+    told = [*disruptions.earlier, *disruptions.latest]
     return [
         Loss(one.time, one.died, one.attempt, one.reason, one.recovery, one.wasted - startups.get(number, 0), *reached)
-        for number, one in enumerate(told, steps.disrupted - len(told) + 1)
+        for number, one in enumerate(told, disruptions.count - len(told) + 1)
         for reached in [(one.from_step, one.to_step, one.kept_step, one.first_step, one.regained)]
     ]
 

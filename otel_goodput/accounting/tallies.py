@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
-from otel_goodput.accounting import proof
+from otel_goodput.accounting.codec import COUNT, Pairs, State, field
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.overview import DEVICE, IN_FLIGHT, NET, WALL, bucket_of
 
@@ -27,21 +27,19 @@ def profile_of(execution: Execution) -> int:
     return profile
 
 
-class Tallies:
+class Tallies(State):
     """Counts of executions, which are told by their profiles."""
 
-    __slots__ = ("_counts", "_oldest", "_own")
-
-    def __init__(self) -> None:
-        self._counts: dict[int, Counts] = {}  # by attempt; clones share those that are not in `_own`
-        self._own: set[int] = set()
-        self._oldest = 0  # attempt
+    # By attempt; clones share those that are not in `_own`.
+    _counts: dict[int, Counts] = field(
+        Pairs(COUNT, Pairs(COUNT, COUNT, replaced=True), ATTEMPTS + 1), make=dict, key="histogram"
+    )
+    _oldest: int = field(COUNT, 0, key="oldest_attempt")
+    _own: frozenset[int] = frozenset()
 
     def clone(self) -> Tallies:
-        twin = Tallies.__new__(Tallies)
-        twin._counts, twin._oldest = self._counts.copy(), self._oldest
-        self._own, twin._own = set(), set()
-        return twin
+        self._own = frozenset()
+        return super().clone()
 
     def add(self, attempt: int, fate: int, profile: int, count: int) -> None:
         """Count `count` more executions of `attempt` with this fate and profile."""
@@ -49,12 +47,12 @@ class Tallies:
         counts = self._counts.get(attempt)
         if counts is None:
             counts = self._counts[attempt] = {}
-            self._own.add(attempt)
+            self._own |= {attempt}
             if len(self._counts) > ATTEMPTS:
                 self._fold()
         elif attempt not in self._own:
             counts = self._counts[attempt] = counts.copy()
-            self._own.add(attempt)
+            self._own |= {attempt}
         base = fate << 2 * BITS
         while profile:
             field = profile & _FIELD
@@ -71,8 +69,8 @@ class Tallies:
         for key, count in self._counts.pop(oldest).items():
             counts[key] = counts.get(key, 0) + count
         self._counts[after] = counts
-        self._own.add(after)
-        self._own.discard(oldest)
+        self._own |= {after}
+        self._own -= {oldest}
         self._oldest = after
 
     def answer(self, running: Iterable[Execution]) -> dict[tuple[int, int, int, int], int]:
@@ -87,22 +85,6 @@ class Tallies:
             profile = profile_of(execution)
             for measure in MEASURES:
                 if field := profile >> measure * BITS & _FIELD:
-                    key = measure, max(execution.step_segment.life.number, self._oldest), IN_FLIGHT, field - 1
+                    key = measure, max(execution.attempt, self._oldest), IN_FLIGHT, field - 1
                     found[key] = found.get(key, 0) + 1
-        return found
-
-    def to_state(self) -> dict[str, Any]:
-        counts = [[attempt, list(counts.items())] for attempt, counts in self._counts.items()]
-        return {"oldest_attempt": self._oldest, "histogram": counts}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Tallies:
-        found = cls()
-        found._oldest = state["oldest_attempt"]
-        found._counts = {attempt: dict(map(tuple, counts)) for attempt, counts in state["histogram"]}
-        proof.whole((found._oldest,), 0)
-        for attempt, counts in found._counts.items():
-            proof.whole((attempt, *counts, *counts.values()), 0)
-        if len(found._counts) > ATTEMPTS + 1:
-            raise ValueError("a snapshot holds histograms of more attempts than it should")
         return found

@@ -1,7 +1,4 @@
-"""Moves a run's account through time: every nanosecond goes to its owner (rules R1 to R3), and to windows and sums.
-
-Longer than other files: whatever time passes for changes at once.
-"""
+"""Moves a run's account through time: every nanosecond goes to its owner (rules R1 to R3), and to windows and sums."""
 
 from __future__ import annotations
 
@@ -10,7 +7,23 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from otel_goodput.accounting import rules
-from otel_goodput.accounting.device import NEVER, DeviceSegment
+from otel_goodput.accounting.codec import (
+    COUNT,
+    FLAG,
+    KEY,
+    NUMBER,
+    TEXT,
+    Each,
+    Optional,
+    Pairs,
+    Part,
+    Row,
+    State,
+    Text,
+    Whole,
+    field,
+)
+from otel_goodput.accounting.device import DEVICE_SEGMENT, NEVER, DeviceSegment
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.landmarks import Landmarks
 from otel_goodput.accounting.overlay import Overlay, Weighted
@@ -18,13 +31,13 @@ from otel_goodput.accounting.rolling import Rolling, forgotten
 from otel_goodput.accounting.step_history import StepHistory
 from otel_goodput.accounting.step_summary import StepSummary
 from otel_goodput.accounting.windows import EXCLUDED, Edge, Window, WindowSet
-from otel_goodput.semconv import ClockState
+from otel_goodput.semconv import CLOCK_STATES, FALLBACK_CLOCKS, REASONS, ClockState
 
 NOBODY: Final = -1
 T = TypeVar("T", bound="Timepiece")
 
 
-class Timepiece:
+class Timepiece(State):
     """The state of one run's account at one moment, and the logic that moves it forward.
 
     Args:
@@ -48,51 +61,103 @@ class Timepiece:
         clock: clock by which the latest step ended, one of ``semconv.CLOCK_STATES``; None before the first.
     """
 
+    begin: int | None = field(Optional(COUNT), key="started_at")
+    now: int = field(COUNT, 0)
+    shift: int = field(NUMBER, 0, key="clock_shift")
+    freed: int = field(COUNT, 0, key="device_free_at")  # when the device finished the latest known segment, ns
+    alive: bool = field(FLAG, False)
+    ended: bool = field(FLAG, False)
+    clean: bool = field(FLAG, False)
+    finished: bool = field(FLAG, False)
+    spans: tuple[int, ...] = field(Each(Whole(1), 64, tuple), (), key="window_lengths")
+    open_windows: WindowSet = field(Part(lambda: WindowSet), make=WindowSet)
+    totals: list[int] = field(Each(NUMBER), make=lambda: [0] * rules.FIXED)
+    names: list[str] = field(Each(TEXT), make=list, key="custom_names")
+    notice: str | None = field(Optional(Text(*REASONS)))
+    skewed: bool = field(FLAG, False, key="clock_skewed")
+    recompilations: int = field(COUNT, 0)
+    suspended: int = field(COUNT, 0)  # ns in which the machine was suspended
+    overlapped: int = field(COUNT, 0, key="loading_overlapped")  # ns of non-blocking data loading
+    fallback: str = field(Text(*FALLBACK_CLOCKS), ClockState.HOST, key="fallback_clock")
+    clock: str | None = field(Optional(Text(*CLOCK_STATES)))
+    overlay: Overlay = field(Part(lambda: Overlay), make=Overlay, key="conditions")
+    landmarks: Landmarks | None = field(Optional(Part(lambda: Landmarks)), key="overview")
+    steps: StepHistory = field(Part(lambda: StepHistory))
+    error: str = field(TEXT, "")  # the exception that ended the latest job, until the next one begins
+    # Signals and the exit status of the latest process, until the next job begins.
+    ended_by: list[str] = field(Each(TEXT, 64), make=list)
+    # ns of both before the job's first step has completed
+    startup_before: int = field(NUMBER, -1)
+    restored_before: int = field(NUMBER, -1)
+    # ns of no step when the latest step was over; None if none was in this job
+    _between: int | None = field(Optional(NUMBER), key="time_between_steps")
+    # Open phases by key. In dictionaries, the latest started comes last.
+    job: int | None = field(Optional(KEY), key="open_job")
+    blockers: dict[int, int] = field(Pairs(KEY, COUNT), make=dict, key="open_phases")  # -> category
+    # The same, of phases that own time only while no step is open.
+    overlapping: dict[int, int] = field(Pairs(KEY, COUNT), make=dict, key="open_overlapping_phases")
+    # -> rank, category
+    elastic: dict[int, tuple[int, int]] = field(Pairs(KEY, Row(NUMBER, COUNT)), make=dict, key="open_elastic_phases")
+    loads: set[int] = field(Each(KEY, make=set), make=set, key="open_overlapped_loads")  # non-blocking data loads
+    # Segments waiting for the device or running on it.
+    device: deque[DeviceSegment] = field(Each(DEVICE_SEGMENT, make=deque), make=deque, key="device_queue")
+    name_index: dict[str, int]
+    hosts: list[Execution]  # executions whose phase is open, the latest last
+    _owner: int | Execution = NOBODY
+    _timer = NEVER
+    _plain = True  # as time passes, only the owner's account changes
+    _calm = True  # no window, overlay or overlapped load needs updating as time passes
+    _direct = False  # no elastic phase or device segment outranks ordinary phases and the open step
+
     def __init__(
         self, spans: Sequence[int] = (), edges: Sequence[Edge] = (), windows: int = 1, *, overview: bool = False
     ) -> None:
-        self.begin: int | None = None
-        self.now = 0
-        self.shift = 0
-        self.freed = 0  # when the device finished the latest known segment, ns
-        self.alive = False
-        self.ended = False
-        self.clean = False
-        self.finished = False
+        super().__init__()
         self.spans = tuple(spans)
-        self.windows = [Window(1 << index) for index in range(windows)]
-        self.steps = StepHistory(self.windows)
+        self.steps = StepHistory(windows)
         self.open_windows = WindowSet(edges)
-        self.totals = [0] * rules.FIXED
-        self.names: list[str] = []
-        self.name_index: dict[str, int] = {}
-        self.notice: str | None = None
-        self.skewed = False
-        self.recompilations = 0
-        self.suspended = 0  # ns in which the machine was suspended
-        self.overlapped = 0  # ns of non-blocking data loading
-        self.fallback = ClockState.HOST
-        self.clock: str | None = None
-        self.overlay = Overlay()
-        self.landmarks = Landmarks() if overview else None
-        self.steps.summary = StepSummary() if overview else None
-        self.error = ""  # the exception that ended the latest job, until the next one begins
-        self.ended_by: list[str] = []  # signals and the exit status of the latest process, until the next job begins
-        self.startup_before = self.restored_before = -1  # ns of both before the job's first step has completed
-        self._between: int | None = None  # ns of no step when the latest step was over; None if none was in this job
-        # Open phases by key. In dictionaries, the latest started comes last.
-        self.job: int | None = None
-        self.blockers: dict[int, int] = {}  # -> category
-        self.overlapping: dict[int, int] = {}  # the same, of phases that own time only while no step is open
-        self.elastic: dict[int, tuple[int, int]] = {}  # -> rank, category
-        self.loads: set[int] = set()  # non-blocking data loads
-        self.hosts: list[Execution] = []  # executions whose phase is open, the latest last
-        self.device: deque[DeviceSegment] = deque()  # segments waiting for the device or running on it
-        self._owner: int | Execution = NOBODY
-        self._timer = NEVER
-        self._plain = True  # as time passes, only the owner's account changes
-        self._calm = True  # no window, overlay or overlapped load needs updating as time passes
-        self._direct = False  # no elastic phase or device segment outranks ordinary phases and the open step
+        self.name_index = {}
+        self.hosts = []
+        if overview:
+            self.landmarks, self.steps.summary = Landmarks(), StepSummary()
+
+    def loaded(self) -> None:
+        steps, categories = self.steps, rules.FIXED + len(self.names)
+        used = [
+            *self.blockers.values(),
+            *self.overlapping.values(),
+            *(category for _, category in self.elastic.values()),
+            *steps.discarded,
+            *(one.category for one in self.device),
+            *(one.fate for one in (*steps.running.values(), *steps.recoverable.values()) if one.fate is not None),
+        ]
+        for window in self.windows:
+            used += [*window.totals, *window.discarded]
+        for buckets in (steps.rolling, steps.bins):
+            if buckets is not None:
+                buckets.prove_categories(categories)
+        if len(self.totals) != categories or max(used, default=0) >= categories:
+            raise ValueError("there is time of categories that do not exist")
+        self.name_index = {name: at for at, name in enumerate(self.names, rules.FIXED)}
+        if len(self.name_index) != len(self.names):
+            raise ValueError("one name several times")
+        if not all(one.step is None or one.step in steps.running for one in self.device):
+            raise ValueError("the device works for steps that are not open")
+        if steps.rolling is not None and (self.begin is None or steps.rolling.spans != self.spans):
+            raise ValueError("rolling windows of another run")
+        if steps.summary is not None and (self.landmarks is None or (steps.bins is None) is not (self.begin is None)):
+            raise ValueError("a part of what an overview shows")
+        self._follow()
+
+    def _follow(self) -> None:
+        """Set what follows from the fields."""
+        self.hosts = [execution for execution in self.steps.running.values() if execution.on_host]
+        self.choose()
+
+    @property
+    def windows(self) -> list[Window]:
+        """Exact windows; the first is the excluded time."""
+        return self.steps.windows
 
     @property
     def rolling(self) -> Rolling | None:
@@ -115,21 +180,14 @@ class Timepiece:
 
         If not `overview`, the copy does not follow what an overview shows; time passes faster for it.
         """
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        twin.windows = [window.clone() for window in self.windows]
-        twin.steps = self.steps.clone(twin.windows, overview=overview)
-        twin.landmarks = self.landmarks.clone() if self.landmarks is not None and overview else None
-        twin.open_windows, twin.overlay = self.open_windows.clone(), self.overlay.clone()
-        for name in ("totals", "names", "name_index", "blockers", "overlapping", "elastic", "loads", "ended_by"):
-            setattr(twin, name, getattr(self, name).copy())
-        running = twin.steps.running
-        twin.hosts = [running[execution.key] for execution in self.hosts]
-        twin.device = deque(
-            segment if isinstance(segment.owner, int) else segment._replace(owner=running[segment.owner.key])
-            for segment in self.device
-        )
-        twin.choose()
+        steps = self.steps
+        held = self.landmarks, steps.bins, steps.summary
+        if not overview:
+            self.landmarks = steps.bins = steps.summary = None
+        twin = super().clone()
+        self.landmarks, steps.bins, steps.summary = held
+        twin.name_index = self.name_index.copy()
+        twin._follow()
         return twin
 
     # --- time passes --------------------------------------------------------------------------------------------------
@@ -303,12 +361,15 @@ class Timepiece:
                 # The latest started phase of the highest rank.
                 self._owner = max(reversed(self.elastic.values()), key=lambda phase: phase[0])[1]
             else:
-                self._owner = self.device[0].owner
+                self._owner = self._owner_of(self.device[0])
         due = self._next_due()
         rolling = self.steps.rolling
         if rolling is not None and self.alive and rolling.boundary < due:
             due = rolling.boundary
         self._timer = due
+
+    def _owner_of(self, segment: DeviceSegment) -> int | Execution:
+        return segment.category if segment.step is None else self.steps.running[segment.step]
 
     def _nothing_beside(self) -> bool:
         return not (self.loads or self.open_windows.mask or self.overlay.weights is not None)
@@ -334,7 +395,7 @@ class Timepiece:
         """If the first step of the job has completed by now, tell what the start-up before it took."""
         if self.startup_before >= 0 and self.steps.first_step is not None:
             startup, restored = self._startup()
-            self.steps.started_up(startup - self.startup_before, restored - self.restored_before)
+            self.steps.disruptions.started_up(startup - self.startup_before, restored - self.restored_before)
             self.startup_before = self.restored_before = -1
 
     def _startup(self) -> tuple[int, int]:
@@ -349,7 +410,8 @@ class Timepiece:
         self.advance(max((segment.end for segment in self.device if segment.end < NEVER), default=0))
 
     def _leave_device(self) -> None:
-        execution, begin, end = self.device.popleft()
+        segment = self.device.popleft()
+        execution, begin, end = self._owner_of(segment), segment.begin, segment.end
         earliest = max(begin, self.freed)
         begin = max(earliest, self.now)
         self.freed = max(self.freed, end)

@@ -81,8 +81,6 @@ class DeviceTrace(NamedTuple):
 class Fates(StepSummary):
     """Follows what becomes of executions, each of which has its ordinal from its start."""
 
-    __slots__ = ("_stack", "fates", "over", "usual")
-
     def __init__(self) -> None:
         super().__init__()
         self.fates = bytearray()  # by ordinal
@@ -195,7 +193,7 @@ class Tracer(Cursor):
     def _write_one(self, execution: Execution) -> None:
         at, columns = execution.ordinal, self.columns
         clock = ClockState.DEVICE if execution.timed else self.fallback
-        columns["attempt"][at] = execution.step_segment.life.number
+        columns["attempt"][at] = execution.attempt
         columns["number"][at] = execution.number
         columns["start"][at] = execution.start
         columns["wall"][at] = execution.wall
@@ -208,7 +206,7 @@ class Tracer(Cursor):
     def _mark(self, owner: int, time: int, device_end: int) -> None:
         before = len(self.device)
         super()._mark(owner, time, device_end)
-        if len(self.device) > before and isinstance(self.device[-1].owner, int):
+        if len(self.device) > before and self.device[-1].step is None:
             self._phases.append(owner)
 
     def _begin_attempt(self, number: int) -> None:
@@ -216,7 +214,7 @@ class Tracer(Cursor):
         self._phases.clear()
 
     def _leave_device(self) -> None:
-        owner, begin, end = self.device[0]
+        owner, (_, _, begin, end) = self._owner_of(self.device[0]), self.device[0]
         begin = min(max(begin, self.freed), end)
         attempt = self.steps.life.number
         if isinstance(owner, int):
@@ -233,8 +231,9 @@ class Tracer(Cursor):
         """What has not left the device, in order; only the begin of the first is known."""
         phases, attempt = list(self._phases), self.steps.life.number
         found: list[DeviceTrace] = []
-        for owner, begin, _ in self.device:
-            begin = NOT_KNOWN if found else max(begin, self.freed)
+        for segment in self.device:
+            owner = self._owner_of(segment)
+            begin = NOT_KNOWN if found else max(segment.begin, self.freed)
             if isinstance(owner, int):
                 found.append(DeviceTrace(begin, NOT_KNOWN, _NONE, phases.pop(0), attempt))
             else:

@@ -7,18 +7,18 @@ window is open or closed at any moment. Time that passes while it is open is als
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from otel_goodput.accounting.overlay import NOTHING, as_weighted
+from otel_goodput.accounting.codec import BY_CATEGORY, COUNT, KEY, MASK, NUMBER, Each, Pairs, State, field
+from otel_goodput.accounting.overlay import NOTHING, WEIGHTED
 from otel_goodput.accounting.rules import WASTED_PROGRESS
-from otel_goodput.accounting.state import Stateful
 
 EXCLUDED: Final = 1  # bit of the window of excluded time; while it is open, all others count as closed
 
 Edge = tuple[int, int, bool]
 
 
-class Window(Stateful):
+class Window(State):
     """Time that passed while the window was open.
 
     Attributes:
@@ -31,24 +31,21 @@ class Window(Stateful):
         beside: the overlay's sums for that time, weighted ns as in ``Overlay.time``.
     """
 
-    STORED = __slots__ = (
-        "bit",
-        "elapsed",
-        "totals",
-        "kept",
-        "kept_total",
-        "discarded",
-        "beside",
-    )
+    bit: int = field(MASK)
+    elapsed: int = field(COUNT, 0)
+    totals: dict[int, int] = field(BY_CATEGORY, make=dict)
+    kept: dict[int, int] = field(Pairs(COUNT, NUMBER), make=dict)
+    kept_total: int = field(NUMBER, 0)
+    discarded: dict[int, int] = field(BY_CATEGORY, make=dict)
+    beside: list[float] = field(WEIGHTED, make=lambda: [*NOTHING])
 
     def __init__(self, bit: int) -> None:
+        super().__init__()
         self.bit = bit
-        self.elapsed = 0
-        self.totals: dict[int, int] = {}
-        self.kept: dict[int, int] = {}
-        self.kept_total = 0
-        self.discarded: dict[int, int] = {}
-        self.beside: list[float] = list(NOTHING)
+
+    def loaded(self) -> None:
+        if self.kept_total != sum(self.kept.values()):
+            raise ValueError("it does not add up")
 
     def keep(self, index: int, duration: int) -> None:
         if duration:
@@ -80,32 +77,23 @@ class Window(Stateful):
     def kept_from(self, index: int) -> int:
         return sum(duration for i, duration in self.kept.items() if i >= index)
 
-    @classmethod
-    def from_state(cls, state: list[Any]) -> Window:
-        window = cls(0)
-        window.restore(state)
-        if window.kept_total != sum(window.kept.values()):
-            raise ValueError("a window of a snapshot does not add up")
-        window.beside = as_weighted(window.beside)
-        return window
 
-
-class WindowSet(Stateful):
+class WindowSet(State):
     """Tracks which windows are open.
 
     Args:
         edges: (time in ns, window index, opens?) known in advance, in time order; window 0 is the excluded time.
     """
 
-    STORED = ("_next", "_excluded", "_opened", "exclusions")
-    __slots__ = (*STORED, "_edges")
+    _next: int = field(COUNT, 0)
+    _excluded: int = field(COUNT, 0)  # number of open exclusions
+    _opened: int = field(MASK, 0)  # mask of open windows, without exclusions
+    exclusions: set[int] = field(Each(KEY, make=set), make=set)  # keys of the open exclusion phases
+    _edges: Sequence[Edge] = ()
 
     def __init__(self, edges: Sequence[Edge] = ()) -> None:
+        super().__init__()
         self._edges = tuple(edges)
-        self._next = 0
-        self._excluded = 0  # number of open exclusions
-        self._opened = 0  # mask of open windows, without exclusions
-        self.exclusions: set[int] = set()  # keys of the open exclusion phases
 
     @property
     def mask(self) -> int:
@@ -144,12 +132,6 @@ class WindowSet(Stateful):
         """End all open exclusion phases, because their process is gone."""
         self._excluded -= len(self.exclusions)
         self.exclusions.clear()
-
-    @classmethod
-    def from_state(cls, state: list[Any]) -> WindowSet:
-        found = cls()
-        found.restore(state)
-        return found
 
 
 def leading(pieces: list[tuple[int, int]], duration: int, bit: int) -> int:

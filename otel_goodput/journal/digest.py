@@ -1,38 +1,30 @@
 """The overview of a process's whole run as one small file, so that a run is drawn without reading its segments.
 
-Layout (little-endian): magic, version, the SHA-256 of all that follows; the size of the packed head and of the
-unpacked one; the head (JSON, packed with zlib); then one table after another. A table is columns of 64-bit integers:
-successive differences, all first bytes before all second bytes and so on, packed with zlib. The head says how many rows
-each table has and how many bytes it takes, so nothing is unpacked beyond what was said, and that is bounded.
+The head and then one table after another. A table is columns of 64-bit integers: successive differences, all first
+bytes before all second bytes and so on, packed with zlib. The head says how many rows each table has and how many bytes
+it takes, so nothing is unpacked beyond what was said, and that is bounded.
 """
 
 from __future__ import annotations
 
-import json
-import struct
-import zlib
 from collections.abc import Container, Sequence
-from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from otel_goodput import files
-from otel_goodput.accounting.checkpoints import proven
+from otel_goodput.accounting.checkpoints import STAGES
+from otel_goodput.accounting.codec import Blobs
 from otel_goodput.accounting.overview import Overview
 from otel_goodput.accounting.rules import FIXED
 from otel_goodput.files import write_privately
-from otel_goodput.journal.columns import LEVEL, Row, rows_of, unpacked
+from otel_goodput.journal import state_file
+from otel_goodput.journal.columns import Row, rows_of
 from otel_goodput.journal.columns import packed as pack
 from otel_goodput.journal.overview_rows import TABLES, Table, Texts
-from otel_goodput.journal.records import NewerVersion
 from otel_goodput.journal.rundir import DIGEST, RunDirectory
 from otel_goodput.semconv import PHASES
 from otel_goodput.text.redact import encodable
 
-MAGIC: Final = b"OGDIGEST"
-VERSION: Final = 1
-FRAME: Final = struct.Struct("<8sH32s")
-SIZES: Final = struct.Struct("<II")
-HEAD: Final = files.MIB  # bytes of the unpacked head at most
+FORM: Final = state_file.Form("digest", b"OGDIGEST", 1, files.MIB, DIGEST)
 ROWS: Final = 1 << 17  # of one table at most
 _ANY: Final = 1 << 62  # bound of a number in the head
 
@@ -89,18 +81,17 @@ def encode(overview: Overview, attempt: int, written_at: int, position: Position
             "left_out": left_out,
             "last_step": overview.last_step,
             "last_sign": overview.last_sign,
-            "stages": {name: list(sums) for name, sums in overview.stages.items()},
+            "stages": STAGES.dump(overview.stages, Blobs()),
             "tables": {name: [len(rows[name]), len(packed[name])] for name in TABLES},
         }
-        text = json.dumps(head, separators=(",", ":")).encode()
-        whole = zlib.compress(text, LEVEL)
-        body = b"".join((SIZES.pack(len(whole), len(text)), whole, *(packed[name] for name in TABLES)))
-        if FRAME.size + len(body) <= most and len(text) <= HEAD and all(len(one) <= ROWS for one in rows.values()):
-            return FRAME.pack(MAGIC, VERSION, _check(VERSION, body)) + body
+        text = state_file.text_of(head)
+        found = b"".join(state_file.pieces(FORM, text, [packed[name] for name in TABLES]))
+        if len(found) <= most and len(text) <= FORM.head and all(len(one) <= ROWS for one in rows.values()):
+            return found
         name = max(
             TABLES, key=lambda each: (len(rows[each]) > ROWS, len(packed[each]) + _texts_of(each, rows, used), each)
         )
-        if len(text) > HEAD:  # its texts are too long
+        if len(text) > FORM.head:  # its texts are too long
             name = max(_WITH_TEXTS, key=lambda each: (len(rows[each]), each))
         if name == "bins" and len(bins) > 1:
             width, bins = 2 * width, _merged(bins)
@@ -150,10 +141,6 @@ def _merged(bins: Sequence[Any]) -> list[dict[int, int]]:
     return merged
 
 
-def _check(version: int, body: bytes) -> bytes:
-    return sha256(version.to_bytes(2, "little") + body).digest()
-
-
 def decode(data: bytes, only: Container[str] | None = None) -> Digest:
     """Read the content of a digest, or of its tables those in `only`. Nothing in it is trusted.
 
@@ -161,28 +148,15 @@ def decode(data: bytes, only: Container[str] | None = None) -> Digest:
         NewerVersion: a newer version wrote it.
         ValueError: it is damaged, or no digest.
     """
-    if len(data) < FRAME.size or data[: len(MAGIC)] != MAGIC:
-        raise ValueError("not a digest")
-    _, version, check = FRAME.unpack_from(data)
-    body = data[FRAME.size :]
-    if _check(version, body) != check:
-        raise ValueError("its checksum is wrong")
-    if version > VERSION:
-        raise NewerVersion(f"digest version {version}, this otel_goodput reads version {VERSION}")
-    if version != VERSION or len(body) < SIZES.size:
-        raise ValueError("not a digest")
+    head, body = state_file.opened(data, FORM)
     try:
-        return _decoded(body, only)
+        return _decoded(head, body, only)
     except (KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise ValueError(f"it is not well-formed: {error!r}") from error  # anybody can write a correct checksum
 
 
-def _decoded(body: bytes, only: Container[str] | None) -> Digest:
-    packed, size = SIZES.unpack_from(body)
-    if size > HEAD:
-        raise ValueError("its head is too large")
-    place = SIZES.size + packed
-    head = json.loads(unpacked(body[SIZES.size : place], size))
+def _decoded(head: dict[str, Any], body: bytes, only: Container[str] | None) -> Digest:
+    place = 0
     names, texts = [_text(name) for name in head["names"]], Texts([_text(text) for text in head["strings"]])
     rows: dict[str, list[Row]] = {}
     for name, table in TABLES.items():
@@ -209,7 +183,7 @@ def _decoded(body: bytes, only: Container[str] | None) -> Digest:
         left_out=_number(head["left_out"]),
         last_step=None if last is None else _number(last),
         last_sign=_number(head["last_sign"]),
-        stages=proven(head["stages"]),
+        stages=STAGES.load(head["stages"], Blobs()),
         **fields,
     )
     for phase in (*(entry.phase for entry in overview.phases), *(group.phase for group in overview.groups)):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from otel_goodput.accounting.disruption import Disruption
+from otel_goodput.accounting.disruption import REMEMBERED, Disruption
 from otel_goodput.accounting.overview import Loss, Overview
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.journal.reasons import Statement
@@ -76,10 +76,9 @@ def corrected(
             if attempt in found_out:
                 first_ended = found_out[attempt]
                 found[attempt] = found[attempt]._replace(process=first_ended.process, known=first_ended.known)
-            replaced[id(entry)] = entry.clone()
-            replaced[id(entry)].reason = one.reason
+            replaced[id(entry)] = entry._replace(reason=one.reason)
             first = entry.reason
-        elif oldest is not None and 1 < attempt < oldest and len(totals.history) >= Disruption.REMEMBERED:
+        elif oldest is not None and 1 < attempt < oldest and len(totals.history) >= REMEMBERED:
             found[attempt] = Correction(one.reason, one.first_reason, one.said_by, one.note)
             first = one.first_reason
         else:

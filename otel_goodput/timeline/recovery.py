@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 from otel_goodput import files
-from otel_goodput.accounting import Event, Ledger, rules, snapshot
+from otel_goodput.accounting import Event, Ledger, rules
 from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.progress import Blob
-from otel_goodput.files import TooLarge, write_privately
-from otel_goodput.journal import records
+from otel_goodput.accounting.codec import Blob
+from otel_goodput.files import write_privately
+from otel_goodput.journal import records, state_file
 from otel_goodput.journal.notes import Note
 from otel_goodput.journal.rundir import SNAPSHOT, RunDirectory
 from otel_goodput.journal.sidecars import whole
@@ -27,6 +24,7 @@ from otel_goodput.timeline.span_index import SpanIndex
 
 logger = redacting_logger(__name__)
 
+FORM: Final = state_file.Form("snapshot", b"OGSTATE\0", 1, 64 * files.MIB, SNAPSHOT)
 _PLACES: Final = 2**31  # bound of the numbers of attempts, segments and records
 _LONG: Final = 3600 * 10**9  # ns
 
@@ -150,7 +148,7 @@ def _try_out(restored: Restored) -> None:
 def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int]) -> Restored:
     path = run.snapshot_path(process)
     try:
-        head, blobs = snapshot.from_bytes(_vouched(path))
+        head, blobs = state_file.read(path, FORM)
         ledger = Ledger.load(head["ledger"], blobs, spans)
         index = SpanIndex.from_state(head["spans"])
         attempt, number, read = (whole(one, _PLACES) for one in head["position"])
@@ -168,7 +166,7 @@ def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int]) -> Res
     except Exception as error:  # a hostile file can raise anything
         logger.warning("journal: %s is not used, the whole journal is read instead: %s", path, error)
         restored = Restored(Ledger(spans))
-        newer = isinstance(error, snapshot.NewerFormat)
+        newer = isinstance(error, records.NewerVersion)
         restored.damages.file(path.name, error, newer=newer, harmless=True)
         if not newer:
             restored.spoilt.append(path)
@@ -178,7 +176,7 @@ def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int]) -> Res
 def snapshot_names(run: RunDirectory, process: int) -> tuple[int, dict[int, str]]:
     """The attempt that wrote the snapshot, and its names by their ids; -1 and none if it cannot be read."""
     try:
-        head, _ = snapshot.from_bytes(_vouched(run.snapshot_path(process)))
+        head, _ = state_file.read(run.snapshot_path(process), FORM)
         return whole(head["position"][0], _PLACES), dict(enumerate(map(str, head["names"])))
     except Exception:  # a hostile file can raise anything
         return -1, {}
@@ -193,7 +191,7 @@ def _prove(restored: Restored) -> None:
     restored.index.prove()
     whole(restored.last_sign)
     _try_out(restored)
-    again = Ledger.load(*_dumped(restored.ledger))
+    again = restored.ledger.clone(spans=())  # else hours in buckets of ms may pass
     again.feed(_rehearsal(restored.last_sign, restored.attempt + 1, restored.ledger))
     again.totals(restored.last_sign + 2 * _LONG)
     again.overview(restored.last_sign + 2 * _LONG)
@@ -218,29 +216,6 @@ def _rehearsal(last_sign: int, attempt: int, ledger: Ledger) -> list[Event]:
     return [*found, Event(at + _LONG, ev.END, rules.JOB, 1)]
 
 
-def _dumped(ledger: Ledger) -> tuple[dict[str, Any], bytes]:
-    head, blobs = ledger.dump()
-    return json.loads(json.dumps(head)), b"".join(bytes(blob) for blob in blobs)
-
-
-def _vouched(path: Path) -> bytes:
-    """Read a snapshot after checking its checksum block by block, so that a wrong file takes no memory.
-
-    Raises:
-        OSError: it cannot be read, or is too large for a snapshot.
-        ValueError: its checksum is wrong.
-    """
-    with files.opened(path) as file:
-        if os.fstat(file.fileno()).st_size > SNAPSHOT:
-            raise TooLarge(errno.EFBIG, f"it holds more than {SNAPSHOT} bytes", str(path))
-        check, found = file.read(snapshot.CHECK), sha256()
-        while block := file.read(files.MIB):
-            found.update(block)
-    if found.digest() != check:
-        raise ValueError("its checksum is wrong")
-    return files.read(path, SNAPSHOT)
-
-
 def write_snapshot(
     run: RunDirectory,
     process: int,
@@ -255,5 +230,5 @@ def write_snapshot(
         OSError: it cannot be written.
     """
     head, blobs = ledger
-    whole = {"ledger": head, "spans": index.to_state(), "names": list(names), "position": position}
-    write_privately(run.snapshot_path(process), *snapshot.pieces(whole, blobs))
+    held = {"ledger": head, "spans": index.to_state(), "names": list(names), "position": position}
+    write_privately(run.snapshot_path(process), *state_file.pieces(FORM, state_file.text_of(held), blobs))

@@ -6,7 +6,7 @@ import json
 
 from otel_goodput.accounting import Event, Ledger, rules
 from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.disruption import Disruption
+from otel_goodput.accounting.disruption import REMEMBERED
 
 S = 10**9
 
@@ -65,7 +65,7 @@ def test_an_account_that_goes_on_does_not_change_one_that_was_drawn() -> None:
 
 def test_more_rollbacks_than_are_remembered() -> None:
     """Each goes back further than the one before: none is regained before the last of them all."""
-    back = 3 * Disruption.REMEMBERED
+    back = 3 * REMEMBERED
     events = attempt(0, 0, 0, back + 2)[1:-1]
     now = events[-1].time
     for key, number in enumerate(range(back - 1, -1, -1), 10**6):
@@ -79,9 +79,7 @@ def test_more_rollbacks_than_are_remembered() -> None:
     ledger = Ledger()
     ledger.feed(events)
     history = ledger.totals().history
-    assert len(history) == Disruption.REMEMBERED
+    assert len(history) == REMEMBERED
     assert all(one.regained is not None for one in history)
-    assert [one.regained for one in ledger.overview().disruptions[: -Disruption.REMEMBERED]] == [None] * (
-        back - Disruption.REMEMBERED
-    )
+    assert [one.regained for one in ledger.overview().disruptions[:-REMEMBERED]] == [None] * (back - REMEMBERED)
     assert reloaded(ledger).totals().history[-1].regained == history[-1].regained

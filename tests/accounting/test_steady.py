@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules, snapshot
+from otel_goodput.accounting import rules
+from otel_goodput.accounting.codec import Blobs
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.windows import Edge
@@ -36,8 +37,8 @@ class Counting(Cursor):
 
 
 def state(cursor: Cursor) -> tuple[str, list[bytes]]:
-    head, blobs = snapshot.dump(cursor)
-    return json.dumps(head), [bytes(blob) for blob in blobs]
+    blobs = Blobs()
+    return json.dumps(cursor.to_plain(blobs)), [bytes(blob) for blob in blobs.written]
 
 
 def check(events: Sequence[Event], fate: random.Random, edges: Sequence[Edge] = (), *, overview: bool = True) -> float:

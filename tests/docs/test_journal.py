@@ -6,10 +6,11 @@ import re
 import struct
 from pathlib import Path
 
-from otel_goodput.accounting import events, snapshot
+from otel_goodput.accounting import events
 from otel_goodput.exporters.registry import FIRST_OF_OTHERS, OURS, numbers
-from otel_goodput.journal import digest, facts, plain_values, records, rundir
+from otel_goodput.journal import digest, facts, plain_values, records, rundir, state_file
 from otel_goodput.live import keeper
+from otel_goodput.timeline import recovery
 
 TEXT = (Path(__file__).parents[2] / "docs/journal.md").read_text()
 TYPES = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i64": "q", "8 bytes": "8s"}
@@ -61,12 +62,13 @@ def test_every_flag() -> None:
 def test_exporters_and_snapshots() -> None:
     assert all(f"{number} `{name}`" in TEXT for name, number in numbers(OURS).items())
     assert f"from {FIRST_OF_OTHERS} on" in TEXT
-    assert f"`format`, {snapshot.FORMAT}" in TEXT and keeper.SNAPSHOT_S == 300 and "every five minutes" in TEXT
+    assert recovery.FORM.version == 1 and keeper.SNAPSHOT_S == 300 and "every five minutes" in TEXT
 
 
 def test_digests_and_facts() -> None:
-    assert f"`{digest.MAGIC.decode()}`" in TEXT and f"u16: version, {digest.VERSION} " in TEXT
-    end = digest.FRAME.size
+    for form in (recovery.FORM, digest.FORM):
+        assert f"`{form.magic.decode().rstrip(chr(0))}`" in TEXT and f"u16: version, {form.version} " in TEXT
+    end = state_file.FRAME.size
     assert f"| 10–{end - 1} | SHA-256" in TEXT and f"| {end}–{end + 3} | u32" in TEXT
     assert rundir.DIGEST == 2**20 and "at most 1 MiB" in TEXT
     assert rundir.FACTS == 64 * 2**10 and "at most 64 KiB" in TEXT

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gzip
-import hashlib
 import json
 import logging
 import os
@@ -25,7 +24,6 @@ import tempfile
 import threading
 import time
 import traceback
-import zlib
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -36,11 +34,10 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # run as a program
 from otel_goodput import Recorder, placement
 from otel_goodput import config as configuration
 from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import snapshot
 from otel_goodput.accounting.usage import Machine, Usage
 from otel_goodput.errors import GoodputError
 from otel_goodput.guard import contained
-from otel_goodput.journal import columns, digest, reasons, records
+from otel_goodput.journal import columns, digest, reasons, records, state_file
 from otel_goodput.journal.overview_rows import TABLES
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import CHECK, checked_json
@@ -49,6 +46,7 @@ from otel_goodput.options import ENVVARS
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
 from otel_goodput.runs import open_runs
+from otel_goodput.timeline import recovery
 from otel_goodput.timeline.recovery import restore
 from otel_goodput.viewer.document import document
 
@@ -251,10 +249,9 @@ def spoil_digest(data: bytes, source: random.Random) -> bytes:
     """Bytes; or numbers in its tables, or what its head says, with a checksum that is right."""
     if source.random() < 0.3:
         return spoil_bytes(data, source)
-    size, length = digest.SIZES.unpack_from(data, digest.FRAME.size)
-    begin = digest.FRAME.size + digest.SIZES.size
-    head: Any = json.loads(columns.unpacked(data[begin : begin + size], length))
-    at, tables = begin + size, {}
+    head: Any
+    head, data = state_file.opened(data, digest.FORM)
+    at, tables = 0, {}
     for name, table in TABLES.items():
         count, taken = head["tables"][name]
         tables[name] = columns.rows_of(data[at : at + taken], count, table.width)
@@ -270,26 +267,22 @@ def spoil_digest(data: bytes, source: random.Random) -> bytes:
     head["tables"] = {name: [len(tables[name]), len(packed[name])] for name in tables}
     if source.random() < 0.6:
         head = spoil_json(head, source)
-    text = json.dumps(head).encode()
-    whole = zlib.compress(text)
-    body = b"".join((digest.SIZES.pack(len(whole), len(text)), whole, *packed.values()))
-    check = hashlib.sha256(digest.VERSION.to_bytes(2, "little") + body).digest()
-    return digest.FRAME.pack(digest.MAGIC, digest.VERSION, check) + body
+    return b"".join(state_file.pieces(digest.FORM, json.dumps(head).encode(), list(packed.values())))
 
 
 def spoil_snapshot(data: bytes, source: random.Random) -> bytes:
     """Bytes; or what it says, with a checksum that is right."""
     if source.random() < 0.3:
         return spoil_bytes(data, source)
-    head, blobs = snapshot.from_bytes(data)
+    head, blobs = state_file.opened(data, recovery.FORM)
     said: Any = head
     for _ in range(source.choice((1, 1, 2, 10))):
         said = spoil_json(said, source) if isinstance(said, (dict, list)) else said
     text = json.dumps(said).encode()
     if source.random() < 0.1:
         text = spoil_bytes(text, source)
-    body = len(text).to_bytes(8, "little") + text + (blobs if source.random() < 0.9 else source.randbytes(99))
-    return hashlib.sha256(body).digest() + body
+    blobs = blobs if source.random() < 0.9 else source.randbytes(99)
+    return b"".join(state_file.pieces(recovery.FORM, text, [blobs]))
 
 
 def spoil_packed(data: bytes, source: random.Random) -> bytes:

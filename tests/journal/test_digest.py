@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from otel_goodput.accounting import overview as ov
 from otel_goodput.accounting.overview import Overview
 from otel_goodput.accounting.rules import FIXED
-from otel_goodput.journal.digest import FRAME, MAGIC, SIZES, VERSION, Digest, decode, encode, read_digest, write_digest
+from otel_goodput.journal.digest import FORM, Digest, decode, encode, read_digest, write_digest
 from otel_goodput.journal.records import NewerVersion
 from otel_goodput.journal.rundir import DIGEST, RunDirectory, bound
+from otel_goodput.journal.state_file import FRAME, SIZES
 from otel_goodput.semconv import PHASES
 
 numbers = st.integers(-(2**62), 2**62)
@@ -97,16 +98,16 @@ def test_cut_anywhere(overview: Overview) -> None:
         decode(whole + b"\0")
 
 
-def signed_again(body: bytes, version: int = VERSION) -> bytes:
+def signed_again(body: bytes, version: int = FORM.version) -> bytes:
     """A digest with a correct checksum, as anybody can write it."""
-    return FRAME.pack(MAGIC, version, sha256(version.to_bytes(2, "little") + body).digest()) + body
+    return FRAME.pack(FORM.magic, version, sha256(version.to_bytes(2, "little") + body).digest()) + body
 
 
 def test_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.make()
-    run.digest_path(0).write_bytes(signed_again(b"anything at all", VERSION + 1))
-    with pytest.raises(NewerVersion, match=f"version {VERSION + 1}"):
+    run.digest_path(0).write_bytes(signed_again(b"anything at all", FORM.version + 1))
+    with pytest.raises(NewerVersion, match=f"version {FORM.version + 1}"):
         read_digest(run, 0)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -13,12 +12,12 @@ import pytest
 from recorded import NS, Recording
 
 import otel_goodput as goodput
-from otel_goodput.accounting import Event, Ledger, rules, schema, snapshot, step_bins
+from otel_goodput.accounting import Event, Ledger, rules, step_bins
 from otel_goodput.accounting import events as ev
-from otel_goodput.journal import records
+from otel_goodput.journal import records, state_file
 from otel_goodput.journal.records import Record
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.timeline.recovery import restore, write_snapshot
+from otel_goodput.timeline.recovery import FORM, restore, write_snapshot
 
 Place = tuple[Any, ...]
 
@@ -116,9 +115,7 @@ def forged(head: dict[str, Any], source: random.Random, known: list[Place]) -> t
 
 
 def sealed(head: dict[str, Any], blobs: bytes) -> bytes:
-    text = json.dumps(head).encode()
-    body = len(text).to_bytes(8, "little") + text + blobs
-    return hashlib.sha256(body).digest() + body
+    return b"".join(state_file.pieces(FORM, json.dumps(head).encode(), [blobs]))
 
 
 def go_on(ledger: Ledger, at: int, attempt: int) -> None:
@@ -147,7 +144,10 @@ def go_on(ledger: Ledger, at: int, attempt: int) -> None:
 
 def members(head: dict[str, Any]) -> dict[Place, list[Place]]:
     """The places inside each part of a head: each part is as likely as another, however many values it has."""
-    parts: list[Place] = [("ledger", part, name) for part, held in head["ledger"].items() for name in held]
+    ledger = head["ledger"]
+    parts: list[Place] = [("ledger", name) for name in ledger]
+    parts += [("ledger", part, name) for part in ("account", "timeline") for name in ledger[part]]
+    parts += [("ledger", "account", "steps", name) for name in ledger["account"]["steps"]]
     parts += [("spans", name) for name in head["spans"]] + [("names",), ("position",)]
     found = {}
     for part in parts:
@@ -163,12 +163,13 @@ def members(head: dict[str, Any]) -> dict[Place, list[Place]]:
 def test_no_value_that_is_forged_breaks_the_next_attempt(request: pytest.FixtureRequest, when: str, cases: int) -> None:
     run: RunDirectory = request.getfixturevalue(when)
     path = run.snapshot_path(0)
-    head, blobs = snapshot.from_bytes(path.read_bytes())
+    head, blobs = state_file.opened(path.read_bytes(), FORM)
     account = head["ledger"]["account"]
-    summary = account["step_summary"]
-    assert account["bins"]["buckets"] and summary["bins"] and summary["executions"] and account["overview"]["jobs"]
+    steps = account["steps"]
+    bins = steps["step_summary"]["bins"]
+    assert steps["bins"]["buckets"] and bins["bins"] and bins["executions"] and account["overview"]["jobs"]
     if when == "amidst":
-        assert head["ledger"]["unsettled"]["events"] and account["pending_saves"] and account["conditions"]
+        assert head["ledger"]["waiting_events"] and steps["pending_saves"] and account["conditions"]
     source = random.Random("forged")
     known = members(head)
     wrong, used = [], 0
@@ -188,24 +189,28 @@ def test_no_value_that_is_forged_breaks_the_next_attempt(request: pytest.Fixture
     assert not wrong, f"{len(wrong)} of {cases}: {wrong[:12]}"
 
 
-def test_each_member_of_an_account_has_a_schema(amidst: RunDirectory) -> None:
-    """Taken away or of another type, it is refused: a new member needs a line in ``accounting/schema.py``."""
-    head, _ = snapshot.from_bytes(amidst.snapshot_path(0).read_bytes())
-    ledger = head["ledger"]
-    own = {"format", "bins", "overview", "step_summary", "kept_steps"}  # checked where they are read
-    for part, names in (("account", set(ledger["account"]) - own), ("unsettled", set(ledger["unsettled"]))):
-        inner = [(part, name) for name in names]
-        inner += [(part, name, key) for name in ("run", "steps") if name in names for key in ledger[part][name]]
-        for path in inner:
-            for wrong in (None, object):
-                spoilt = where = dict(ledger)
-                for key in path[:-1]:
-                    copied = dict(where[key])
-                    where[key] = copied
-                    where = copied
-                if wrong is None:
-                    del where[path[-1]]
-                else:
-                    where[path[-1]] = {"a": {"a": object()}}
-                with pytest.raises(ValueError, match=r"\w"):
-                    schema.LEDGER(spoilt)
+def test_each_member_of_a_ledger_is_checked(amidst: RunDirectory) -> None:
+    """Taken away or of another type, it is refused."""
+    head, blobs = state_file.opened(amidst.snapshot_path(0).read_bytes(), FORM)
+    checked = 0
+    for path in inner_members(head["ledger"]):
+        for wrong in (None, {"a": {"a": object()}}):
+            spoilt = where = dict(head["ledger"])
+            for key in path[:-1]:
+                where[key] = dict(where[key])
+                where = where[key]
+            if wrong is None:
+                del where[path[-1]]
+            else:
+                where[path[-1]] = wrong
+            with pytest.raises(ValueError, match=r"\w"):
+                Ledger.load(spoilt, blobs)
+            checked += 1
+    assert checked > 200
+
+
+def inner_members(value: dict[str, Any], path: Place = ()) -> Iterator[Place]:
+    for key, one in value.items():
+        yield (*path, key)
+        if isinstance(one, dict):
+            yield from inner_members(one, (*path, key))

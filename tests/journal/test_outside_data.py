@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -15,9 +14,9 @@ from recorded import NS, Recording
 
 import otel_goodput as goodput
 from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import snapshot
-from otel_goodput.journal import records
+from otel_goodput.journal import records, state_file
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.timeline import recovery
 from otel_goodput.timeline.recovery import restore
 from otel_goodput.tools.cli import main
 
@@ -48,11 +47,9 @@ def train(record: Callable[..., Recording]) -> Recording:
     return recording
 
 
-def resealed(whole: dict[str, Any], blobs: bytes = b"") -> bytes:
+def resealed(whole: dict[str, Any], blobs: bytes = b"", form: state_file.Form = recovery.FORM) -> bytes:
     """A snapshot with a sound checksum."""
-    text = json.dumps(whole).encode()
-    body = len(text).to_bytes(8, "little") + text + blobs
-    return hashlib.sha256(body).digest() + body
+    return b"".join(state_file.pieces(form, json.dumps(whole).encode(), [blobs]))
 
 
 # --- JSON -------------------------------------------------------------------------------------------------------------
@@ -192,9 +189,9 @@ def test_what_a_newer_version_wrote(
 
 def test_a_newer_snapshot(past: Path, record: Callable[..., Recording]) -> None:
     path = past / "journal" / "p0000.snapshot"
-    head, blobs = snapshot.from_bytes(path.read_bytes())
-    head["ledger"]["account"]["format"] = snapshot.FORMAT + 1
-    path.write_bytes(resealed(head, blobs))
+    head, blobs = state_file.opened(path.read_bytes(), recovery.FORM)
+    newer = recovery.FORM._replace(version=recovery.FORM.version + 1)
+    path.write_bytes(resealed(head, blobs, newer))
     before = contents(past)
     assert train(record).recorder.attempt == 1
     assert contents(past) == before and past.with_name("run~v1").is_dir()
@@ -242,7 +239,7 @@ def test_a_snapshot_of_wrong_types(past: Path, caplog: pytest.LogCaptureFixture)
     """Whatever stands in the place of whatever else: the account is told, and can be gone on with."""
     caplog.set_level(logging.CRITICAL)
     path = past / "journal" / "p0000.snapshot"
-    head, blobs = snapshot.from_bytes(path.read_bytes())
+    head, blobs = state_file.opened(path.read_bytes(), recovery.FORM)
     run = RunDirectory(past)
     tried = 0
     for number, place in enumerate(place for place in places(head) if place):
