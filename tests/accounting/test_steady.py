@@ -152,7 +152,14 @@ def test_chaos(rows: Rows, seed: int) -> None:
     check(list(Timeline(rows).events()), random.Random(seed))
 
 
-@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 60))])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(5),
+        *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(5, 15)),
+        *(pytest.param(seed, marks=pytest.mark.release) for seed in range(15, 60)),
+    ],
+)
 def test_a_long_loop(seed: int) -> None:
     fate = random.Random(seed)
     events = list(loop(fate, 400))

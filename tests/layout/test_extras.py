@@ -280,6 +280,7 @@ def test_every_extra_is_tested_documented_and_in_all(wheel: Path) -> None:
     assert sorted(documented) == sorted([*needs, "all"])
 
 
+@pytest.mark.release
 @pytest.mark.servers
 @pytest.mark.parametrize("extra", USES)
 def test_an_extra_is_enough_for_what_it_promises(extra: str, wheel: Path, tmp_path: Path) -> None:

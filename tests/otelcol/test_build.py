@@ -74,6 +74,7 @@ def test_the_lock_has_the_manifest() -> None:
     assert "replace" not in lock
 
 
+@pytest.mark.release
 @pytest.mark.timeout(900)
 def test_the_same_sources_make_the_same_binary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the same Go, whatever somebody has set for work of his own."""

@@ -141,6 +141,7 @@ SCENARIOS: dict[str, Callable[[Opener], None]] = {
 }
 
 
+@pytest.mark.release
 @pytest.mark.crash
 @pytest.mark.timeout(600)
 def test_nothing_is_lost(tmp_path_factory: pytest.TempPathFactory) -> None:
