@@ -283,10 +283,7 @@ class Journal:
                     break
                 read += 1
                 if kind < records.NAME:
-                    if kind == ev.SLICES:
-                        found.append(Event(moment, kind, 0, key, step, 0, flags))
-                    else:
-                        found.append(_event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, names[name])))
+                    found.append(records.event_of(kind, phase, flags, names[name], key, step, moment))
                 elif kind == records.ERROR:
                     if len(self.errors) >= DRAINED:
                         self.errors.clear()  # nobody collects them

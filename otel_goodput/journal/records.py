@@ -122,12 +122,19 @@ class Record(NamedTuple):
     time: int
 
 
+def event_of(kind: int, phase: int, flags: int, name: str, key: int, step: int, time: int) -> Event:
+    """The event that a record of a kind below ``NAME`` stands for."""
+    if kind == ev.SLICES:
+        return Event(time, kind, key=key, step=step, arg=flags)
+    return _make(Event, (time, kind, phase, key, step, flags & 0xFF, 0, name))
+
+
 def events_of(found: Iterable[Record]) -> list[Event]:
     """The events among some records, for the ledger; the other records only describe spans."""
     return [
-        _make(Event, (time, kind, phase, key, step, flags & 0xFF, 0, name))
+        _make(Event, (time, kind, phase, key, step, flags & 0xFF, 0, name))  # event_of, inlined
         if kind != ev.SLICES
-        else Event(time, kind, key=key, step=step, arg=flags)
+        else event_of(kind, phase, flags, name, key, step, time)
         for kind, phase, flags, name, key, step, time in found
         if kind < NAME
     ]
@@ -326,10 +333,9 @@ def decode_events(data: bytes, names: Names, skip: int = 0, skipped: list[Skip] 
     known = names.known
     lost: list[Skip] = [] if skipped is None else skipped
     for kind, phase, flags, name, key, step, time, _ in _vouched(_used(data, skip), names, skip, lost):
-        if kind == ev.START or kind == ev.END:
-            # Same as Record.event, inlined for the most frequent kinds.
+        if kind == ev.START or kind == ev.END:  # the most frequent kinds: event_of is inlined
             yield _make(Event, (time, kind, phase, key, step, flags & 0xFF, 0, known.get(name, "") if name else ""))
-        else:
-            yield from events_of([Record(kind, phase, flags, known.get(name, "") if name else "", key, step, time)])
+        elif kind < NAME:
+            yield event_of(kind, phase, flags, known.get(name, "") if name else "", key, step, time)
     if header.heartbeat:
         yield Event(header.heartbeat, ev.HEARTBEAT)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.accounting.disruption import Disruption
 from otel_goodput.accounting.events import NO_STEP, Event
 from otel_goodput.accounting.resuming import Numbering
 from otel_goodput.journal.reasons import in_force, read_reasons
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.corrections import Corrections, corrected, restarts
+from otel_goodput.reports.corrections import corrected, restarts
 from otel_goodput.semconv import STEP_KEPT, STEP_LOST, Category
 from otel_goodput.timeline.damage import Damages
 from otel_goodput.timeline.reader import Reader
 from otel_goodput.timeline.recovery import restore
-from otel_goodput.timeline.standing import DIED, RUNNING, ended, state_of
+from otel_goodput.timeline.standing import DIED, ended, state_of
 
 NO_STEP_DONE = "none"  # the fate of a step that a break left before it did a step's work
 SKIPPED = "skipped"  # that of a batch that its loop skipped after a restore
@@ -36,9 +35,11 @@ class AttemptSpan:
     jobs: int = 0
 
 
-@dataclass
 class Survey:
     """What is known of a process's journal as a whole.
+
+    Args:
+        run, process: whose journal.
 
     Attributes:
         process: its index.
@@ -52,20 +53,24 @@ class Survey:
         corrections: what was said of them afterwards, by attempt number counted from 1.
     """
 
-    process: int
-    attempts: list[AttemptSpan] = field(default_factory=list)
-    records: int = 0
-    steps: int = 0
-    numbering: Numbering = field(default_factory=Numbering)
-    shifts: Mapping[int, int] = field(default_factory=dict)
-    state: str = RUNNING
-    disruptions: dict[int, Disruption] = field(default_factory=dict)
-    corrections: Corrections = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self, run: RunDirectory, process: int) -> None:
+        self.process = process
+        self.attempts: list[AttemptSpan] = []
+        self.records = self.steps = 0
         self._returns = array("q")  # executions, by their place in the order of starts, that went back
         self._lowest = array("q")  # and the lowest step that it or a later one went back to
         self._latest = -1
+        restored = restore(run, process)
+        ledger = restored.ledger
+        overview, totals = ledger.overview(), ledger.totals()
+        self.numbering, self.shifts = Numbering(overview.numbering), overview.shifts
+        self.state = ended(totals) or state_of(run, restored.attempt, process, restored.last_sign)
+        if self.state == DIED:
+            ledger.feed([Event(restored.last_sign, ev.ATTEMPT, step=restored.attempt + 1)])
+        totals, self.corrections = corrected(totals, in_force(read_reasons(run).statements))
+        self.disruptions = {attempt - 1: one for attempt, one in restarts(totals.history).items()}
+        self._progress = ledger.settled.steps.progress
+        self._summarized = self._progress.summarized  # asked for every step, and it counts all chunks of the run
 
     def take(self, events: list[Event], attempt: int) -> None:
         """Look at the events of a segment."""
@@ -92,11 +97,6 @@ class Survey:
             elif phase == rules.JOB:
                 span.jobs += 1
 
-    def number_steps(self, run: RunDirectory) -> None:
-        """Learn from the account which steps the bodies of loops are."""
-        overview = restore(run, self.process).ledger.overview()
-        self.numbering, self.shifts = Numbering(overview.numbering), overview.shifts
-
     def number(self, attempt: int, begin: int, given: int) -> int:
         """Return which step a body is; ``NO_STEP`` if its loop skipped it.
 
@@ -111,21 +111,11 @@ class Survey:
         """Return what the account adds to the times of an attempt (from 0), ns."""
         return self.shifts.get(attempt, 0)
 
-    def close(self, run: RunDirectory) -> None:
-        """Learn from the account what only it knows."""
+    def close(self) -> None:
+        """All events have been taken."""
         lowest = self._latest + 1
         for at in range(len(self._lowest) - 1, -1, -1):
             lowest = self._lowest[at] = min(lowest, self._lowest[at])
-        restored = restore(run, self.process)
-        ledger = restored.ledger
-        totals = ledger.totals()
-        self.state = ended(totals) or state_of(run, restored.attempt, self.process, restored.last_sign)
-        if self.state == DIED:
-            ledger.feed([Event(restored.last_sign, ev.ATTEMPT, step=restored.attempt + 1)])
-        totals, self.corrections = corrected(totals, in_force(read_reasons(run).statements))
-        self.disruptions = {attempt - 1: one for attempt, one in restarts(totals.history).items()}
-        self._progress = ledger.settled.steps.progress
-        self._summarized = self._progress.summarized  # asked for every step, and it counts all chunks of the run
 
     @property
     def last(self) -> AttemptSpan:
@@ -167,13 +157,10 @@ class Survey:
 
 def survey(run: RunDirectory, process: int, damages: Damages, progress: Progress) -> Survey:
     """Read the journal of a process once. Raises OSError, ValueError."""
-    found = Survey(process)
+    found = Survey(run, process)
     for part in Reader(run, process).events(damages):
         if part.found:
-            if not found.attempts:
-                found.number_steps(run)
             found.take(part.found, part.attempt)
         progress(found.records, 0, f"process {process}: looking at {found.records:,} events")
-    if found.attempts:
-        found.close(run)
+    found.close()
     return found
