@@ -12,7 +12,7 @@ from opentelemetry.util.types import AttributeValue
 
 import otel_goodput
 from otel_goodput import errors, testing
-from otel_goodput.options import OPTIONS
+from otel_goodput._settings.options import OPTIONS
 from otel_goodput.recording.fast_span import FastSpan
 from otel_goodput.recording.phases import Phases
 from otel_goodput.recording.saves import Save

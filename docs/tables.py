@@ -20,12 +20,12 @@ from typing import NamedTuple, get_args, get_type_hints, is_typeddict
 import reference_commands
 import reference_functions
 
+from otel_goodput._settings.envvars import STANDARD, EnvVar
+from otel_goodput._settings.options import ENVVARS, OF_VARIABLE, OPTIONS, Option, types_of
 from otel_goodput.accounting import rules
-from otel_goodput.envvars import STANDARD, EnvVar
 from otel_goodput.exporters import registry
 from otel_goodput.exporters.spec import METRICS as METRIC_SIGNAL
 from otel_goodput.exporters.spec import TRACES
-from otel_goodput.options import ENVVARS, OF_VARIABLE, OPTIONS, Option, types_of
 from otel_goodput.recording.phases import Phases
 from otel_goodput.reports import fields
 from otel_goodput.reports.advice import EXPLAINED
@@ -203,7 +203,7 @@ class Table(NamedTuple):
 
 
 FILES: dict[str, dict[str, Table]] = {
-    "otel_goodput/options.py": {"options": Table("", types_of)},
+    "otel_goodput/_settings/options.py": {"options": Table("", types_of)},
     "docs/testing.md": {"testing": Table("Reference", reference_functions.of_tests)},
     "docs/reference/functions.md": {
         "recording": Table("Recording", lambda: reference_functions.group(reference_functions.RECORDING)),

@@ -18,6 +18,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from otel_goodput._runtime.recorder import Recorder
+    from otel_goodput._runtime.standalone import GoodputSpanProcessor
     from otel_goodput.api import (
         accelerator_init,
         checkpoint_logger,
@@ -47,9 +49,7 @@ if TYPE_CHECKING:
         training_prep,
     )
     from otel_goodput.errors import ConfigurationError, GoodputError, JournalError, PhaseError
-    from otel_goodput.recorder import Recorder
     from otel_goodput.runs import Run, open_run, open_runs
-    from otel_goodput.standalone import GoodputSpanProcessor
     from otel_goodput.version import __version__
 
 __all__ = [
@@ -96,10 +96,10 @@ __all__ = [
 _HOMES = {
     "ConfigurationError": "errors",
     "GoodputError": "errors",
-    "GoodputSpanProcessor": "standalone",
+    "GoodputSpanProcessor": "_runtime.standalone",
     "JournalError": "errors",
     "PhaseError": "errors",
-    "Recorder": "recorder",
+    "Recorder": "_runtime.recorder",
     "Run": "runs",
     "__version__": "version",
     "open_run": "runs",

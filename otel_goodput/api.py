@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from opentelemetry import metrics as metrics_api
 from opentelemetry import trace as trace_api
 
-from otel_goodput import host
+from otel_goodput._runtime import host
+from otel_goodput._runtime.guard import TRUE, contain, report_once
+from otel_goodput._runtime.recorder import Recorder
+from otel_goodput._settings.options import Options, taking_options
 from otel_goodput.accounting import Totals
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.guard import TRUE, contain, report_once
-from otel_goodput.options import Options, taking_options
-from otel_goodput.recorder import Recorder
 from otel_goodput.recording import plain
 from otel_goodput.recording.forgiving import forgiving, not_callable
 from otel_goodput.recording.phases import Phases

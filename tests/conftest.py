@@ -135,6 +135,6 @@ def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
         default._recorder = None
     orbax = sys.modules.get("otel_goodput.integrations.orbax")
     assert orbax is None or not orbax._hooks, "a recorder that a test left open sees what others save"
-    guard = sys.modules.get("otel_goodput.guard")
+    guard = sys.modules.get("otel_goodput._runtime.guard")
     if guard is not None:
         guard.contained.clear()

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from otel_goodput.clock import anchored
+from otel_goodput._runtime.clock import anchored
 
 
 def test_it_is_the_wall_clock() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from otel_goodput.deadline import ShutdownSignal, close_all, reserve
+from otel_goodput._runtime.deadline import ShutdownSignal, close_all, reserve
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_an_end_wakes_those_who_wait_and_tells_what_is_left() -> None:
 # A stack that cannot be had stands for the interpreter that starts no threads any more (Python 3.12 at exit).
 NO_MORE_THREADS = """
 import atexit, sys, threading, time
-from otel_goodput import deadline
+from otel_goodput._runtime import deadline
 
 def no_more_threads():
     threading.stack_size(2**46)
@@ -143,7 +143,7 @@ atexit.register(close)
 
 STUCK_AT_EXIT = """
 import atexit, threading
-from otel_goodput import deadline
+from otel_goodput._runtime import deadline
 
 def close():
     print(deadline.close_all([("stuck", lambda ms: threading.Event().wait())], 0.2), flush=True)
@@ -154,7 +154,7 @@ atexit.register(close)
 
 IN_A_CHILD = """
 import os
-from otel_goodput import deadline
+from otel_goodput._runtime import deadline
 assert deadline.reserve(2) == 2
 child = os.fork()
 if child == 0:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_goodput import installation
-from otel_goodput.installation import install_command
+from otel_goodput._runtime import installation
+from otel_goodput._runtime.installation import install_command
 
 REQUIRES = (
     "opentelemetry-api>=1.35",

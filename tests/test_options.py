@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 import otel_goodput
-from otel_goodput import Recorder, config, envvars
+from otel_goodput import Recorder
+from otel_goodput._settings import config, envvars
+from otel_goodput._settings.options import ENVVARS, OF_VARIABLE, OPTIONS
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.options import ENVVARS, OF_VARIABLE, OPTIONS
 
 ROOT = Path(__file__).parents[1]
 
@@ -80,7 +81,8 @@ ROW = """
 ASK = """
 import inspect, os, sys
 import otel_goodput as goodput
-from otel_goodput import config, testing
+from otel_goodput import testing
+from otel_goodput._settings import config
 for taker in (goodput.configure, goodput.Recorder):
     assert "volume: how loud it is (``OTEL_GOODPUT_VOLUME=11``)." in taker.__doc__, taker.__doc__
     assert inspect.signature(taker).parameters["volume"].annotation == "float | None"
@@ -97,7 +99,7 @@ def test_one_row_adds_a_setting(tmp_path: Path) -> None:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         (tmp_path / name).parent.mkdir(exist_ok=True)
         copy(ROOT / name, tmp_path / name)
-    table = tmp_path / "otel_goodput" / "options.py"
+    table = tmp_path / "otel_goodput" / "_settings" / "options.py"
     before, class_, after = table.read_text(encoding="utf-8").partition("    values: Mapping[str, Any]\n")
     assert class_
     table.write_text(before + class_ + ROW + after, encoding="utf-8")

@@ -159,8 +159,8 @@ def test_the_clock_does_not_go_back() -> None:
 
 def test_figures_are_whole_however_many_steps_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a job, who asks waits for the ledger for a while only."""
-    monkeypatch.setattr("otel_goodput.recorder.PATIENCE_S", 0.0)
-    monkeypatch.setattr("otel_goodput.recorder.SETTLED_S", 0.0)
+    monkeypatch.setattr("otel_goodput._runtime.recorder.PATIENCE_S", 0.0)
+    monkeypatch.setattr("otel_goodput._runtime.recorder.SETTLED_S", 0.0)
     with testing.run(step_sampling=1000) as run:
         for _ in goodput.steps(range(10_000)):
             run.advance(0.001)

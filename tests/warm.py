@@ -35,7 +35,8 @@ IMPORTED = {
     "core": (
         *("opentelemetry.sdk.metrics", "opentelemetry.sdk.trace.export", "opentelemetry.sdk._logs", "asyncio"),
         *("opentelemetry.proto.collector.trace.v1.trace_service_pb2", "importlib.metadata", "importlib.resources"),
-        *("otel_goodput.api", "otel_goodput.recorder", "otel_goodput.runs", "otel_goodput.tools.cli", "urllib.request"),
+        *("otel_goodput.api", "otel_goodput._runtime.recorder", "otel_goodput.runs", "otel_goodput.tools.cli"),
+        "urllib.request",
     ),
     "jax": ("jax", "jax.numpy", "optax", "orbax.checkpoint"),
 }

@@ -11,11 +11,11 @@ from datetime import datetime, timezone
 from functools import wraps
 from typing import Any, Final, ParamSpec
 
+from otel_goodput._runtime.guard import contain, report_once
+from otel_goodput._runtime.recorder import Recorder
+from otel_goodput._settings.options import Settings
 from otel_goodput.api import disabled, imported_again
-from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.records import LARGEST
-from otel_goodput.options import Settings
-from otel_goodput.recorder import Recorder
 from otel_goodput.recording.pairs import Pairs, waited_for
 from otel_goodput.recording.phases import Opening
 from otel_goodput.recording.plain import numbered

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from otel_goodput.guard import contain, report_once, started
+from otel_goodput._runtime.guard import contain, report_once, started
 
 LONGEST_S: Final = 60.0  # to wait at a stop, where the user sets no limit: a hanging network must not keep the job
 

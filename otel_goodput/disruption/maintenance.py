@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from otel_goodput.clock import Clock
+from otel_goodput._runtime.clock import Clock
+from otel_goodput._runtime.guard import logger, report_once
 from otel_goodput.disruption.metadata import FLAVOR, LONGEST, MetadataAnswer, NotGoogles, Reception, address, request
 from otel_goodput.disruption.notices import Notices
-from otel_goodput.guard import logger, report_once
 from otel_goodput.semconv import GOODPUT_NOTICE_SOURCE, GOODPUT_NOTICE_VALUE, Reason
 from otel_goodput.text.redact import printable
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from http.client import HTTPResponse
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 
 METADATA_HOST: Final = "GCE_METADATA_HOST"
 HOST: Final = "metadata.google.internal"

@@ -17,8 +17,8 @@ from typing import NamedTuple, TypeVar
 
 from opentelemetry.util import types
 
+from otel_goodput._runtime.guard import contain, report_once
 from otel_goodput.accounting.rules import PRECEDENCE
-from otel_goodput.guard import contain, report_once
 
 Attributes = dict[str, types.AttributeValue]
 Tell = Callable[[str, int, Attributes], object]

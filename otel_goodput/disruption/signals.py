@@ -27,12 +27,12 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any, Final
 
-from otel_goodput import deadline
-from otel_goodput.clock import Clock
+from otel_goodput._runtime import deadline
+from otel_goodput._runtime.clock import Clock
+from otel_goodput._runtime.guard import contain, contained, report_once, started
 from otel_goodput.disruption import actions
 from otel_goodput.disruption.actions import Action
 from otel_goodput.disruption.notices import Notices
-from otel_goodput.guard import contain, contained, report_once, started
 from otel_goodput.semconv import GOODPUT_NOTICE_SOURCE, Reason
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)

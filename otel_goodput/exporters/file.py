@@ -18,7 +18,9 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_goodput import files
+from otel_goodput._runtime import files
+from otel_goodput._runtime.guard import report_once
+from otel_goodput._settings.options import Settings
 from otel_goodput.exporters.otlp_json import Json, encode_metrics, encode_spans
 from otel_goodput.exporters.spacing import SpacedExporter
 from otel_goodput.exporters.spec import (
@@ -30,8 +32,6 @@ from otel_goodput.exporters.spec import (
     ExporterUnavailable,
     Situation,
 )
-from otel_goodput.guard import report_once
-from otel_goodput.options import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

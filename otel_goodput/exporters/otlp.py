@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
+from otel_goodput._runtime.guard import report_once
 from otel_goodput.exporters.otlp_variables import (
     EXPORTER_MODULES,
     GRPC,
@@ -33,7 +34,6 @@ from otel_goodput.exporters.spec import (
     ExporterUnavailable,
     Situation,
 )
-from otel_goodput.guard import report_once
 
 _HISTOGRAM_VARIABLE: Final = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
 

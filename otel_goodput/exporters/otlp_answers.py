@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from opentelemetry.sdk.metrics.export import MetricExporter
 from opentelemetry.sdk.trace.export import SpanExporter
 
-from otel_goodput.guard import report_once
+from otel_goodput._runtime.guard import report_once
 from otel_goodput.recording.passing import PassingMetricExporter, PassingSpanExporter
 from otel_goodput.text.redact import shown
 

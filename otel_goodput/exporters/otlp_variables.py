@@ -20,8 +20,8 @@ from urllib.request import getproxies, proxy_bypass
 
 from opentelemetry.util.re import parse_env_headers
 
-from otel_goodput.deadline import SHARE_OF_GRACE
-from otel_goodput.guard import report_once
+from otel_goodput._runtime.deadline import SHARE_OF_GRACE
+from otel_goodput._runtime.guard import report_once
 
 GRPC: Final = "grpc"
 HTTP: Final = "http/protobuf"

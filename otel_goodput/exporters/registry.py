@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from otel_goodput.deadline import Closer, close_all
+from otel_goodput._runtime.deadline import Closer, close_all
+from otel_goodput._runtime.guard import report_once
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.spec import (
     METRICS,
@@ -22,7 +23,6 @@ from otel_goodput.exporters.spec import (
     Situation,
 )
 from otel_goodput.exporters.wrappers import SafeMetricExporter, SafeSpanExporter
-from otel_goodput.guard import report_once
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

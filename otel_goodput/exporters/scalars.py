@@ -18,10 +18,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from otel_goodput import files
+from otel_goodput._runtime import files
+from otel_goodput._runtime.installation import install_command
 from otel_goodput.errors import JournalError
 from otel_goodput.exporters.spec import ExporterUnavailable
-from otel_goodput.installation import install_command
 from otel_goodput.journal.mirror import open_filesystem
 from otel_goodput.text.redact import encodable, without_credentials
 

@@ -22,7 +22,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.resources import Resource
 
-from otel_goodput.deadline import ShutdownSignal
+from otel_goodput._runtime.deadline import ShutdownSignal
 from otel_goodput.recording.passing import PassingMetricExporter
 from otel_goodput.semconv import TELEMETRY_SPACED
 from otel_goodput.text.durations import NS

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
-from otel_goodput.deadline import ShutdownSignal
+from otel_goodput._runtime.deadline import ShutdownSignal
+from otel_goodput._runtime.installation import install_command
 from otel_goodput.errors import GoodputError
-from otel_goodput.installation import install_command
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter

@@ -14,8 +14,10 @@ from opentelemetry.sdk.metrics.export import (
     NumberDataPoint,
 )
 
-from otel_goodput import files, semconv
-from otel_goodput.envvars import OTEL_GOODPUT_TENSORBOARD_DIR
+from otel_goodput import semconv
+from otel_goodput._runtime import files
+from otel_goodput._runtime.guard import report_once
+from otel_goodput._settings.envvars import OTEL_GOODPUT_TENSORBOARD_DIR
 from otel_goodput.exporters.scalars import ScalarWriter
 from otel_goodput.exporters.spec import (
     METRICS,
@@ -26,7 +28,6 @@ from otel_goodput.exporters.spec import (
     ExporterUnavailable,
     Situation,
 )
-from otel_goodput.guard import report_once
 from otel_goodput.semconv import Metric
 
 FOLDER: Final = "tensorboard"  # in the run's folder

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from otel_goodput.guard import report_once
+from otel_goodput._runtime.guard import report_once
 from otel_goodput.integrations import jax_marker, torch_marker
 from otel_goodput.integrations.markers import Marker
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from opentelemetry import trace as trace_api
 
-from otel_goodput.guard import contain, guarded, started
+from otel_goodput._runtime.guard import contain, guarded, started
 from otel_goodput.integrations.checkpoint_stages import ENTRIES, length_of, tell
 from otel_goodput.integrations.commits import Commit, promise_of, step_number
 from otel_goodput.recording.contexts import RestoreContext, enclosing

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from opentelemetry import trace as trace_api
 
-from otel_goodput.guard import contain
+from otel_goodput._runtime.guard import contain
 from otel_goodput.integrations.commits import step_number
 from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.semconv import CheckpointStage

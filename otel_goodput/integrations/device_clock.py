@@ -16,9 +16,9 @@ import threading
 import time
 from typing import Any, Final
 
+from otel_goodput._runtime.guard import contain
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.guard import contain
 from otel_goodput.integrations.async_runtimes import AsyncRuntime, AsyncRuntimes
 from otel_goodput.integrations.markers import Mark, Marker, Together
 from otel_goodput.integrations.marking_order import MarkingOrder

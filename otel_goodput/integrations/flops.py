@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import gcd, prod
 from typing import Any, Final, NamedTuple
 
-from otel_goodput.guard import report_once
+from otel_goodput._runtime.guard import report_once
 
 TERA: Final = 1e12
 

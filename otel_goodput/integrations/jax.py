@@ -15,7 +15,7 @@ from functools import lru_cache
 from types import FrameType
 from typing import Any, Final
 
-from otel_goodput.guard import contain, report_once
+from otel_goodput._runtime.guard import contain, report_once
 from otel_goodput.integrations.compilations import BACKEND, FUNCTIONS, LOWER, TRACE, Compilations, is_heard
 from otel_goodput.recording.watched import Watched
 

@@ -30,7 +30,7 @@ from typing import Any, Final, TypeAlias
 
 from opentelemetry import trace as trace_api
 
-from otel_goodput.guard import contain
+from otel_goodput._runtime.guard import contain
 from otel_goodput.integrations.checkpoint_logger import CheckpointLogger
 from otel_goodput.integrations.checkpoint_stages import Place, StageListener
 from otel_goodput.integrations.commits import Commit, Promise, promise_of, step_number

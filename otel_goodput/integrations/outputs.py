@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from otel_goodput.guard import report_once
+from otel_goodput._runtime.guard import report_once
 from otel_goodput.recording.observation import ALONE, Observation
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from opentelemetry.util import types
 
-from otel_goodput.guard import contain
+from otel_goodput._runtime.guard import contain
 from otel_goodput.recording.compile_phases import CompilePhase
 from otel_goodput.recording.watched import Watched
 from otel_goodput.semconv import GOODPUT_COMPILE_RECOMPILATION

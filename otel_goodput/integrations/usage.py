@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from otel_goodput._runtime.guard import contain, report_once, started
 from otel_goodput.accounting.usage import UNKNOWN, Machine, Usage
-from otel_goodput.guard import contain, report_once, started
 from otel_goodput.integrations import flops
 from otel_goodput.journal.usage import UsageSheet
 from otel_goodput.text.durations import NS

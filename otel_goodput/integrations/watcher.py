@@ -20,9 +20,9 @@ from operator import le, sub
 from types import MethodType
 from typing import Any, Final
 
+from otel_goodput._runtime.guard import contain, started
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.guard import contain, started
 from otel_goodput.recording.observation import Observation
 from otel_goodput.recording.watched import Watched
 

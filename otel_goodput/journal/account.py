@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from otel_goodput._runtime.clock import Clock, Suspensions
 from otel_goodput.accounting import Ledger, Totals, rules
 from otel_goodput.accounting import events as ev
-from otel_goodput.clock import Clock, Suspensions
 from otel_goodput.journal.journal import DRAINED, Journal
 from otel_goodput.journal.listeners import EndedPhase, Listeners
 from otel_goodput.journal.notes import Note, Notes

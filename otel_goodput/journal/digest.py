@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any, Final, NamedTuple
 
-from otel_goodput import files
+from otel_goodput._runtime import files
+from otel_goodput._runtime.files import write_privately
 from otel_goodput.accounting.checkpoints import STAGES
 from otel_goodput.accounting.codec import Blobs
 from otel_goodput.accounting.overview import Overview
 from otel_goodput.accounting.rules import FIXED
-from otel_goodput.files import write_privately
 from otel_goodput.journal import state_file
 from otel_goodput.journal.columns import Row, rows_of
 from otel_goodput.journal.columns import packed as pack

@@ -16,9 +16,9 @@ from importlib import import_module
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple, Protocol
 
-from otel_goodput.config import Config
-from otel_goodput.files import write_privately
-from otel_goodput.guard import contain, report_once
+from otel_goodput._runtime.files import write_privately
+from otel_goodput._runtime.guard import contain, report_once
+from otel_goodput._settings.config import Config
 from otel_goodput.journal.plain_values import Value, flat, safe
 from otel_goodput.journal.records import NewerVersion
 from otel_goodput.journal.rundir import FACTS, RunDirectory

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.events import Event
 from otel_goodput.journal import records

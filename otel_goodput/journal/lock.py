@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from otel_goodput import files
-from otel_goodput.guard import report_once
+from otel_goodput._runtime import files
+from otel_goodput._runtime.guard import report_once
 from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger(__name__)

@@ -17,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from otel_goodput import files
+from otel_goodput._runtime import files
+from otel_goodput._runtime.guard import report_once, started
+from otel_goodput._runtime.installation import install_command
 from otel_goodput.errors import JournalError
-from otel_goodput.guard import report_once, started
-from otel_goodput.installation import install_command
 from otel_goodput.journal.journal import Journal
 from otel_goodput.journal.records import HEADER_SIZE, SIZE
 from otel_goodput.journal.rundir import IDENTITY_FILE, REASONS_FILE, RunDirectory, bound

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
-from otel_goodput.files import write_privately
-from otel_goodput.guard import report_once
+from otel_goodput._runtime.files import write_privately
+from otel_goodput._runtime.guard import report_once
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import NOTES, checked_json, read_json
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from otel_goodput._runtime.files import write_privately
+from otel_goodput._runtime.guard import report_once
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.accounting.totals import Totals
-from otel_goodput.files import write_privately
-from otel_goodput.guard import report_once
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import checked_json, read_json, whole

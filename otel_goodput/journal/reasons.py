@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.errors import JournalError
 from otel_goodput.journal.notes import Note
 from otel_goodput.journal.rundir import REASONS, REASONS_FILE, RunDirectory

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from otel_goodput import files
+from otel_goodput._runtime import files
+from otel_goodput._runtime.files import write_privately
 from otel_goodput.errors import JournalError
-from otel_goodput.files import write_privately
 from otel_goodput.journal import records, segment_file
 from otel_goodput.journal.lock import Lock
 from otel_goodput.journal.segment_file import NAME, SegmentFile

@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.journal import records
 from otel_goodput.journal.records import Record
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 
 IDENTITY: Final = 64 * files.KIB  # bytes; run.json
 NOTES: Final = 256 * files.KIB

@@ -17,9 +17,9 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from otel_goodput import files
+from otel_goodput._runtime import files
+from otel_goodput._runtime.files import TooLarge
 from otel_goodput.accounting.codec import Blob
-from otel_goodput.files import TooLarge
 from otel_goodput.journal.columns import LEVEL, unpacked
 from otel_goodput.journal.records import NewerVersion
 

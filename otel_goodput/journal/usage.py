@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from otel_goodput._runtime.files import write_privately
+from otel_goodput._runtime.guard import report_once
 from otel_goodput.accounting.usage import MOST, UNKNOWN, Machine, Usage, UsageSeries, thinned
-from otel_goodput.files import write_privately
-from otel_goodput.guard import report_once
 from otel_goodput.journal.records import NewerVersion
 from otel_goodput.journal.rundir import USAGE, RunDirectory
 from otel_goodput.journal.sidecars import checked_json, read_json, whole

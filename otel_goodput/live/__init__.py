@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from opentelemetry.metrics import MeterProvider
 
-from otel_goodput import deadline, host
+from otel_goodput._runtime import deadline, host
+from otel_goodput._settings.config import Config
 from otel_goodput.accounting import Ledger, Totals
-from otel_goodput.config import Config
 from otel_goodput.journal import facts
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.facts import FactSheet

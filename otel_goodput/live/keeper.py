@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from otel_goodput import files, host
-from otel_goodput.files import write_privately
-from otel_goodput.guard import contain, report_once, started
+from otel_goodput._runtime import files, host
+from otel_goodput._runtime.files import write_privately
+from otel_goodput._runtime.guard import contain, report_once, started
 from otel_goodput.journal import records
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.digest import write_digest

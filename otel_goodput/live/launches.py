@@ -15,13 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from otel_goodput import files
-from otel_goodput.clock import Clock
-from otel_goodput.config import Config
+from otel_goodput._runtime import files
+from otel_goodput._runtime.clock import Clock
+from otel_goodput._settings.config import Config
+from otel_goodput._settings.options import Settings
 from otel_goodput.journal.mirror import open_filesystem
 from otel_goodput.journal.rundir import RunDirectory, folder_name
 from otel_goodput.journal.sidecars import checked_json, read_json, whole
-from otel_goodput.options import Settings
 from otel_goodput.text.redact import redacting_logger, without_credentials
 
 logger = redacting_logger(__name__)

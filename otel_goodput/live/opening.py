@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from otel_goodput import files
+from otel_goodput._runtime import files
+from otel_goodput._runtime.clock import Clock
+from otel_goodput._settings.config import Config
+from otel_goodput._settings.options import Settings
 from otel_goodput.accounting import Ledger
-from otel_goodput.clock import Clock
-from otel_goodput.config import Config
 from otel_goodput.errors import JournalError
 from otel_goodput.journal import records
 from otel_goodput.journal.account import Account
@@ -26,7 +27,6 @@ from otel_goodput.journal.rundir import RunDirectory, folder_name
 from otel_goodput.live import succession
 from otel_goodput.live.launches import Agreement, Launches, Vacancy
 from otel_goodput.live.succession import CONTINUED, Before, Sequel
-from otel_goodput.options import Settings
 from otel_goodput.semconv import Category
 from otel_goodput.text.quantities import plural
 from otel_goodput.text.redact import printable, redacting_logger, without_credentials

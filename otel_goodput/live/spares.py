@@ -14,8 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from otel_goodput import files
-from otel_goodput.guard import contain, started
+from otel_goodput._runtime import files
+from otel_goodput._runtime.guard import contain, started
 from otel_goodput.journal.journal import Journal, Segment
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.text.redact import redacting_logger

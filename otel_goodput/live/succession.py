@@ -14,12 +14,12 @@ from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from otel_goodput._runtime.clock import Clock
+from otel_goodput._settings.options import Settings
 from otel_goodput.accounting import Event, rules
 from otel_goodput.accounting import events as ev
-from otel_goodput.clock import Clock
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.rundir import RunDirectory, folder_name
-from otel_goodput.options import Settings
 from otel_goodput.semconv import PHASES, Phase
 from otel_goodput.text.redact import redacting_logger
 from otel_goodput.timeline.recovery import Restored

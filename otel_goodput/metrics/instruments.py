@@ -16,10 +16,10 @@ from typing import Final
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from otel_goodput import semconv
+from otel_goodput._runtime.guard import contain
 from otel_goodput.accounting import Partition, Totals
 from otel_goodput.accounting.paces import straggler
 from otel_goodput.accounting.rules import PART
-from otel_goodput.guard import contain
 from otel_goodput.journal.journal import OVERFLOW
 from otel_goodput.journal.listeners import EndedPhase
 from otel_goodput.semconv import Category, JobState, Metric

@@ -9,10 +9,10 @@ import sys
 from dataclasses import replace
 from typing import NamedTuple
 
+from otel_goodput._runtime.files import write_privately
+from otel_goodput._runtime.guard import report_once
+from otel_goodput._settings.config import Config
 from otel_goodput.accounting.totals import Totals
-from otel_goodput.config import Config
-from otel_goodput.files import write_privately
-from otel_goodput.guard import report_once
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import checked_json, read_json, whole
 from otel_goodput.text.durations import NS

@@ -15,8 +15,8 @@ from opentelemetry import trace as trace_api
 from opentelemetry.trace import INVALID_SPAN, Status, StatusCode
 from opentelemetry.util import types
 
+from otel_goodput._runtime.guard import contain, unrecorded
 from otel_goodput.errors import PhaseError
-from otel_goodput.guard import contain, unrecorded
 from otel_goodput.recording import plain
 from otel_goodput.recording.decorators import F, decorate
 from otel_goodput.recording.departure import clean_exit

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import (
 )
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from otel_goodput.guard import contain
+from otel_goodput._runtime.guard import contain
 from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.version import __version__
 

@@ -15,7 +15,7 @@ from opentelemetry import context as context_api
 from opentelemetry import trace as trace_api
 from opentelemetry.trace import Status, StatusCode
 
-from otel_goodput.guard import contain
+from otel_goodput._runtime.guard import contain
 from otel_goodput.recording.fast_span import alive
 from otel_goodput.recording.nesting import PHASE, Nested, current_span, innermost, leave
 from otel_goodput.recording.tracer import PhaseTracer

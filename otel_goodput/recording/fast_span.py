@@ -24,9 +24,9 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 from opentelemetry.util import types
 
+from otel_goodput._runtime.guard import contain, report_once
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.rules import DATA_LOADING, PART, STEP
-from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.records import ERRED, EXPORT, INTERRUPTED, OUTLIER, SUMMARIZED
 from otel_goodput.recording import plain
 from otel_goodput.recording.decorators import F, decorate

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, Final, cast
 
-from otel_goodput.guard import report_once, strict
+from otel_goodput._runtime.guard import report_once, strict
 from otel_goodput.recording.decorators import F
 
 # Without these there is nothing to do: what gives the batches, and what is called.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
-from otel_goodput.guard import contain
+from otel_goodput._runtime.guard import contain
 from otel_goodput.recording.fast_span import FastSpan
 from otel_goodput.recording.tracer import Find
 

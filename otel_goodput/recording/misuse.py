@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection
 
+from otel_goodput._settings.options import Settings
 from otel_goodput.journal.notes import UNMARKED, Notes
-from otel_goodput.options import Settings
 from otel_goodput.semconv import Category
 from otel_goodput.text.redact import redacting_logger
 

@@ -10,7 +10,7 @@ from opentelemetry import trace as trace_api
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext, Status, StatusCode
 from opentelemetry.util import types
 
-from otel_goodput.guard import guarded
+from otel_goodput._runtime.guard import guarded
 from otel_goodput.recording import plain
 from otel_goodput.recording.ids import SAMPLED
 from otel_goodput.recording.nesting import Nested, Nesting

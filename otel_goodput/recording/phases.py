@@ -13,8 +13,8 @@ from typing import Any, ParamSpec, Protocol, SupportsIndex, TypeVar, cast
 
 from opentelemetry.trace import Span
 
+from otel_goodput._runtime.guard import contain, refuse, report_once, unrecorded
 from otel_goodput.errors import PhaseError
-from otel_goodput.guard import contain, refuse, report_once, unrecorded
 from otel_goodput.journal.records import LARGEST
 from otel_goodput.recording import plain
 from otel_goodput.recording.contexts import (

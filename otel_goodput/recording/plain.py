@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from opentelemetry.util import types
 
+from otel_goodput._runtime.guard import report_once
 from otel_goodput.errors import PhaseError
-from otel_goodput.guard import report_once
 from otel_goodput.journal.records import LARGEST
 
 _DEEPEST: Final = 8  # levels of containers

@@ -6,7 +6,7 @@ import operator
 
 from opentelemetry import trace as trace_api
 
-from otel_goodput.guard import contain
+from otel_goodput._runtime.guard import contain
 from otel_goodput.recording.contexts import PhaseContext
 from otel_goodput.recording.departure import clean_exit
 from otel_goodput.recording.phase_span import PhaseSpan

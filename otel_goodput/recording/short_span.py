@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import Event as SpanEvent
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 from opentelemetry.util import types
 
-from otel_goodput.guard import guarded
+from otel_goodput._runtime.guard import guarded
 from otel_goodput.recording import plain
 from otel_goodput.recording.admission import Gate
 from otel_goodput.recording.departure import Place

@@ -11,9 +11,9 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import SpanContext, Status, StatusCode
 from opentelemetry.util import types
 
+from otel_goodput._runtime.guard import guarded, report_once
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.guard import guarded, report_once
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.records import ERRED, EXPORT, INTERRUPTED, LARGEST, PARENT, SUMMARIZED, signed
 from otel_goodput.recording.admission import OTHERS, Admission, Gate, name_in

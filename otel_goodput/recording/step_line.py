@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from otel_goodput._runtime.guard import contain, report_once
 from otel_goodput.accounting.events import LOOP, NO_STEP
-from otel_goodput.guard import contain, report_once
 from otel_goodput.journal.account import Account
 from otel_goodput.journal.records import INTERRUPTED, PARENT, signed
 from otel_goodput.journal.thinning import SUMMARY, Thinner

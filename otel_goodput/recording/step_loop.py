@@ -8,8 +8,8 @@ from threading import get_ident
 from types import CodeType, FrameType, TracebackType
 from typing import Final, Generic, TypeVar
 
+from otel_goodput._runtime.guard import contain
 from otel_goodput.accounting.rules import DATA_LOADING, STEP
-from otel_goodput.guard import contain
 from otel_goodput.recording import departure
 from otel_goodput.recording.departure import clean_exit
 from otel_goodput.recording.fast_span import FastSpan, leave_lapsed

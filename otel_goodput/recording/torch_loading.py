@@ -13,7 +13,7 @@ from functools import wraps
 from typing import Any, Final, NamedTuple
 from weakref import ref
 
-from otel_goodput.guard import contain, report_once
+from otel_goodput._runtime.guard import contain, report_once
 from otel_goodput.recording.loading import Loads, QueueDepth, begin_pass, offer_depth
 from otel_goodput.recording.tracer import Find
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from opentelemetry import trace as trace_api
 
-from otel_goodput.clock import Clock
+from otel_goodput._runtime.clock import Clock
 from otel_goodput.recording.compile_phases import CompilePhases
 from otel_goodput.recording.hooks import Hooks
 from otel_goodput.recording.misuse import Misuse

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
+from otel_goodput._settings.options import Settings
 from otel_goodput.accounting import stats
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.overview import BUCKETS_AN_OCTAVE, bucket_of
-from otel_goodput.options import Settings
 from otel_goodput.reports import intervals
 from otel_goodput.reports.advice import sources
 from otel_goodput.reports.conditions import KINDS, PER_STEP, Figure

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.journal import records

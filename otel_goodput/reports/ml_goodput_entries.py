@@ -12,7 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.recording.pairs import Pairs, waited_for
 from otel_goodput.reports.timeline import Row
 from otel_goodput.semconv import Phase

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.accounting import markup
 from otel_goodput.accounting.totals import Totals
 from otel_goodput.errors import GoodputError

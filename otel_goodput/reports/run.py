@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.accounting.checkpoints import RankStages
 from otel_goodput.accounting.ledger import Ledger
 from otel_goodput.accounting.paces import Pace

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.accounting.ledger import Ledger
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview, StepBin
 from otel_goodput.accounting.paces import Pace

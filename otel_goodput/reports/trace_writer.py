@@ -14,7 +14,7 @@ from heapq import merge
 from pathlib import Path
 from typing import IO, Final
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.text.redact import encodable
 
 Args = Mapping[str, "int | float | bool | str"]

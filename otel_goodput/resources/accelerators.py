@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.integrations.flops import find_chip
 from otel_goodput.resources.facts import Value, text
 from otel_goodput.semconv import ACCELERATOR_COUNT, ACCELERATOR_TYPE

@@ -10,7 +10,7 @@ from typing import Final
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.util import types
 
-from otel_goodput.guard import contain
+from otel_goodput._runtime.guard import contain
 
 Known = Mapping[str, types.AttributeValue]
 Detector = Callable[[], Known]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from otel_goodput.placement import LARGEST
+from otel_goodput._settings.placement import LARGEST
 
 LONGEST: Final = 256  # characters of a value at most; names of machines and pods have a quarter of that
 

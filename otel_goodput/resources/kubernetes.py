@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from otel_goodput import files, semconv
+from otel_goodput import semconv
+from otel_goodput._runtime import files
 from otel_goodput.disruption.metadata import metadata_host
 from otel_goodput.resources.facts import Fact, Value, index, text, told
 from otel_goodput.resources.submission import ACCOUNT

@@ -10,9 +10,9 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.util import types
 
 from otel_goodput import semconv
+from otel_goodput._runtime.guard import report_once
 from otel_goodput.disruption.launchers import launches
 from otel_goodput.disruption.metadata import metadata_host
-from otel_goodput.guard import report_once
 from otel_goodput.recording.ids import attempt_trace_id, host_name, instance_id
 from otel_goodput.resources import accelerators, gcp, kubernetes, tpu
 from otel_goodput.resources.detected import DetectedResource, Detector

@@ -19,9 +19,9 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from otel_goodput import files
+from otel_goodput._runtime import files
+from otel_goodput._runtime.guard import contain, report_once
 from otel_goodput.disruption.metadata import connect
-from otel_goodput.guard import contain, report_once
 from otel_goodput.text.durations import parse_moment
 from otel_goodput.text.redact import redacting_logger
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.accounting import Event, Ledger, Totals
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.overview import Overview

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.journal import records, segment_file
 from otel_goodput.journal.records import CAPACITY, HEADER_SIZE, SIZE, SegmentHeader
 

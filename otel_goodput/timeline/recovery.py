@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from otel_goodput import files
+from otel_goodput._runtime import files
+from otel_goodput._runtime.files import write_privately
 from otel_goodput.accounting import Event, Ledger, rules
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.codec import Blob
-from otel_goodput.files import write_privately
 from otel_goodput.journal import records, state_file
 from otel_goodput.journal.notes import Note
 from otel_goodput.journal.rundir import SNAPSHOT, RunDirectory

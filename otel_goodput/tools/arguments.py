@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from otel_goodput.options import DIRECTORY, Settings
+from otel_goodput._settings.options import DIRECTORY, Settings
 from otel_goodput.text.durations import asked_moment, parse_duration
 
 T = TypeVar("T")

@@ -13,9 +13,9 @@ from contextlib import redirect_stdout
 from functools import partial
 from typing import NamedTuple, NoReturn
 
-from otel_goodput import files
+from otel_goodput._runtime import files
+from otel_goodput._settings.options import Settings
 from otel_goodput.errors import GoodputError
-from otel_goodput.options import Settings
 from otel_goodput.text.durations import NS
 from otel_goodput.text.redact import REDACTED, shown
 from otel_goodput.tools.arguments import add_run, length

@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
         found = comparison.Comparison(*sides)
     outcomes = [condition.check(found.figures) for condition in options.fail_if]
     if options.html is not None:
-        from otel_goodput import files
+        from otel_goodput._runtime import files
 
         files.write_named(options.html, comparison_page.render(found).encode("utf-8", "replace"))
     if options.json:

@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Iterator
 from typing import Any, Final
 
+from otel_goodput._runtime.installation import install_command
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.installation import install_command
 
 SHELLS: Final = ("bash", "zsh", "fish")
 # What each shell calls for the ids of the runs in the folder that the commands read by default. A folder whose name has

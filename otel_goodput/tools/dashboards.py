@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from otel_goodput import files
-from otel_goodput.options import Settings
+from otel_goodput._runtime import files
+from otel_goodput._settings.options import Settings
 from otel_goodput.text.durations import parse_duration, window_name
 from otel_goodput.text.redact import shown
 from otel_goodput.tools.arguments import named_as

@@ -81,7 +81,7 @@ def _export(options: argparse.Namespace, chosen: RecordedRun) -> int:
 @contextmanager
 def _target(name: str) -> Iterator[tuple[Callable[[bytes], object], Path]]:
     """Yield what writes, and a folder for temporary files; if it fails, no partial file is left."""
-    from otel_goodput import files
+    from otel_goodput._runtime import files
 
     if name == "-":
         yield sys.stdout.buffer.write, files.temporary()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.reports.renewal import QUANTITIES
 from otel_goodput.text.durations import NS, parse_duration
 from otel_goodput.text.redact import redacting_logger

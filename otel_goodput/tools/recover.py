@@ -12,13 +12,13 @@ from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExportResult
 
-from otel_goodput import config as configuration
-from otel_goodput import files
+from otel_goodput._runtime import files
+from otel_goodput._runtime.pipelines import last_values
+from otel_goodput._settings import config as configuration
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.registry import numbers, open_exporter, resolve, shut_down
 from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterUnavailable
 from otel_goodput.journal.sidecars import checked_json
-from otel_goodput.pipelines import last_values
 from otel_goodput.recording.unexported import UnexportedSpan, unexported_spans
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.resources import process as process_resource

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import SPANS, Session

@@ -9,7 +9,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.journal.rundir import folder_name
 from otel_goodput.reports import listing
 from otel_goodput.reports.run import RecordedRun

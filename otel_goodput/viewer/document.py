@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview, Spread
 from otel_goodput.accounting.usage import Usage

@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Final, NamedTuple
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import SPANS, Progress, Session

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.errors import JournalError
 from otel_goodput.journal.mirror import Mirror, open_filesystem, plain
 from otel_goodput.journal.rundir import RunDirectory

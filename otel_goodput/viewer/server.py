@@ -30,9 +30,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_goodput._runtime.guard import report_once
+from otel_goodput._runtime.installation import install_command
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.guard import report_once
-from otel_goodput.installation import install_command
 from otel_goodput.text.redact import redacting_logger, shown
 from otel_goodput.viewer import SPANS, page
 from otel_goodput.viewer.catalogue import Catalogue

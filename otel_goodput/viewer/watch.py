@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.errors import GoodputError
 from otel_goodput.reports import excerpt
 from otel_goodput.reports.detail import Detail

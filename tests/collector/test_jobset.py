@@ -16,7 +16,7 @@ import pytest
 import yaml
 from crash.exported import read_spans
 
-from otel_goodput import config
+from otel_goodput._settings import config
 
 from .places import COLLECTOR, environment, jobs, kustomize, of_kind
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from otel_goodput import envvars, options
-from otel_goodput.options import Settings
+from otel_goodput._settings import envvars, options
+from otel_goodput._settings.options import Settings
 from otel_goodput.resources import kubernetes
 
 from .places import (

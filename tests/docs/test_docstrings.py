@@ -14,7 +14,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 
 import otel_goodput
-from otel_goodput.recorder import Recorder
+from otel_goodput._runtime.recorder import Recorder
 from otel_goodput.recording.contexts import PhaseContext
 
 

@@ -19,8 +19,8 @@ import pytest
 import otel_goodput
 from everyday import recipes
 from otel_goodput import semconv
-from otel_goodput.envvars import STANDARD
-from otel_goodput.options import ENVVARS
+from otel_goodput._settings.envvars import STANDARD
+from otel_goodput._settings.options import ENVVARS
 from otel_goodput.recording.phases import Phases
 from otel_goodput.tools import cli
 

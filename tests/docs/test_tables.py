@@ -19,7 +19,8 @@ import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import otel_goodput
-from otel_goodput import envvars, options, semconv
+from otel_goodput import semconv
+from otel_goodput._settings import envvars, options
 from otel_goodput.accounting.paces import Pace
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import checked_json

@@ -20,7 +20,7 @@ from exported import written
 from emulators import picture
 from emulators.google import GoogleEmulator
 from otel_goodput import semconv
-from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
+from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "preempted.py"
 EXPORTERS = {"classic": "file,gcp,workload", "otlp": "file,gcp-otlp,workload"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_goodput import guard
+from otel_goodput._runtime import guard
 
 
 @pytest.fixture(autouse=True)

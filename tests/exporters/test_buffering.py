@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from waits import until
 
 from otel_goodput import Recorder
-from otel_goodput.deadline import ShutdownSignal
+from otel_goodput._runtime.deadline import ShutdownSignal
 from otel_goodput.exporters.buffering import MOST_KEPT, PATIENCE, BufferingSpanExporter
 from otel_goodput.recording.acknowledging import AcknowledgingExporter
 

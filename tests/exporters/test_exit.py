@@ -24,7 +24,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from otel_goodput.deadline import close_all, reserve
+from otel_goodput._runtime.deadline import close_all, reserve
 from otel_goodput.exporters.registry import open_exporter
 from otel_goodput.exporters.spec import ExporterContext
 
@@ -111,7 +111,7 @@ def test_the_process_ends_within_its_grace_period(
 CROWDED = """
 import atexit, sys, time
 import otel_goodput as goodput
-from otel_goodput import deadline
+from otel_goodput._runtime import deadline
 assert deadline.crowding() >= 1.0
 deadline.crowding = lambda: float(sys.argv[2])
 atexit.register(lambda: print(time.monotonic() - began))  # runs behind ours

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from opentelemetry.trace import Link
 
-from otel_goodput.deadline import close_all
+from otel_goodput._runtime.deadline import close_all
 from otel_goodput.exporters.otlp_variables import Endpoint, protocol, timeout
 from otel_goodput.exporters.registry import dropped_items, open_exporter
 from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable

@@ -20,7 +20,7 @@ from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.trace.export import SpanExportResult
 from otlp_server import otlp_server
 
-from otel_goodput import answers
+from otel_goodput._runtime import answers
 from otel_goodput.exporters.registry import dropped_items, open_exporter
 from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterUnavailable
 

@@ -15,11 +15,11 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_goodput.deadline import ShutdownSignal
+from otel_goodput._runtime.deadline import ShutdownSignal
+from otel_goodput._runtime.installation import install_command
 from otel_goodput.exporters.registry import OURS, open_exporter, resolve, spec
 from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
 from otel_goodput.exporters.wrappers import SafeMetricExporter, SafeSpanExporter
-from otel_goodput.installation import install_command
 
 from .telemetry import collect, observed, spans
 

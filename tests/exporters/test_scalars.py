@@ -11,9 +11,9 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from otel_goodput._runtime.installation import install_command
 from otel_goodput.exporters.scalars import LARGEST, ScalarWriter
 from otel_goodput.exporters.spec import ExporterUnavailable
-from otel_goodput.installation import install_command
 
 from .test_tensorboard import ran, scalars
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from otel_goodput import guard
+from otel_goodput._runtime import guard
 
 pytest.importorskip("jax")
 

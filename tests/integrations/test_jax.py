@@ -525,7 +525,7 @@ def test_listeners_of_ours_never_raise(watched: Watched, monkeypatch: pytest.Mon
     with goodput.job():
         monkeypatch.setattr(goodput.tracer.line.spans, "hold", None)
         assert float(function("unharmed")(jax.numpy.ones((5, 5)))) == pytest.approx(25.0, rel=1e-3)
-    assert otel_goodput.guard.contained["compile listener"] >= 1  # type: ignore[attr-defined]
+    assert otel_goodput._runtime.guard.contained["compile listener"] >= 1  # type: ignore[attr-defined]
 
 
 KILLED = """

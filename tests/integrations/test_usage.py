@@ -14,7 +14,7 @@ import pytest
 from tools.commands import environment
 from waits import until
 
-from otel_goodput import config
+from otel_goodput._settings import config
 from otel_goodput.accounting.usage import UNKNOWN, Machine, Usage
 from otel_goodput.integrations import usage
 from otel_goodput.journal.rundir import RunDirectory

@@ -31,18 +31,19 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # run as a program
 
-from otel_goodput import Recorder, placement
-from otel_goodput import config as configuration
+from otel_goodput import Recorder
+from otel_goodput._runtime.guard import contained
+from otel_goodput._settings import config as configuration
+from otel_goodput._settings import placement
+from otel_goodput._settings.options import ENVVARS
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.usage import Machine, Usage
 from otel_goodput.errors import GoodputError
-from otel_goodput.guard import contained
 from otel_goodput.journal import columns, digest, reasons, records, state_file
 from otel_goodput.journal.overview_rows import TABLES
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.journal.sidecars import CHECK, checked_json
 from otel_goodput.journal.usage import UsageSheet
-from otel_goodput.options import ENVVARS
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
 from otel_goodput.runs import open_runs

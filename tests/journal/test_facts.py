@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from recorded import Recording
 
 import otel_goodput as goodput
-from otel_goodput import config
+from otel_goodput._settings import config
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.journal.facts import FactSheet, read_facts
 from otel_goodput.journal.plain_values import flat, safe
@@ -88,7 +88,7 @@ def test_the_keeper_imports_nothing() -> None:
     """Else a child that is forked meanwhile could never import it: its configure() and its end would hang."""
     script = """
 import sys
-from otel_goodput import config
+from otel_goodput._settings import config
 from otel_goodput.journal.facts import FactSheet, encode
 import opentelemetry.sdk.trace
 sys.modules["numpy"] = sys  # a library without a version: its distribution is asked

@@ -24,7 +24,7 @@ import warm
 from recorded import Recording
 
 import otel_goodput as goodput
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.journal.mirror import open_spool
 from otel_goodput.journal.mirror import spool as spool_of
 from otel_goodput.journal.records import encode_header

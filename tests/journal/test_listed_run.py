@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import otel_goodput as goodput
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.journal.rundir import ListedRun, RunDirectory
 from otel_goodput.timeline.overviews import overview_of
 

@@ -23,9 +23,9 @@ from recorded import Recording, sum_ns
 from waits import until
 
 import otel_goodput as goodput
+from otel_goodput._runtime.installation import install_command
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
-from otel_goodput.installation import install_command
 from otel_goodput.journal import records
 from otel_goodput.journal.mirror import Mirror
 from otel_goodput.journal.rundir import RunDirectory

@@ -119,4 +119,4 @@ with tempfile.TemporaryDirectory() as directory:
     goodput.shutdown()
     assert goodput.report().to_json()["steps"]["kept"] == 3
 """)
-    assert "otel_goodput.recorder" in found["modules"]
+    assert "otel_goodput._runtime.recorder" in found["modules"]

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from otel_goodput import envvars, options, semconv
+from otel_goodput import semconv
+from otel_goodput._settings import envvars, options
 from otel_goodput.metrics import workload_series
 
 from .test_layers import FILES, tree
@@ -93,7 +94,7 @@ def test_no_literal_of_a_name() -> None:
 
 
 def test_no_literal_of_a_variable() -> None:
-    found = _spelled(VARIABLES, "envvars", "options", "semconv")
+    found = _spelled(VARIABLES, "_settings.envvars", "_settings.options", "semconv")
     assert not found, "spell it Settings.….variable or envvars.….name: " + ", ".join(found)
 
 

@@ -12,7 +12,7 @@ from emulators.demonstration import EXAMPLE, Arrived, checks, report
 from exporters.google.jobs import inherited
 from waits import until
 
-from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
+from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
 
 from .collector import CONFIGS, PROJECT, Collector
 from .prometheus import NATIVE, SCRAPED, Prometheus

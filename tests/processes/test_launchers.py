@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from otel_goodput import config
+from otel_goodput._settings import config
 
 
 class Row(NamedTuple):

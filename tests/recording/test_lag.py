@@ -54,7 +54,7 @@ def test_a_report_that_is_behind_says_so(recording: Recording, monkeypatch: pyte
             for number in range(12_000):
                 with goodput.step(number):
                     pass
-            monkeypatch.setattr("otel_goodput.recorder.PATIENCE_S", 0.0)
+            monkeypatch.setattr("otel_goodput._runtime.recorder.PATIENCE_S", 0.0)
             report = recording.recorder.report()
             monkeypatch.undo()
         (note,) = [note for note in report.notes if note.kind == "behind"]

@@ -9,7 +9,8 @@ import pytest
 from exported import Spans, written
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExporter, MetricExportResult, MetricsData
 
-from otel_goodput import Recorder, guard
+from otel_goodput import Recorder
+from otel_goodput._runtime import guard
 from otel_goodput.recording.passing import PassingMetricExporter
 from otel_goodput.testing import metrics
 

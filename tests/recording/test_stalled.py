@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import warm
 
-from otel_goodput import config
+from otel_goodput._settings import config
 
 JOB = textwrap.dedent("""
     import json, sys, time

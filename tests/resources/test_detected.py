@@ -20,7 +20,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from waits import until
 
-from otel_goodput import guard
+from otel_goodput._runtime import guard
 from otel_goodput.resources.detected import DetectedResource
 
 KNOWN = {"service.name": "job", "goodput.attempt": 3}

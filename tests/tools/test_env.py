@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import otel_goodput
-from otel_goodput.envvars import STANDARD
-from otel_goodput.options import ENVVARS, OF_VARIABLE
+from otel_goodput._settings.envvars import STANDARD
+from otel_goodput._settings.options import ENVVARS, OF_VARIABLE
 from otel_goodput.text.redact import redact, secrets
 
 from .commands import goodput, succeeded

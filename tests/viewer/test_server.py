@@ -22,7 +22,7 @@ import warm
 from tools.commands import finished, goodput, killed
 from waits import PATIENCE_S, until
 
-from otel_goodput.installation import install_command
+from otel_goodput._runtime.installation import install_command
 from otel_goodput.viewer.columns import Container
 
 from .served import Server, Stream, living, mute, serving

@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import ClassVar
 
+from otel_goodput._runtime.guard import report_once
+from otel_goodput._settings.options import DIRECTORY, Settings
 from otel_goodput.accounting.totals import Partition, Totals
 from otel_goodput.compat import breakdown, handles
 from otel_goodput.compat.handles import Handle, harmless, moment, run_id_of
@@ -23,8 +25,6 @@ from otel_goodput.compat.ml_goodput_measurement.goodput_utils import (
     compute_ideal_step_time,
 )
 from otel_goodput.errors import JournalError
-from otel_goodput.guard import report_once
-from otel_goodput.options import DIRECTORY, Settings
 from otel_goodput.runs import Run, open_run
 from otel_goodput.semconv import Category, Phase
 from otel_goodput.text.durations import NS

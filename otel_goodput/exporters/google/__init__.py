@@ -12,7 +12,8 @@ from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from otel_goodput.deadline import SHARE_OF_GRACE
+from otel_goodput._runtime.deadline import SHARE_OF_GRACE
+from otel_goodput._runtime.guard import report_once
 from otel_goodput.exporters.google.connection import (
     MONITORING,
     PLAINTEXT,
@@ -34,7 +35,6 @@ from otel_goodput.exporters.spec import (
     ExporterSpec,
     Situation,
 )
-from otel_goodput.guard import report_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from otel_goodput.deadline import LAST_WORD_S, ShutdownSignal
+from otel_goodput._runtime.deadline import LAST_WORD_S, ShutdownSignal
+from otel_goodput._runtime.guard import logger, report_once
+from otel_goodput._runtime.installation import install_command
 from otel_goodput.exporters import status_codes
 from otel_goodput.exporters.google.connection import Connection, NoProject, Service, load
 from otel_goodput.exporters.status_codes import retry_delay, status_details
-from otel_goodput.guard import logger, report_once
-from otel_goodput.installation import install_command
 from otel_goodput.semconv import DROPPED
 from otel_goodput.text.redact import shown
 
@@ -118,7 +118,7 @@ class Delivery:
         connection: project, credentials and address.
         stopping: tells when the process stops, and how long it then waits.
         rpc_s: timeout of one request, seconds.
-        report: called like :func:`~otel_goodput.guard.report_once` with why nothing can be delivered.
+        report: called like :func:`~otel_goodput._runtime.guard.report_once` with why nothing can be delivered.
     """
 
     def __init__(

@@ -20,13 +20,13 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
+from otel_goodput._runtime.guard import contain, report_once
 from otel_goodput.exporters.google.connection import Connection
 from otel_goodput.exporters.google.delivery import Delivery, Outcome, short
 from otel_goodput.exporters.google.fitting import Labels, fitting_metric, location
 from otel_goodput.exporters.google.series import SHARE_OF_TIMEOUT, SeriesWriter
 from otel_goodput.exporters.google.time_series import TimeSeriesRequests, series_of
 from otel_goodput.exporters.google.translation import MetricTranslation
-from otel_goodput.guard import contain, report_once
 
 HEAD_START_S: Final = 1.0  # how long the first points wait for their descriptors
 BUDGET_S: Final = 30.0  # for one descriptor

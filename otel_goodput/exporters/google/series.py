@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from otel_goodput._runtime.guard import report_once
 from otel_goodput.exporters.google.delivery import HOPELESS, Delivery, Outcome, RequestResult, Send, short
 from otel_goodput.exporters.spacing import SPACING
-from otel_goodput.guard import report_once
 
 MOST_SERIES: Final = 200  # in one request
 AVOIDED_S: Final = 600.0  # how long a rejected series is not sent

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.tools.collector.manifests import KINDS, Values, manifest
 from otel_goodput.tools.collector.places import PLACES, Choices, configuration, head, source
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 
 SOURCES: Final = ("otel_goodput.tools.collector", "sources")
 PROJECT: Final = "${env:GOOGLE_CLOUD_PROJECT}"

@@ -12,9 +12,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-from otel_goodput import files
+from otel_goodput._runtime import files
+from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT
 from otel_goodput.disruption.metadata import metadata_host
-from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT
 from otel_goodput.exporters.google.connection import TRACE, Connection
 from otel_goodput.exporters.google.delivery import cure, short
 from otel_goodput.text.quantities import format_duration

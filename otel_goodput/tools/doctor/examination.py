@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from otel_goodput._runtime.guard import TRUE
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.guard import TRUE
 from otel_goodput.journal.rundir import folder_name
 from otel_goodput.text.redact import redact, secrets
 from otel_goodput.tools.doctor import past, settings, storage

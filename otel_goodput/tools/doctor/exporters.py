@@ -10,8 +10,8 @@ from pathlib import Path
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_goodput.config import Config
-from otel_goodput.deadline import SHARE_OF_GRACE, Closer, close_all
+from otel_goodput._runtime.deadline import SHARE_OF_GRACE, Closer, close_all
+from otel_goodput._settings.config import Config
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import registry
 from otel_goodput.exporters.otlp_variables import Endpoint, connect

@@ -9,9 +9,10 @@ from functools import partial
 from importlib import metadata as distributions
 from typing import Final
 
-from otel_goodput.answers import BoundedResponse
+from otel_goodput._runtime.answers import BoundedResponse
+from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_PROJECT
+from otel_goodput._settings.options import Settings
 from otel_goodput.disruption.metadata import FLAVOR, address, metadata_host
-from otel_goodput.envvars import OTEL_GOODPUT_GCP_PROJECT
 from otel_goodput.exporters import registry
 from otel_goodput.exporters.google.connection import (
     PROJECT_SOURCES,
@@ -20,7 +21,6 @@ from otel_goodput.exporters.google.connection import (
     load,
 )
 from otel_goodput.exporters.google.delivery import cure, short
-from otel_goodput.options import Settings
 from otel_goodput.resources.gcp import Machine, Unknown, look_up
 from otel_goodput.text.quantities import format_duration
 from otel_goodput.tools.doctor.credentials import NO_MACHINE, PROJECT, Attempt, Identity, within

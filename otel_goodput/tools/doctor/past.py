@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator
 
+from otel_goodput._settings.options import Settings
 from otel_goodput.journal.notes import UNMARKED, Note, read_notes
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.options import Settings
 from otel_goodput.reports.doubts import dispatch_only
 from otel_goodput.semconv import ClockState
 from otel_goodput.text.durations import NS

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from otel_goodput.answers import BoundedResponse
-from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT
+from otel_goodput._runtime.answers import BoundedResponse
+from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT
 from otel_goodput.errors import GoodputError
 from otel_goodput.exporters.registry import importable
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Final, NamedTuple
 
-from otel_goodput import config as configuration
-from otel_goodput import placement
-from otel_goodput.config import RUN_ID_SOURCES, Config
+from otel_goodput._runtime.guard import TRUE
+from otel_goodput._runtime.installation import install_command
+from otel_goodput._settings import config as configuration
+from otel_goodput._settings import placement
+from otel_goodput._settings.config import RUN_ID_SOURCES, Config
+from otel_goodput._settings.options import Settings
 from otel_goodput.disruption.launchers import launches
 from otel_goodput.exporters.registry import importable
-from otel_goodput.guard import TRUE
-from otel_goodput.installation import install_command
-from otel_goodput.options import Settings
 from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.tools.doctor.variables import Row, unknown
 

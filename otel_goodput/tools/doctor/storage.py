@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from otel_goodput import files
-from otel_goodput.config import Config
-from otel_goodput.deadline import close_all
+from otel_goodput._runtime import files
+from otel_goodput._runtime.deadline import close_all
+from otel_goodput._settings.config import Config
+from otel_goodput._settings.options import Settings
 from otel_goodput.errors import JournalError
 from otel_goodput.journal.mirror import check_spool, open_filesystem, spool
 from otel_goodput.journal.rundir import RunDirectory, folder_name, runs
-from otel_goodput.options import Settings
 from otel_goodput.resources.kubernetes import goes_with
 from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.tools.doctor.plaintext import check_journal

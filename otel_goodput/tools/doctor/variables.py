@@ -10,13 +10,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from otel_goodput import config as configuration
-from otel_goodput import envvars
-from otel_goodput.envvars import PREFIX, STANDARD, EnvVar
+from otel_goodput._settings import config as configuration
+from otel_goodput._settings import envvars
+from otel_goodput._settings.envvars import PREFIX, STANDARD, EnvVar
+from otel_goodput._settings.options import ENVVARS, MOST_PROCESSES, OF_VARIABLE, Settings
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES
 from otel_goodput.exporters.registry import resolve
-from otel_goodput.options import ENVVARS, MOST_PROCESSES, OF_VARIABLE, Settings
 from otel_goodput.text.redact import HIDDEN, redact, secret
 from otel_goodput.tools.doctor.findings import captured_logs
 

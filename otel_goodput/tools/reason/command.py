@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.accounting.overview import Loss
 from otel_goodput.errors import ConfigurationError, GoodputError, JournalError
 from otel_goodput.journal import reasons

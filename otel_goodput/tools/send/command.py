@@ -11,10 +11,10 @@ from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
+from otel_goodput._runtime.installation import install_command
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.otlp_variables import variables
 from otel_goodput.exporters.spec import SIGNALS
-from otel_goodput.installation import install_command
 from otel_goodput.text.redact import redact, secrets
 from otel_goodput.tools.send.lines import signals_of, sources
 from otel_goodput.tools.send.screen import Screen

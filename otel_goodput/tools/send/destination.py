@@ -21,8 +21,8 @@ from time import monotonic, sleep, time
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from otel_goodput import files
-from otel_goodput.answers import BoundedResponse, TooLong, whole
+from otel_goodput._runtime import files
+from otel_goodput._runtime.answers import BoundedResponse, TooLong, whole
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import status_codes
 from otel_goodput.exporters.otlp_answers import (

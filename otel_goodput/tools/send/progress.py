@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from otel_goodput import files
+from otel_goodput._runtime import files
+from otel_goodput._runtime.files import write_privately
 from otel_goodput.errors import GoodputError
-from otel_goodput.files import write_privately
 from otel_goodput.journal.lock import Lock
 from otel_goodput.journal.sidecars import checked_json, read_json, whole
 

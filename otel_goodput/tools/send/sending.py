@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from otel_goodput import files
+from otel_goodput._runtime import files
 from otel_goodput.exporters.otlp_variables import Endpoint, endpoint
 from otel_goodput.tools.send.destination import (
     ACCEPTED,

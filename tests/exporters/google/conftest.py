@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from emulators.google import GoogleEmulator
 
-from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
+from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
 from otel_goodput.exporters.registry import open_exporter
 from otel_goodput.exporters.spec import ExporterContext, Exporters
 

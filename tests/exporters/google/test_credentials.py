@@ -18,7 +18,7 @@ from emulators.html_proxy import HtmlProxy
 from emulators.token_server import TokenServer
 from waits import until
 
-from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
+from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
 
 from .arrivals import check_whole, cloud_spans, differences, otlp_spans
 from .jobs import End, Job

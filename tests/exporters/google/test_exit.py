@@ -17,7 +17,7 @@ from emulators.google import GoogleEmulator
 from waits import PATIENCE_S, until
 
 from exporters.backends import stalled_grpc_backend
-from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
+from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
 
 from .arrivals import check_whole, cloud_spans, differences, otlp_spans
 from .jobs import End, Job, inherited

@@ -11,8 +11,8 @@ from google.api_core import exceptions
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_goodput.deadline import ShutdownSignal
-from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
+from otel_goodput._runtime.deadline import ShutdownSignal
+from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
 from otel_goodput.exporters.google import service_client
 from otel_goodput.exporters.google.connection import MONITORING, Connection
 from otel_goodput.exporters.google.delivery import PERMANENT, TRANSIENT, Delivery, Outcome, failure_of

@@ -18,7 +18,7 @@ from emulators.google import GoogleEmulator
 from emulators.records import Point
 
 from otel_goodput import semconv
-from otel_goodput.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
+from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 

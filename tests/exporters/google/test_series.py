@@ -15,7 +15,7 @@ from google.cloud.monitoring_v3.types import CreateTimeSeriesRequest, TimeSeries
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from otel_goodput.deadline import ShutdownSignal
+from otel_goodput._runtime.deadline import ShutdownSignal
 from otel_goodput.exporters.google.connection import MONITORING, Connection
 from otel_goodput.exporters.google.delivery import Delivery
 from otel_goodput.exporters.google.series import Series, SeriesWriter

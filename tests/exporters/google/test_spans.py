@@ -19,7 +19,7 @@ from waits import until
 from exporters.google.conftest import Open
 from exporters.google.faults import FAULTS
 from exporters.telemetry import RESOURCE, context
-from otel_goodput.deadline import ShutdownSignal
+from otel_goodput._runtime.deadline import ShutdownSignal
 from otel_goodput.exporters.registry import dropped_items
 
 NOW = time.time_ns()

@@ -16,7 +16,7 @@ import pytest
 import warm
 from exporters.backends import silent_backend
 
-from otel_goodput.installation import install_command
+from otel_goodput._runtime.installation import install_command
 from otel_goodput.tools.doctor import settings
 from otel_goodput.tools.doctor.variables import rows
 
@@ -93,7 +93,7 @@ def test_a_place_that_cannot_be_written(below: str, place: Path, tmp_path: Path)
 def test_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import shutil
 
-    from otel_goodput import config
+    from otel_goodput._settings import config
     from otel_goodput.tools.doctor import storage
 
     configured = config.read("job", directory=tmp_path, environ={})

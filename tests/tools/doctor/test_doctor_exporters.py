@@ -12,7 +12,7 @@ from http_server import HttpServer, Request, Response
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from otlp_server import otlp_server
 
-from otel_goodput.installation import install_command
+from otel_goodput._runtime.installation import install_command
 
 from ..commands import goodput
 from .examined import checked, doctor, doctor_without, findings

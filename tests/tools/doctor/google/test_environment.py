@@ -22,7 +22,7 @@ from exporters.backends import silent_backend
 from http_server import HttpServer, Request, Response
 from resources.machines import GKE, GPU_VM, SECRET, serve
 
-from otel_goodput.installation import install_command
+from otel_goodput._runtime.installation import install_command
 
 from ...commands import PATIENCE_S, Answer, environment
 from ..examined import doctor, findings
@@ -115,7 +115,7 @@ WITHOUT = """
 import sys
 for name in sys.argv[1].split(","):
     sys.modules[name] = None
-from otel_goodput.installation import install_command
+from otel_goodput._runtime.installation import install_command
 from otel_goodput.tools.cli import main
 sys.exit(main(["doctor", "--json", "--gcp", "--timeout", "2"]))
 """

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from otel_goodput import envvars, placement
+from otel_goodput._runtime.guard import TRUE, report_once
+from otel_goodput._settings import envvars, placement
+from otel_goodput._settings.options import DIRECTORY, MOST_PROCESSES, Options, Setting, Settings
+from otel_goodput._settings.options import read as read_table
+from otel_goodput._settings.schedulers import LAUNCHERS, LaunchKey, launch_key
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.guard import TRUE, report_once
-from otel_goodput.options import DIRECTORY, MOST_PROCESSES, Options, Setting, Settings
-from otel_goodput.options import read as read_table
-from otel_goodput.schedulers import LAUNCHERS, LaunchKey, launch_key
 from otel_goodput.text.redact import encodable
 
 if TYPE_CHECKING:

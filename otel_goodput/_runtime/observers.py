@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from otel_goodput._settings.config import Config
 from otel_goodput.accounting.totals import Totals
-from otel_goodput.config import Config
 from otel_goodput.disruption import launchers
 from otel_goodput.disruption.watch import Watch
 from otel_goodput.integrations import Integrations

@@ -18,22 +18,23 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.util.types import AttributeValue
 
-from otel_goodput import config as configuration
-from otel_goodput import deadline, host, semconv
+from otel_goodput import semconv
+from otel_goodput._runtime import deadline, host
+from otel_goodput._runtime.guard import contain, report_once, strict
+from otel_goodput._runtime.observers import Observers
+from otel_goodput._runtime.pipelines import JobEndExport, Pipelines, check_providers, exporter_names, open_exporters
+from otel_goodput._settings import config as configuration
+from otel_goodput._settings.config import Config
+from otel_goodput._settings.options import OWN, Options, parse_windows, taking_options
 from otel_goodput.accounting import Totals
-from otel_goodput.config import Config
 from otel_goodput.errors import ConfigurationError, GoodputError
 from otel_goodput.exporters.spec import ExporterContext
-from otel_goodput.guard import contain, report_once, strict
 from otel_goodput.journal.account import PATIENCE_S, behind
 from otel_goodput.journal.paces import Paces
 from otel_goodput.journal.records import OWN_TRACES
 from otel_goodput.live import LiveAccount, call_in_children
 from otel_goodput.metrics.instruments import Durations
 from otel_goodput.metrics.productivity import Inputs, Productivity
-from otel_goodput.observers import Observers
-from otel_goodput.options import OWN, Options, parse_windows, taking_options
-from otel_goodput.pipelines import JobEndExport, Pipelines, check_providers, exporter_names, open_exporters
 from otel_goodput.recording import ids, plain
 from otel_goodput.recording.admission import Admission
 from otel_goodput.recording.attempt_traces import AttemptTraces

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from otel_goodput.clock import Clock, leaping
-from otel_goodput.options import Options
+from otel_goodput._runtime.clock import Clock, leaping
+from otel_goodput._settings.options import Options
 
 Leap = Callable[[int], None]
 

@@ -11,13 +11,13 @@ from opentelemetry import metrics as metrics_api
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span
 
-from otel_goodput import config as configuration
-from otel_goodput import deadline, host
+from otel_goodput._runtime import deadline, host
+from otel_goodput._settings import config as configuration
+from otel_goodput._settings.options import ProcessorOptions, Settings, check_names, taking_options
 from otel_goodput.accounting import Totals
 from otel_goodput.accounting import events as ev
 from otel_goodput.integrations.async_runtimes import AsyncRuntimes
 from otel_goodput.live import LiveAccount, call_in_children
-from otel_goodput.options import ProcessorOptions, Settings, check_names, taking_options
 from otel_goodput.recording.job_thread import JobThread
 from otel_goodput.recording.span_processor import PhaseSpanProcessor
 from otel_goodput.reports.report import Report, about

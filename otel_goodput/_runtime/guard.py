@@ -12,7 +12,7 @@ from functools import wraps
 from threading import Thread
 from typing import ParamSpec, TypeVar
 
-from otel_goodput.envvars import OTEL_GOODPUT_STRICT
+from otel_goodput._settings.envvars import OTEL_GOODPUT_STRICT
 from otel_goodput.errors import PhaseError
 from otel_goodput.text.redact import redacting_logger
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypedDict, Ty
 
 from opentelemetry.util import types
 
-from otel_goodput import envvars
-from otel_goodput.envvars import EnvVar
+from otel_goodput._runtime.guard import report_once
+from otel_goodput._settings import envvars
+from otel_goodput._settings.envvars import EnvVar
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.guard import report_once
 from otel_goodput.text.durations import NS, parse_duration, parse_moment
 
 if TYPE_CHECKING:

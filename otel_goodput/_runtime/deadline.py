@@ -19,8 +19,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from otel_goodput import files
-from otel_goodput.guard import report_once
+from otel_goodput._runtime import files
+from otel_goodput._runtime.guard import report_once
 
 _RUNNING: Final = Path("/proc/loadavg")  # the fourth word is the number of runnable threads: proc(5)
 
