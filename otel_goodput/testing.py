@@ -148,9 +148,9 @@ class Recording:
         Raises:
             AssertionError: there is none, or more than one.
         """
-        found = self.spans(name)
-        assert len(found) == 1, f"{len(found)} spans are called {name!r}: {[span.name for span in self.spans()]}"
-        return found[0]
+        spans = self.spans(name)
+        assert len(spans) == 1, f"{len(spans)} spans are called {name!r}: {[span.name for span in self.spans()]}"
+        return spans[0]
 
     def metrics(self) -> dict[str, Metric]:
         """Collect the metrics once, and return them by name."""
@@ -226,12 +226,12 @@ def metrics(reader: InMemoryMetricReader) -> dict[str, Metric]:
         AssertionError: a name comes twice.
     """
     data = reader.get_metrics_data()
-    found = [
+    collected = [
         metric
         for resource in (data.resource_metrics if data is not None else ())
         for scope in resource.scope_metrics
         for metric in scope.metrics
     ]
-    by_name = {metric.name: metric for metric in found}
-    assert len(by_name) == len(found), sorted(metric.name for metric in found)
+    by_name = {metric.name: metric for metric in collected}
+    assert len(by_name) == len(collected), sorted(metric.name for metric in collected)
     return by_name

@@ -42,7 +42,7 @@ class Config(Settings):
             reports a restart.
         exit_given: somebody starts the job again and tells how it ended before, so this start continues a run.
         launch: the identity of the launch, the same in all of its processes; None if it has none.
-        early: the processes of the launch have an address to meet, but nobody has told the rank of this one so far.
+        early: the processes of the launch have an address to meet, but the rank of this one is not known so far.
     """
 
     values: Mapping[str, Any] = field(repr=False)
@@ -87,10 +87,10 @@ def boolean(text: str) -> bool:
     raise ValueError(f"not a boolean: {text!r}")
 
 
-def _possible(told: placement.Told | None, most: int) -> placement.Told | None:
-    if told is None or told.number <= most:
-        return told
-    report_once(f"environment {told.by}", "%s is ignored: the number is too large", told)
+def _possible(reading: placement.Reading | None, most: int) -> placement.Reading | None:
+    if reading is None or reading.number <= most:
+        return reading
+    report_once(f"environment {reading.by}", "%s is ignored: the number is too large", reading)
     return None
 
 
@@ -111,10 +111,10 @@ def read(
     if not run:
         given = next((environ[name].strip() for name in RUN_ID_SOURCES if environ.get(name, "").strip()), "")
         named, run = bool(given), given or job
-    found, leader = _seat(values["process_index"], values["process_count"], environ), values["leader"]
+    place, leader = _seat(values["process_index"], values["process_count"], environ), values["leader"]
     if options.get("process_count") is None:  # an argument that cannot be right raises, a variable does not
-        found = _possible_seat(found)
-    index, count = found.rank, found.size
+        place = _possible_seat(place)
+    index, count = place.rank, place.size
     if not 0 <= index < min(count, MOST_PROCESSES) or leader < 0:
         raise ConfigurationError(
             f"configure(): process index {index}, process count {count} and leader {leader} are not a valid combination"
@@ -126,7 +126,7 @@ def read(
         "process_count": count,
     }
     # If the index is known but the number of processes is not, there may be other processes.
-    alone = count == 1 and (found.counted or not found.ranked) and not placement.several_hosts(environ)
+    alone = count == 1 and (place.counted or not place.ranked) and not placement.several_hosts(environ)
     launch = launch_key(environ)
     numbered = not named and (alone or launch is not None)
     exit_given = bool(environ.get(envvars.OTEL_GOODPUT_EXIT_CODE.name, "").strip())
@@ -139,7 +139,7 @@ def read(
         renewable=numbered and not restarted,
         exit_given=exit_given,
         launch=launch,
-        early=numbered and launch is not None and launch.addressed and not found.ranked,
+        early=numbered and launch is not None and launch.addressed and not place.ranked,
     )
 
 
@@ -162,23 +162,23 @@ def _seat(given_index: int | None, given_count: int | None, environ: Mapping[str
 
     `given_index` and `given_count` are those of arguments and of our variables.
     """
-    found = placement.places(environ)
+    sources = placement.places(environ)
     if given_index is not None and given_count is not None:
-        rank, size = placement.Told(given_index, "process_index"), placement.Told(given_count, "process_count")
-        found.insert(0, placement.Place(rank, size))
-    if conflict := placement.contradiction(found):
+        rank, size = placement.Reading(given_index, "process_index"), placement.Reading(given_count, "process_count")
+        sources.insert(0, placement.Place(rank, size))
+    if conflict := placement.contradiction(sources):
         report_once("environment places", "%s: the first counts", conflict)
-    told = placement.place(environ)
-    told = told._replace(rank=_possible(told.rank, MOST_PROCESSES - 1), size=_possible(told.size, MOST_PROCESSES))
-    index = given_index if given_index is not None else told.rank.number if told.rank else 0
+    place = placement.place(environ)
+    place = place._replace(rank=_possible(place.rank, MOST_PROCESSES - 1), size=_possible(place.size, MOST_PROCESSES))
+    index = given_index if given_index is not None else place.rank.number if place.rank else 0
     # A process count of 0 can only be an error; treat it as not set.
-    of = told.size.number if told.size else 0
+    of = place.size.number if place.size else 0
     count = given_count if given_count is not None else of or max(1, index + 1)
-    if given_index is None and told.doubt:
+    if given_index is None and place.doubt:
         report_once(
-            "environment place", "%s: %s. This process is assumed to be process %d", told.doubt, told.advice, index
+            "environment place", "%s: %s. This process is assumed to be process %d", place.doubt, place.advice, index
         )
-    return Seat(index, count, given_index is not None or told.rank is not None, given_count is not None or of > 0)
+    return Seat(index, count, given_index is not None or place.rank is not None, given_count is not None or of > 0)
 
 
 def seat(config: Config) -> Seat:
@@ -188,18 +188,18 @@ def seat(config: Config) -> Seat:
     return _possible_seat(_seat(index, count, os.environ))
 
 
-def _possible_seat(found: Seat) -> Seat:
-    """Return `found` with as many processes as its index needs; report it once if they were fewer."""
-    if found.rank < found.size:
-        return found
+def _possible_seat(place: Seat) -> Seat:
+    """Return `place` with as many processes as its index needs; report it once if they were fewer."""
+    if place.rank < place.size:
+        return place
     report_once(
         "environment process",
         "process index %d is impossible with %d processes; %d processes are assumed",
-        found.rank,
-        found.size,
-        found.rank + 1,
+        place.rank,
+        place.size,
+        place.rank + 1,
     )
-    return found._replace(size=found.rank + 1)
+    return place._replace(size=place.rank + 1)
 
 
 def _script_name() -> str:

@@ -213,7 +213,7 @@ class Argument(Generic[V]):
         return self.brief
 
     def read(self, given: object, environ: Mapping[str, str]) -> tuple[V | None, Setting | None]:
-        """Return the value in force, and what is told of it. A wrong argument raises ConfigurationError."""
+        """Return the value in force, and its source. A wrong argument raises ConfigurationError."""
         return (cast("V", self.default) if given is None else self._parsed(given)), None
 
     def _parsed(self, given: object) -> V:

@@ -1,8 +1,8 @@
 """The index of this process in its job, and the number of processes: who knows them, and whom to believe.
 
 What is initialized in this process knows more than the variables of launchers, Kubernetes and TPUs. No runtime is
-imported, initialized or waited for here: one is asked only if the program has imported and initialized it. A runtime of
-one process says nothing about others, so it does not count.
+imported, initialized or waited for here: a runtime counts only if the program has initialized it, and if it is of
+several processes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 LARGEST: Final = 1 << 40  # largest number accepted in a variable
 
 
-class Told(NamedTuple):
+class Reading(NamedTuple):
     """A number, and the name of the variable or function that it is from, or the formula."""
 
     number: int
@@ -35,8 +35,8 @@ class Place(NamedTuple):
         advice: how to correct that.
     """
 
-    rank: Told | None
-    size: Told | None
+    rank: Reading | None
+    size: Reading | None
     doubt: str = ""
     advice: str = ""
 
@@ -133,11 +133,11 @@ NUMBERS: Final = (
 
 def of_environment(environ: Mapping[str, str]) -> list[Place]:
     """Return what each source among the variables says about this process, the innermost first."""
-    found = [
+    places = [
         Place(_first(environ, each.rank), _first(environ, each.size)) for each in LAUNCHERS if each.applies(environ)
     ]
-    told = (*found[:2], on_a_node(environ), *found[2:], of_tensorflow(environ), across_jobs(environ))
-    return [place for place in told if place.rank or place.size or place.doubt]
+    every = (*places[:2], on_a_node(environ), *places[2:], of_tensorflow(environ), across_jobs(environ))
+    return [place for place in every if place.rank or place.size or place.doubt]
 
 
 def on_a_node(environ: Mapping[str, str]) -> Place:
@@ -151,18 +151,18 @@ def on_a_node(environ: Mapping[str, str]) -> Place:
     if each is None:
         doubt = f"{local} and {node}, but the number of processes on a node is not set"
         return Place(None, size, doubt, f"set RANK, or {ON_A_NODE} to the number of processes on each node")
-    return Place(Told(node.number * each.number + local.number, f"{node.by} × {each.by} + {local.by}"), size)
+    return Place(Reading(node.number * each.number + local.number, f"{node.by} × {each.by} + {local.by}"), size)
 
 
 def of_tensorflow(environ: Mapping[str, str]) -> Place:
     """Return the place that ``TF_CONFIG`` gives: the chief first, then the workers. Empty for other tasks."""
     try:
-        told: Any = json.loads(environ.get(TF_CONFIG) or "{}")
-        cluster, task = told.get("cluster") or {}, told.get("task") or {}
+        config: Any = json.loads(environ.get(TF_CONFIG) or "{}")
+        cluster, task = config.get("cluster") or {}, config.get("task") or {}
         chiefs, workers = (len(cluster.get(kind) or ()) for kind in ("chief", "worker"))
         index = int(task.get("index", 0)) + (chiefs if task.get("type") == "worker" else 0)
         if task.get("type") in ("chief", "worker") and 0 <= index < chiefs + workers:
-            return Place(Told(index, TF_CONFIG), Told(chiefs + workers, TF_CONFIG))
+            return Place(Reading(index, TF_CONFIG), Reading(chiefs + workers, TF_CONFIG))
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         pass
     return Place(None, None)
@@ -191,8 +191,8 @@ def across_jobs(environ: Mapping[str, str]) -> Place:
         if job.number > 0 or (jobs is not None and jobs.number > 1):
             return Place(pod, None, f"{job}, but the number of pods per Job is not set", _COMPLETIONS)
         return Place(pod, None)
-    rank = Told(job.number * pods.number + pod.number, f"{job.by} × {pods.by} + {pod.by}")
-    return Place(rank, None if jobs is None else Told(jobs.number * pods.number, f"{jobs.by} × {pods.by}"))
+    rank = Reading(job.number * pods.number + pod.number, f"{job.by} × {pods.by} + {pod.by}")
+    return Place(rank, None if jobs is None else Reading(jobs.number * pods.number, f"{jobs.by} × {pods.by}"))
 
 
 def several_hosts(environ: Mapping[str, str]) -> bool:
@@ -200,14 +200,14 @@ def several_hosts(environ: Mapping[str, str]) -> bool:
     return any("," in environ.get(name, "") for name in HOSTS) or any((number(environ, name) or 0) > 1 for name in JOBS)
 
 
-def _first(environ: Mapping[str, str], names: Sequence[str]) -> Told | None:
-    found = ((number(environ, name), name) for name in names)
-    return next((Told(value, name) for value, name in found if value is not None), None)
+def _first(environ: Mapping[str, str], names: Sequence[str]) -> Reading | None:
+    numbers = ((number(environ, name), name) for name in names)
+    return next((Reading(value, name) for value, name in numbers if value is not None), None)
 
 
-def _hosts(environ: Mapping[str, str]) -> Told | None:
+def _hosts(environ: Mapping[str, str]) -> Reading | None:
     counts = ((sum(bool(host.strip()) for host in environ.get(name, "").split(",")), name) for name in HOSTS)
-    return next((Told(count, name) for count, name in counts if count), None)
+    return next((Reading(count, name) for count, name in counts if count), None)
 
 
 # --- initialized runtimes ---------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ def _mpi4py() -> _Answer:
     return module.Get_rank(), module.Get_size()
 
 
-# Name of the rank and of the size in messages, and who is asked.
+# Name of the rank and of the size in messages, and which runtime answers.
 RUNTIMES: Final[tuple[tuple[str, str, Callable[[], _Answer]], ...]] = (
     ("jax.process_index()", "jax.process_count()", _jax),
     ("torch.distributed.get_rank()", "torch.distributed.get_world_size()", _torch),
@@ -255,15 +255,15 @@ RUNTIMES: Final[tuple[tuple[str, str, Callable[[], _Answer]], ...]] = (
 
 def initialized() -> list[Place]:
     """Return the place of this process according to each initialized runtime of several processes. Cheap."""
-    found = []
+    places = []
     for rank_by, size_by, ask in RUNTIMES:
         try:
             answer = ask()
             if answer is not None and 0 <= int(answer[0]) < int(answer[1]) and int(answer[1]) > 1:
-                found.append(Place(Told(int(answer[0]), rank_by), Told(int(answer[1]), size_by)))
+                places.append(Place(Reading(int(answer[0]), rank_by), Reading(int(answer[1]), size_by)))
         except Exception:  # a runtime that is just being initialized or shut down, or a stand-in for it
             continue
-    return found
+    return places
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------
@@ -276,19 +276,19 @@ def places(environ: Mapping[str, str]) -> list[Place]:
 
 def place(environ: Mapping[str, str]) -> Place:
     """Return the place to use: the first with a rank. If that has no size, the first size of any source is taken."""
-    found = places(environ)
-    unknown = next((each for each in found if each.doubt), Place(None, None))
-    own = next((each for each in found if each.rank is not None), unknown)
-    return own if own.size else own._replace(size=next((each.size for each in found if each.size), None))
+    sources = places(environ)
+    unknown = next((each for each in sources if each.doubt), Place(None, None))
+    own = next((each for each in sources if each.rank is not None), unknown)
+    return own if own.size else own._replace(size=next((each.size for each in sources if each.size), None))
 
 
-def contradiction(found: Sequence[Place]) -> str:
+def contradiction(sources: Sequence[Place]) -> str:
     """Return which sources contradict each other, as text; empty if none do.
 
     Sources of different sizes do not: a launcher of hosts and the launcher of several processes on each host are both
     right.
     """
-    known = [(each.rank, each.size) for each in found if each.rank is not None and each.size is not None]
+    known = [(each.rank, each.size) for each in sources if each.rank is not None and each.size is not None]
     for at, (rank, size) in enumerate(known):
         for other, of in known[at + 1 :]:
             if size.number == of.number > 1 and rank.number != other.number:
