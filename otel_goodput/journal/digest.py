@@ -216,14 +216,3 @@ def write_digest(
         ValueError: it cannot be made to fit a digest.
     """
     write_privately(run.digest_path(process), encode(overview, attempt, written_at, position))
-
-
-def read_digest(run: RunDirectory, process: int, only: Container[str] | None = None) -> Digest:
-    """Read the digest of a process, or of its tables those in `only`.
-
-    Raises:
-        OSError: it cannot be read, or is larger than a digest.
-        NewerVersion: a newer version wrote it.
-        ValueError: it is damaged.
-    """
-    return decode(files.read(run.digest_path(process), DIGEST), only)

@@ -340,6 +340,14 @@ class RunDirectory:
         """Whether a living process writes this attempt."""
         return self.lock(attempt, process).held()
 
+    def writing(self, attempt: int, process: int) -> bool | None:
+        """Whether a living process writes this attempt; None if it left no lock, so that it may be on another machine.
+
+        False says that it is over: it has left its lock on this machine and does not hold it any more.
+        """
+        lock = self.lock(attempt, process)
+        return True if lock.held() else False if lock.path.exists() else None
+
 
 class ListedRun(RunDirectory):
     """A run's folder whose names do not change. The segments of a process are looked at when they are first asked for.

@@ -134,7 +134,7 @@ class RecordedRun:
             note = damages.note()
             why = f"process {process} left no journal" if note is None else f"process {process}: {note.text}"
             raise JournalError(f"run {self.run_id!r}: {why}")
-        state = state_of(folder, attempt, process, source.last_sign)
+        state = state_of(folder.writing(attempt, process), source.last_sign)
         start = source.ledger.settled.begin
         asked = time.time_ns() if state == RUNNING and folder.alive(attempt, process) else source.last_sign
         if at is not None:

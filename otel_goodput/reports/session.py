@@ -320,7 +320,7 @@ class Session:
             process.last_step, process.last_sign = overview.last_step, overview.last_sign
             process.facts = self._facts(found.attempt, process.index)
             process.host = _host(process.facts)
-            state = state_of(folder, found.attempt, process.index, overview.last_sign)
+            state = state_of(folder.writing(found.attempt, process.index), overview.last_sign)
             process.state = state
             if overview.jobs and overview.jobs[-1].end != NOT_KNOWN and state != RUNNING:
                 process.state = ENDED if overview.jobs[-1].clean else FAILED

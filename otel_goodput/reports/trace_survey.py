@@ -64,7 +64,7 @@ class Survey:
         ledger = restored.ledger
         overview, totals = ledger.overview(), ledger.totals()
         self.numbering, self.shifts = Numbering(overview.numbering), overview.shifts
-        self.state = ended(totals) or state_of(run, restored.attempt, process, restored.last_sign)
+        self.state = ended(totals) or state_of(run.writing(restored.attempt, process), restored.last_sign)
         if self.state == DIED:
             ledger.feed([Event(restored.last_sign, ev.ATTEMPT, step=restored.attempt + 1)])
         totals, self.corrections = corrected(totals, in_force(read_reasons(run).statements))

@@ -6,15 +6,16 @@ import time
 from collections.abc import Container, Mapping
 from typing import Final, NamedTuple
 
+from otel_goodput._runtime import files
 from otel_goodput.accounting.checkpoints import RankStages, StageSums
 from otel_goodput.accounting.overview import NOT_KNOWN, Overview
 from otel_goodput.journal import records
-from otel_goodput.journal.digest import Digest, read_digest
+from otel_goodput.journal.digest import Digest, decode
+from otel_goodput.journal.rundir import DIGEST as LONGEST
 from otel_goodput.journal.rundir import ListedRun, RunDirectory
 from otel_goodput.text.redact import redacting_logger
 from otel_goodput.timeline.damage import Damages
 from otel_goodput.timeline.recovery import restore
-from otel_goodput.timeline.standing import over
 
 logger = redacting_logger(__name__)
 
@@ -68,10 +69,21 @@ def overview_of(
     restored = restore(run, process)
     if restored.attempt < 0:
         return None
-    dead = over(run, restored.attempt, process)
+    dead = run.writing(restored.attempt, process) is False
     at = time.time_ns() if run.alive(restored.attempt, process) else restored.last_sign
     overview = restored.ledger.overview(at, dead=dead)
     return Found(overview, SNAPSHOT, restored.attempt, at, {}, restored.damages)
+
+
+def read_digest(run: RunDirectory, process: int, only: Container[str] | None = None) -> Digest:
+    """Read the digest of a process, or of its tables those in `only`.
+
+    Raises:
+        OSError: it cannot be read, or is larger than a digest.
+        NewerVersion: a newer version wrote it.
+        ValueError: it is damaged.
+    """
+    return decode(files.read(run.digest_path(process), LONGEST), only)
 
 
 def _digest(run: RunDirectory, process: int, only: Container[str] | None) -> Digest | None:
@@ -93,7 +105,7 @@ def _tells_all(run: RunDirectory, process: int, digest: Digest, within_s: float)
     alive = run.alive(digest.attempt, process)
     if alive and time.time_ns() - digest.written_at <= within_s * 1e9:
         return True
-    if open_life and (alive or over(run, digest.attempt, process)):
+    if open_life and (alive or run.writing(digest.attempt, process) is False):
         return False  # its time goes on, or what was in flight is lost
     segments = run.segments(process, digest.attempt)
     if not segments:

@@ -10,7 +10,6 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.events import Event
 from otel_goodput.accounting.totals import Totals
-from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.text.durations import NS
 
 RUNNING: Final = "running"
@@ -57,18 +56,16 @@ def ended(totals: Totals) -> str:
     return FAILED if totals.failed else ENDED
 
 
-def over(run: RunDirectory, attempt: int, process: int) -> bool:
-    """Return whether the process of an attempt has left its lock on this machine and does not hold it any more."""
-    return not run.alive(attempt, process) and run.lock(attempt, process).path.exists()
+def state_of(writing: bool | None, last_sign: int) -> str:
+    """Return the state of a process in the latest attempt, if its job has not ended.
 
-
-def state_of(run: RunDirectory, attempt: int, process: int, last_sign: int) -> str:
-    """Return the state of a process in the latest attempt, if its job has not ended; `last_sign` in ns."""
-    if run.alive(attempt, process):
-        return RUNNING
-    if over(run, attempt, process):
-        return DIED
-    # Without a lock file this is a copy of the journal, e.g. from a URL: the process runs on another machine.
+    Args:
+        writing: see :meth:`RunDirectory.writing`.
+        last_sign: its last sign of life, ns.
+    """
+    if writing is not None:
+        return RUNNING if writing else DIED
+    # This is a copy of the journal, e.g. from a URL: the process runs on another machine.
     return RUNNING if time.time_ns() - last_sign < RECENTLY_NS else SILENT
 
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import warm
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.reports.run import RecordedRun
+from otel_goodput.reports.run import FollowedRun, RecordedRun
 from otel_goodput.timeline.damage import Damages
 from otel_goodput.timeline.following import Follower
 from otel_goodput.timeline.reader import Reader
@@ -100,6 +101,8 @@ def test_no_second_counts_twice_and_that_they_were_is_said(snapshot: str, tmp_pa
     for report in (*told, {**told[0], "elapsed_s": followed}):
         assert report["elapsed_s"] == pytest.approx(ended - began, abs=0.1 * (late - again))
         assert report["attempts"] == 2 and not report["skewed_clocks"]
+    with closing(FollowedRun(run)) as page:
+        assert page.report().to_json()["warnings"] == told[0]["warnings"]
     assert "last" in told[0]["seconds"].get("custom", {}), "of the second"
     # The page's steps and phases, and its windows, are those of the account.
     detail = RecordedRun(run).detail()

@@ -16,10 +16,9 @@ from waits import until
 
 import otel_goodput as goodput
 from otel_goodput.accounting import overview as ov
-from otel_goodput.journal.digest import read_digest
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.live import keeper
-from otel_goodput.timeline.overviews import DIGEST, SNAPSHOT, overview_of
+from otel_goodput.timeline.overviews import DIGEST, SNAPSHOT, overview_of, read_digest
 from otel_goodput.timeline.recovery import restore
 
 

@@ -1,0 +1,72 @@
+"""One run, whoever asks: the same report in the same words, by a short way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from viewer.story import story_run
+
+import otel_goodput
+from otel_goodput.errors import JournalError
+from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.reports.run import FollowedRun, RecordedRun
+from otel_goodput.reports.session import Session
+
+PACKAGE = str(Path(otel_goodput.__file__).parent)
+MOST = 15
+
+
+def handed(call: Callable[[], object]) -> set[str]:
+    """The modules of the package to which a run, or its folder, is handed."""
+    found: set[str] = set()
+
+    def look(frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(PACKAGE):
+            names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            if any(isinstance(frame.f_locals.get(name), (RunDirectory, RecordedRun)) for name in names):
+                found.add(code.co_filename.removeprefix(PACKAGE))
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+    return found
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RecordedRun:
+    """Four processes, an attempt that was killed, and one that went on."""
+    return RecordedRun(story_run(tmp_path))
+
+
+def test_a_run_is_handed_to_few_modules(run: RecordedRun) -> None:
+    assert 1 < len(handed(run.report)) <= MOST
+    assert 1 < len(handed(lambda: Session.open(run))) <= MOST
+
+
+def test_however_it_is_read_the_report_is_the_same(run: RecordedRun) -> None:
+    report = run.report().to_json()
+    listed = run.listed()
+    assert listed.report().to_json() == listed.report().to_json() == report
+    assert Session.open(run).report.to_json() == report
+    with closing(FollowedRun(run.folder)) as followed:
+        assert followed.report().to_json() == followed.report().to_json() == report
+        at = run.report().totals.at - 10**9
+        assert followed.report(at=at).to_json() == run.report(at=at).to_json() != report
+        assert followed.report().to_json() == report
+
+
+@pytest.mark.parametrize("kind", [RecordedRun, FollowedRun])
+def test_without_a_journal_it_says_so(kind: type[RecordedRun], tmp_path: Path) -> None:
+    run = kind(RunDirectory(tmp_path / "run"))
+    with pytest.raises(JournalError, match="run 'run': process 0 left no journal"):
+        run.report()
