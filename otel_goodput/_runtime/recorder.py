@@ -225,6 +225,8 @@ class Recorder(Phases):
             self.meter_provider, self._durations = pipelines.meter_provider(resource, again=True), None
         self._join()
         self._keeper = live.keep(self._work, tracer.sum_up)
+        if not shared:  # else the user's provider may be shut down before the background has exported
+            emitter.in_background(self._keeper.wake)
         self._observers = Observers(
             config,
             tracer,

@@ -20,8 +20,9 @@ from zlib import crc32
 from otel_goodput._runtime import files
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.events import Event
+from otel_goodput.accounting.rules import DATA_LOADING, STEP
 from otel_goodput.journal import records
-from otel_goodput.journal.records import BODY, CAPACITY, HEADER_SIZE, RECORD, SIZE
+from otel_goodput.journal.records import BODY, CAPACITY, HEADER_SIZE, LOADING, RECORD, SIZE, STEPPING, following
 from otel_goodput.text.redact import encodable, redacting_logger, without_credentials
 
 logger = redacting_logger(__name__)
@@ -35,7 +36,7 @@ NAME_BYTES: Final = 192
 HOLE_NS: Final = 1_000_000_000
 
 _pack = BODY.pack
-_STARTS_AND_ENDS: Final = bytes((ev.START, ev.END))
+_FREQUENT: Final = bytes((ev.START, ev.END, records.LOADING, records.STEPPING))
 _event = tuple.__new__  # makes an Event without calling its constructor, because this runs for every record
 
 
@@ -269,20 +270,29 @@ class Journal:
             at = HEADER_SIZE + segment.read * SIZE
             read = 0
             chunk = segment.buffer[at : min(at + each * SIZE, HEADER_SIZE + segment.end * SIZE)]
-            if not chunk[::SIZE].strip(_STARTS_AND_ENDS):
-                # Only STARTs and ENDs, no hole: nearly always the case.
-                found += [
-                    _event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, names[name]))
-                    for kind, phase, flags, name, key, step, moment, _ in RECORD.iter_unpack(chunk)
-                ]
+            if not chunk[::SIZE].strip(_FREQUENT):
+                # Only starts and ends, no hole: nearly always the case.
+                for kind, phase, flags, name, key, step, moment, _ in RECORD.iter_unpack(chunk):
+                    if kind < LOADING:
+                        found.append(_event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, names[name])))
+                    else:
+                        ended, begun = (STEP, DATA_LOADING) if kind == LOADING else (DATA_LOADING, STEP)
+                        found.append(_event(Event, (moment, ev.END, ended, key, step, flags & 0xFF, 0, "")))
+                        found.append(_event(Event, (moment, ev.START, begun, following(key), step, 0, 0, "")))
                 segment.read += len(chunk) // SIZE
                 segment.hole_since = 0
                 continue
-            for kind, phase, flags, name, key, step, moment, _ in RECORD.iter_unpack(chunk):
+            for record in RECORD.iter_unpack(chunk):
+                kind, phase, flags, name, key, step, moment, _ = record
                 if not kind:
                     break
                 read += 1
-                if kind < records.NAME:
+                if kind in (LOADING, STEPPING):
+                    found += [
+                        Event(moment, which, what, own, number, flag & 0xFF)
+                        for which, what, flag, _, own, number, _ in records.events_in(record)
+                    ]
+                elif kind < records.NAME:
                     found.append(records.event_of(kind, phase, flags, names[name], key, step, moment))
                 elif kind == records.ERROR:
                     if len(self.errors) >= DRAINED:

@@ -1,6 +1,7 @@
 """The journal's wire format: records of 32 bytes in segments with a header, little-endian, with checksums.
 
-A record is an :class:`~otel_goodput.accounting.events.Event` or one of the kinds below, which describe names and spans.
+A record is an :class:`~otel_goodput.accounting.events.Event`, or two that a loop writes at once (``LOADING``,
+``STEPPING``), or one of the kinds below, which describe names and spans.
 A reader skips records that it cannot verify, so a segment may be cut or torn anywhere. It reports what it skipped, and
 :mod:`~otel_goodput.timeline.damage` interprets that.
 """
@@ -14,11 +15,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
 from otel_goodput.accounting import events as ev
+from otel_goodput.accounting import rules
 from otel_goodput.accounting.events import Event
 from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES, REASONS
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+# What a loop writes in each turn. Each record is two events at one moment, and all that reads records gets those two:
+# see events_in(). The key of what begins follows from that of what ends.
+LOADING: Final = 17  # the step `key` ended, and the data load of step `step` began
+STEPPING: Final = 18  # the data load `key` ended, and its step `step` began
+_DOUBLE: Final = (LOADING, STEPPING)
 
 # Kinds in addition to those of accounting.events.
 NAME: Final = 64  # `phase` is the index of the part, `name` the id; the rest holds 24 bytes of UTF-8
@@ -56,6 +64,8 @@ KINDS: Final[dict[int, int]] = {
     ev.LIMIT: ANY,
     ev.SUSPENDED: ANY,
     ev.LABEL: ANY,
+    LOADING: 2,
+    STEPPING: 2,
     NAME: ANY,
     PARENT: ANY,
     TRACE: ANY,
@@ -106,8 +116,39 @@ _BLOCK: Final = 4096
 _ZEROS: Final = bytes(_BLOCK)
 _make: Final = tuple.__new__  # a third of the time of a named tuple's constructor
 _SIGNED: Final = 1 << 63
+STRIDE: Final = 0x9E3779B97F4A7C15  # between successive keys of a loop; odd, so that they repeat after 2**64 phases
 LARGEST: Final = _SIGNED - 1  # number of a step, and time in ns, that a record holds; the least time is -LARGEST
 _UNSIGNED: Final = 1 << 64
+KEYS: Final = _UNSIGNED - 1
+
+
+Fields = tuple[int, int, int, int, int, int, int]  # of a record: kind, phase, flags, name, key, step, time
+
+
+def following(key: int) -> int:
+    """Return the key of the phase that a loop begins in the moment in which the phase `key` ends."""
+    return (key + STRIDE) & KEYS
+
+
+def preceding(key: int) -> int:
+    """Return the key of the phase that ends in the moment in which a loop begins the phase `key`."""
+    return (key - STRIDE) & KEYS
+
+
+def events_in(record: tuple[int, int, int, int, int, int, int, int]) -> tuple[Fields, ...]:
+    """Return the fields of a record without its checksum; of a ``LOADING`` or ``STEPPING``, those of both events.
+
+    The `phase` of such a record is 1 if the span that begins is exported whatever happens in it, else 0; its `flags`
+    are those of the END.
+    """
+    kind, phase, flags, _, key, step, time, _ = record
+    if kind == LOADING:
+        end = (ev.END, rules.STEP, flags, 0, key, step - 1, time)
+        return end, (ev.START, rules.DATA_LOADING, EXPORT if phase else 0, 0, following(key), step, time)
+    if kind == STEPPING:
+        end = (ev.END, rules.DATA_LOADING, flags, 0, key, step, time)
+        return end, (ev.START, rules.STEP, EXPORT if phase else 0, 0, following(key), step, time)
+    return (record[:7],)
 
 
 class Record(NamedTuple):
@@ -264,12 +305,11 @@ def sound(record: bytes) -> bool:
     return bool(_KNOWN[record[0] << 8 | record[1]]) and crc32(record[: BODY.size]) & 0xFFFF == check
 
 
-def _vouched(
-    data: bytes, names: Names, first: int, skipped: list[Skip]
-) -> Iterator[tuple[int, int, int, int, int, int, int, int]]:
+def _vouched(data: bytes, names: Names, first: int, skipped: list[Skip]) -> Iterator[Fields]:
     """Yield the fields of the verified records in `data`, which begins with the record at index `first`.
 
-    NAME records go to `names`. Holes and records that cannot be verified are added to `skipped`.
+    Of a record that stands for two events, those of both. NAME records go to `names`. Holes and records that cannot be
+    verified are added to `skipped`.
     """
     whole = len(data) // SIZE * SIZE
     body_size = BODY.size
@@ -283,8 +323,10 @@ def _vouched(
             skipped.append((first + at // SIZE, EMPTY if empty else UNKNOWN if intact and kind else DAMAGED))
         elif kind == NAME:
             names.learn(raw[at : at + SIZE])
+        elif kind in _DOUBLE:
+            yield from events_in(fields)
         else:
-            yield fields
+            yield fields[:7]
 
 
 def used(data: bytes | bytearray | mmap) -> int:
@@ -310,7 +352,7 @@ def decode_segment(data: bytes, names: Names, skip: int = 0, skipped: list[Skip]
     header = decode_header(data)
     known = names.known
     lost: list[Skip] = [] if skipped is None else skipped
-    for kind, phase, flags, name, key, step, time, _ in _vouched(_used(data, skip), names, skip, lost):
+    for kind, phase, flags, name, key, step, time in _vouched(_used(data, skip), names, skip, lost):
         yield _make(Record, (kind, phase, flags, known.get(name, "") if name else "", key, step, time))
     if header.heartbeat:
         yield Record(ev.HEARTBEAT, 0, 0, "", 0, ev.NO_STEP, header.heartbeat)
@@ -319,7 +361,7 @@ def decode_segment(data: bytes, names: Names, skip: int = 0, skipped: list[Skip]
 def decode_records(data: bytes, names: Names, first: int, skipped: list[Skip]) -> Iterator[Record]:
     """Yield the verified records in `data`, which begins with the record at index `first` of its segment."""
     known = names.known
-    for kind, phase, flags, name, key, step, time, _ in _vouched(data, names, first, skipped):
+    for kind, phase, flags, name, key, step, time in _vouched(data, names, first, skipped):
         yield _make(Record, (kind, phase, flags, known.get(name, "") if name else "", key, step, time))
 
 
@@ -332,7 +374,7 @@ def decode_events(data: bytes, names: Names, skip: int = 0, skipped: list[Skip] 
     header = decode_header(data)
     known = names.known
     lost: list[Skip] = [] if skipped is None else skipped
-    for kind, phase, flags, name, key, step, time, _ in _vouched(_used(data, skip), names, skip, lost):
+    for kind, phase, flags, name, key, step, time in _vouched(_used(data, skip), names, skip, lost):
         if kind == ev.START or kind == ev.END:  # the most frequent kinds: event_of is inlined
             yield _make(Event, (time, kind, phase, key, step, flags & 0xFF, 0, known.get(name, "") if name else ""))
         elif kind < NAME:

@@ -31,30 +31,34 @@ class Thinner:
     Args:
         most: maximum number of steps in one summary.
         volume: number of steps in one trace; a summary never spans two traces.
+
+    Attributes:
+        most: as given.
+        waiting: what was added and is not summarized yet: number, start and end (ns).
     """
 
-    __slots__ = ("_held", "_thinned", "_volume", "most")
+    __slots__ = ("_held", "_volume", "most", "waiting")
 
     _CUT: Final = (-1, 0, 0)
 
     def __init__(self, most: int = SUMMARY, volume: int = 1 << 62) -> None:
         self.most = most
         self._volume = volume
-        self._thinned: deque[tuple[int, int, int]] = deque()
+        self.waiting: deque[tuple[int, int, int]] = deque()
         self._held: list[tuple[int, int, int]] = []
 
     def add(self, number: int, start: int, end: int) -> None:
-        self._thinned.append((number, start, end))
+        self.waiting.append((number, start, end))
 
     def cut(self) -> None:
         """End the current series of steps, because a checkpoint begins."""
-        self._thinned.append(self._CUT)
+        self.waiting.append(self._CUT)
 
     def summaries(self, *, final: bool = False) -> list[Summary]:
         """Return summaries of the complete series; with `final`, also of the one in progress."""
         done: list[Summary] = []
-        while self._thinned:
-            step = self._thinned.popleft()
+        while self.waiting:
+            step = self.waiting.popleft()
             held = self._held
             if held and step is not self._CUT and step[0] // self._volume != held[0][0] // self._volume:
                 done.append(self._sum_up())
@@ -68,7 +72,7 @@ class Thinner:
 
     def held(self) -> list[tuple[int, int, int]]:
         """The steps not summarized yet, as (number, start, end), times in ns."""
-        return [*self._held, *(step for step in self._thinned if step is not self._CUT)]
+        return [*self._held, *(step for step in self.waiting if step is not self._CUT)]
 
     def _sum_up(self) -> Summary:
         held, self._held = self._held, []

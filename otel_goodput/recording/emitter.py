@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from opentelemetry import trace as trace_api
@@ -21,6 +23,9 @@ from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.version import __version__
 
 _FORWARDING = (ConcurrentMultiSpanProcessor, SynchronousMultiSpanProcessor)
+MANY_WAITING: Final = 128  # spans that wait; the background is woken
+MOST_WAITING: Final = 4096  # no more spans wait: the background does not keep up
+LONGEST_WAIT_S: Final = 1.0
 _LAYERS: Final = 64  # objects looked through for the tracer that a provider wraps
 
 
@@ -73,6 +78,9 @@ class SpanEmitter:
         self.scope = InstrumentationScope(SCOPE_NAME, __version__)
         self._processors = tuple(processors)
         self.starters = tuple(each for each in processors if _hears_starts(each))
+        self._waiting: deque[Callable[[], ReadableSpan]] = deque()
+        self._emitting = threading.RLock()  # so that two threads keep the order
+        self._wake: Callable[[], None] | None = None
 
     def follow(self, span: object) -> None:
         """Pass spans to where `span` goes, which the user's provider has begun, if that is not known yet."""
@@ -97,8 +105,45 @@ class SpanEmitter:
             except Exception as error:
                 contain("span processor", error)
 
+    def postpone(self, make: Callable[[], ReadableSpan]) -> None:
+        """Have the span that `make` returns emitted in the background, in the order of these calls.
+
+        At once if nothing emits in the background, or if that does not keep up.
+        """
+        waiting = self._waiting
+        waiting.append(make)
+        if self._wake is None or len(waiting) > MOST_WAITING:
+            self.catch_up()
+        elif len(waiting) == MANY_WAITING:
+            self._wake()
+
+    def follow_up(self, span: ReadableSpan) -> None:
+        """Emit a finished span, after those that wait."""
+        if self._waiting:
+            self.postpone(lambda: span)
+        else:
+            self.emit(span)
+
+    def in_background(self, wake: Callable[[], None]) -> None:
+        """Postpone exports from now on: :meth:`catch_up` will be called regularly, and soon after `wake` is."""
+        self._wake = wake
+
+    def catch_up(self) -> None:
+        """Emit what was postponed."""
+        if not self._emitting.acquire(timeout=LONGEST_WAIT_S):
+            return  # a processor hangs, or this is the child of a process whose background was emitting
+        try:
+            while self._waiting:
+                try:
+                    self.emit(self._waiting.popleft()())
+                except Exception as error:
+                    contain("span", error)
+        finally:
+            self._emitting.release()
+
     def close(self) -> None:
         """Stop emitting."""
+        self.catch_up()
         self._processors = ()
 
 

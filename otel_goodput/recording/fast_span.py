@@ -47,7 +47,7 @@ from otel_goodput.recording.nesting import (
     leave,
 )
 from otel_goodput.recording.plain import error_name
-from otel_goodput.recording.short_span import ShortSpan
+from otel_goodput.recording.short_span import UNSET, ShortSpan
 from otel_goodput.recording.step_line import TIMED, StepLine
 from otel_goodput.recording.step_policy import EXPORTED, KEPT, SLOW, THINNED
 from otel_goodput.semconv import (
@@ -64,7 +64,6 @@ from otel_goodput.semconv import (
     PHASES,
 )
 
-_UNSET = Status(StatusCode.UNSET)
 _attach = context_api.attach
 _detach = context_api.detach
 _current = context_api.get_current
@@ -155,6 +154,28 @@ class FastSpan(ShortSpan):
         for name in names:
             setattr(self, name, getattr(self, name))
 
+    # --- in a loop that is undisturbed; see turns.py ------------------------------------------------------------------
+
+    def next_in_loop(self, phase: int, step: int, key: int, start: int) -> FastSpan:
+        """Return the span that begins where this one ends, at `start` (ns), in the same place."""
+        span = FastSpan.__new__(FastSpan)  # a constructor takes as long as all this
+        span._line, span._phase, span.step, span._blocking = self._line, phase, step, None
+        span._start, span._key, span._within, span._outer = start, key, self._within, self._outer
+        span._outermost, span.thread, span.loop, span._ended = self._outermost, self.thread, self.loop, False
+        return span
+
+    @property
+    def touched(self) -> bool:
+        """Whether somebody has asked for its identity, or set anything on it."""
+        return (
+            self._shown is not None or self._context is not None or self._attributes is not None
+            or self._events is not None or self._links is not None or self._name is not None
+        )  # fmt: skip
+
+    def export(self, end: int, failed: bool, outlier: bool, interrupted: bool, device: int | None = None) -> None:
+        """Have the finished span made and passed to the span processors in the background; see :meth:`readable`."""
+        self._line.emitter.postpone(partial(self.readable, end, failed, outlier, interrupted, device))
+
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> FastSpan:
@@ -175,7 +196,9 @@ class FastSpan(ShortSpan):
         line = self._line
         if self._key:
             # Entered again after its end: reset the state of the first use.
-            self._keep, self._status, self._context, self.saved, self.undone = False, _UNSET, None, False, False
+            if self.loop is not None:
+                line.emitter.catch_up()
+            self._keep, self._status, self._context, self.saved, self.undone = False, UNSET, None, False, False
             self._parent = self._shown = self._end = None
             self._attributes = self._events = self._links = self.observation = None
             self.gate, self._outermost = None, False
@@ -359,6 +382,8 @@ class FastSpan(ShortSpan):
                     detach(token)
             elif self.loop is None:  # else it is said what to write for such a loop
                 line.misused.elsewhere(PHASES[self._phase])
+        elif _current().get(PHASE_KEY) is self:
+            _attach(self._within)  # it was begun by the loop, see next_in_loop()
         if self._outermost:
             leave(self)
         spans.short.pop(key, None)
@@ -377,15 +402,12 @@ class FastSpan(ShortSpan):
             interrupted, outlier = bool(flags & INTERRUPTED), bool(decision & SLOW)
             # partial() and not a lambda, which would make every access to a variable of this function slower.
             if self.step < 0 and self._phase == DATA_LOADING and not failed:
-                line.keep_back(self, partial(self._export, end, failed, outlier, interrupted))
+                line.keep_back(self, partial(self.export, end, failed, outlier, interrupted))
             elif observation is None:
-                line.emitter.emit(self.readable(end, failed, outlier, interrupted))
+                line.emitter.follow_up(self.readable(end, failed, outlier, interrupted))
             else:
-                observation.then(partial(self._export, end, failed, outlier, interrupted))
+                observation.then(partial(self.export, end, failed, outlier, interrupted))
         return end
-
-    def _export(self, end: int, failed: bool, outlier: bool, interrupted: bool, device: int | None = None) -> None:
-        self._line.emitter.emit(self.readable(end, failed, outlier, interrupted, device))
 
     def abandon(
         self, end: int, flags: int = 0, *, failed: bool = True, left: bool = False, took: int | None = None

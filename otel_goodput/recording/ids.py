@@ -38,7 +38,8 @@ def step_trace_id(run_id: str, attempt: int, step: int) -> int:
 def attempt_span_id(run_id: str, attempt: int, process: int = 0) -> int:
     """Return the id of the span that represents a process of an attempt, to which other attempts link.
 
-    For process 0 it is the root of the attempt's trace, for other processes their first job.
+    For process 0 it is the root of the attempt's trace, for other processes their first job. In journals of older
+    versions, which have no roots, the job of process 0 has this id.
     """
     return _digest(_SPAN_BITS, "job", run_id, attempt, process)
 

@@ -6,6 +6,7 @@ contain something worth seeing; :mod:`~otel_goodput.journal.thinning` summarizes
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -39,17 +40,19 @@ class StepSampler:
 
     Attributes:
         threshold: a step that takes longer is an outlier, ns.
+        recent: durations of the recent steps, ns.
+        until_review: number of steps until the threshold is computed again.
     """
 
-    __slots__ = ("_left", "_recent", "_review_at", "_seen", "_started", "every", "threshold")
+    __slots__ = ("_interval", "_left", "_seen", "_started", "every", "recent", "threshold", "until_review")
 
     def __init__(self, every: int) -> None:
         self.every = max(1, every)
         self._started = 0
-        self._seen = 0
+        self._seen = 0  # steps, at the latest review
         self._left = BUDGET
-        self._review_at = FIRST_REVIEW
-        self._recent = [0] * RECENT
+        self._interval = self.until_review = FIRST_REVIEW
+        self.recent: deque[int] = deque(maxlen=RECENT)
         self.threshold = 1 << 62  # until the first review
 
     def take(self, number: int) -> bool:
@@ -61,13 +64,23 @@ class StepSampler:
         """Return whether the next step would be exported if it had this number."""
         return self._started < FIRST or number % self.every == 0
 
+    def due_after(self, number: int) -> int:
+        """Return the number of the next step after `number` that may be exported; those before need not be counted."""
+        return number + 1 if self._started < FIRST else (number // self.every + 1) * self.every
+
     def slow(self, duration: int) -> bool:
         """Add a step that took `duration` ns; return whether it is an outlier to be exported."""
+        self.recent.append(duration)
+        self.until_review -= 1
+        return self.judge(duration)
+
+    def judge(self, duration: int) -> bool:
+        """Return whether the step that was added last is an outlier to be exported, and review the threshold if due.
+
+        Need not be called for a step that is below the threshold while no review is due.
+        """
         slow = duration > self.threshold
-        seen = self._seen
-        self._recent[seen % RECENT] = duration
-        self._seen = seen = seen + 1
-        if seen >= self._review_at:
+        if self.until_review <= 0:
             self._review()
         if slow:
             slow = self._left > 0
@@ -76,21 +89,20 @@ class StepSampler:
 
     def fleeting(self, duration: int) -> bool:
         """Return whether a step of `duration` ns did no work: it is far shorter than the shortest recent step."""
-        recent = self._recent[: self._seen]
-        return bool(recent) and duration * FLEETING < min(recent)
+        return bool(self.recent) and duration * FLEETING < min(self.recent)
 
     def usual(self) -> int | None:
         """Return the median duration of recent steps, ns; None before the first."""
-        recent = self._recent[: self._seen]
-        return median(recent) if recent else None
+        return median(self.recent) if self.recent else None
 
     def _review(self) -> None:
-        recent = sorted(self._recent[: self._seen])
+        recent = sorted(self.recent)
         middle = median(recent, ordered=True)
         spread = MAD_SCALE * median([abs(duration - middle) for duration in recent])
         nearly_all = recent[-1 - SLOWER]
         self.threshold = int(max(middle * OUTLIER_RATIO, middle + OUTLIER_SPREADS * spread, nearly_all))
-        self._review_at += min(self._seen, REVIEW)
+        self._seen += self._interval
+        self._interval = self.until_review = min(self._seen, REVIEW)
         if self._seen % BUDGETED == 0:
             self._left = BUDGET
 

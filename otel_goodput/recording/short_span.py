@@ -21,7 +21,7 @@ from otel_goodput.semconv import ERROR_TYPE, GOODPUT_PART_NAME, GOODPUT_PHASE, G
 # Attributes that identify the phase, and so cannot be changed after its begin.
 _SETTLED = frozenset({GOODPUT_PHASE, GOODPUT_STEP, GOODPUT_PART_NAME})
 _LIMIT = 128  # maximum number of attributes, and of events; the SDK's default
-_UNSET = Status(StatusCode.UNSET)
+UNSET = Status(StatusCode.UNSET)
 
 
 class ShortSpan(Nested):
@@ -65,7 +65,7 @@ class ShortSpan(Nested):
     _attributes: BoundedAttributes | None = None
     _events: list[SpanEvent] | None = None
     _links: list[Link] | None = None
-    _status = _UNSET
+    _status = UNSET
 
     # --- identity -----------------------------------------------------------------------------------------------------
 

@@ -208,6 +208,10 @@ class StepLine:
 
     # --- begin and end ------------------------------------------------------------------------------------------------
 
+    def announces(self, span: ShortSpan) -> bool:
+        """Whether :meth:`announce` does anything for a span like this one."""
+        return bool(self.emitter.starters) or self._noted(span)
+
     def announce(self, span: ShortSpan) -> None:
         """Record the parent of a sampled span that begins, and notify the span processors."""
         self.note_parent(span)
@@ -216,10 +220,13 @@ class StepLine:
 
     def note_parent(self, span: ShortSpan) -> None:
         """Record the parent of a span that is exported."""
-        parent, traces = span.parent, self.traces
-        # No record if the parent is the root of the step's trace: it follows from the step number.
-        if parent is not None and parent.span_id != traces.job_key and not traces.volumes.is_root(parent, span.step):
+        if self._noted(span) and (parent := span.parent) is not None:
             self.jobs.append(PARENT, 0, 0, 0, span.key, signed(parent.span_id), span.start_time)
+
+    def _noted(self, span: ShortSpan) -> bool:
+        """Whether the parent is to be recorded: not the root of a trace, which follows from the step's number."""
+        parent, traces = span.parent, self.traces
+        return not (parent is None or parent.span_id == traces.job_key or traces.volumes.is_root(parent, span.step))
 
     def check_end(self, start: int, end: int) -> int:
         """Warn of a phase that ends before its start; return the end to use instead, ns: its start."""
@@ -247,6 +254,7 @@ class StepLine:
             if span.blocks:
                 span.lapse(now, failed=not left)
         self.number_loads(NO_STEP)
+        self.emitter.catch_up()  # what is in the job is exported before it
 
     def close_open(self) -> None:
         """End the open steps, loads and parts and mark them as interrupted."""

@@ -14,7 +14,9 @@ from otel_goodput.recording import departure
 from otel_goodput.recording.departure import clean_exit
 from otel_goodput.recording.fast_span import FastSpan, leave_lapsed
 from otel_goodput.recording.loading import begin_pass
+from otel_goodput.recording.step_line import StepLine
 from otel_goodput.recording.tracer import PhaseTracer
+from otel_goodput.recording.turns import Turns
 
 T = TypeVar("T")
 _US: Final = __name__.partition(".")[0]
@@ -46,6 +48,7 @@ class Steps(Generic[T]):
         if tracer is not None:
             leave_loop(tracer)
             tracer.line.begin_loop(sys.exc_info()[1], _called_from())
+        self._turns = None if tracer is None else Turns(tracer.line)
         self._batches = begin_pass(lambda: tracer, lambda: iter(batches))
 
     def __iter__(self) -> Iterator[tuple[int, T]]:
@@ -76,42 +79,59 @@ class Steps(Generic[T]):
         if tracer is None or (line := tracer.line).closed:
             return self._unrecorded()
         number = line.next_number() if self._number is None else self._number
-        before = self._step
+        before, turns = self._step, self._turns
         load = None
         try:
             try:
                 now = tracer.clock()
-                if before is not None:
-                    now = before.close(now)
-                    self._step = None
-                load = FastSpan(line, DATA_LOADING, number, None, None, None)
-                load.open(now)
+                if before is not None and turns is not None:
+                    load = turns.load(before, number, now)
+                if load is None:
+                    load = self._begin_load(line, before, number, now)
+                self._step = None
             except Exception as error:
                 contain("steps", error)
             batch = next(self._batches)
             try:
                 now = tracer.clock()
-                if load is not None:
-                    load.close(now)
                 place = self._place
                 if id(asking) != place.frame or asking.f_lasti != place.at:  # else it is the same loop
                     place.ask(asking)
                     if get_ident() != self._thread:
                         place.elsewhere = True
                         line.misused.pulled(self._thread)
-                self._step = span = FastSpan(line, STEP, number, None, None, None)
-                span.loop = place
-                if line.unsure and not self._given:
-                    span.numbered = False
-                span.open(now)
+                step = None if load is None or turns is None else turns.step(load, number, now)
+                self._step = step or self._begin_step(line, load, number, now)
+                self._handed = now if step is not None else tracer.clock()
             except Exception as error:
                 contain("steps", error)
             self._number = number + 1
-            self._handed = tracer.clock()
             return number, batch
         except BaseException as error:
             self._give_up(before, load, error)
             raise
+
+    def _begin_load(self, line: StepLine, before: FastSpan | None, number: int, now: int) -> FastSpan:
+        """End the step before at `now` (ns) and begin the data load of step `number`."""
+        if before is not None:
+            now = before.close(now)
+            self._step = None
+        load = FastSpan(line, DATA_LOADING, number, None, None, None)
+        load.open(now)
+        return load
+
+    def _begin_step(self, line: StepLine, load: FastSpan | None, number: int, now: int) -> FastSpan:
+        """End `load` at `now` (ns) and begin its step."""
+        if load is not None:
+            load.close(now)
+        self._step = span = FastSpan(line, STEP, number, None, None, None)
+        span.loop = self._place
+        if line.unsure and not self._given:
+            span.numbered = False
+        span.open(now)
+        if self._turns is not None:
+            self._turns.follow(span)
+        return span
 
     def _unrecorded(self) -> tuple[int, T]:
         batch = next(self._batches)
@@ -129,8 +149,10 @@ class Steps(Generic[T]):
             begun = self._step
             if begun is not None and begun is not before:
                 begun.abandon(now)
-            if load is not None:
-                load.abandon(now, failed=not isinstance(error, StopIteration))
+            latest = None if self._turns is None else self._turns.latest
+            for opened in (latest, load):  # the same, unless an interrupt came while it began
+                if opened is not None and opened.phase == DATA_LOADING:
+                    opened.abandon(now, failed=not isinstance(error, StopIteration))
             if before is not None:
                 before.abandon(now, failed=False)  # it had completed: the next item was requested
             self._step = None

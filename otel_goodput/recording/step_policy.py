@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from opentelemetry.trace import SpanContext
+
 from otel_goodput.accounting.rules import STEP
 from otel_goodput.recording.admission import Admission
 from otel_goodput.recording.budget import NOTABLE, ROUTINE, VITAL
@@ -45,8 +47,8 @@ class StepPolicy:
             latest: the latest step; a load without an open step counts as one after it.
         """
         if step is span:
-            sampled = self.sampler.take(span.step) and self._detailed
-        elif not (self._detailed and self.sampler.would_take(span.step) if step is None else step.sampled):
+            sampled = self.sample(span.step)
+        elif not (self.would_sample(span.step) if step is None else step.sampled):
             return THINNED
         else:
             span.gate = self._admission.crowds(step or latest, PHASES[span.phase], span.title)
@@ -62,9 +64,28 @@ class StepPolicy:
             return KEPT | slow
         return slow
 
+    def sample(self, number: int) -> bool:
+        """Count a step that begins; return whether it is exported whatever happens in it, if there is room for it."""
+        return self.sampler.take(number) and self._detailed
+
+    def would_sample(self, number: int) -> bool:
+        """Return whether step `number` would be, if it began now."""
+        return self._detailed and self.sampler.would_take(number)
+
     def claim(self, span: ShortSpan) -> bool:
         """Reserve room for an open span whose identity others ask for; return False if its trace has none."""
         return self._room(span, ROUTINE)
+
+    def affords_slow(self, step: ShortSpan) -> bool:
+        """Have `step`, which was slow, exported if there is room for it in its trace; return whether there is."""
+        if not self._room(step, NOTABLE):
+            return False
+        step.keep(paid=True)
+        return True
+
+    def affords(self, parent: SpanContext | None) -> bool:
+        """Reserve room for a sampled span with this parent; return False if its trace has none."""
+        return parent is None or self._take(parent.trace_id, ROUTINE)
 
     def spend(self, span: ShortSpan) -> None:
         """Count a span that is exported after all, because a span inside it is."""

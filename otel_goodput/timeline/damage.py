@@ -23,6 +23,7 @@ from otel_goodput.journal.records import (
     UNKNOWN,
     SegmentHeader,
     Skip,
+    events_in,
     sound,
     used,
 )
@@ -271,8 +272,8 @@ def _sound(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
     for place in range(min(used(data), (len(data) - HEADER_SIZE) // SIZE)):
         raw = data[HEADER_SIZE + place * SIZE : HEADER_SIZE + (place + 1) * SIZE]
         if sound(raw) and raw[0] < NAME:
-            kind, phase, _, _, key, _, time, _ = RECORD.unpack(raw)
-            yield place, kind, phase, key, time
+            for kind, phase, _, _, key, _, time in events_in(RECORD.unpack(raw)):
+                yield place, kind, phase, key, time
 
 
 def _latest(data: bytes) -> int | None:

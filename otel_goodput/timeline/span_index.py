@@ -15,16 +15,19 @@ from otel_goodput.journal.records import (
     EXPORT,
     EXPORTED,
     HALF,
+    LOADING,
     MOST_TOLD,
     NAME,
     OWN_TRACES,
     PARENT,
     RECORD,
     ROOT,
+    STEPPING,
     SUMMARIZED,
     SUMMED,
     TRACE,
     Record,
+    following,
     foreign,
     unsigned,
 )
@@ -168,6 +171,16 @@ class SpanIndex:
                     self._thin(entry, time)
                 elif entry is not None and flags & SUMMARIZED:
                     self._leave_out(names[name] or entry.name or PHASES[entry.phase], entry.start, time)
+            elif kind in (LOADING, STEPPING):
+                entry = opened.pop(key, None)
+                if entry is not None:
+                    if flags & EXPORT:
+                        self._end(entry._replace(end=time, end_flags=flags))
+                    elif kind == LOADING:
+                        self._thin(entry, time)
+                begun, export = following(key), EXPORT if phase else 0
+                which = rules.DATA_LOADING if kind == LOADING else rules.STEP
+                opened[begun] = _entry(SpanEntry, (begun, which, "", step, export, time, 0, 0, None, 0))
             else:
                 if kind and kind != NAME:
                     self.take(Record(kind, phase, flags, names[name], key, step, time))

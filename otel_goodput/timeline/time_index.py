@@ -294,13 +294,18 @@ def _kept(bodies: Sequence[bytes], begin: int, end: int) -> list[Row]:
         for row in _sound(body, [at for at, time in enumerate(times) if begin <= time <= end])
         if row[0] in _KEYED
     }
+    written = keys | {records.preceding(key) for key in keys}  # the record of a loop's turn has the first of two keys
     return [
         row
         for body, times, ids in blocks
-        if (min(times) <= end and max(times) >= begin) or not keys.isdisjoint(ids)
+        if (min(times) <= end and max(times) >= begin) or not written.isdisjoint(ids)
         for row in _sound(
             body,
-            [at for at, (time, key) in enumerate(zip(times, ids, strict=True)) if begin <= time <= end or key in keys],
+            [
+                at
+                for at, (time, key) in enumerate(zip(times, ids, strict=True))
+                if begin <= time <= end or key in written
+            ],
         )
         if (begin <= row[6] <= end and row[0] in _TIMED) or (row[4] in keys and row[0] in _LINKED)
     ]
@@ -325,7 +330,7 @@ def _sound(body: bytes, places: Iterable[int]) -> Iterator[Row]:
     """The fields of the records at these places that can be verified."""
     for at in places:
         if records.sound(body[at * SIZE : (at + 1) * SIZE]):
-            yield RECORD.unpack_from(body, at * SIZE)[:7]
+            yield from records.events_in(RECORD.unpack_from(body, at * SIZE))
 
 
 def _belongs(row: Row, keys: set[int], begin: int, end: int) -> bool:

@@ -156,10 +156,7 @@ def _commands() -> dict[str, Command]:
             "check the configuration: what goes where, and what does not work", _add_doctor_arguments, _doctor
         ),
         "completion": Command(
-            "print a script that completes otel-goodput's arguments in a shell",
-            _add_completion_arguments,
-            _completion,
-            "Print a script that completes otel-goodput's arguments in a shell. It needs the extra 'completion'.",
+            "print a script that completes otel-goodput's arguments in a shell", _add_completion_arguments, _completion
         ),
         "help": Command("print the help of a command", _add_help_arguments, _help),
     }

@@ -40,6 +40,16 @@ _ALWAYS: Final = (
 _POLICY: Final = b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
 
+def loopback(host: str) -> bool:
+    """Whether only this machine can reach a server bound to `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 class Hosts:
     """The names by which a server bound to `bound` may be asked; `more` are those of a proxy before it.
 

@@ -1,0 +1,204 @@
+"""The short way through a loop: fewer records, and the same account, spans and contexts as phase by phase."""
+
+from __future__ import annotations
+
+import contextvars
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry import context, trace
+from recorded import Recording, attributes, identity, parent
+
+import otel_goodput as goodput
+from otel_goodput import testing
+from otel_goodput.journal import records
+from otel_goodput.journal.rundir import RunDirectory
+
+
+def kinds(recording: Recording) -> list[int]:
+    """The kinds of the records in the journal."""
+    (segment,) = RunDirectory(recording.folder).segments(0)
+    data = segment.contents()[0]
+    return [data[at] for at in range(records.HEADER_SIZE, len(data), records.SIZE) if data[at]]
+
+
+def test_a_turn_is_two_records(recording: Recording) -> None:
+    with goodput.job():
+        for _ in goodput.steps(range(10)):
+            pass
+        before = len(kinds(recording))
+        for _ in goodput.steps(range(1000), start=10):
+            pass
+    assert len(kinds(recording)) - before <= 2 * 1000 + 10
+    assert kinds(recording).count(records.STEPPING) >= 1000
+    assert recording.report()["steps"] == {"executed": 1010, "kept": 1010, "lost": 0}
+
+
+def walk(disturb: bool, sampling: int = 1) -> tuple[Any, list[Any]]:
+    """The account and the spans of a loop by the short way, or with an annotation, which only the long way can open."""
+    with testing.run(step_sampling=sampling) as run:
+        line = run.recorder._live_tracer().line  # type: ignore[union-attr]
+        with goodput.job():
+            if disturb:
+                line.hooks.profile(lambda name, step_num: threading.Lock())
+            for step, seconds in goodput.steps(_batches(run), start=3):
+                if step % 7 == 0:
+                    goodput.current_step().set_attribute("loss", float(step))
+                if step % 11 == 0:
+                    with goodput.custom("log"):
+                        run.advance(0.25)
+                run.advance(seconds)
+                if step == 150:
+                    break
+            for _ in goodput.steps(range(3)):
+                run.advance(2)
+    shown = [
+        (
+            span.name,
+            {key: value for key, value in attributes(span).items() if key != "goodput.job.stopped"},
+            span.start_time,
+            span.end_time,
+            len(span.links),
+            span.parent is None,
+        )
+        for span in run.exported()
+    ]
+    return run.report().to_json(), sorted(shown, key=repr)
+
+
+def _batches(run: testing.Recording) -> Iterator[float]:
+    for number in itertools.count():
+        run.advance(0.125 if number % 5 else 0.0)
+        if number == 40:
+            with trace.get_tracer("theirs").start_as_current_span("download"):
+                run.advance(1.5)
+        yield 1.0 if number % 60 else 9.0
+
+
+@pytest.mark.parametrize("sampling", [1, 16])
+def test_the_account_and_the_spans_are_those_of_the_long_way(sampling: int) -> None:
+    assert walk(False, sampling) == walk(True, sampling)
+
+
+def test_a_task_keeps_the_step_in_which_it_was_made(recording: Recording) -> None:
+    captured = {}
+    tracer = recording.recorder.tracer_provider.get_tracer("theirs")
+    with goodput.job():
+        for step, _ in goodput.steps(range(12)):
+            if step == 5:
+                captured["step"] = contextvars.copy_context()
+                shown = goodput.current_step().get_span_context()
+            if step == 9:
+                captured["step"].run(lambda: tracer.start_span("late").end())
+                assert captured["step"].run(trace.get_current_span).get_span_context() == shown
+    (late,) = recording.spans("late")
+    assert parent(late) == shown.span_id == identity(recording.spans("step")[5])
+
+
+def test_a_load_that_was_asked_for_its_identity_keeps_it(recording: Recording) -> None:
+    asked = []
+
+    def batches() -> Iterator[int]:
+        for number in range(150):
+            if number == 120:
+                asked.append(trace.get_current_span())
+                asked.append(asked[0].get_span_context())
+            yield number
+
+    with goodput.job():
+        for step, _ in goodput.steps(batches()):
+            if step == 120:
+                assert goodput.current_step() is not asked[0]
+                assert goodput.current_step().get_span_context() != asked[1]
+    assert asked[0].get_span_context() == asked[1]
+    assert asked[1].span_id in [identity(span) for span in recording.spans("data_loading")]
+
+
+def leave_by_exhaustion() -> None:
+    for _ in goodput.steps(range(5)):
+        pass
+
+
+def leave_by_break() -> None:
+    for step, _ in goodput.steps(range(5)):
+        if step == 3:
+            break
+
+
+def leave_by_return() -> None:
+    for step, _ in goodput.steps(range(5)):
+        if step == 3:
+            return
+
+
+def leave_by_exception() -> None:
+    for step, _ in goodput.steps(range(5)):
+        if step == 3:
+            raise ZeroDivisionError
+
+
+def leave_in_the_loader() -> None:
+    for _ in goodput.steps(1 // (3 - number) for number in range(5)):
+        pass
+
+
+def leave_by_close() -> None:
+    steps = goodput.steps(range(5))
+    for step, _ in steps:
+        if step == 3:
+            steps.close()
+            break
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        leave_by_exhaustion,
+        leave_by_break,
+        leave_by_return,
+        leave_by_exception,
+        leave_in_the_loader,
+        leave_by_close,
+    ],
+)
+def test_the_context_that_was_found_is_restored(recording: Recording, leave: Any) -> None:
+    with goodput.job():
+        before = context.get_current()
+        try:
+            leave()
+        except ZeroDivisionError:
+            pass
+        assert context.get_current() is before
+        with goodput.custom("after"):
+            pass
+    assert [parent(span) for span in recording.spans("after")] == [identity(recording.span("job"))]
+    outside = context.get_current()
+    try:
+        leave()  # without a job
+    except ZeroDivisionError:
+        pass
+    assert context.get_current() is outside
+
+
+def test_a_context_that_a_user_has_attached_stays_theirs(recording: Recording) -> None:
+    with goodput.job():
+        for step, _ in goodput.steps(range(8)):
+            if step == 4:
+                token = context.attach(context.set_value("theirs", 1))
+            if step == 5:
+                context.detach(token)
+    assert [attributes(span)["goodput.step"] for span in recording.spans("step")] == list(range(8))
+    assert recording.report()["steps"] == {"executed": 8, "kept": 8, "lost": 0}
+
+
+def test_spans_reach_a_processor_in_the_background_and_in_order(recording: Recording) -> None:
+    with goodput.job():
+        for _ in goodput.steps(range(50)):
+            pass
+        with goodput.step(50):
+            pass
+        assert recording.recorder.flush()
+    assert [attributes(span)["goodput.step"] for span in recording.spans("step")] == list(range(51))
