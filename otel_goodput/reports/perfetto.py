@@ -187,11 +187,11 @@ def _walked(
         read = 0
         # What cannot be read has been found by the survey.
         for part in Reader(run.folder, found.process).events(Damages()):
-            if part.found:
-                walk.take(part.found, part.attempt)
+            if part.entries:
+                walk.take(part.entries, part.attempt)
                 if counters is not None:
-                    counters.take(part.found)
-            read += len(part.found)
+                    counters.take(part.entries)
+            read += len(part.entries)
             yield found, min(read, found.records - 1)
         walk.end()
         if counters is not None:

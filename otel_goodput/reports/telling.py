@@ -79,7 +79,7 @@ def _attempts(run: RunDirectory, process: int, progress: Progress | None) -> Ite
     for attempt, parts in groupby(reader.records(Damages()), lambda part: part.attempt):
         found: list[Record] = []
         for part in parts:
-            found += part.found
+            found += part.entries
             if progress is not None:
                 progress(part.count, len(reader.segments), f"the journal of process {process}")
         yield attempt, found

@@ -159,8 +159,8 @@ def survey(run: RunDirectory, process: int, damages: Damages, progress: Progress
     """Read the journal of a process once. Raises OSError, ValueError."""
     found = Survey(run, process)
     for part in Reader(run, process).events(damages):
-        if part.found:
-            found.take(part.found, part.attempt)
+        if part.entries:
+            found.take(part.entries, part.attempt)
         progress(found.records, 0, f"process {process}: looking at {found.records:,} events")
     found.close()
     return found

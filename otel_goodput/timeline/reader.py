@@ -56,17 +56,17 @@ class Reached:
         self.attempt, self.names, self.begun = attempt, Names(), False
         self.opened.clear()
 
-    def begin(self, found: list[T]) -> T | None:
-        """Return the first event if `found` begins the attempt; an ATTEMPT whose record is lost is put in front."""
+    def begin(self, entries: list[T]) -> T | None:
+        """Return the first event if `entries` begins the attempt; an ATTEMPT whose record is lost is put in front."""
         if self.begun:
             return None
-        first = next((one for one in found if one.kind < NAME_KIND), None)
+        first = next((one for one in entries if one.kind < NAME_KIND), None)
         if first is None or first.kind == ev.HEARTBEAT:
             return None
         self.begun = True
         if first.kind != ev.ATTEMPT:
             first = _attempt(first, self.attempt)
-            found.insert(0, first)
+            entries.insert(0, first)
         return first
 
 
@@ -76,12 +76,12 @@ class Part(Generic[T]):
 
     Attributes:
         segment: where it is from.
-        found: its records or events, with the heartbeat of its header as the last one; empty if it cannot be read.
+        entries: its records or events, with the heartbeat of its header as the last one; empty if it cannot be read.
         count: number of this segment, from 1.
     """
 
     segment: SegmentFile
-    found: list[T]
+    entries: list[T]
     count: int
 
     @property
@@ -100,7 +100,7 @@ class Reader:
         segments: all of them, in order.
         overlaps: up to when each attempt counts.
         reached: where it stands. Replace it before reading, to go on from there.
-        segment: the one that is being read.
+        segment: the one that was read last; None before the first one.
     """
 
     def __init__(self, run: RunDirectory, process: int = 0) -> None:
@@ -140,28 +140,28 @@ class Reader:
             if segment.number > first:
                 damages.missing(segment.attempt, first, segment.number - 1)
             after = segment.attempt, segment.number + 1
-            self.segment = segment
-            found: list[T] = []
+            entries: list[T] = []
             if segment.path not in left_out:
+                self.segment = segment
                 last = count == len(self.segments) or self.segments[count].attempt != segment.attempt
                 skip = start[2] if start is not None and at == start[:2] else 0
-                found = self._decoded(segment, decode, damages, skip, last=last)
-            yield Part(segment, found, count)
+                entries = self._decoded(segment, decode, damages, skip, last=last)
+            yield Part(segment, entries, count)
 
     def _decoded(self, segment: SegmentFile, decode: _Decode[T], damages: Damages, skip: int, *, last: bool) -> list[T]:
         reached = self.reached
         skipped: list[Skip] = []
         try:
             data, room = segment.contents()
-            found = list(decode(data, reached.names, skip, skipped))
+            entries = list(decode(data, reached.names, skip, skipped))
         except (OSError, EOFError, ValueError) as error:
             _leave_out(damages, segment.path, error)
             return []
         attempt, number = segment.attempt, segment.number
         reached.position = attempt, number, max(skip, records.used(data))
         reached.holes += [(attempt, number, record) for record, why in skipped[:_HOLES] if why != records.UNKNOWN]
-        found = self.overlaps.kept(attempt, found)
-        times = _times(found)
+        entries = self.overlaps.kept(attempt, entries)
+        times = _times(entries)
         damages.segment(
             segment.path.name,
             data,
@@ -174,15 +174,15 @@ class Reader:
             last=last,
             opened=reached.opened,
         )
-        reached.begin(found)
+        reached.begin(entries)
         if not last:
-            follow(reached.opened, found)
-        return found
+            follow(reached.opened, entries)
+        return entries
 
 
-def follow(opened: dict[int, int], found: list[T]) -> None:
+def follow(opened: dict[int, int], entries: list[T]) -> None:
     """Bring `opened`, the open phases by key, behind what was read."""
-    for one in found:
+    for one in entries:
         kind = one.kind
         if kind == ev.START:
             opened[one.key] = one.phase
@@ -200,10 +200,10 @@ def _attempt(first: T, number: int) -> T:
     return Record(ev.ATTEMPT, 0, 0, "", 0, number, first.time)
 
 
-def _times(found: list[T]) -> list[int]:
-    if found and isinstance(found[0], Event):
-        return list(map(_time, found))
-    return [one.time for one in found if one.kind < NAME_KIND]
+def _times(entries: list[T]) -> list[int]:
+    if entries and isinstance(entries[0], Event):
+        return list(map(_time, entries))
+    return [one.time for one in entries if one.kind < NAME_KIND]
 
 
 # --- the events of a whole run ----------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def all_events(run: RunDirectory, process: int = 0, damages: Damages | None = No
         if part.attempt != attempt:
             yield from ordered(events)
             attempt, events = part.attempt, []
-        events += part.found
+        events += part.entries
     yield from ordered(events)
     if damages is None:
         left_out.log()

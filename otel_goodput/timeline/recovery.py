@@ -90,7 +90,7 @@ def _restored(run: RunDirectory, process: int, spans: Sequence[int]) -> Restored
             break
         except Exception as error:
             culprit = None if reader is None else reader.segment
-            if len(left_out) > _HOSTILE or culprit is None:
+            if culprit is None or culprit.path in left_out or len(left_out) > _HOSTILE:
                 restored = Restored(Ledger(spans))
                 restored.damages.file(f"the journal of process {process}", error)
                 break
@@ -128,8 +128,8 @@ def _restore(reader: Reader, restored: Restored, spans: Sequence[int], left_out:
             why = left_out.get(part.segment.path, ValueError("left out with others"))
             damages.file(part.segment.path.name, ValueError(f"its contents cannot be accounted for: {why!r}"))
             continue
-        restored.ledger.feed(records.events_of(part.found))
-        for record in part.found:
+        restored.ledger.feed(records.events_of(part.entries))
+        for record in part.entries:
             restored.index.take(record)
         restored.last_sign = restored.index.last_sign
     restored.overlap = reader.overlaps.note()

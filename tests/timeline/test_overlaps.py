@@ -110,7 +110,7 @@ def test_no_second_counts_twice_and_that_they_were_is_said(snapshot: str, tmp_pa
     parts = {part.attempt: part.records for part in records_between(run, 0, 0, time.time_ns()).parts}
     kinds = (ev.START, ev.END)
     for part in Reader(run).records(Damages()):
-        assert [one for one in part.found if one.kind in kinds] == [
+        assert [one for one in part.entries if one.kind in kinds] == [
             one for one in parts[part.attempt] if one.kind in kinds
         ]
     if snapshot != "of the second":

@@ -37,9 +37,9 @@ def same(run: RunDirectory, process: int = 0) -> int:
     places = [(one.attempt, one.number) for one in expected]
     found = list(Reader(run, process).records(Damages()))
     assert [(part.attempt, part.segment.number) for part in found] == places
-    assert [list(map(tuple, part.found)) for part in found] == [list(map(tuple, one.records)) for one in expected]
+    assert [list(map(tuple, part.entries)) for part in found] == [list(map(tuple, one.records)) for one in expected]
     events = list(Reader(run, process).events(Damages()))
-    assert [[tuple(event) for event in part.found] for part in events] == [
+    assert [[tuple(event) for event in part.entries] for part in events] == [
         [witness.as_event(record) for record in one.records if record.kind < witness.NAME] for one in expected
     ]
     return sum(len(one.records) for one in expected)
@@ -53,16 +53,16 @@ def positions(run: RunDirectory) -> None:
     """Assert that reading on from anywhere yields the rest."""
     for part in Reader(run).records(Damages()):
         at = part.attempt, part.segment.number
-        for record in (0, len(part.found) // 2, records.CAPACITY):
+        for record in (0, len(part.entries) // 2, records.CAPACITY):
             reader = Reader(run)
             reader.reached.attempt, reader.reached.position = part.attempt, (*at, record)
             reader.reached.begun = True
-            rest = [one for one in reader.records(Damages()) if one.found]
+            rest = [one for one in reader.records(Damages()) if one.entries]
             assert all((one.attempt, one.segment.number) >= at for one in rest)
             if (part.attempt, part.segment.number) != at or not rest:
                 continue
-            first = rest[0].found if (rest[0].attempt, rest[0].segment.number) == at else []
-            assert nameless(first) == nameless(part.found[len(part.found) - len(first) :])
+            first = rest[0].entries if (rest[0].attempt, rest[0].segment.number) == at else []
+            assert nameless(first) == nameless(part.entries[len(part.entries) - len(first) :])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -86,6 +86,16 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 def test_killed(killed: RunDirectory) -> None:
     assert same(killed) > 25
     positions(killed)
+
+
+def test_the_last_segment_read_is_none_that_was_left_out(killed: RunDirectory) -> None:
+    """A restart leaves out the segment that it could not account for: one after the other, never the same again."""
+    *others, last = [one.path for one in Reader(killed).segments]
+    for left_out, read in (([last], others[-1]), ([*others, last], None), ([], last)):
+        reader = Reader(killed)
+        parts = list(reader.records(Damages(), left_out))
+        assert [part.segment.path for part in parts if not part.entries] == left_out
+        assert (None if reader.segment is None else reader.segment.path) == read
 
 
 def written(place: Path, files: dict[str, bytes]) -> RunDirectory:
