@@ -21,8 +21,7 @@ from otel_goodput.tools.doctor.exporters import ExporterChecks
 from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Export, Finding, LogCapture, captured_logs
 from otel_goodput.tools.doctor.google import Google
 from otel_goodput.tools.doctor.services import GOOGLE
-from otel_goodput.tools.doctor.settings import InForce
-from otel_goodput.tools.doctor.variables import rows
+from otel_goodput.tools.doctor.settings import InForce, rows
 from otel_goodput.version import __version__
 
 MOST: Final = 4  # problems that the line names

@@ -25,8 +25,7 @@ from otel_goodput.resources.gcp import Machine, Unknown, look_up
 from otel_goodput.text.quantities import format_duration
 from otel_goodput.tools.doctor.credentials import NO_MACHINE, PROJECT, Attempt, Identity, within
 from otel_goodput.tools.doctor.findings import OK, PROBLEM, WARNING, Finding
-from otel_goodput.tools.doctor.reachability import ahead
-from otel_goodput.tools.doctor.services import GOOGLE, QUESTIONS, Asker
+from otel_goodput.tools.doctor.services import GOOGLE, QUESTIONS, Asker, ahead
 
 _USUAL: Final = tuple(name for name, spec in GOOGLE.items() if spec.automatic)  # what `auto` selects on Google Cloud
 _DISTRIBUTIONS: Final = (

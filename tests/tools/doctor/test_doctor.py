@@ -18,7 +18,7 @@ from exporters.backends import silent_backend
 
 from otel_goodput._runtime.installation import install_command
 from otel_goodput.tools.doctor import settings
-from otel_goodput.tools.doctor.variables import rows
+from otel_goodput.tools.doctor.settings import rows
 
 from ..commands import PATIENCE_S, environment, finished, goodput, job, killed, succeeded
 from .examined import doctor, doctor_without, findings
