@@ -1,4 +1,8 @@
-"""Server-sent events: what changes is made once, and each client gets the latest of it as fast as it reads."""
+"""Server-sent events: what changes is made once, and each client gets the latest of it as fast as it reads.
+
+sse-starlette would send one generator's events to one client, with pings. What clients share, the latest value in place
+of a queue, and letting go of a client that takes nothing would still be here, and are nearly all of it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Sends requests to a receiver over gRPC or HTTP under a deadline, and interprets its answers."""
+"""Sends requests to a receiver over gRPC or HTTP under a deadline, and interprets its answers.
+
+The deadline is that of a whole request, however slowly its receiver drips, and it must be known whether the request was
+handed over. HTTP libraries limit single operations, so they would need the same threads; gRPC is sent here anyway.
+"""
 
 from __future__ import annotations
 
