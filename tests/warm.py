@@ -7,7 +7,7 @@ ask for, the interpreter's startup is missing, and at its end modules are not to
 matters use subprocess.
 
 What is forked has one thread and has configured nothing. Each process of pytest has at most one of each kind: `core`
-has imported OpenTelemetry's SDK and this package, `jax` also jax, optax and Orbax.
+has imported OpenTelemetry's SDK and all of this package, `jax` also jax, optax and Orbax.
 """
 
 from __future__ import annotations
@@ -31,15 +31,10 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import IO, Any, TextIO
 
-IMPORTED = {
-    "core": (
-        *("opentelemetry.sdk.metrics", "opentelemetry.sdk.trace.export", "opentelemetry.sdk._logs", "asyncio"),
-        *("opentelemetry.proto.collector.trace.v1.trace_service_pb2", "importlib.metadata", "importlib.resources"),
-        *("otel_goodput.api", "otel_goodput._runtime.recorder", "otel_goodput.runs", "otel_goodput.tools.cli"),
-        "urllib.request",
-    ),
-    "jax": ("jax", "jax.numpy", "optax", "orbax.checkpoint"),
-}
+SDK = ("opentelemetry.sdk.metrics", "opentelemetry.sdk.trace.export", "opentelemetry.sdk._logs")
+LIBRARY = ("asyncio", "importlib.metadata", "importlib.resources", "urllib.request")
+PROTO = ("opentelemetry.proto.collector.trace.v1.trace_service_pb2",)
+IMPORTED = {"core": (*SDK, *LIBRARY, *PROTO), "jax": ("jax", "jax.numpy", "optax", "orbax.checkpoint")}
 _NUMBER = struct.Struct("=i")
 
 
@@ -396,9 +391,16 @@ def _main(descriptor: int, kind: str) -> None:
     import warnings
     from importlib import import_module
 
+    import otel_goodput
+
     del sys.path[0]  # the folder of the tests
     for name in IMPORTED["core"] + (IMPORTED["jax"] if kind == "jax" else ()):
         import_module(name)
+    package = Path(otel_goodput.__path__[0])
+    for path in sorted(package.rglob("*.py")):  # none needs more than the SDK, see tests/layout/test_layers.py
+        name = ".".join(("otel_goodput", *path.relative_to(package).with_suffix("").parts))
+        if not name.endswith(("__init__", "__main__")) and "compat" not in name:
+            import_module(name)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # jax warns of threads; there are none
         gc.collect()

@@ -274,7 +274,7 @@ def test_at_a_url(tmp_path: Path) -> None:
     with job("job", url, 18, 20, "wait", **more) as living:
         spooled = list((tmp_path / "local").rglob("disruptions.reasons"))
         assert [len(path.read_bytes().splitlines()) for path in spooled] == [1]
-        until(lambda: 3 in entries(url), lacking=lambda: entries(url))
+        until(lambda: 3 in entries(url), lacking=lambda: entries(url), pause=0.2)
         succeeded(goodput("reason", url, 3, "preemption", "--by", "bob"))
         living.terminate()
         living.wait(PATIENCE_S)
