@@ -90,6 +90,7 @@ def test_files_may_not_grow(when: str, tmp_path: Path) -> None:
             RecordedRun(RunDirectory(tmp_path / "runs" / "run")).report()
         return
     report = RecordedRun(RunDirectory(tmp_path / "runs" / "run")).report().to_json()
+    report.pop("configurations", None)  # which a job's own report does not have
     if when == "and back":
         assert "writable again" in done.stderr
         assert report == json.loads(done.stdout)
