@@ -69,18 +69,18 @@ class Phases(Generic[P]):
 
     def end(self, key: int, time: int, name: str = "") -> P | None:
         """End a phase at `time` (ns) and return it; None if none is open with that key. `name`: as its END has it."""
-        found = self.opened.pop(key, None)
-        if found is not None:
-            found.end = max(found.begin, time)
-            if name and found.phase == COMPILE:
-                found.name = name
-        return found
+        phase = self.opened.pop(key, None)
+        if phase is not None:
+            phase.end = max(phase.begin, time)
+            if name and phase.phase == COMPILE:
+                phase.name = name
+        return phase
 
     def die(self) -> list[P]:
         """The process is gone: return the phases that it had open, the innermost first. They have no end."""
-        found = list(reversed(self.opened.values()))
+        died = list(reversed(self.opened.values()))
         self.opened.clear()
-        return found
+        return died
 
 
 def paired(events: Iterable[Event]) -> Iterator[Phase]:

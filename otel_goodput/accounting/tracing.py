@@ -361,17 +361,3 @@ class Trace:
                 if low < high:
                     found[which][category] = found[which].get(category, 0) + high - low
         return found
-
-
-def partition_intervals(
-    events: Iterable[Event], *, at: int | None = None, exclusions: Sequence[tuple[int, int]] = ()
-) -> list[Interval]:
-    """The life of a run as successive (begin, end, category number or ``EXCLUDED``); arguments as of `Trace`."""
-    return list(Trace(events, at=at, exclusions=exclusions).intervals())
-
-
-def partition_bins(
-    events: Iterable[Event], edges: Sequence[int], *, at: int | None = None, exclusions: Sequence[tuple[int, int]] = ()
-) -> list[dict[int, int]]:
-    """ns by category number from each of the rising `edges` to the next, in one pass; arguments as of `Trace`."""
-    return Trace(events, at=at, exclusions=exclusions).bins(edges)

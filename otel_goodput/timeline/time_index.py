@@ -262,11 +262,6 @@ class TimeIndex:
         return known
 
 
-def records_between(run: RunDirectory, process: int, begin: int, end: int, most: int = MOST) -> WindowRecords:
-    """The records of a process from `begin` to `end` (ns); for several windows, keep a :class:`TimeIndex`."""
-    return TimeIndex(run, process).between(begin, end, most)
-
-
 def _first_time(found: Iterable[Record]) -> int | None:
     return next((record.time for record in found if record.kind in _TIMED), None)
 

@@ -15,7 +15,7 @@ from otel_goodput.accounting.chronicle import Chronicle
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.overview import IN_FLIGHT, KEPT, LOST, NET, SKIPPED
 from otel_goodput.accounting.survey import survey
-from otel_goodput.accounting.tracing import EXCLUDED, Trace, partition_bins, partition_intervals
+from otel_goodput.accounting.tracing import EXCLUDED, Trace
 from otel_goodput.reports.replay import account
 from otel_goodput.reports.timeline import Timeline
 from otel_goodput.semconv import CATEGORIES
@@ -68,12 +68,12 @@ def check(question: Question) -> None:
         sums[category] += end - begin
     assert sums.pop(EXCLUDED, 0) == totals.excluded
     assert named(sums, names) == by_category(totals.run)
-    assert partition_intervals(events, at=at, exclusions=excluded) == stretches
+    assert list(Trace(events, at=at, exclusions=excluded).intervals()) == stretches
 
     # Cut to windows, they are what exact windows hold, but for windows within those that are cut out.
     for begin, end, window in totals.windows:
         if begin < end:
-            (cut,) = partition_bins(events, [begin, end], at=at, exclusions=excluded)
+            (cut,) = Trace(events, at=at, exclusions=excluded).bins([begin, end])
             assert named(cut, names) == by_category(window)
 
     steps = list(trace.steps)

@@ -20,7 +20,7 @@ from otel_goodput.reports.run import FollowedRun, RecordedRun
 from otel_goodput.timeline.damage import Damages
 from otel_goodput.timeline.following import Follower
 from otel_goodput.timeline.reader import Reader
-from otel_goodput.timeline.time_index import records_between
+from otel_goodput.timeline.time_index import TimeIndex
 
 # Steps until it is told to stop; says when its job began and ended, by the clock that all share.
 JOB = """
@@ -107,7 +107,7 @@ def test_no_second_counts_twice_and_that_they_were_is_said(snapshot: str, tmp_pa
     # The page's steps and phases, and its windows, are those of the account.
     detail = RecordedRun(run).detail()
     assert sum(end - begin for begin, end, _ in detail.owners) == round(told[0]["elapsed_s"] * 1e9)
-    parts = {part.attempt: part.records for part in records_between(run, 0, 0, time.time_ns()).parts}
+    parts = {part.attempt: part.records for part in TimeIndex(run).between(0, time.time_ns()).parts}
     kinds = (ev.START, ev.END)
     for part in Reader(run).records(Damages()):
         assert [one for one in part.entries if one.kind in kinds] == [

@@ -15,7 +15,7 @@ from otel_goodput.accounting.rules import CUSTOM_PHASE, STEP
 from otel_goodput.journal import records, segment_file
 from otel_goodput.journal.records import CAPACITY, HEADER_SIZE, SIZE
 from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.timeline.time_index import TimeIndex, records_between
+from otel_goodput.timeline.time_index import TimeIndex
 
 BEGIN = 10**18
 MS = 10**6
@@ -79,28 +79,28 @@ def test_only_what_is_needed_is_unpacked(long: RunDirectory, monkeypatch: pytest
 def test_what_belongs_to_a_phase_of_the_window_is_in_it(long: RunDirectory) -> None:
     """Of a step that is open at an edge both ends are told, also from the segment beside."""
     edge = BEGIN + 3 * (STEPS + 1) * MS + MS // 2
-    (part,) = records_between(long, 0, edge, edge + MS).parts
+    (part,) = TimeIndex(long).between(edge, edge + MS).parts
     keys = [record.key for record in part.records]
     assert len(keys) == 4 and len(set(keys)) == 2
     assert part.records[0].time < edge
 
 
 def test_it_is_bounded_and_says_so(long: RunDirectory) -> None:
-    found = records_between(long, 0, BEGIN, BEGIN + 10 * STEPS * MS, most=1000)
+    found = TimeIndex(long).between(BEGIN, BEGIN + 10 * STEPS * MS, most=1000)
     assert found.cut and sum(len(part.records) for part in found.parts) <= 1000
     assert BEGIN < found.until < BEGIN + 2 * STEPS * MS
     (part,) = found.parts
-    whole = records_between(long, 0, BEGIN, found.until).parts[0]
+    whole = TimeIndex(long).between(BEGIN, found.until).parts[0]
     assert [one for one in part.records if one.time <= found.until] == [
         one for one in whole.records if one.time <= found.until
     ]
 
 
 def test_nothing_there(long: RunDirectory, tmp_path: Path) -> None:
-    assert not records_between(long, 0, BEGIN - 10**12, BEGIN - 10**11).parts
-    assert not records_between(RunDirectory(tmp_path), 0, 0, 10**19).parts
+    assert not TimeIndex(long).between(BEGIN - 10**12, BEGIN - 10**11).parts
+    assert not TimeIndex(RunDirectory(tmp_path)).between(0, 10**19).parts
     with pytest.raises(ValueError, match="ends before"):
-        records_between(long, 0, 2, 1)
+        TimeIndex(long).between(2, 1)
 
 
 def test_a_live_one_and_its_attempts(record: Callable[..., Recording], base: int) -> None:
@@ -128,6 +128,6 @@ def test_a_damaged_segment_is_said(long: RunDirectory, tmp_path: Path) -> None:
         (run.journal / segment.path.name).write_bytes(segment.path.read_bytes())
     path = run.segments()[1].path
     path.write_bytes(path.read_bytes()[:5000])
-    found = records_between(run, 0, BEGIN, BEGIN + 3 * STEPS * MS)
+    found = TimeIndex(run).between(BEGIN, BEGIN + 3 * STEPS * MS)
     assert [name for name, _ in found.missing] == [path.name]
     assert found.parts
