@@ -1,6 +1,6 @@
 """Whose each moment of a run is, exactly, and what became of each step: offline, from all events of a run.
 
-What a ledger sums up while it goes, a :class:`Trace` keeps one by one. It takes some 30 bytes an interval, 90 a step.
+What a ledger sums up while it goes, a :class:`Tracer` keeps one by one. It takes some 30 bytes an interval, 90 a step.
 
 Longer than other files: what is written down of an interval, a step and the device's work has one order.
 """
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.device import NEVER
-from otel_goodput.accounting.events import NO_STEP, Event
+from otel_goodput.accounting.events import NO_STEP
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.overview import IN_FLIGHT, KEPT, LOST, NO_STEP_DONE, NOT_KNOWN, SKIPPED
 from otel_goodput.accounting.resuming import Numbering, Resume
@@ -69,7 +69,7 @@ class StepTrace(NamedTuple):
 
 
 class DeviceTrace(NamedTuple):
-    """An interval of the device's time: `step` is a place in :attr:`Trace.steps`, or -1; `key` that of its phase."""
+    """An interval of the device's time: `step` is an index into :attr:`Tracer.step_traces`, or -1."""
 
     begin: int
     end: int
@@ -248,62 +248,12 @@ class Tracer(Cursor):
         for at, fate in enumerate(self.fates.fates):
             self.columns["fate"][at] = fate
 
-
-class Trace:
-    """A run, interval by interval.
-
-    Args:
-        events: ordered by attempt and time, with device ends filled in.
-        at: time of the question, ns by the clock of the latest attempt; by default, the time of the last event.
-        exclusions: (begin, end) to cut out (rule R7), ns.
-        dead: the process of the latest attempt is no longer alive.
-
-    Attributes:
-        cursor: the account at `at`. Do not change it.
-        names: names of custom phases; the first has the category number ``rules.FIXED``.
-        device: the device's time, in order.
-    """
-
-    def __init__(
-        self,
-        events: Iterable[Event],
-        *,
-        at: int | None = None,
-        exclusions: Sequence[tuple[int, int]] = (),
-        dead: bool = False,
-    ) -> None:
-        tracer = Tracer(exclusions)
-        apply = tracer.apply
-        for event in events:
-            apply(event)
-        if at is None:
-            tracer.drain()
-        else:
-            tracer.reach(at)
-        tracer.close(dead=dead)
-        tracer.finish()
-        self._hold(tracer)
-
-    @classmethod
-    def of(cls, tracer: Tracer) -> Trace:
-        """Return what `tracer`, which is finished, has written down."""
-        trace = cls.__new__(cls)
-        trace._hold(tracer)
-        return trace
-
-    def _hold(self, tracer: Tracer) -> None:
-        self.cursor = self._tracer = tracer
-        self.names: Sequence[str] = tracer.names
-        self.device: Sequence[DeviceTrace] = tracer.device_traces
-
-    def column(self, name: str) -> array[int]:
-        """A field of :class:`StepTrace` for all executions, in order of their start."""
-        return self._tracer.columns[name]
+    # --- once it is finished ------------------------------------------------------------------------------------------
 
     @property
-    def steps(self) -> Iterator[StepTrace]:
+    def step_traces(self) -> Iterator[StepTrace]:
         """All executions of steps, in order of their start."""
-        return map(StepTrace._make, zip(*self._tracer.columns.values(), strict=True))
+        return map(StepTrace._make, zip(*self.columns.values(), strict=True))
 
     def intervals(self) -> Iterator[Interval]:
         """Successive intervals from the first job's start on, ``EXCLUDED`` ones included; no neighbors are alike."""
@@ -320,19 +270,18 @@ class Trace:
             yield begin, end, category
 
     def _pieces(self) -> Iterator[Interval]:
-        tracer = self._tracer
-        fates, progress = tracer.fates.fates, tracer.steps.progress
+        fates, progress = self.fates.fates, self.steps.progress
         # What is left of the start-up hidden in first steps, by ordinal, ns (rule R5).
         startup = {
-            segment.first_ordinal: excess for segment in tracer.steps.segments if (excess := segment.excess(progress))
+            segment.first_ordinal: excess for segment in self.steps.segments if (excess := segment.excess(progress))
         }
-        for begin, end, owner, hidden in zip(tracer.begins, tracer.ends, tracer.owners, tracer.hidden, strict=True):
+        for begin, end, owner, hidden in zip(self.begins, self.ends, self.owners, self.hidden, strict=True):
             if owner >= 0:
                 yield begin, end, EXCLUDED if hidden else owner
                 continue
             if owner < -_STALLED:
                 ordinal = -1 - owner - _STALLED
-                stalled = ordinal not in tracer.fates.usual
+                stalled = ordinal not in self.fates.usual
                 yield begin, end, EXCLUDED if hidden else rules.STALLED if stalled else _OWNER[fates[ordinal]]
                 continue
             category = _OWNER[fates[-1 - owner]]
@@ -344,20 +293,3 @@ class Trace:
                 begin += taken
             if begin < end:
                 yield begin, end, EXCLUDED if hidden else category
-
-    def bins(self, edges: Sequence[int]) -> list[dict[int, int]]:
-        """ns by category from each of the rising `edges` (ns) to the next, without excluded time."""
-        found: list[dict[int, int]] = [{} for _ in edges[1:]]
-        at = 0
-        for begin, end, category in self.intervals():
-            while at < len(found) and edges[at + 1] <= begin:
-                at += 1
-            if category == EXCLUDED:
-                continue
-            for which in range(at, len(found)):
-                low, high = max(begin, edges[which]), min(end, edges[which + 1])
-                if low >= end:
-                    break
-                if low < high:
-                    found[which][category] = found[which].get(category, 0) + high - low
-        return found

@@ -18,7 +18,7 @@ from otel_goodput.accounting.overview import KEPT, LOST, NOT_KNOWN, Loss, Save
 from otel_goodput.accounting.phases import Phases
 from otel_goodput.accounting.resuming import Numbering, Stretch
 from otel_goodput.accounting.survey import losses as told_losses
-from otel_goodput.accounting.tracing import EXCLUDED, StepTrace, Trace, Tracer
+from otel_goodput.accounting.tracing import EXCLUDED, StepTrace, Tracer
 from otel_goodput.journal import records
 from otel_goodput.journal.records import Record
 from otel_goodput.journal.rundir import RunDirectory
@@ -313,21 +313,20 @@ class Teller:
             begin, number = tracer.columns["start"][ordinal], tracer.columns["number"][ordinal]
             if taken is not None and fate == KEPT and taken(number, begin):
                 tracer.fates.fates[ordinal] = tracer.columns["fate"][ordinal] = LOST
-        trace = Trace.of(tracer)
         found.begin, found.reached, found.names = tracer.begin, tracer.now, tracer.names
-        for begin, end, category in trace.intervals():
+        for begin, end, category in tracer.intervals():
             if category == EXCLUDED:
                 found.excluded.append((begin, end))
             else:
                 found.owners.append((begin, end, category))
         found.at_risk = _thinned(self._corners, CORNERS)
         found.losses = told_losses(tracer)
-        found.steps = [self._step(step) for step in trace.steps]
+        found.steps = [self._step(step) for step in tracer.step_traces]
         stretches = tracer.steps.stretches if self._numbering is None else self._numbering
         found.numbering = [one._replace(attempt=one.attempt + 1) for one in stretches]
         number_phases(found.phases, Numbering(found.numbering))
         rows = {(phase.attempt, phase.key): -1 - row for row, phase in enumerate(found.phases)}
-        for one in (*trace.device, *tracer.waiting()):
+        for one in (*tracer.device_traces, *tracer.waiting()):
             place = one.step if one.step >= 0 else rows.get((one.attempt + 1, one.key))
             if place is not None and one.begin != NOT_KNOWN:
                 found.work.append((one.begin, one.end, place))

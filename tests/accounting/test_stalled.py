@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from otel_goodput.accounting import rules
 from otel_goodput.accounting.ledger import Ledger
-from otel_goodput.accounting.tracing import Trace
 from otel_goodput.reports.doubts import doubts
 from otel_goodput.reports.replay import account_timeline, replay, timeline_totals
 from otel_goodput.reports.timeline import Timeline
 
+from .intervals import traced
 from .oracle import account
 from .strategies import Question, Rows
 from .test_properties import SOME, USUAL, by_category, check_agreement, check_transfers
@@ -296,7 +296,7 @@ def check_arrival(seed: int) -> None:
     assert found.to_json() == known.to_json()
     assert found.rolling == expected.rolling
     # One after the other, the intervals are the same account.
-    trace = Trace(timeline.events(), at=known.at)
+    trace = traced(timeline.events(), at=known.at)
     for category, name in ((rules.STALLED, "stalled"), (rules.PRODUCTIVE, "productive")):
         held = sum(end - begin for begin, end, owner in trace.intervals() if owner == category)
         assert held == known.run.categories[name]

@@ -15,11 +15,12 @@ from otel_goodput.accounting.chronicle import Chronicle
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.overview import IN_FLIGHT, KEPT, LOST, NET, SKIPPED
 from otel_goodput.accounting.survey import survey
-from otel_goodput.accounting.tracing import EXCLUDED, Trace
+from otel_goodput.accounting.tracing import EXCLUDED
 from otel_goodput.reports.replay import account
 from otel_goodput.reports.timeline import Timeline
 from otel_goodput.semconv import CATEGORIES
 
+from .intervals import cut_into, traced
 from .strategies import Question, chaos, questions, runs, spread
 from .test_properties import MANY, USUAL
 
@@ -54,7 +55,7 @@ def check(question: Question) -> None:
     excluded = [*question.exclusions, *timeline.exclusions]
     windows = question.windows
     totals: Totals = account(events, at=at, windows=windows, exclusions=excluded)
-    trace = Trace(events, at=at, exclusions=excluded)
+    trace = traced(events, at=at, exclusions=excluded)
     stretches = list(trace.intervals())
     names = list(trace.names)
 
@@ -62,25 +63,25 @@ def check(question: Question) -> None:
     assert all(one[1] == other[0] and one[2] != other[2] for one, other in pairwise(stretches))
     assert all(begin < end for begin, end, _ in stretches)
     if stretches:
-        assert (stretches[0][0], stretches[-1][1]) == (trace.cursor.begin, trace.cursor.now)
+        assert (stretches[0][0], stretches[-1][1]) == (trace.begin, trace.now)
     sums: Counter[int] = Counter()
     for begin, end, category in stretches:
         sums[category] += end - begin
     assert sums.pop(EXCLUDED, 0) == totals.excluded
     assert named(sums, names) == by_category(totals.run)
-    assert list(Trace(events, at=at, exclusions=excluded).intervals()) == stretches
+    assert list(traced(events, at=at, exclusions=excluded).intervals()) == stretches
 
     # Cut to windows, they are what exact windows hold, but for windows within those that are cut out.
     for begin, end, window in totals.windows:
         if begin < end:
-            (cut,) = Trace(events, at=at, exclusions=excluded).bins([begin, end])
+            (cut,) = cut_into(stretches, [begin, end])
             assert named(cut, names) == by_category(window)
 
-    steps = list(trace.steps)
+    steps = list(trace.step_traces)
     fates = Counter(step.fate for step in steps)
     assert (fates[KEPT], fates[LOST], fates[IN_FLIGHT]) == (totals.kept, totals.lost, totals.pending)
-    assert sum(step.net for step in steps if step.fate == KEPT) == trace.cursor.steps.progress.total
-    for one in trace.device:
+    assert sum(step.net for step in steps if step.fate == KEPT) == trace.steps.progress.total
+    for one in trace.device_traces:
         assert one.begin <= one.end
         if one.step >= 0:
             step = steps[one.step]
@@ -112,11 +113,11 @@ def test_bins_of_a_run_are_those_of_the_stretches(rows: list[dict[str, object]])
     cursor.close()
     overview = survey(cursor, Chronicle(), timeline.latest)
     edges = [overview.begin + at * overview.width for at in range(len(overview.bins) + 1)]
-    trace = Trace(events, at=timeline.latest)
+    trace = traced(events, at=timeline.latest)
     assert list(trace.names) == list(overview.names)
-    assert trace.bins(edges) == [dict(one) for one in overview.bins]
+    assert cut_into(trace.intervals(), edges) == [dict(one) for one in overview.bins]
     histogram: Counter[tuple[int, int]] = Counter()
     for (what, attempt, fate, _), count in overview.histogram.items():
         if what == NET:
             histogram[attempt, fate] += count
-    assert histogram == Counter((step.attempt, step.fate) for step in trace.steps if step.fate != SKIPPED)
+    assert histogram == Counter((step.attempt, step.fate) for step in trace.step_traces if step.fate != SKIPPED)
