@@ -23,7 +23,7 @@ from otel_goodput.integrations.async_runtimes import AsyncRuntime, AsyncRuntimes
 from otel_goodput.integrations.markers import Mark, Marker, Together
 from otel_goodput.integrations.marking_order import MarkingOrder
 from otel_goodput.integrations.outputs import Outputs
-from otel_goodput.integrations.watcher import TOGETHER, Watcher, ready
+from otel_goodput.integrations.watcher import LOOK, TOGETHER, Watcher, ready
 from otel_goodput.journal.records import signed
 from otel_goodput.recording.observation import Observation
 from otel_goodput.recording.short_span import ShortSpan
@@ -75,6 +75,7 @@ class DeviceClock:
 
     Attributes:
         awake: something may be on a device. If not, steps and loads need not be reported to the clock.
+        short_until, step: see :class:`~otel_goodput.recording.device.Device`.
     """
 
     def __init__(self, tracer: Watched, mode: str = "auto", processes: int = 1, patience: float = 10.0) -> None:
@@ -91,6 +92,8 @@ class DeviceClock:
         self._fallback = ClockState.HOST
         self._asleep = True  # no asynchronous runtime is in use or imported
         self.awake = False
+        self.short_until = 0
+        self.step: ShortSpan | None = None
         self._polls = POLLS
         self._awake_at = 0  # when it woke up, ns
         self._markers: list[Marker] = []
@@ -184,6 +187,7 @@ class DeviceClock:
             self._markers.remove(marker)
             marker.close()
         if not self._markers:
+            self._sharers = 0
             self._watcher.work(lambda: self._watcher.forget(marks_too=self._order.wrong))
 
     # --- phases, on the training thread -------------------------------------------------------------------------------
@@ -195,15 +199,20 @@ class DeviceClock:
             if phase == rules.JOB:
                 self._job = key
                 self._segments.clear()
+                self.step = None
             if self._asleep or phase not in OWNERS or not self._tracer.blocks(None):
                 return
             if phase != rules.STEP and abs(self._tracer.clock() - start) > BACKFILLED:
                 return
             self._watcher.pass_by(start)
+            if self.step is not None:
+                self._open_segment(self.step)
             if self._segments:
                 self._interrupt(start)
-            if phase != rules.STEP and self._sharing:
-                self._close_shared()
+            if phase != rules.STEP:
+                self.short_until = 0
+                if self._sharing:
+                    self._close_shared()
             if phase == rules.STEP:
                 self._pausing = start - self._ended > PAUSE
                 self._watcher.gathers = self._alike and not self._pausing
@@ -231,8 +240,11 @@ class DeviceClock:
             if not self._markers and (self._polls or self._tracer.clock() - self._found_at > POLLED):
                 self._polls = max(0, self._polls - 1)
                 self.poll()
+            if self.step is span:
+                self._open_segment(span)
             segment = self._leave(span.key)
             self._ended = end
+            self.short_until = end + LOOK if self._sharers and not self._segments else 0
             if not self._markers or not begun:
                 return observation
             if observation is not None:
@@ -248,10 +260,31 @@ class DeviceClock:
             contain("device clock", error)
         return observation
 
+    def join(self, span: ShortSpan, end: int) -> Observation | None:
+        try:
+            if (
+                self.step is not span
+                or self._sharing >= self._sharers
+                or end >= self._shared_until
+                or span.observation is not None
+            ):
+                return None
+            self.step = None
+            self._ended = end
+            self.short_until = end + LOOK
+            shared = self._join(span.key, span.start_time, end)
+            self._watcher.pass_by(end)
+            return shared
+        except Exception as error:
+            contain("device clock", error)
+            return None
+
     def load(self, start: int) -> None:
         if not self._tracer.blocks(None):
             return
         self._watcher.pass_by(start)
+        if self.step is not None:
+            self._open_segment(self.step)
         if self._segments:
             try:
                 self._interrupt(start)
@@ -262,6 +295,11 @@ class DeviceClock:
         if self._segments and self._tracer.blocks(None):
             self._segments[-1].since = end
         self._watcher.pass_by(end)
+
+    def _open_segment(self, step: ShortSpan) -> None:
+        """Open the segment of `step`, which `begin` was not called for."""
+        self.step, self._pausing = None, False
+        self._segments.append(Segment(step.key, rules.STEP, step.start_time))
 
     def _interrupt(self, now: int) -> None:
         """End the segment of the innermost phase at `now` (ns), where another phase begins inside it."""
@@ -288,8 +326,9 @@ class DeviceClock:
 
     def _mark_step(self, key: int, since: int, end: int) -> Observation:
         """Mark a step with a single segment; if it is short, a later step's mark may serve it, too."""
-        if self._sharing < self._sharers and end < self._shared_until and not self._pausing:
-            return self._join(key, rules.STEP, since, end)
+        shares = self._sharing < self._sharers and end < self._shared_until
+        if shares and not self._pausing and not self._segments:
+            return self._join(key, since, end)
         leaf = self._mark()
         self._missed = leaf is None
         return self._follow(key, rules.STEP, since, end, leaf)
@@ -322,18 +361,18 @@ class DeviceClock:
             return None
         return marks[0] if len(marks) == 1 else Together([mark for mark in marks if mark is not None])
 
-    def _join(self, key: int, phase: int, since: int, end: int) -> Observation:
-        """Have the work dispatched between `since` and `end` (ns) share the next mark."""
-        start = max(since, self._compiled)
+    def _join(self, key: int, since: int, end: int) -> Observation:
+        """Have the step `key`, dispatched between `since` and `end` (ns), share the next mark."""
+        start = since if since > self._compiled else self._compiled
         self._sharing += 1
         last = self._open()
         if last is not None:
-            last.join(key, start)
+            last.join(key, start, end)
         else:
             waits = len(self._markers) == 1 and self._markers[0].waits
-            last = Observation(key, phase, start, None, marked=True, ours=waits, told=True)
+            last = Observation(key, rules.STEP, start, None, marked=True, ours=waits, told=True)
+            last.ends.append(end)
             self._watcher.put(last)
-        last.ends.append(end)
         return last
 
     def _open(self) -> Observation | None:
@@ -347,11 +386,11 @@ class DeviceClock:
     def _follow(self, key: int, phase: int, since: int, end: int, leaf: Mark | None) -> Observation:
         """Follow the work dispatched between `since` and `end` (ns), and with it the steps that wait for a mark."""
         if leaf is None:
-            return self._join(key, phase, since, end)
+            return self._join(key, since, end)
         tracer, watcher, markers = self._tracer, self._watcher, self._markers
         shared = self._open() if phase == rules.STEP else None
         if shared is not None:
-            self._join(key, phase, since, end)
+            self._join(key, since, end)
             observation = shared
         else:
             waits = len(markers) == 1 and markers[0].waits

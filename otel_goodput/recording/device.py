@@ -15,6 +15,10 @@ class Device(Protocol):
     """
 
     awake: bool  # a device may be in use; if False, steps and loads need not be reported
+    # In a loop of short steps, a load and a step that begin before `short_until` (ns) need not be reported: the loop
+    # only sets `step`, and calls join() when it ends.
+    short_until: int
+    step: ShortSpan | None
 
     @property
     def brief(self) -> bool:
@@ -39,6 +43,12 @@ class Device(Protocol):
         """Called when the step `span` ended at `end` (ns); return the observation of its device end, if there is one.
 
         `begun`: False if the step was left before it did any work; we then do not observe it ourselves.
+        """
+
+    def join(self, span: ShortSpan, end: int) -> Observation | None:
+        """Called when `step` ended and a load began at `end` (ns); return the observation that it shares.
+
+        None: nothing was done; call :meth:`end_step` and :meth:`load`.
         """
 
     def load(self, start: int) -> None:

@@ -80,10 +80,11 @@ class Observation:
         """When dispatching began, ns."""
         return self.starts[0]
 
-    def join(self, key: int, start: int) -> None:
+    def join(self, key: int, start: int, end: int) -> None:
         """Add another step, whose work is on the device before `leaf` is ready."""
         self._latest, self._settled = key, False
         self.starts.append(start)
+        self.ends.append(end)
         self.keys.append(key)  # last: the watching thread counts keys
 
     def then(self, export: Callable[[int | None], None]) -> None:

@@ -105,10 +105,12 @@ class Turns:
             exported, flags = True, OUTLIER
         observation = step.observation
         if device is not None and device.awake:
-            observation = device.end_step(step, now)
-            if observation is not step.observation:
-                now = line.clock()
-            device.load(now)
+            observation = device.join(step, now)
+            if observation is None:
+                observation = device.end_step(step, now)
+                if observation is not step.observation:
+                    now = line.clock()
+                device.load(now)
         if observation is not None:
             observation.told = True
             flags |= ON_DEVICE
@@ -170,9 +172,6 @@ class Turns:
         key = load._key
         begun = (key + STRIDE) & KEYS
         exported = load._sampled or load._keep
-        if device is not None and device.awake:
-            device.loaded(now)
-            device.begin(begun, STEP, now)
         due = number >= self._due
         short = self._short
         if exported or due or load.touched:
@@ -183,6 +182,12 @@ class Turns:
                 self._due = self._sampler.due_after(number)
         else:
             step = load
+        if device is not None and device.awake:
+            if now < device.short_until:
+                device.step = step
+            else:
+                device.loaded(now)
+                device.begin(begun, STEP, now)
         line.latest = spans.step = self.latest = short[begun] = step
         self._append(STEPPING, step._sampled, EXPORT if exported else 0, 0, key, number, now)
         if step is load:

@@ -227,6 +227,32 @@ def test_the_time_of_steps_that_share_a_mark_is_all_of_it(device: Device, tmp_pa
     assert sum(_on_device(tmp_path).values()) + idle == ends[-1] - starts[0]
 
 
+def test_phases_inside_and_around_short_steps(agree: Agree) -> None:
+    """Each has what it dispatched, and the step the rest, though its begin was not reported to the device clock."""
+
+    def measure(device: Device) -> Measured:
+        device.marker.waits = True
+        recorder, evaluated = device.recorder, 0
+        with recorder.job():
+            for number, _ in recorder.steps(range(300)):
+                device.train(0.5)
+                if number % 20 == 19:
+                    before = device.spent
+                    with recorder.custom("evaluation"):
+                        device.train(4)
+                    evaluated += device.spent - before
+                    device.train(0.5)
+            with recorder.custom("warm-up"):
+                for _ in recorder.steps(range(50), start=300):
+                    device.train(0.5)
+            device.finish()
+        assert device.totals.kept == 350
+        found = device.totals.run.custom["evaluation"]
+        return {"all": device.found(device.productive() + found), "evaluation": (found, evaluated)}
+
+    agree(measure)
+
+
 def test_short_steps_that_grow_longer_are_not_taken_for_short_ones(agree: Agree) -> None:
     """They are dispatched at once, and then the loop waits for all of them: no mark comes later that would tell."""
 
