@@ -49,7 +49,7 @@ with goodput.job():
     for step, _ in goodput.steps(itertools.count()):
         while step >= 1000 and not over.exists():
             time.sleep(0.01)  # enough for any machine, however long it takes to read it
-        if step >= 100 and over.exists():
+        if step >= 300 and over.exists():
             break
         time.sleep(0.002)
         if step % 20 == 5:
@@ -59,7 +59,7 @@ with goodput.job():
 
 
 def recorder(directory: Path, over: Path, metrics_ms: int = 40) -> warm.Process:
-    """A real job that exports to files, often; after a hundred steps it ends once `over` is there."""
+    """A real job that exports to files, often; after 300 steps it ends once `over` is there."""
     often = environment(OTEL_BSP_SCHEDULE_DELAY="15", OTEL_METRIC_EXPORT_INTERVAL=f"{metrics_ms}")
     command = [sys.executable, "-W", "error", "-c", RECORDER, str(directory), str(over)]
     return warm.Process(command, env=often)
