@@ -25,7 +25,7 @@ from otel_goodput.version import __version__
 _FORWARDING = (ConcurrentMultiSpanProcessor, SynchronousMultiSpanProcessor)
 MANY_WAITING: Final = 128  # spans that wait; the background is woken
 MOST_WAITING: Final = 4096  # no more spans wait: the background does not keep up
-LONGEST_WAIT_S: Final = 1.0
+LONGEST_WAIT_S: Final = 0.1
 _LAYERS: Final = 64  # objects looked through for the tracer that a provider wraps
 
 
@@ -98,7 +98,13 @@ class SpanEmitter:
                 contain("span processor", error)
 
     def emit(self, span: ReadableSpan) -> None:
-        """Pass a finished span to all processors."""
+        """Pass a finished span to all processors, after those that wait."""
+        if self._waiting:
+            self.postpone(lambda: span)
+        else:
+            self._pass_on(span)
+
+    def _pass_on(self, span: ReadableSpan) -> None:
         for processor in self._processors:
             try:
                 processor.on_end(span)
@@ -117,27 +123,27 @@ class SpanEmitter:
         elif len(waiting) == MANY_WAITING:
             self._wake()
 
-    def follow_up(self, span: ReadableSpan) -> None:
-        """Emit a finished span, after those that wait."""
-        if self._waiting:
-            self.postpone(lambda: span)
-        else:
-            self.emit(span)
-
     def in_background(self, wake: Callable[[], None]) -> None:
         """Postpone exports from now on: :meth:`catch_up` will be called regularly, and soon after `wake` is."""
         self._wake = wake
 
     def catch_up(self) -> None:
-        """Emit what was postponed."""
+        """Emit what was postponed.
+
+        Before another span gets to the processors, on whichever thread: what an exporter has acknowledged stands for all
+        that ended before it.
+        """
+        if not self._waiting:
+            return
         if not self._emitting.acquire(timeout=LONGEST_WAIT_S):
             return  # a processor hangs, or this is the child of a process whose background was emitting
         try:
             while self._waiting:
                 try:
-                    self.emit(self._waiting.popleft()())
+                    self._pass_on(self._waiting[0]())
                 except Exception as error:
                     contain("span", error)
+                self._waiting.popleft()  # only now, so that whoever finds none waiting is really behind all of them
         finally:
             self._emitting.release()
 

@@ -404,7 +404,7 @@ class FastSpan(ShortSpan):
             if self.step < 0 and self._phase == DATA_LOADING and not failed:
                 line.keep_back(self, partial(self.export, end, failed, outlier, interrupted))
             elif observation is None:
-                line.emitter.follow_up(self.readable(end, failed, outlier, interrupted))
+                line.emitter.emit(self.readable(end, failed, outlier, interrupted))
             else:
                 observation.then(partial(self.export, end, failed, outlier, interrupted))
         return end
