@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from threading import get_ident
 from typing import Final
 
 from opentelemetry import trace as trace_api
@@ -79,7 +80,8 @@ class SpanEmitter:
         self._processors = tuple(processors)
         self.starters = tuple(each for each in processors if _hears_starts(each))
         self._waiting: deque[Callable[[], ReadableSpan]] = deque()
-        self._emitting = threading.RLock()  # so that two threads keep the order
+        self._emitting = threading.Lock()  # so that two threads keep the order
+        self._busy = 0  # id of the thread that emits
         self._wake: Callable[[], None] | None = None
 
     def follow(self, span: object) -> None:
@@ -130,14 +132,15 @@ class SpanEmitter:
     def catch_up(self) -> None:
         """Emit what was postponed.
 
-        Before another span gets to the processors, on whichever thread: what an exporter has acknowledged stands for all
-        that ended before it.
+        Also before another span gets to the processors: what an exporter has acknowledged stands for all that ended
+        before it.
         """
-        if not self._waiting:
+        if not self._waiting or self._busy == get_ident():  # a processor opens phases itself
             return
         if not self._emitting.acquire(timeout=LONGEST_WAIT_S):
             return  # a processor hangs, or this is the child of a process whose background was emitting
         try:
+            self._busy = get_ident()
             while self._waiting:
                 try:
                     self._pass_on(self._waiting[0]())
@@ -145,6 +148,7 @@ class SpanEmitter:
                     contain("span", error)
                 self._waiting.popleft()  # only now, so that whoever finds none waiting is really behind all of them
         finally:
+            self._busy = 0
             self._emitting.release()
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from opentelemetry import context, trace
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from recorded import Recording, attributes, identity, parent
 
 import otel_goodput as goodput
@@ -202,3 +203,20 @@ def test_spans_reach_a_processor_in_the_background_and_in_order(recording: Recor
             pass
         assert recording.recorder.flush()
     assert [attributes(span)["goodput.step"] for span in recording.spans("step")] == list(range(51))
+
+
+class _Opens(SpanProcessor):
+    """Opens a phase for each step that ends."""
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if span.name == "step":
+            with goodput.custom("seen", blocking=False):
+                pass
+
+
+def test_a_processor_that_opens_phases_itself() -> None:
+    with testing.run(span_processors=[_Opens()]) as run:
+        for _ in goodput.steps(range(20)):
+            run.advance(1)
+    assert [attributes(span)["goodput.step"] for span in run.spans("step")] == list(range(20))
+    assert len(run.spans("seen")) == 20
