@@ -215,7 +215,7 @@ class _Opens(SpanProcessor):
 
 
 def test_a_processor_that_opens_phases_itself() -> None:
-    with testing.run(span_processors=[_Opens()]) as run:
+    with testing.run(span_processors=[_Opens()]) as run, goodput.job():
         for _ in goodput.steps(range(20)):
             run.advance(1)
     assert [attributes(span)["goodput.step"] for span in run.spans("step")] == list(range(20))
