@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from types import FrameType
 from typing import Any, Final
@@ -22,9 +22,6 @@ from otel_goodput.recording.watched import Watched
 _WRAPPED: Final = ("__enter__", "__exit__")
 
 
-_NOTHING: Final = nullcontext()
-
-
 class StepAnnotations:
     """Makes the annotation of a step when called with its name and number.
 
@@ -32,11 +29,14 @@ class StepAnnotations:
 
     Args:
         profiler: ``jax.profiler``.
+
+    Attributes:
+        enabled: returns whether it is recording.
     """
 
     def __init__(self, profiler: Any) -> None:
         self.make = profiler.TraceAnnotation
-        self._enabled = profiler.TraceAnnotation.is_enabled
+        self.enabled = profiler.TraceAnnotation.is_enabled
         self.theirs = 0  # annotations of the program's own that are open
         self.seen = False  # one began in the open step,
         self.expected = False  # or in the step before
@@ -55,7 +55,7 @@ class StepAnnotations:
         setattr(self._kind, name, counted)
 
     def __call__(self, name: str, step_num: int) -> AbstractContextManager[Any]:
-        return StepAnnotation(self, name, step_num) if self._enabled() else _NOTHING
+        return StepAnnotation(self, name, step_num)
 
     def close(self) -> None:
         """Take no more notice of the program's own."""
@@ -189,7 +189,10 @@ class Listener:
         tracer.hooks.at_tick(self._compilations.tick)
         tracer.hooks.before_figures(self._compilations.settle)
         self._annotate = step_annotations(getattr(sys.modules["jax"], "profiler", None))
-        tracer.hooks.profile(self._annotate)
+        if isinstance(self._annotate, StepAnnotations):
+            tracer.hooks.profile(self._annotate, self._annotate.enabled)
+        else:
+            tracer.hooks.profile(self._annotate)
 
     # jax calls these on the compiling thread, for each of its events. Those of no interest return at the first check.
 

@@ -265,7 +265,7 @@ class FastSpan(ShortSpan):
                 line.thread.step()
             line.announce(self)
         annotate = line.hooks.annotate
-        if annotate is not None and self._phase == STEP:
+        if annotate is not None and self._phase == STEP and line.hooks.profiling():
             self._annotation = annotate("step", step_num=self.step)
             self._annotation.__enter__()
         if not key & TIMED and self._start_at is None:

@@ -22,6 +22,7 @@ class Hooks:
     Attributes:
         device: notified of blocking phases that may dispatch work to a device.
         annotate: creates the profiler's annotation of a step, which is entered and left with the step.
+        profiling: returns whether the profiler is recording; if not, steps are not annotated.
         settle: ends compilations whose end is never reported; called before figures are read.
         before_phase: looks for libraries imported in the meantime.
         queue_depth: returns how many batches are ready.
@@ -32,6 +33,7 @@ class Hooks:
     def __init__(self) -> None:
         self.device: Device | None = None
         self.annotate: Callable[..., AbstractContextManager[Any]] | None = None
+        self.profiling: Callable[[], bool] = bool
         self.settle: Work | None = None
         self.before_phase: Work | None = None
         self.queue_depth: Callable[[], int] | None = None
@@ -43,9 +45,13 @@ class Hooks:
         """Notify `device` of phases and of the outputs that users observe."""
         self.device = device
 
-    def profile(self, annotate: Callable[..., AbstractContextManager[Any]] | None) -> None:
-        """Annotate steps with `annotate`; None stops it."""
-        self.annotate = annotate
+    def profile(
+        self,
+        annotate: Callable[..., AbstractContextManager[Any]] | None,
+        profiling: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Annotate steps with `annotate` while `profiling` returns True; None stops it."""
+        self.annotate, self.profiling = annotate, profiling if annotate is not None else bool
 
     def before_figures(self, settle: Work | None) -> None:
         """Call `settle` before figures are read; None stops it."""

@@ -88,7 +88,7 @@ class Turns:
             or thread.tasks
             or line.unsure
             or line.left_out
-            or hooks.annotate is not None
+            or hooks.profiling()
             or self._jobs.append is not self._append
             or (step._outermost and PHASE.get() is not step)
         ):
@@ -163,7 +163,7 @@ class Turns:
             or load._status is not UNSET
             or load.thread != get_ident()
             or line.unsure
-            or hooks.annotate is not None
+            or hooks.profiling()
             or self._jobs.append is not self._append
             or (load._outermost and PHASE.get() is not load)
         ):

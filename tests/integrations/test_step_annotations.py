@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from otel_goodput import Recorder
+from otel_goodput.journal.records import HEADER_SIZE, LOADING, SIZE, STEPPING
+from otel_goodput.journal.rundir import RunDirectory, folder_name
 
 jax = pytest.importorskip("jax")
 # jaxlib makes types that Python from 3.12 on warns of; an error in their place aborts the process.
@@ -64,6 +66,25 @@ def test_a_program_without_has_ours(recorder: Recorder, tmp_path: Path) -> None:
             with jax.profiler.TraceAnnotation("a part of it"):
                 jax.numpy.ones(number + 1).block_until_ready()
     assert steps == [("step", number) for number in range(3)]
+
+
+def test_without_a_profiler_a_loop_takes_the_short_way(recorder: Recorder, tmp_path: Path) -> None:
+    steps: list[tuple[str, int]] = []
+    with recorder.job():
+        jax.numpy.ones(1).block_until_ready()
+        recorder.flush()
+        for number, _ in recorder.steps(range(300)):
+            if number == 100:
+                profile = profiled(tmp_path / "profile", steps)
+                profile.__enter__()
+            if number == 110:
+                profile.__exit__(None, None, None)
+    recorder.shutdown()
+    assert steps == [("step", number) for number in range(101, 110)]
+    (segment,) = RunDirectory(tmp_path / "goodput" / folder_name("profiled")).segments(0)
+    data = segment.contents()[0]
+    kinds = [data[at] for at in range(HEADER_SIZE, len(data), SIZE)]
+    assert kinds.count(LOADING) > 250 and kinds.count(STEPPING) > 250
 
 
 def test_those_of_an_evaluation_are_no_steps(recorder: Recorder, tmp_path: Path) -> None:
