@@ -511,7 +511,7 @@ def test_a_restored_checkpoint_stands_for_what_was_done_whatever_its_label(job: 
         with recorder.checkpoint_restore() if wrapped else nullcontext():
             manager.restore(1, args=ocp.args.StandardRestore(STATE))
         numbers = [number for number, _ in recorder.steps(range(4))]
-        totals = recorder.totals()
+    totals = recorder.totals()  # the device's clock has told of the last steps when the job is over
     assert numbers == [8, 9, 10, 11]
     assert (totals.kept, totals.lost, totals.last_step) == (12, 2, 11)
 
