@@ -14,6 +14,7 @@ from otel_goodput.accounting.buckets import Bucket, Buckets, add, folded
 from otel_goodput.accounting.codec import Whole, field
 from otel_goodput.accounting.execution import Execution, Parts
 from otel_goodput.accounting.rules import PRODUCTIVE, PROGRAM_STARTUP, WASTED_PROGRESS
+from otel_goodput.accounting.shared_list import SharedList
 from otel_goodput.accounting.step_segments import StepSegment
 
 MOST: Final = 512  # bins
@@ -72,7 +73,7 @@ class Bins(Buckets):
         self._shut(times, running, length)
 
     def _widen(self) -> None:
-        buckets = self._buckets
+        buckets = list(self._buckets)
         if len(buckets) % 2:
             for category, duration in buckets.pop().items():  # it is part of the open one from now on
                 add(self._gains, category, duration)
@@ -85,8 +86,7 @@ class Bins(Buckets):
                 else:
                     del bucket[category]
             merged.append(bucket)
-        self._buckets = merged
-        self._lows = self._lows[::2]
+        self._buckets, self._lows = SharedList(merged), SharedList(list(self._lows)[::2])
         self._power += 1
         self._set_boundary()
         self._parts = {index: joined for index, parts in self._parts.items() if (joined := self._joined(index, parts))}

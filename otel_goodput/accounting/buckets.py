@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import sub
 from typing import ClassVar
 
-from otel_goodput.accounting.codec import BY_CATEGORY, COUNT, NUMBER, PARTS, Each, Pairs, State, field
+from otel_goodput.accounting.codec import BY_CATEGORY, COUNT, NUMBER, PARTS, Each, Pairs, Shared, State, field
 from otel_goodput.accounting.execution import Execution, Parts
 from otel_goodput.accounting.rules import (
     IN_FLIGHT,
@@ -22,6 +22,7 @@ from otel_goodput.accounting.rules import (
     STALLED_LOST,
     WASTED_PROGRESS,
 )
+from otel_goodput.accounting.shared_list import SharedList
 
 Bucket = dict[int, int]
 
@@ -53,9 +54,9 @@ class Buckets(State):
 
     _begin: int = field(COUNT)
     # Closed buckets; replaced, never changed, because clones share them.
-    _buckets: list[Bucket] = field(Each(Pairs(COUNT, NUMBER, replaced=True)), make=list)
+    _buckets: SharedList[Bucket] = field(Shared(Pairs(COUNT, NUMBER, replaced=True)), make=SharedList)
     # Length of the kept stack when each bucket opened; last: the open bucket.
-    _lows: list[int] = field(Each(COUNT), make=list, key="kept_before")
+    _lows: SharedList[int] = field(Shared(COUNT), make=SharedList, key="kept_before")
     # kept index -> (place, ns), for steps that do not lie whole in the bucket that their index tells: those open
     # when a bucket closed, which are few, and those kept late, at most as many as failed while a save that
     # holds them was open. None can be forgotten: the categories would not add up after a rollback.
@@ -131,14 +132,19 @@ class Buckets(State):
 
     def lose_from(self, index: int, durations: Sequence[int]) -> None:
         """Count the kept entries from `index` on as wasted; `durations` are their visible net times, ns."""
+        lows = list(self._lows)
+        at = bisect_right(lows, index) - 1
+        rests: dict[int, int] = {}
         for entry, net in enumerate(durations, index):
-            rest = net
-            for place, duration in self._parts.pop(entry, ()):
+            while at + 1 < len(lows) and lows[at + 1] <= entry:
+                at += 1
+            for place, duration in self._parts.pop(entry, ()) if self._parts else ():
                 self._move(place, PRODUCTIVE, WASTED_PROGRESS, duration)
-                rest -= duration
-            at = bisect_right(self._lows, entry) - 1
+                net -= duration
+            rests[at] = rests.get(at, 0) + net
+        for at, rest in rests.items():
             self._change(at, PRODUCTIVE, WASTED_PROGRESS, rest)
-        at = len(self._lows) - 1
+        at = len(lows) - 1
         while at >= 0 and self._lows[at] > index:
             self._lows[at] = index
             at -= 1
@@ -146,7 +152,7 @@ class Buckets(State):
     def insert(self, index: int) -> None:
         """Move the kept entries from `index` on up by one."""
         self._parts = {at + (at >= index): parts for at, parts in self._parts.items()}
-        self._lows = [low + (low > index) for low in self._lows]
+        self._lows = SharedList(low + (low > index) for low in self._lows)
 
     def _shut(self, times: Sequence[int], running: Iterable[Execution], length: int) -> Bucket:
         """Close the open bucket and open the next one; returns the closed one."""

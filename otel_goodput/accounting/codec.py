@@ -12,6 +12,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
+from otel_goodput.accounting.shared_list import SharedList
 from otel_goodput.semconv import PHASES
 
 _FIELD: Final = 1 << 63  # numbers of the journal fit a signed field of 64 bits
@@ -184,6 +185,16 @@ class Each(Kind):
         if self.shared:
             return value
         return self._make(value if self.inner.shared else map(self.inner.copy, value))
+
+
+class Shared(Each):
+    """At most `most` times `inner` in a :class:`SharedList`, whose elements are replaced, never changed."""
+
+    def __init__(self, inner: Kind, most: int = _MOST) -> None:
+        super().__init__(inner, most, SharedList)
+
+    def copy(self, value: Any) -> Any:
+        return value.copy()
 
 
 class Pairs(Kind):

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from otel_goodput.accounting.buckets import Bucket, Buckets, add
-from otel_goodput.accounting.codec import COUNT, Each, Row, Weight, Whole, field
+from otel_goodput.accounting.codec import COUNT, Each, Row, Shared, Weight, Whole, field
 from otel_goodput.accounting.execution import Execution
 from otel_goodput.accounting.overlay import NOTHING, Weighted
+from otel_goodput.accounting.shared_list import SharedList
 
 BUCKETS: Final = 240
 NOWHERE: Final = -1  # place of what is in none of the buckets
@@ -29,7 +30,9 @@ class Rolling(Buckets):
     spans: tuple[int, ...] = field(Each(Whole(1), 64, tuple), (), key="lengths")
     _offset: int = field(COUNT, 0)  # place of the first bucket held: its number from the begin of the run
     # Overlay sums when each bucket opened; last: the open one.
-    _beside: list[Weighted] = field(Each(Row(*[Weight()] * len(NOTHING))), make=list, key="weighted_times")
+    _beside: SharedList[Weighted] = field(
+        Shared(Row(*[Weight()] * len(NOTHING))), make=SharedList, key="weighted_times"
+    )
     resolution: int = field(Whole(1))  # width of a bucket, ns
     _sums: list[Bucket]
     _firsts: list[int]  # first bucket in each sum
@@ -120,7 +123,8 @@ class Rolling(Buckets):
     ) -> None:
         """Start again at `boundary` (ns), because so much time has passed that no window reaches what is held."""
         self._offset = (boundary - self._begin) // self.resolution
-        self._buckets, self._lows, self._beside, self._parts = [], [length], [tuple(beside)], {}
+        self._buckets, self._lows, self._parts = SharedList(), SharedList([length]), {}
+        self._beside = SharedList([tuple(beside)])
         self._sums = [{} for _ in self.spans]
         self._firsts = [self._offset for _ in self.spans]
         for execution in running:
@@ -144,7 +148,8 @@ class Rolling(Buckets):
             self._advance(which, (now - span - self._begin) // self.resolution)
         spare = min(self._firsts) - 1 - self._offset
         if spare > BUCKETS:
-            del self._buckets[:spare], self._lows[:spare], self._beside[:spare]
+            self._buckets, self._lows = self._buckets.since(spare), self._lows.since(spare)
+            self._beside = self._beside.since(spare)
             self._offset += spare
             if self._parts:
                 # A step that stalled was over long after its own time had passed: the rest is not where it was over.
@@ -194,7 +199,9 @@ class Rolling(Buckets):
             before = self._beside[0]
         else:
             passed = left % self.resolution / self.resolution
-            before = [low + (high - low) * passed for low, high in zip(*self._beside[at : at + 2], strict=True)]
+            before = [
+                low + (high - low) * passed for low, high in zip(self._beside[at], self._beside[at + 1], strict=True)
+            ]
         return [(whole - earlier) * part for whole, earlier in zip(sums, before, strict=True)]
 
 

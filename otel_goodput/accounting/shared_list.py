@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, Generic, TypeVar
 
 BLOCK: Final = 64
@@ -65,3 +65,7 @@ class SharedList(Generic[T]):
         if not self._rest and self._blocks:
             self._rest = list(self._blocks.pop())
         return self._rest.pop()
+
+    def since(self, at: int) -> SharedList[T]:
+        """Return a list of the elements from `at` on."""
+        return SharedList(islice(self, at, None))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from otel_goodput.accounting import overview
 from otel_goodput.accounting.bins import Bins
@@ -19,13 +19,12 @@ from otel_goodput.accounting.codec import (
     KEY,
     NUMBER,
     TEXT,
-    Blobs,
     Each,
-    Kind,
     Optional,
     Pairs,
     Part,
     Row,
+    Shared,
     State,
     field,
 )
@@ -63,22 +62,6 @@ RECOVERABLE: Final = 1_000  # executions that may yet be kept; if there are more
 
 def _latest(starts: Iterable[int] = ()) -> deque[int]:
     return deque(starts, CADENCE_SAMPLE + 1)
-
-
-class _Segments(Kind):
-    """All segments of a run. Copies share them; see :meth:`StepHistory.own_segment`."""
-
-    plain = shared = False
-    _ALL: Final = Each(Part(lambda: StepSegment))
-
-    def dump(self, value: Any, blobs: Blobs) -> Any:
-        return self._ALL.dump(value, blobs)
-
-    def load(self, plain: Any, blobs: Blobs) -> Any:
-        return SharedList(self._ALL.load(plain, blobs))
-
-    def copy(self, value: Any) -> Any:
-        return value.copy()
 
 
 class StepHistory(State):
@@ -131,7 +114,7 @@ class StepHistory(State):
     progress: Progress = field(Part(lambda: Progress), make=Progress, key="kept_steps")
     summary: StepSummary | None = field(Optional(Part(lambda: StepSummary)), key="step_summary")
     life: Life = field(Part(lambda: Life), make=lambda: Life(0, 0), key="attempt")
-    segments: SharedList[StepSegment] = field(_Segments(), make=SharedList, key="step_segments")
+    segments: SharedList[StepSegment] = field(Shared(Part(lambda: StepSegment)), make=SharedList, key="step_segments")
     running: dict[int, Execution] = field(Pairs(KEY, Part(lambda: Execution)), make=dict, key="running_steps")
     recoverable: dict[int, Execution] = field(
         Pairs(KEY, Part(lambda: Execution), RECOVERABLE), make=dict, key="recoverable_steps"

@@ -61,7 +61,7 @@ class Restored:
 
 # Segments left out one by one because their events cannot be accounted for; if there are more, all are left out.
 _HOSTILE: Final = 8
-_REHEARSED: Final = 20_000  # steps back that are tried out with a snapshot
+_REHEARSED: Final = 5_000  # steps back that are tried out with a snapshot
 
 
 def restore(run: RunDirectory, process: int = 0, spans: Sequence[int] = ()) -> Restored:
