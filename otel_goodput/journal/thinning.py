@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
+from otel_goodput.accounting.codec import NUMBER, Each, Row, State, Whole, field
 from otel_goodput.accounting.stats import median, quantile
 
 SUMMARY: Final = 1000  # steps in one summary at most
@@ -25,7 +26,11 @@ class Summary(NamedTuple):
     max: int
 
 
-class Thinner:
+SUMMARY_ENTRY: Final = Row(*[NUMBER] * 10, make=Summary._make)
+_STEPS: Final = Row(NUMBER, NUMBER, NUMBER)
+
+
+class Thinner(State):
     """Collects unsampled steps on the training thread and summarizes them on another thread.
 
     Args:
@@ -37,15 +42,16 @@ class Thinner:
         waiting: what was added and is not summarized yet: number, start and end (ns).
     """
 
-    __slots__ = ("_held", "_volume", "most", "waiting")
+    most: int = field(Whole(1), SUMMARY)
+    _volume: int = field(Whole(1), 1 << 62)
+    waiting: deque[tuple[int, int, int]] = field(Each(_STEPS, make=deque), make=deque, key="thinned")
+    _held: list[tuple[int, int, int]] = field(Each(_STEPS), make=list)
 
     _CUT: Final = (-1, 0, 0)
 
     def __init__(self, most: int = SUMMARY, volume: int = 1 << 62) -> None:
-        self.most = most
-        self._volume = volume
-        self.waiting: deque[tuple[int, int, int]] = deque()
-        self._held: list[tuple[int, int, int]] = []
+        super().__init__()
+        self.most, self._volume = most, volume
 
     def add(self, number: int, start: int, end: int) -> None:
         self.waiting.append((number, start, end))
@@ -60,19 +66,15 @@ class Thinner:
         while self.waiting:
             step = self.waiting.popleft()
             held = self._held
-            if held and step is not self._CUT and step[0] // self._volume != held[0][0] // self._volume:
+            if held and step != self._CUT and step[0] // self._volume != held[0][0] // self._volume:
                 done.append(self._sum_up())
-            if step is not self._CUT:
+            if step != self._CUT:
                 self._held.append(step)
-            if self._held and (step is self._CUT or len(self._held) >= self.most):
+            if self._held and (step == self._CUT or len(self._held) >= self.most):
                 done.append(self._sum_up())
         if final and self._held:
             done.append(self._sum_up())
         return done
-
-    def held(self) -> list[tuple[int, int, int]]:
-        """The steps not summarized yet, as (number, start, end), times in ns."""
-        return [*self._held, *(step for step in self.waiting if step is not self._CUT)]
 
     def _sum_up(self) -> Summary:
         held, self._held = self._held, []

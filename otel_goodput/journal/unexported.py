@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from otel_goodput.journal.thinning import Summary
+from otel_goodput.accounting.codec import FLAG, NUMBER, TEXT, Each, Optional, Pairs, Row, State, Whole, field
+from otel_goodput.journal.thinning import SUMMARY_ENTRY, Summary
+from otel_goodput.semconv import PHASES
 
 # Phase of an entry that is the root of a trace: number `step`, after trace number `parent`, of the group `flags`.
 NO_PHASE: Final = -1
@@ -27,7 +29,16 @@ class SpanEntry(NamedTuple):
     end_flags: int = 0
 
 
-class Unexported:
+_WIDE: Final = Whole(-(1 << 128), 1 << 128)  # trace ids have 128 bits
+SPAN_ENTRY: Final = Row(
+    _WIDE, Whole(NO_PHASE, len(PHASES)), TEXT, *[_WIDE] * 5, Optional(_WIDE), _WIDE, make=SpanEntry._make
+)
+REACHED: Final = Pairs(NUMBER, NUMBER)  # by exporter
+SUMMED: Final = Pairs(Row(NUMBER, TEXT), NUMBER)  # by exporter and name
+PHASE_SUMMARIES: Final = Each(Row(TEXT, SUMMARY_ENTRY))
+
+
+class Unexported(State):
     """What a dead attempt did not export, in the order in which to export it: the job last.
 
     Attributes:
@@ -44,24 +55,31 @@ class Unexported:
         summed: by (exporter, name), the time (ns) up to which summaries are exported; the name is empty for steps.
     """
 
+    attempt: int = field(NUMBER)
+    last_sign: int = field(NUMBER)
+    own_traces: bool = field(FLAG)
+    steps: int = field(Whole(1), ENDLESS, key="steps_per_trace")
+    share: int = field(NUMBER, ENDLESS, key="spans_per_trace")
+    group: int = field(NUMBER, 0, key="process_group")
+    spans: list[SpanEntry] = field(Each(SPAN_ENTRY), make=list)
+    summaries: list[Summary] = field(Each(SUMMARY_ENTRY), make=list, key="step_summaries")
+    phase_summaries: list[tuple[str, Summary]] = field(PHASE_SUMMARIES, make=list)
+    reached: dict[int, int] = field(REACHED, make=dict, key="exported_spans")
+    summed: dict[tuple[int, str], int] = field(SUMMED, make=dict, key="exported_summaries")
+
     def __init__(
-        self,
-        attempt: int,
-        last_sign: int,
-        own_traces: bool,
-        spans: list[SpanEntry],
-        summaries: list[Summary],
+        self, attempt: int, last_sign: int, own_traces: bool, spans: list[SpanEntry], summaries: list[Summary]
     ) -> None:
+        super().__init__()
         self.attempt = attempt
         self.last_sign = last_sign
         self.own_traces = own_traces
         self.spans = spans
         self.summaries = summaries
-        self.phase_summaries: list[tuple[str, Summary]] = []
-        self.steps, self.share, self.group = ENDLESS, ENDLESS, 0
-        self.places = {entry.key: place for place, entry in enumerate(spans, 1)}
-        self.reached: dict[int, int] = {}
-        self.summed: dict[tuple[int, str], int] = {}
+        self.loaded()
+
+    def loaded(self) -> None:
+        self.places = {entry.key: place for place, entry in enumerate(self.spans, 1)}
 
     def exported_by(self, exporters: Iterable[int]) -> bool:
         """Whether every one of `exporters` has exported everything."""
@@ -70,33 +88,3 @@ class Unexported:
     def summed_by(self, summary: Summary, name: str = "") -> frozenset[int]:
         """The exporters that have exported a summary; `name` is that of the phases, or empty for steps."""
         return frozenset(exporter for (exporter, of), end in self.summed.items() if of == name and summary.end <= end)
-
-    def to_state(self) -> dict[str, Any]:
-        return {
-            "attempt": self.attempt,
-            "last_sign": self.last_sign,
-            "own_traces": self.own_traces,
-            "steps_per_trace": self.steps,
-            "spans_per_trace": self.share,
-            "process_group": self.group,
-            "spans": self.spans,
-            "exported_spans": list(self.reached.items()),
-            "exported_summaries": [(*whose, end) for whose, end in self.summed.items()],
-            "step_summaries": self.summaries,
-            "phase_summaries": self.phase_summaries,
-        }
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Unexported:
-        left = cls(
-            state["attempt"],
-            state["last_sign"],
-            state["own_traces"],
-            [SpanEntry(*entry) for entry in state["spans"]],
-            [Summary(*summary) for summary in state["step_summaries"]],
-        )
-        left.steps, left.share, left.group = state["steps_per_trace"], state["spans_per_trace"], state["process_group"]
-        left.reached = dict(state["exported_spans"])
-        left.summed = {(exporter, name): end for exporter, name, end in state["exported_summaries"]}
-        left.phase_summaries = [(name, Summary(*summary)) for name, summary in state["phase_summaries"]]
-        return left

@@ -12,7 +12,7 @@ from otel_goodput._runtime import files
 from otel_goodput._runtime.files import write_privately
 from otel_goodput.accounting import Event, Ledger, rules
 from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.codec import Blob
+from otel_goodput.accounting.codec import Blob, Blobs
 from otel_goodput.journal import records, state_file
 from otel_goodput.journal.notes import Note
 from otel_goodput.journal.rundir import SNAPSHOT, RunDirectory
@@ -150,7 +150,7 @@ def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int]) -> Res
     try:
         head, blobs = state_file.read(path, FORM)
         ledger = Ledger.load(head["ledger"], blobs, spans)
-        index = SpanIndex.from_state(head["spans"])
+        index = SpanIndex.from_plain(head["spans"], Blobs())
         attempt, number, read = (whole(one, _PLACES) for one in head["position"])
         names = records.Names(dict(enumerate(map(str, head["names"]))))
         opened = {entry.key: entry.phase for entry in index.opened}
@@ -188,7 +188,6 @@ def _prove(restored: Restored) -> None:
     Raises:
         Exception: it is not.
     """
-    restored.index.prove()
     whole(restored.last_sign)
     _try_out(restored)
     again = restored.ledger.clone(spans=())  # else hours in buckets of ms may pass
@@ -230,5 +229,5 @@ def write_snapshot(
         OSError: it cannot be written.
     """
     head, blobs = ledger
-    held = {"ledger": head, "spans": index.to_state(), "names": list(names), "position": position}
+    held = {"ledger": head, "spans": index.to_plain(Blobs()), "names": list(names), "position": position}
     write_privately(run.snapshot_path(process), *state_file.pieces(FORM, state_file.text_of(held), blobs))

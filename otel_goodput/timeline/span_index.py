@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from copy import deepcopy
-from typing import Any, Final
+from typing import Final
 
 from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
+from otel_goodput.accounting.codec import FLAG, KEY, NUMBER, TEXT, Each, Pairs, Part, State, Whole, field
 from otel_goodput.journal.records import (
     CONTINUED,
     DETAILED,
@@ -31,8 +31,17 @@ from otel_goodput.journal.records import (
     foreign,
     unsigned,
 )
-from otel_goodput.journal.thinning import SUMMARY, Summary, Thinner
-from otel_goodput.journal.unexported import ENDLESS, NO_PHASE, SpanEntry, Unexported
+from otel_goodput.journal.thinning import SUMMARY, SUMMARY_ENTRY, Summary, Thinner
+from otel_goodput.journal.unexported import (
+    ENDLESS,
+    NO_PHASE,
+    PHASE_SUMMARIES,
+    REACHED,
+    SPAN_ENTRY,
+    SpanEntry,
+    Unexported,
+)
+from otel_goodput.journal.unexported import SUMMED as SUMMED_BY
 from otel_goodput.semconv import PHASES
 
 MOMENTS: Final = 1_000_000_000  # ns
@@ -41,16 +50,11 @@ OPEN: Final = 4  # unsampled spans exported because they were interrupted; 1 if 
 REMEMBERED: Final = 4096  # ended spans, and summaries, that are remembered; the exporters' queues hold fewer
 
 
-def _integer(found: object, bits: int) -> None:
-    if not isinstance(found, int) or not -(1 << bits) <= found < 1 << bits:
-        raise ValueError(f"{found!r} instead of an integer")
-
-
 # Makes a SpanEntry without calling its constructor, because this runs for every record.
 _entry = tuple.__new__
 
 
-class SpanIndex:
+class SpanIndex(State):
     """Follows the records of one attempt, so that a restart can export the spans that the attempt did not.
 
     Attributes:
@@ -61,25 +65,39 @@ class SpanIndex:
         unexported: what earlier attempts did not export.
     """
 
+    attempt: int = field(NUMBER, -1)
+    unexported: list[Unexported] = field(Each(Part(lambda: Unexported)), make=list, key="earlier_attempts")
+    own_traces: bool = field(FLAG, False)
+    rooted: bool = field(FLAG, False, key="has_root")
+    steps: int = field(Whole(1), ENDLESS, key="steps_per_trace")
+    share: int = field(NUMBER, ENDLESS, key="spans_per_trace")
+    group: int = field(NUMBER, 0, key="process_group")
+    # A summary of steps ends where a checkpoint is saved.
+    _cuts: bool = field(FLAG, True, key="summaries_end_at_saves")
+    last_sign: int = field(NUMBER, 0)
+    summaries: list[Summary] = field(Each(SUMMARY_ENTRY), make=list, key="step_summaries")
+    phase_summaries: list[tuple[str, Summary]] = field(PHASE_SUMMARIES, make=list)
+    _open: dict[int, SpanEntry] = field(Pairs(KEY, SPAN_ENTRY), make=dict, key="open_spans")
+    _ended: deque[SpanEntry] = field(Each(SPAN_ENTRY, make=deque), make=deque, key="ended_spans")
+    # Number of the first of them, counted from 1 over all ended spans.
+    _first: int = field(NUMBER, 1, key="first_ended")
+    # Exporter -> number of the last ended span that it has exported.
+    _reached: dict[int, int] = field(REACHED, make=dict, key="exported_spans")
+    # Exporter, name -> ns; summaries that end by then are exported.
+    _summed: dict[tuple[int, str], int] = field(SUMMED_BY, make=dict, key="exported_summaries")
+    _thinner: Thinner = field(Part(lambda: Thinner), make=Thinner, key="unsampled_steps")
+    # For other phases, by name.
+    _thinners: dict[str, Thinner] = field(Pairs(TEXT, Part(lambda: Thinner)), make=dict, key="unsampled_phases")
+    _thinned = 0  # spans since summaries were last made
+
     def __init__(self, attempt: int = -1, unexported: Sequence[Unexported] = ()) -> None:
+        super().__init__()
         self.attempt = attempt
         self.unexported = list(unexported)
-        self.own_traces = False
-        self.rooted = False
-        self.steps, self.share, self.group = ENDLESS, ENDLESS, 0
-        self._cuts = True  # a summary of steps ends where a checkpoint is saved
-        self.last_sign = 0
-        self.summaries: list[Summary] = []
-        self._open: dict[int, SpanEntry] = {}
-        self._ended: deque[SpanEntry] = deque()
-        self._first = 1  # number of the first of them, counted from 1 over all ended spans
-        self._places: dict[int, int] = {}
-        self._reached: dict[int, int] = {}  # exporter -> number of the last ended span that it has exported
-        self.phase_summaries: list[tuple[str, Summary]] = []
-        self._summed: dict[tuple[int, str], int] = {}  # exporter, name -> ns; summaries that end by then are exported
-        self._thinner = Thinner()
-        self._thinners: dict[str, Thinner] = {}  # for other phases, by name
-        self._thinned = 0  # spans since summaries were last made
+        self.loaded()
+
+    def loaded(self) -> None:
+        self._places = {entry.key: place for place, entry in enumerate(self._ended, self._first)}
 
     def take(self, record: Record) -> None:
         """Take the next record of the attempt."""
@@ -226,10 +244,10 @@ class SpanIndex:
         spans = [*self._ended, *self._interrupted()]
         if self.attempt >= 0 and spans:
             # On copies, so that a second call returns the same.
-            summaries = self._unsummed(self.summaries + deepcopy(self._thinner).summaries(final=True))
+            summaries = self._unsummed(self.summaries + self._thinner.clone().summaries(final=True))
             phase_summaries = list(self.phase_summaries)
-            for name, thinner in deepcopy(self._thinners).items():
-                phase_summaries += [(name, summary) for summary in thinner.summaries(final=True)]
+            for name, thinner in self._thinners.items():
+                phase_summaries += [(name, summary) for summary in thinner.clone().summaries(final=True)]
             left = Unexported(self.attempt, self.last_sign, self.own_traces, spans, summaries)
             left.phase_summaries, left.summed = self._unsummed_phases(phase_summaries), dict(self._summed)
             left.steps, left.share, left.group = self.steps, self.share, self.group
@@ -255,42 +273,6 @@ class SpanIndex:
         """The spans that are open."""
         return self._open.values()
 
-    def prove(self) -> None:
-        """Check that the whole index is well-formed. Raises ValueError or TypeError if it is not."""
-        entries = [*self._open.values(), *self._ended, *(entry for left in self.unexported for entry in left.spans)]
-        for entry in entries:
-            for number in (*entry[:2], *entry[3:8], entry.end_flags, entry.end or 0):
-                _integer(number, 128)
-            if not isinstance(entry.name, str) or not NO_PHASE <= entry.phase < len(PHASES):
-                raise ValueError("it has an invalid span")
-        phase_summaries = [
-            *self.phase_summaries,
-            *(one for left in self.unexported for one in left.phase_summaries),
-        ]
-        if not all(isinstance(name, str) for name in (*self._thinners, *(name for name, _ in phase_summaries))):
-            raise ValueError("it has an invalid name")
-        thinners = (self._thinner, *self._thinners.values())
-        for summary in (
-            *self.summaries,
-            *(summary for left in self.unexported for summary in left.summaries),
-            *(summary for _, summary in phase_summaries),
-        ):
-            for number in summary:
-                _integer(number, 63)
-        sizes = [self._thinner.most, self.steps, *(left.steps for left in self.unexported)]
-        for number in (
-            *(left.attempt for left in self.unexported), *(left.last_sign for left in self.unexported), self.attempt,
-            self.last_sign, self._first, *self._reached, *self._reached.values(),
-            *sizes, self.share, *(left.share for left in self.unexported),
-            self.group, *(left.group for left in self.unexported),
-            *(number for thinner in thinners for held in thinner.held() for number in held),
-            *(number for summed in (self._summed, *(left.summed for left in self.unexported))
-              for (exporter, _), end in summed.items() for number in (exporter, end)),
-        ):  # fmt: skip
-            _integer(number, 63)
-        if min(sizes) < 1:
-            raise ValueError("it has an empty trace")
-
     @property
     def own_unexported(self) -> int:
         """Number of remembered ended spans of this attempt that are not known to be exported."""
@@ -303,56 +285,3 @@ class SpanIndex:
             len(left.spans) - min((left.reached.get(exporter, 0) for exporter in self._reached), default=0)
             for left in self.unexported
         )
-
-    def to_state(self) -> dict[str, Any]:
-        return {
-            "attempt": self.attempt,
-            "earlier_attempts": [left.to_state() for left in self.unexported],
-            "own_traces": self.own_traces,
-            "has_root": self.rooted,
-            "steps_per_trace": self.steps,
-            "spans_per_trace": self.share,
-            "process_group": self.group,
-            "steps_per_summary": self._thinner.most,
-            "summaries_end_at_saves": self._cuts,
-            "last_sign": self.last_sign,
-            "open_spans": [list(entry) for entry in self._open.values()],
-            "ended_spans": [list(entry) for entry in self._ended],
-            "first_ended": self._first,
-            "exported_spans": list(self._reached.items()),
-            "exported_summaries": [(*whose, end) for whose, end in self._summed.items()],
-            "step_summaries": [list(summary) for summary in self.summaries],
-            "unsampled_steps": self._thinner.held(),
-            "phase_summaries": [[name, list(summary)] for name, summary in self.phase_summaries],
-            "unsampled_phases": {name: thinner.held() for name, thinner in self._thinners.items()},
-        }
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> SpanIndex:
-        index = cls(state["attempt"], [Unexported.from_state(left) for left in state["earlier_attempts"]])
-        index.own_traces = state["own_traces"]
-        index.rooted = state["has_root"]
-        index.steps, index.share, index.group = (
-            state["steps_per_trace"],
-            state["spans_per_trace"],
-            state["process_group"],
-        )
-        index._thinner, index._cuts = Thinner(state["steps_per_summary"], index.steps), state["summaries_end_at_saves"]
-        index.last_sign = state["last_sign"]
-        for fields in state["open_spans"]:
-            entry = SpanEntry(*fields)
-            index._open[entry.key] = entry
-        index._ended.extend(SpanEntry(*fields) for fields in state["ended_spans"])
-        index._first = state["first_ended"]
-        index._places = {entry.key: place for place, entry in enumerate(index._ended, index._first)}
-        index._reached = dict(state["exported_spans"])
-        index._summed = {(exporter, name): end for exporter, name, end in state["exported_summaries"]}
-        index.summaries = [Summary(*summary) for summary in state["step_summaries"]]
-        for number, start, end in state["unsampled_steps"]:
-            index._thinner.add(number, start, end)
-        index.phase_summaries = [(name, Summary(*summary)) for name, summary in state["phase_summaries"]]
-        for name, held in state["unsampled_phases"].items():
-            thinner = index._thinners[name] = Thinner()
-            for number, start, end in held:
-                thinner.add(number, start, end)
-        return index

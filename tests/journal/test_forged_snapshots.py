@@ -14,6 +14,7 @@ from recorded import NS, Recording
 import otel_goodput as goodput
 from otel_goodput.accounting import Event, Ledger, rules, step_bins
 from otel_goodput.accounting import events as ev
+from otel_goodput.accounting.codec import Blobs
 from otel_goodput.journal import records, state_file
 from otel_goodput.journal.records import Record
 from otel_goodput.journal.rundir import RunDirectory
@@ -182,7 +183,7 @@ def test_no_value_that_is_forged_breaks_the_next_attempt(request: pytest.Fixture
         used += 1
         try:
             go_on(restored.ledger, restored.last_sign + NS, restored.attempt + 1)
-            restored.index.successor(restored.attempt + 1).to_state()
+            restored.index.successor(restored.attempt + 1).to_plain(Blobs())
         except Exception as error:
             wrong.append(f"{what}: {type(error).__name__}: {error}")
     assert used, "some values are as good as others"
