@@ -75,3 +75,17 @@ def test_added_windows_outlive_a_restart_with_fewer() -> None:
     head, blobs = ledger.dump()
     again = Ledger.load(json.loads(json.dumps(head)), b"".join(bytes(blob) for blob in blobs), (HOUR,))
     assert windows(again)[HOUR] == windows(ledger)[HOUR]
+
+
+def test_their_buckets_are_the_same_after_a_restart() -> None:
+    """The buckets are those of the first windows, also where those of the shortest window would be narrower."""
+    ledger = Ledger((HOUR,))
+    ledger.feed(stream(3 * 3600))
+    ledger.add_windows((HOUR // 2,))
+    head, blobs = ledger.dump()
+    again = Ledger.load(json.loads(json.dumps(head)), b"".join(map(bytes, blobs)), (HOUR, HOUR // 2))
+    assert windows(again) == windows(ledger)
+    more = [event._replace(time=event.time + 3 * HOUR, key=event.key + 10**6) for event in stream(7200)[2:]]
+    for one in (ledger, again):
+        one.feed(event._replace(step=event.step + 10**6) if event.step >= 0 else event for event in more)
+    assert windows(again) == windows(ledger)
