@@ -24,6 +24,7 @@ from otel_goodput.journal.records import Record
 from otel_goodput.journal.rundir import RunDirectory, runs
 from otel_goodput.timeline.damage import Damages
 from otel_goodput.timeline.reader import Reader
+from otel_goodput.timeline.time_index import TimeIndex
 
 from . import witness
 
@@ -71,6 +72,7 @@ def test_golden(name: str, tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     assert same(run) > 20
     positions(run)
+    windowed(run)
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +85,27 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     return run
 
 
+def windowed(run: RunDirectory) -> None:
+    """Assert that a window has the STARTs and ENDs of its time, and those that belong to them."""
+    index, kinds = TimeIndex(run), (ev.START, ev.END)
+    whole = [
+        (part.attempt, one) for part in Reader(run).records(Damages()) for one in part.entries if one.kind in kinds
+    ]
+    times = sorted(one.time for _, one in whole)
+    for begin, end in ((0, times[-1]), (times[len(times) // 3], times[len(times) // 2])):
+        keys = {(attempt, one.key) for attempt, one in whole if begin <= one.time <= end}
+        parts = index.between(begin, end).parts
+        read = [(part.attempt, one) for part in parts for one in part.records if one.kind in kinds]
+        assert [one for one in read if (one[0], one[1].key) in keys] == [
+            (attempt, one) for attempt, one in whole if (attempt, one.key) in keys
+        ]
+        assert begin or read == whole
+
+
 def test_killed(killed: RunDirectory) -> None:
     assert same(killed) > 25
     positions(killed)
+    windowed(killed)
 
 
 def test_the_last_segment_read_is_none_that_was_left_out(killed: RunDirectory) -> None:

@@ -13,8 +13,18 @@ from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES, REASONS
 ATTEMPT, START, END, HEARTBEAT, SLICES, NOTICE, CLOCK, NAME, CONTINUED, LAST = 1, 2, 3, 4, 5, 6, 11, 64, 68, 70
 FILE = re.compile(r"a(\d{4,10})-p(\d{4,9})-(\d{6,12})\.segment(\.gz)?")
 LARGEST = 64 + 32768 * 32
-PHASE_COUNTS = {START: len(PHASES), END: len(PHASES), NOTICE: len(REASONS), CLOCK: len(FALLBACK_CLOCKS), CONTINUED: 2}
-KINDS = {*range(1, 17), *range(64, 71)}
+PHASE_COUNTS = {
+    START: len(PHASES),
+    END: len(PHASES),
+    NOTICE: len(REASONS),
+    CLOCK: len(FALLBACK_CLOCKS),
+    CONTINUED: 2,
+    17: 2,
+    18: 2,
+}
+KINDS = {*range(1, 19), *range(64, 71)}
+LOADING, STEPPING, EXPORT = 17, 18, 256
+STEP, LOAD = PHASES.index("step"), PHASES.index("data_loading")
 
 
 class Read(NamedTuple):
@@ -115,6 +125,11 @@ def _records(data: bytes, names: dict[int, str]) -> list[Read]:
             parts[name] = (parts.get(name, b"") if phase else b"") + raw[6:30]
             if phase == flags - 1:
                 names[name] = parts[name].rstrip(b"\0").decode("utf-8", "replace")
+        elif kind in (LOADING, STEPPING):
+            ended, begun = (STEP, LOAD) if kind == LOADING else (LOAD, STEP)
+            after = (key + 0x9E3779B97F4A7C15) % 2**64
+            found.append(Read(END, ended, flags, "", key, step - (kind == LOADING), time))
+            found.append(Read(START, begun, phase * EXPORT, "", after, step, time))
         else:
             found.append(Read(kind, phase, flags, names.get(name, "") if name else "", key, step, time))
     beat = data[28:44]
