@@ -7,6 +7,8 @@ when each is ready (see ``watcher``).
 What a phase dispatches between two of its boundaries is a *segment*. A phase that begins inside another one ends the
 outer one's segment; a new one begins when the inner phase is over.
 
+Marks are checked to become ready in order: nothing documents that what is dispatched last is done last.
+
 Longer than other files: what opens, cuts and marks a segment is one state.
 """
 
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from otel_goodput._runtime.guard import contain
@@ -21,7 +24,6 @@ from otel_goodput.accounting import events as ev
 from otel_goodput.accounting import rules
 from otel_goodput.integrations.async_runtimes import AsyncRuntime, AsyncRuntimes
 from otel_goodput.integrations.markers import Mark, Marker, Together
-from otel_goodput.integrations.marking_order import MarkingOrder
 from otel_goodput.integrations.outputs import Outputs
 from otel_goodput.integrations.watcher import LOOK, TOGETHER, Watcher, ready
 from otel_goodput.journal.records import signed
@@ -29,6 +31,59 @@ from otel_goodput.recording.observation import Observation
 from otel_goodput.recording.short_span import ShortSpan
 from otel_goodput.recording.watched import Watched
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState, Phase
+from otel_goodput.text.redact import redacting_logger
+
+logger = redacting_logger("otel_goodput")
+
+FIRST: Final = 3  # marks checked at the beginning
+EVERY: Final = 1000  # of later marks, one in this many is checked;
+OFTEN: Final = 4  # one in so many, if the marker is in doubt
+TWICE: Final = 2  # checks in a row with most results late; a single one may be due to a transfer for a later step
+
+
+class MarkingOrder:
+    """Checks some marks against results of the work before them.
+
+    Attributes:
+        wrong: marks became ready before the work in front of them, so they cannot be trusted.
+    """
+
+    def __init__(self) -> None:
+        self._set = 0
+        self._bad = 0
+        self.wrong = False
+
+    def due(self, *, doubtful: bool) -> bool:
+        """Count a mark that was set; return whether it is to be checked."""
+        self._set = count = self._set + 1
+        return count <= FIRST or not count % (OFTEN if doubtful else EVERY) or 0 < self._bad < TWICE
+
+    def check(
+        self,
+        results: Sequence[Any],
+        ready: Callable[[Any], bool | None],
+        retarget: Callable[[Sequence[Any]], bool],
+    ) -> bool:
+        """Check that `results` are ready, now that the mark behind them is; return False if the mark tells nothing.
+
+        If some are late, `retarget` is asked to mark more. If it does not, and most were late in ``TWICE``
+        checks in a row, marks are `wrong` for good.
+        """
+        answers = [(result, answer) for result in results if (answer := ready(result)) is not None]
+        late = [result for result, answer in answers if not answer]
+        if late and retarget(late):
+            self._bad = 0
+            return False
+        self._bad = self._bad + 1 if 2 * len(late) > len(answers) else 0
+        if self._bad >= TWICE and not self.wrong:
+            self.wrong = True
+            logger.warning(
+                "marks became ready before the work dispatched ahead of them: this backend does not run work in "
+                "order, so the device times of steps are unknown from now on; pass a result of each step to "
+                "goodput.observe()"
+            )
+        return not self.wrong
+
 
 # Blocking phases that own the work they put on the device.
 OWNERS: Final = frozenset(
@@ -75,7 +130,7 @@ class DeviceClock:
 
     Attributes:
         awake: something may be on a device. If not, steps and loads need not be reported to the clock.
-        short_until, step: see :class:`~otel_goodput.recording.device.Device`.
+        short_until, step: see :class:`~otel_goodput.recording.hooks.Device`.
     """
 
     def __init__(self, tracer: Watched, mode: str = "auto", processes: int = 1, patience: float = 10.0) -> None:

@@ -233,3 +233,32 @@ def test_no_file_is_called_after_nothing() -> None:
             "manager",
             "misc",
         }
+
+
+# Modules under sixty lines that one other module imports, or none, and why they stay by themselves.
+FRAGMENTS = {
+    "__main__": "python -m otel_goodput",
+    "compat.__main__": "python -m otel_goodput.compat",
+    "compat.ml_goodput_measurement.measurement": "a module of ml-goodput-measurement has this name",
+    "compat.ml_goodput_measurement.monitoring_elastic": "as above",
+    "exporters.otlp_grpc": "imports what is only there with an extra",
+    "tools.runs": "a command; imported when it is called",
+    "tools.send.arguments": "the command's help, without what the command imports",
+}
+
+
+def test_nothing_is_a_fragment() -> None:
+    """A short module that only one other imports belongs into that one."""
+    importers: dict[str, set[str]] = {module: set() for module in FILES}
+    for module in FILES:
+        for other in ours(module):
+            importers[other].add(module)
+    found = {
+        module
+        for module, path in FILES.items()
+        if path.name != "__init__.py"
+        and len(importers[module]) <= 1
+        and len(path.read_text(encoding="utf-8").splitlines()) < 60
+    }
+    assert found <= FRAGMENTS.keys()
+    assert {*FRAGMENTS} <= {*FILES}
