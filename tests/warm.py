@@ -154,7 +154,7 @@ class Process:
         threads = [
             threading.Thread(target=read, args=(name, file), daemon=True)
             for name, file in (("stdout", self.stdout), ("stderr", self.stderr))
-            if file is not None
+            if file is not None and not file.closed  # as Popen's, it may be called again
         ]
         if self.stdin is not None and input:
             threads.append(threading.Thread(target=write, args=(self.stdin,), daemon=True))
