@@ -16,7 +16,7 @@ from benchmarks import table
 from benchmarks.rounds import ROOT, Samples, environment, once, serve
 from benchmarks.table import Row
 
-RESTART_TARGET_S = 1.0
+RESTART_TARGET_S = 0.5
 REPLAY_TARGET = 300_000.0  # starts and ends a second
 EVENTS_OF_STEP = 4  # starts and ends of a data load and a step
 

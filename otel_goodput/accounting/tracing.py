@@ -37,6 +37,12 @@ _OWNER: Final = {
 }
 _NONE: Final = -1
 _STALLED: Final = 1 << 40
+_LATEST: Final = (1 << 63) - 1  # ns
+
+
+def _fitting(time: int) -> int:
+    """Clip a time to what an array holds: clocks of a damaged journal may add up to more."""
+    return max(-_LATEST, min(_LATEST, time))
 
 
 class StepTrace(NamedTuple):
@@ -138,12 +144,12 @@ class Tracer(Cursor):
     def _spend_beside(self, spent: int, owner: int | Execution, *, stalled: bool = False) -> None:
         super()._spend_beside(spent, owner, stalled=stalled)
         code = owner if isinstance(owner, int) else -1 - owner.ordinal - (_STALLED if stalled else 0)
-        begin, hidden = self.now - spent, self.open_windows.mask & EXCLUSION
+        begin, end, hidden = _fitting(self.now - spent), _fitting(self.now), self.open_windows.mask & EXCLUSION
         if self.ends and self.ends[-1] == begin and self.owners[-1] == code and self.hidden[-1] == hidden:
-            self.ends[-1] = self.now
+            self.ends[-1] = end
             return
         self.begins.append(begin)
-        self.ends.append(self.now)
+        self.ends.append(end)
         self.owners.append(code)
         self.hidden.append(hidden)
 
@@ -195,9 +201,9 @@ class Tracer(Cursor):
         clock = ClockState.DEVICE if execution.timed else self.fallback
         columns["attempt"][at] = execution.attempt
         columns["number"][at] = execution.number
-        columns["start"][at] = execution.start
-        columns["wall"][at] = execution.wall
-        columns["net"][at] = execution.own
+        columns["start"][at] = _fitting(execution.start)
+        columns["wall"][at] = _fitting(execution.wall)
+        columns["net"][at] = _fitting(execution.own)
         columns["clock"][at] = CLOCK_STATES.index(clock)
         columns["failed"][at] = execution.failed and not execution.left
 
@@ -223,8 +229,8 @@ class Tracer(Cursor):
             self.device_traces.append(DeviceTrace(begin, end, owner.ordinal, owner.key, attempt))
             begins, ends = self.columns["device_begin"], self.columns["device_end"]
             if begins[owner.ordinal] == NOT_KNOWN:
-                begins[owner.ordinal] = begin
-            ends[owner.ordinal] = end
+                begins[owner.ordinal] = _fitting(begin)
+            ends[owner.ordinal] = _fitting(end)
         super()._leave_device()
 
     def waiting(self) -> list[DeviceTrace]:

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_goodput.accounting import Totals, bins, rules
+from otel_goodput.accounting import Event, Totals, bins, rules
+from otel_goodput.accounting import events as ev
 from otel_goodput.accounting.chronicle import Chronicle
 from otel_goodput.accounting.cursor import Cursor
 from otel_goodput.accounting.overview import IN_FLIGHT, KEPT, LOST, NET, SKIPPED
 from otel_goodput.accounting.survey import survey
-from otel_goodput.accounting.tracing import EXCLUDED
+from otel_goodput.accounting.tracing import EXCLUDED, Tracer
 from otel_goodput.reports.replay import account
 from otel_goodput.reports.timeline import Timeline
 from otel_goodput.semconv import CATEGORIES
@@ -121,3 +122,23 @@ def test_bins_of_a_run_are_those_of_the_stretches(rows: list[dict[str, object]])
         if what == NET:
             histogram[attempt, fate] += count
     assert histogram == Counter((step.attempt, step.fate) for step in trace.step_traces if step.fate != SKIPPED)
+
+
+def test_times_that_add_up_to_more_than_an_array_holds() -> None:
+    """A damaged journal may have them: an attempt whose clock is far behind one that is at the end of time."""
+    most = (1 << 63) - 1
+    tracer = Tracer()
+    for event in (
+        Event(10**18, ev.ATTEMPT, step=0),
+        Event(10**18, ev.START, rules.JOB, 1),
+        Event(10**18, ev.START, rules.STEP, 2, 0),
+        Event(most - 1, ev.END, rules.STEP, 2),
+        Event(0, ev.ATTEMPT, step=1),
+        Event(5, ev.START, rules.JOB, 1),
+        Event(10**18, ev.START, rules.STEP, 3, 1),
+        Event(most, ev.END, rules.STEP, 3),
+    ):
+        tracer.apply(event)
+    tracer.close()
+    tracer.finish()
+    assert list(tracer.columns["number"]) == [0, 1] and max(tracer.ends) == most
