@@ -29,6 +29,12 @@ PROGRAM = """
 import json, os, signal, subprocess, sys, time
 import otel_goodput as goodput
 recorder = goodput.configure(os.environ.get("JOB", "train"), exporters="none")
+together, _, count = os.environ.get("TOGETHER", "").partition("*")
+if together:  # as by a collective, none goes on before all have begun
+    os.makedirs(together, exist_ok=True)
+    open(os.path.join(together, str(os.getpid())), "w").close()
+    while len(os.listdir(together)) < int(count):
+        time.sleep(0.002)
 {before}
 with goodput.job():
     {within}
@@ -49,10 +55,11 @@ class Programs:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.starts = 0
 
     def begin(
         self, variables: dict[str, str], *arguments: str, before: str = "", within: str = "", after: str = ""
-    ) -> subprocess.Popen[str]:
+    ) -> warm.Process:
         code = PROGRAM.format(before=before, within=within or "pass", after=after or "pass")
         (self.folder / "train.py").write_text(code)
         return warm.Process(
@@ -67,7 +74,9 @@ class Programs:
 
     def start(self, *several: dict[str, str], **code: str) -> tuple[list[Any], str]:
         """Start a process for each of the variables, and wait for all; what they said they are, and on stderr."""
-        processes = [self.begin(variables, **code) for variables in several]
+        self.starts += 1
+        together = f"{self.folder}/together-{self.starts}*{len(several)}"
+        processes = [self.begin({"TOGETHER": together, **variables}, **code) for variables in several]
         said = [process.communicate(timeout=90) for process in processes]
         found = [json.loads(line) for out, _ in said for line in out.splitlines() if line.startswith("[")]
         return found, "".join(errors for _, errors in said)
