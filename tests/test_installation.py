@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_goodput._runtime import installation
+import otel_goodput
 from otel_goodput._runtime.installation import install_command
 
 REQUIRES = (
@@ -77,5 +77,5 @@ def test_a_clone_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "distribution", missing)
-    root = Path(installation.__file__).resolve().parents[1]
+    root = Path(otel_goodput.__file__).resolve().parents[1]
     assert shlex.split(install_command("otlp")) == ["pip", "install", "-e", f"{root}[otlp]"]

@@ -41,7 +41,7 @@ def _requirement(listed: str, extras: tuple[str, ...]) -> list[str]:
     try:
         installed = metadata.distribution(NAME)
     except metadata.PackageNotFoundError:  # the clone is on sys.path
-        clone = Path(__file__).resolve().parents[1]
+        clone = Path(__file__).resolve().parents[2]
         return ["-e", f"{clone}{listed}"] if (clone / "pyproject.toml").exists() else [NAME + listed]
     told = json.loads(installed.read_text("direct_url.json") or "{}")
     if not told:
