@@ -197,7 +197,7 @@ def test_a_restart_reads_nothing_that_its_snapshot_stands_for(tmp_path: Path, ca
     before = RecordedRun(run).report().to_json()
     assert before["steps"]["kept"] == 60_000
     sealed = sorted(run.journal.glob("*.gz"))
-    assert len(sealed) >= 6
+    assert len(sealed) >= 3
     for path in sealed:
         data = path.read_bytes()
         path.write_bytes(data[:200] + bytes(len(data) - 200))
