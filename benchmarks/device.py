@@ -7,15 +7,18 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
 from benchmarks import probes
 from benchmarks.probes import PACE_S, TOLD, recorded
-from benchmarks.step import work_of
+from benchmarks.step import Discard, work_of
 
 KNOWN_MS = 20  # of the steps whose length is known
 WATCHER = "otel-goodput-device-clock"
@@ -196,6 +199,59 @@ def slowdown(milliseconds: float, pairs: int, steps: int) -> dict[str, float]:
     return found
 
 
+def short(milliseconds: float, blocks: int, steps: int) -> dict[str, float]:
+    """Seconds a step of a loop of very short steps, and the ``p95`` of single steps, by who records them.
+
+    ``bare``: nobody; ``marks``: ``steps()`` with the device clock; ``host``: with the host's; ``SDK``: two spans.
+    """
+    train, state = _step_of(milliseconds)
+    clock = time.perf_counter_ns
+
+    def timed(numbers: Iterable[Any], traced: bool = False) -> tuple[float, float]:
+        out, took = state, []
+        began = last = clock()
+        for _ in numbers:
+            if traced:
+                with span("data_loading"):
+                    pass
+                with span("step"):
+                    out, loss = train(out)
+            else:
+                out, loss = train(out)
+            now = clock()
+            took.append(now - last)
+            last = now
+        loss.block_until_ready()
+        return (clock() - began) / steps / 1e9, sorted(took)[steps * 95 // 100] / 1e9
+
+    taken: dict[str, list[tuple[float, float]]] = {"bare": [], "marks": [], "host": [], "SDK": []}
+    with ExitStack() as stack:
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(BatchSpanProcessor(Discard()))
+        stack.callback(provider.shutdown)
+        span = provider.get_tracer("benchmark").start_as_current_span
+        for name in ("marks", "host", "SDK"):
+            first = TOLD
+            with ExitStack() as of_one:
+                if name != "SDK":
+                    recorder = of_one.enter_context(recorded(milliseconds / 1e3))
+                    if name == "host":
+                        recorder.tracer.hooks.watch_device(None)
+                for at in range(blocks + 1):
+                    bare = timed(range(steps))
+                    numbers = range(steps) if name == "SDK" else recorder.steps(range(steps), start=first)
+                    ours = timed(numbers, traced=name == "SDK")
+                    first += steps
+                    if at:
+                        taken["bare"].append(bare)
+                        taken[name].append(ours)
+    return {
+        f"{name} {kind}": statistics.median(each[at] for each in found)
+        for name, found in taken.items()
+        for at, kind in enumerate(("mean", "p95"))
+    }
+
+
 class Leaf:
     """What an array is to the watcher: ready at exactly `end`, ns of the monotonic clock."""
 
@@ -239,6 +295,7 @@ ANSWERS: dict[str, Callable[..., dict[str, float]]] = {
     "watch": watch,
     "accuracy": accuracy,
     "mark": mark,
+    "short": short,
     "slowdown": slowdown,
 }
 

@@ -42,6 +42,13 @@ CLOCKS = {
     "cpu": "CPU time of the compiling thread, mean; what the background does with it is not counted",
     "wall": "wall time, median; the background competing for the interpreter",
 }
+SHORT_MS = 0.3
+SHORT = {
+    "bare": "the loop alone",
+    "SDK": "OpenTelemetry SDK, two spans alone",
+    "host": "otel_goodput, `steps()`, the host's clock",
+    "marks": "otel_goodput, `steps()`, the device clock",
+}
 LENGTHS_MS = (2, 20, 100)
 BOUNDS = {
     "device": "the device never waits (the loss of the step before is waited for)",
@@ -75,7 +82,7 @@ def measure(samples: Samples, *, fast: bool) -> list[Row]:
     modules = {"accuracy": "device"}
     if with_jax:
         modules |= {"observe": "probes", "compilation": "probes", "dispatches": "probes"}
-        modules |= {"watch": "device", "mark": "device", "slowdown": "device"}
+        modules |= {"watch": "device", "mark": "device", "short": "device", "slowdown": "device"}
     tally = Tally()
     known = 25 if fast else 100
     with ExitStack() as stack:
@@ -102,6 +109,7 @@ def measure(samples: Samples, *, fast: bool) -> list[Row]:
         *_dispatches(samples, tally),
         *_watch(samples, tally),
         _mark(samples),
+        *_short(samples),
         *(_slowdown(samples, tally, name) for name in ("mean", "median")),
         _accuracy(samples),
     ]
@@ -119,6 +127,7 @@ def _round(samples: Samples, workers: Mapping[str, Worker], tally: Tally, fast: 
         tally.dispatches += 2 * times
         _add(samples, "dispatch", found, inner=times)
     _add(samples, "mark", workers["mark"].ask(steps=200 if fast else 1_000))
+    _add(samples, "short", workers["short"].ask(milliseconds=SHORT_MS, blocks=3 if fast else 20, steps=500))
     for length, bound, how in WATCHED:
         steps = max(5, (200 if fast else 1_200) // length)
         question = {"milliseconds": length, "bound": bound, "how": how, "steps": steps, "warm": max(5, steps // 4)}
@@ -251,6 +260,19 @@ def _mark(samples: Samples) -> Row:
         f"{_ranged(values)}; p99 {_ranged(samples.values('mark: p99'))}",
         *_at_most(values, MARK_TARGET_S),
     )
+
+
+def _short(samples: Samples) -> list[Row]:
+    return [
+        Row(
+            f"A loop with steps of about {SHORT_MS:g} ms on the device: wall time of a step, {kind}",
+            what,
+            "1×" if name == "bare" else table.compared(samples.ratios(f"short: {name} {kind}", f"short: bare {kind}")),
+            _ranged(samples.values(f"short: {name} {kind}")),
+        )
+        for kind in ("mean", "p95")
+        for name, what in SHORT.items()
+    ]
 
 
 def _slowdown(samples: Samples, tally: Tally, middle: str) -> Row:
