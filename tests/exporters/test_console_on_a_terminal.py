@@ -83,8 +83,9 @@ for number in bars:
     if number == 200:
         written.clear()
         written.wait(30)
-over.set()
-thread.join()
+    if number == 399:  # tqdm ends a bar in two steps, between which nobody's line is safe
+        over.set()
+        thread.join()
 bars.close()
 print("afterwards")
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -114,7 +115,7 @@ CPU_IS_KNOWN = 'flops.CHIPS = (flops.Chip("this CPU", "cpu", 1e9, 1, "made up"),
 
 def counted(directory: Path, options: str = "", count: str = "None", kind: str = "") -> tuple[Any, dict[str, Any], str]:
     code = COUNTED.format(options=options, count=count, kind=kind)
-    done = warm.run(
+    done = subprocess.run(  # a process of its own: what a fork has imported begins its steps sooner than any program
         [sys.executable, "-c", code, str(directory)], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr

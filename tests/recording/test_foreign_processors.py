@@ -134,7 +134,7 @@ def test_a_processor_that_refuses_a_step_stops_nothing_else(tmp_path: Path) -> N
 
             def __exit__(self, *_: object) -> None: ...
 
-        line.tracer.hooks.annotate = Annotation
+        line.tracer.hooks.profile(Annotation)
         train(line)
         assert line.report().to_json()["steps"]["executed"] == 1
     assert annotated == [3] and {"step", "forward", "data_loading"} <= {

@@ -78,7 +78,7 @@ class Look:
 
     def check(self) -> None:
         """Nothing was complained of, and nothing was asked for but the page itself."""
-        assert not self.said
+        assert not self.said, self.said
         elsewhere = [one for one in self.asked if not one.startswith(("file://", "data:", self.allowed or "file://"))]
         assert not elsewhere
         if not self.allowed:

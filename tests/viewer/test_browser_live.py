@@ -123,6 +123,7 @@ def spans_between_documents(look: Look) -> tuple[list[float], float, float]:
 def test_spans_come_by_themselves(look: Look, place: Path, server: Server) -> None:
     """Of each second, between one document and the next; a view at the end follows, one that was moved stays."""
     with living("paced", place, 0.05):
+        look.until("document.querySelector(`tr[data-run='paced']`)?.dataset.state === 'running'")
         look.open(f"http://127.0.0.1:{server.port}/runs/paced")
         look.until("goodput.model.known > goodput.model.settled")
         assert look.js(SOUND)
