@@ -82,6 +82,8 @@ class SpanEmitter:
         self._waiting: deque[Callable[[], ReadableSpan]] = deque()
         self._emitting = threading.Lock()  # so that two threads keep the order
         self._busy = 0  # id of the thread that emits
+        self._wanted = False  # another thread than the background waits for its turn
+        self._hanging = False  # a processor has not returned in time
         self._wake: Callable[[], None] | None = None
 
     def follow(self, span: object) -> None:
@@ -129,19 +131,28 @@ class SpanEmitter:
         """Postpone exports from now on: :meth:`catch_up` will be called regularly, and soon after `wake` is."""
         self._wake = wake
 
-    def catch_up(self) -> None:
+    def catch_up(self, *, background: bool = False) -> None:
         """Emit what was postponed.
 
         Also before another span gets to the processors: what an exporter has acknowledged stands for all that ended
         before it.
+
+        Args:
+            background: leave the rest to another thread that wants to go on; else it waits for one span at most, and
+                not again for a processor that hangs.
         """
         if not self._waiting or self._busy == get_ident():  # a processor opens phases itself
             return
-        if not self._emitting.acquire(timeout=LONGEST_WAIT_S):
-            return  # a processor hangs, or this is the child of a process whose background was emitting
+        if not background:
+            self._wanted = True
+        if not self._emitting.acquire(timeout=0 if self._hanging else LONGEST_WAIT_S):
+            self._hanging, self._wanted = True, False  # or a child of a process whose background was emitting
+            return
         try:
-            self._busy = get_ident()
-            while self._waiting:
+            self._busy, self._hanging = get_ident(), False
+            if not background:
+                self._wanted = False
+            while self._waiting and not (background and self._wanted):
                 try:
                     self._pass_on(self._waiting[0]())
                 except Exception as error:

@@ -224,7 +224,7 @@ class PhaseTracer:
         line = self.line
         traces, emitter = line.traces, line.emitter
         place = (traces.identity, emitter.resource, emitter.scope)
-        emitter.catch_up()
+        emitter.catch_up(background=not final)
         with self._summing:
             for summary in line.thinner.summaries(final=final):
                 number = traces.volumes.number(summary.first)

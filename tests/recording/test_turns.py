@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextvars
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from opentelemetry import context, trace
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
-from recorded import Recording, attributes, identity, parent
+from recorded import Record, Recording, attributes, identity, parent
+from waits import until
 
 import otel_goodput as goodput
 from otel_goodput import testing
 from otel_goodput.journal import records
 from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput.recording.emitter import LONGEST_WAIT_S
 
 
 def kinds(recording: Recording) -> list[int]:
@@ -220,3 +223,37 @@ def test_a_processor_that_opens_phases_itself() -> None:
             run.advance(1)
     assert [attributes(span)["goodput.step"] for span in run.spans("step")] == list(range(20))
     assert len(run.spans("seen")) == 20
+
+
+class _Hangs(SpanProcessor):
+    """Does not return from the first span of a step until it is told to."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.reached = threading.Event()
+        self.took: list[str] = []
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if span.name == "step" and not self.reached.is_set():
+            self.reached.set()
+            self.go_on.wait(30)
+        self.took.append(span.name)
+
+
+def test_a_processor_that_hangs_in_the_background_holds_up_the_loop_once(record: Record) -> None:
+    hangs = _Hangs()
+    run = record(span_processors=[hangs], step_sampling=1)
+    with goodput.job():
+        loop = goodput.steps(range(400))
+        for step, _ in loop:
+            if step == 200:
+                assert hangs.reached.wait(30), "the background emits without being asked"
+                began = time.monotonic()
+                for _ in range(50):
+                    with goodput.custom("eval"):
+                        pass
+                assert time.monotonic() - began < 50 * LONGEST_WAIT_S / 2, "it waited for each of them"
+                hangs.go_on.set()
+    until(lambda: hangs.took.count("step") == 400)
+    assert [attributes(span)["goodput.step"] for span in run.spans("step")] == list(range(400))
+    assert hangs.took.count("step") == 400 and hangs.took.count("eval") == 50
