@@ -150,8 +150,8 @@ class Steps(Generic[T]):
             if begun is not None and begun is not before:
                 begun.abandon(now)
             latest = None if self._turns is None else self._turns.latest
-            for opened in (latest, load):  # the same, unless an interrupt came while it began
-                if opened is not None and opened.phase == DATA_LOADING:
+            for opened in (latest, load):  # the same, unless an interrupt came while one began
+                if opened is not None and opened is not before:
                     opened.abandon(now, failed=not isinstance(error, StopIteration))
             if before is not None:
                 before.abandon(now, failed=False)  # it had completed: the next item was requested

@@ -83,9 +83,9 @@ class StepPolicy:
         step.keep(paid=True)
         return True
 
-    def affords(self, parent: SpanContext | None) -> bool:
-        """Reserve room for a sampled span with this parent; return False if its trace has none."""
-        return parent is None or self._take(parent.trace_id, ROUTINE)
+    def affords(self, parent: SpanContext | None, worth: int = ROUTINE) -> bool:
+        """Reserve room for a span with this parent; return False if its trace has none. A root always has room."""
+        return parent is None or self._take(parent.trace_id, worth)
 
     def spend(self, span: ShortSpan) -> None:
         """Count a span that is exported after all, because a span inside it is."""
@@ -94,6 +94,4 @@ class StepPolicy:
             self._admission.budget.spend(parent.trace_id)
 
     def _room(self, span: ShortSpan, worth: int) -> bool:
-        """Reserve room in the span's trace; return False if there is none. A step's own trace always has room."""
-        parent = span.parent
-        return parent is None or self._take(parent.trace_id, worth)
+        return self.affords(span.parent, worth)

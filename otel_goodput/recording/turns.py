@@ -189,10 +189,17 @@ class Turns:
                 device.loaded(now)
                 device.begin(begun, STEP, now)
         line.latest = spans.step = self.latest = short[begun] = step
-        self._append(STEPPING, step._sampled, EXPORT if exported else 0, 0, key, number, now)
-        if step is load:
-            load._phase, load._key, load._start = STEP, begun, now
-        else:
+        try:
+            self._append(STEPPING, step._sampled, EXPORT if exported else 0, 0, key, number, now)
+            if step is load:
+                load._phase, load._key, load._start = STEP, begun, now
+        except BaseException:
+            if step is load:  # whether or not that is recorded: the loop ends the step, and nobody else would the load
+                line.account.end(DATA_LOADING, key, 0, now)
+                load._phase, load._key, load._start = STEP, begun, now
+                short.pop(key, None)
+            raise
+        if step is not load:
             load._ended = True
             if self._covered:
                 self._inside = inside = Context({**load._within, PHASE_KEY: step, SPAN_KEY: step})

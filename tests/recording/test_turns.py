@@ -17,6 +17,7 @@ from waits import until
 
 import otel_goodput as goodput
 from otel_goodput import testing
+from otel_goodput.accounting import rules
 from otel_goodput.journal import records
 from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.recording.emitter import LONGEST_WAIT_S
@@ -257,3 +258,27 @@ def test_a_processor_that_hangs_in_the_background_holds_up_the_loop_once(record:
     until(lambda: hangs.took.count("step") == 400)
     assert [attributes(span)["goodput.step"] for span in run.spans("step")] == list(range(400))
     assert hangs.took.count("step") == 400 and hangs.took.count("eval") == 50
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_an_interrupt_while_a_load_becomes_a_step(recording: Recording, recorded: bool) -> None:
+    line = recording.recorder._live_tracer().line  # type: ignore[union-attr]
+    append, interrupts = line.account.append, []
+
+    def interrupted(kind: int, *fields: int) -> None:
+        if recorded or kind != records.STEPPING or not interrupts:
+            append(kind, *fields)
+        if kind == records.STEPPING and interrupts:
+            raise interrupts.pop()
+
+    line.account.append = interrupted
+    with goodput.job():
+        before = context.get_current()
+        with pytest.raises(KeyboardInterrupt):
+            for step, _ in goodput.steps(range(200)):
+                if step == 150:
+                    interrupts.append(KeyboardInterrupt())
+        assert context.get_current() is before and not line.spans.short and line.spans.step is None
+        recording.recorder.totals()
+        assert [event.phase for event in line.account.ledger.opened] == [rules.JOB]
+    assert recording.report()["steps"]["kept"] == 151
