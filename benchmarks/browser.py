@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 from benchmarks import machine
 from benchmarks.long_run import write
 from benchmarks.viewer import BROWSER, RESULTS, SERVER
+from otel_goodput._viewer.page import of_run
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.viewer.page import of_run
 
 PATIENCE_MS: Final = 180_000
 OPENED: Final = 5  # times that each page is opened

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-from otel_goodput.accounting import Event, Ledger, rules
-from otel_goodput.accounting import events as ev
-from otel_goodput.journal import records
-from otel_goodput.journal.digest import write_digest
-from otel_goodput.journal.records import BODY, CAPACITY, HEADER_SIZE, Record
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.timeline.recovery import write_snapshot
-from otel_goodput.timeline.span_index import SpanIndex
+from otel_goodput._accounting import Event, Ledger, rules
+from otel_goodput._accounting import events as ev
+from otel_goodput._journal import records
+from otel_goodput._journal.digest import write_digest
+from otel_goodput._journal.records import BODY, CAPACITY, HEADER_SIZE, Record
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.recovery import write_snapshot
+from otel_goodput._timeline.span_index import SpanIndex
 
 NS: Final = 1_000_000_000
 MS: Final = 1_000_000

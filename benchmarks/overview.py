@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from benchmarks import table
 from benchmarks.rounds import Samples, once, serve
 from benchmarks.table import Row
-from otel_goodput.accounting import Ledger, rules
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.cursor import Cursor
-from otel_goodput.accounting.events import Event
+from otel_goodput._accounting import Ledger, rules
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.cursor import Cursor
+from otel_goodput._accounting.events import Event
 
 BEGIN = 1_700_000_000 * 10**9  # ns
 STEP = 330_000_000  # ns from one step to the next

@@ -23,9 +23,9 @@ from pathlib import Path
 from benchmarks import machine
 from benchmarks.long_run import write
 from benchmarks.viewer import RESULTS, SERVER
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.sidecars import checked_json, read_json
-from otel_goodput.viewer.columns import Container
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.sidecars import checked_json, read_json
+from otel_goodput._viewer.columns import Container
 
 PROCESSES = 512
 CLIENTS = 50

@@ -6,8 +6,8 @@ import argparse
 import textwrap
 from collections.abc import Iterator
 
-from otel_goodput.tools.cli import _parser
-from otel_goodput.tools.manual import EXIT_STATUSES
+from otel_goodput._tools.cli import _parser
+from otel_goodput._tools.manual import EXIT_STATUSES
 
 WIDTH = 100  # of the blocks of text
 

@@ -12,10 +12,10 @@ from opentelemetry.util.types import AttributeValue
 
 import otel_goodput
 from otel_goodput import errors, testing
+from otel_goodput._recording.fast_span import FastSpan
+from otel_goodput._recording.phases import Phases
+from otel_goodput._recording.saves import Save
 from otel_goodput._settings.options import OPTIONS
-from otel_goodput.recording.fast_span import FastSpan
-from otel_goodput.recording.phases import Phases
-from otel_goodput.recording.saves import Save
 from otel_goodput.reports.report import Report
 
 # What stands under each heading of the page. A test sees to it that no public name is missing.

@@ -20,13 +20,13 @@ from typing import NamedTuple, get_args, get_type_hints, is_typeddict
 import reference_commands
 import reference_functions
 
+from otel_goodput._accounting import rules
+from otel_goodput._recording.phases import Phases
 from otel_goodput._settings.envvars import STANDARD, EnvVar
 from otel_goodput._settings.options import ENVVARS, OF_VARIABLE, OPTIONS, Option, types_of
-from otel_goodput.accounting import rules
 from otel_goodput.exporters import registry
 from otel_goodput.exporters.spec import METRICS as METRIC_SIGNAL
 from otel_goodput.exporters.spec import TRACES
-from otel_goodput.recording.phases import Phases
 from otel_goodput.reports import fields
 from otel_goodput.reports.advice import EXPLAINED
 from otel_goodput.reports.fields import PartitionFields, ReportFields

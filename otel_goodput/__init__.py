@@ -128,7 +128,7 @@ if not TYPE_CHECKING:  # otherwise a type checker would accept any name
                 found = import_module(module)
             finally:
                 os.environ[limit] = wrong
-            from otel_goodput.text.redact import redacting_logger  # no such text in a sound program
+            from otel_goodput._text.redact import redacting_logger  # no such text in a sound program
 
             redacting_logger(__name__).warning("%s is ignored: %s", limit, error)
             return found

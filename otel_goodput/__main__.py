@@ -2,6 +2,6 @@
 
 import sys
 
-from otel_goodput.tools.cli import main
+from otel_goodput._tools.cli import main
 
 sys.exit(main())

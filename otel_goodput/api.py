@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from opentelemetry import metrics as metrics_api
 from opentelemetry import trace as trace_api
 
+from otel_goodput._accounting import Totals
+from otel_goodput._recording import plain
+from otel_goodput._recording.forgiving import forgiving, not_callable
+from otel_goodput._recording.phases import Phases
+from otel_goodput._recording.step_line import StepLine
+from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime import host
 from otel_goodput._runtime.guard import TRUE, contain, report_once
 from otel_goodput._runtime.recorder import Recorder
 from otel_goodput._settings.options import Options, taking_options
-from otel_goodput.accounting import Totals
+from otel_goodput._text.redact import redacting_logger
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.recording import plain
-from otel_goodput.recording.forgiving import forgiving, not_callable
-from otel_goodput.recording.phases import Phases
-from otel_goodput.recording.step_line import StepLine
-from otel_goodput.recording.tracer import PhaseTracer
 from otel_goodput.reports.report import Report
-from otel_goodput.text.redact import redacting_logger
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -192,7 +192,7 @@ def checkpoint_logger() -> Any:
 
     May be called before ``configure()``.
     """
-    from otel_goodput.integrations import orbax
+    from otel_goodput._integrations import orbax
 
     return orbax.checkpoint_logger(_find, lambda: _recorder is not None and _recorder.config.leads)
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias, cast
 
-from otel_goodput.accounting.totals import Totals
+from otel_goodput._accounting.totals import Totals
+from otel_goodput._text.durations import NS, Moment, asked_moment, parse_moment
+from otel_goodput._text.redact import without_credentials
 from otel_goodput.errors import GoodputError, JournalError
 from otel_goodput.reports import records
 from otel_goodput.reports.records import AttemptRecord, PhaseRecord, StepRecord
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun, found_runs
-from otel_goodput.text.durations import NS, Moment, asked_moment, parse_moment
-from otel_goodput.text.redact import without_credentials
 
 Time: TypeAlias = "datetime | float | str"
 """A moment: a datetime with a time zone, Unix seconds, or a text as the command line takes it (``1h ago``)."""
@@ -210,7 +210,7 @@ class Run:
         return self._run
 
     def _page(self, report: Report) -> str:
-        from otel_goodput.viewer import page
+        from otel_goodput._viewer import page
 
         return page.of_run(self._opened())
 

@@ -25,14 +25,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_goodput import api
+from otel_goodput._accounting import Totals
+from otel_goodput._recording.finished import AttemptSpan
 from otel_goodput._runtime import host
 from otel_goodput._runtime.recorder import Recorder
 from otel_goodput._settings.options import Options
-from otel_goodput.accounting import Totals
-from otel_goodput.recording.finished import AttemptSpan
+from otel_goodput._text.durations import NS
 from otel_goodput.reports.report import Report
 from otel_goodput.semconv import Reason
-from otel_goodput.text.durations import NS
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -82,7 +82,7 @@ def http_server() -> Iterator[HttpServer]:
 def record(tmp_path: Path) -> Iterator[Record]:
     """Configures the default recorder; a second call goes on with the run, as a restart would."""
     import otel_goodput as goodput
-    from otel_goodput.journal.rundir import folder_name
+    from otel_goodput._journal.rundir import folder_name
 
     made = []
 
@@ -125,7 +125,7 @@ def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     if "jax" in sys.modules and request.node.get_closest_marker("jax") is None:
         # Another test in this process has put it to use; this one's steps are the host's all the same.
-        monkeypatch.setattr("otel_goodput.integrations.jax_marker.started", lambda: False)
+        monkeypatch.setattr("otel_goodput._integrations.jax_marker.started", lambda: False)
     token = context.attach(context.Context())
     yield
     context.detach(token)
@@ -133,7 +133,7 @@ def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     if default is not None:
         default.shutdown()
         default._recorder = None
-    orbax = sys.modules.get("otel_goodput.integrations.orbax")
+    orbax = sys.modules.get("otel_goodput._integrations.orbax")
     assert orbax is None or not orbax._hooks, "a recorder that a test left open sees what others save"
     guard = sys.modules.get("otel_goodput._runtime.guard")
     if guard is not None:

@@ -11,11 +11,11 @@ from typing import Any
 from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_goodput import testing
-from otel_goodput.accounting import Event
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.recording.finished import AttemptSpan
+from otel_goodput._accounting import Event
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._recording.finished import AttemptSpan
+from otel_goodput._timeline.reader import all_events
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.timeline.reader import all_events
 
 NS = 1_000_000_000
 

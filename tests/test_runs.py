@@ -19,12 +19,12 @@ from tools.commands import environment, goodput, succeeded
 from waits import until
 
 from otel_goodput import JournalError, Recorder, Run, open_run, open_runs, runs
-from otel_goodput.accounting import events as ev
+from otel_goodput._accounting import events as ev
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.reader import all_events
 from otel_goodput.errors import GoodputError
-from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.records import FATES, PhaseRecord, StepRecord
 from otel_goodput.semconv import PHASES
-from otel_goodput.timeline.reader import all_events
 
 pytestmark = pytest.mark.slow  # not for the habit of every save: processes of their own
 LIFE = Path(__file__).parent / "viewer" / "life.py"

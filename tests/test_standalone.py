@@ -21,7 +21,7 @@ from recorded import NS, Recording, attributes, identity, orphans, parent, sum_n
 
 import otel_goodput as goodput
 from otel_goodput import ConfigurationError, GoodputSpanProcessor
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.testing import metrics as collected
 
@@ -218,7 +218,7 @@ def test_a_flush_that_fails_is_contained(theirs: Theirs, monkeypatch: pytest.Mon
 
     monkeypatch.delenv("OTEL_GOODPUT_STRICT")
     with monkeypatch.context() as broken:
-        broken.setattr("otel_goodput.journal.account.Account.refresh", fail)
+        broken.setattr("otel_goodput._journal.account.Account.refresh", fail)
         assert theirs.provider.force_flush() is False
     assert theirs.provider.force_flush() is True
 

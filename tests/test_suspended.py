@@ -50,7 +50,7 @@ JOB = CLOCKS + textwrap.dedent("""
                 sys.stdin.readline()
                 os._exit(9)
     """)
-REPORT = CLOCKS + "sleep()\nfrom otel_goodput.tools.cli import main\nsys.exit(main())\n"
+REPORT = CLOCKS + "sleep()\nfrom otel_goodput._tools.cli import main\nsys.exit(main())\n"
 
 
 def start(directory: Path, first: int, last: int) -> tuple[warm.Process, dict[str, Any]]:

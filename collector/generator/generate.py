@@ -1,6 +1,6 @@
 """Writes the dashboards and alerts: ``python collector/generator/generate.py``. ``--check`` compares only.
 
-The tables of ``boards`` become templates in ``otel_goodput/tools/templates``, which the package ships. Filled with the
+The tables of ``boards`` become templates in ``otel_goodput/_tools/templates``, which the package ships. Filled with the
 default thresholds, these become the files in ``collector/dashboards`` and ``collector/alerts``, and the page about
 alerts.
 """
@@ -14,11 +14,11 @@ from pathlib import Path
 
 from boards import alerts, cloud, cloud_runs, goodput, grafana, rulefiles, runs, workload
 from boards.promql import CLOUD, TARGET, Dialect
-from otel_goodput.tools.dashboards import PLACES, Choices, filled
+from otel_goodput._tools.dashboards import PLACES, Choices, filled
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = "docs/collector/alerts.md"
-TEMPLATES = "otel_goodput/tools/templates"
+TEMPLATES = "otel_goodput/_tools/templates"
 BEGIN, END = "<!-- begin: alerts -->\n", "<!-- end: alerts -->\n"
 WRITTEN = ("collector/dashboards/*.json", "collector/alerts/**/*", f"{TEMPLATES}/**/*")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from overlay import laid_over
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGET = Path("otel_goodput/tools/collector/sources")
+TARGET = Path("otel_goodput/_tools/collector/sources")
 # By the folder in the package: where the files are here.
 COPIED = {
     "configs": ("configs/move-broken-queues.sh",),

@@ -13,8 +13,8 @@ from threading import Thread
 from typing import ParamSpec, TypeVar
 
 from otel_goodput._settings.envvars import OTEL_GOODPUT_STRICT
+from otel_goodput._text.redact import redacting_logger
 from otel_goodput.errors import PhaseError
-from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger("otel_goodput")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
-from otel_goodput.text.redact import without_credentials
+from otel_goodput._text.redact import without_credentials
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution

@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from otel_goodput._accounting.totals import Totals
+from otel_goodput._disruption import launchers
+from otel_goodput._disruption.watch import Watch
+from otel_goodput._integrations import Integrations
+from otel_goodput._integrations.device_clock import DeviceClock
+from otel_goodput._integrations.usage import UsageSampler
+from otel_goodput._journal.usage import UsageSheet
+from otel_goodput._metrics.productivity import Inputs, Productivity
+from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._settings.config import Config
-from otel_goodput.accounting.totals import Totals
-from otel_goodput.disruption import launchers
-from otel_goodput.disruption.watch import Watch
-from otel_goodput.integrations import Integrations
-from otel_goodput.integrations.device_clock import DeviceClock
-from otel_goodput.integrations.usage import UsageSampler
-from otel_goodput.journal.usage import UsageSheet
-from otel_goodput.metrics.productivity import Inputs, Productivity
-from otel_goodput.recording.tracer import PhaseTracer
-from otel_goodput.text.redact import redacting_logger
+from otel_goodput._text.redact import redacting_logger
 
 logger = redacting_logger("otel_goodput")
 
@@ -101,7 +101,7 @@ class Observers:
 
         `began` is when the program called ``configure()``, ns.
         """
-        from otel_goodput.resources import scheduling, submission  # imported late: most jobs run outside of a cluster
+        from otel_goodput._resources import scheduling, submission  # imported late: most jobs run outside of a cluster
 
         def found(one: submission.Submission) -> None:
             self._submitted(one.moment)
@@ -116,7 +116,7 @@ class Observers:
         inputs = self._productivity.inputs
         if not inputs.flops_per_step or inputs.peak_flops:
             return
-        from otel_goodput.integrations import flops
+        from otel_goodput._integrations import flops
 
         if flops.backend_started():
             self._tracer.hooks.not_at_tick(self._find_peak)

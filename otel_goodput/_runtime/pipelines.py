@@ -31,23 +31,23 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.trace import Span
 from opentelemetry.util.types import AttributeValue
 
+from otel_goodput._accounting import Totals
+from otel_goodput._journal.account import Account
+from otel_goodput._metrics.instruments import register_account
+from otel_goodput._recording.acknowledging import AcknowledgingExporter
+from otel_goodput._recording.passing import PassingSpanExporter
+from otel_goodput._recording.sampling import PhaseSampler
+from otel_goodput._recording.unexported import UnexportedSpan
 from otel_goodput._runtime.deadline import Closer
 from otel_goodput._runtime.guard import contain, report_once, started
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.options import Settings
-from otel_goodput.accounting import Totals
+from otel_goodput._text.redact import redact_loggers, redacting_logger
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.registry import dropped_items, numbers, open_exporter, resolve
 from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterUnavailable
 from otel_goodput.exporters.wrappers import SafeMetricExporter, SafeSpanExporter
-from otel_goodput.journal.account import Account
-from otel_goodput.metrics.instruments import register_account
-from otel_goodput.recording.acknowledging import AcknowledgingExporter
-from otel_goodput.recording.passing import PassingSpanExporter
-from otel_goodput.recording.sampling import PhaseSampler
-from otel_goodput.recording.unexported import UnexportedSpan
 from otel_goodput.semconv import DROPPED, SCOPE_NAME
-from otel_goodput.text.redact import redact_loggers, redacting_logger
 from otel_goodput.version import __version__
 
 

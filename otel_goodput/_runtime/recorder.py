@@ -19,6 +19,37 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.util.types import AttributeValue
 
 from otel_goodput import semconv
+from otel_goodput._accounting import Totals
+from otel_goodput._journal.account import PATIENCE_S, behind
+from otel_goodput._journal.paces import Paces
+from otel_goodput._journal.records import OWN_TRACES
+from otel_goodput._live import LiveAccount, call_in_children
+from otel_goodput._metrics.instruments import Durations
+from otel_goodput._metrics.productivity import Inputs, Productivity
+from otel_goodput._recording import ids, plain
+from otel_goodput._recording.admission import Admission
+from otel_goodput._recording.attempt_traces import AttemptTraces
+from otel_goodput._recording.budget import Budget
+from otel_goodput._recording.emitter import SpanEmitter, processor_of
+from otel_goodput._recording.forgiving import forgiving, not_callable
+from otel_goodput._recording.hooks import Hooks
+from otel_goodput._recording.job_spans import JobSpans
+from otel_goodput._recording.job_thread import JobThread
+from otel_goodput._recording.labels import Labels
+from otel_goodput._recording.misuse import Misuse
+from otel_goodput._recording.nesting import Nesting
+from otel_goodput._recording.open_spans import OpenSpans
+from otel_goodput._recording.passing import SwitchedSpanProcessor
+from otel_goodput._recording.phases import Phases
+from otel_goodput._recording.sampling import StepSampler
+from otel_goodput._recording.span_processor import PhaseSpanProcessor
+from otel_goodput._recording.step_line import StepLine
+from otel_goodput._recording.step_policy import StepPolicy
+from otel_goodput._recording.tracer import PhaseTracer
+from otel_goodput._recording.unexported import UnexportedSpan, unexported_spans
+from otel_goodput._recording.volumes import Volumes, steps_in_a_trace
+from otel_goodput._resources import process
+from otel_goodput._resources.detected import DetectedResource
 from otel_goodput._runtime import deadline, host
 from otel_goodput._runtime.guard import contain, report_once, strict
 from otel_goodput._runtime.observers import Observers
@@ -26,43 +57,12 @@ from otel_goodput._runtime.pipelines import JobEndExport, Pipelines, check_provi
 from otel_goodput._settings import config as configuration
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.options import OWN, Options, parse_windows, taking_options
-from otel_goodput.accounting import Totals
+from otel_goodput._text.durations import NS
+from otel_goodput._text.redact import redacting_logger, without_credentials
 from otel_goodput.errors import ConfigurationError, GoodputError
 from otel_goodput.exporters.spec import ExporterContext
-from otel_goodput.journal.account import PATIENCE_S, behind
-from otel_goodput.journal.paces import Paces
-from otel_goodput.journal.records import OWN_TRACES
-from otel_goodput.live import LiveAccount, call_in_children
-from otel_goodput.metrics.instruments import Durations
-from otel_goodput.metrics.productivity import Inputs, Productivity
-from otel_goodput.recording import ids, plain
-from otel_goodput.recording.admission import Admission
-from otel_goodput.recording.attempt_traces import AttemptTraces
-from otel_goodput.recording.budget import Budget
-from otel_goodput.recording.emitter import SpanEmitter, processor_of
-from otel_goodput.recording.forgiving import forgiving, not_callable
-from otel_goodput.recording.hooks import Hooks
-from otel_goodput.recording.job_spans import JobSpans
-from otel_goodput.recording.job_thread import JobThread
-from otel_goodput.recording.labels import Labels
-from otel_goodput.recording.misuse import Misuse
-from otel_goodput.recording.nesting import Nesting
-from otel_goodput.recording.open_spans import OpenSpans
-from otel_goodput.recording.passing import SwitchedSpanProcessor
-from otel_goodput.recording.phases import Phases
-from otel_goodput.recording.sampling import StepSampler
-from otel_goodput.recording.span_processor import PhaseSpanProcessor
-from otel_goodput.recording.step_line import StepLine
-from otel_goodput.recording.step_policy import StepPolicy
-from otel_goodput.recording.tracer import PhaseTracer
-from otel_goodput.recording.unexported import UnexportedSpan, unexported_spans
-from otel_goodput.recording.volumes import Volumes, steps_in_a_trace
 from otel_goodput.reports.report import Report, about
-from otel_goodput.resources import process
-from otel_goodput.resources.detected import DetectedResource
 from otel_goodput.semconv import SCOPE_NAME
-from otel_goodput.text.durations import NS
-from otel_goodput.text.redact import redacting_logger, without_credentials
 from otel_goodput.version import __version__
 
 if TYPE_CHECKING:
@@ -478,8 +478,8 @@ class Recorder(Phases):
 
     def _page(self, report: Report) -> str:
         """Return the page of `report`. Raises GoodputError if there is no journal to read."""
+        from otel_goodput._viewer import page
         from otel_goodput.reports.run import RecordedRun
-        from otel_goodput.viewer import page
 
         if self._opened.run is None:
             raise GoodputError("this report has no page: its journal is in memory only")
@@ -503,7 +503,7 @@ class Recorder(Phases):
     @forgiving
     def checkpoint_logger(self) -> Any:
         """Return a logger for Orbax's ``CheckpointManager(logger=…)``, for use without the automatic hook."""
-        from otel_goodput.integrations import orbax
+        from otel_goodput._integrations import orbax
 
         return orbax.checkpoint_logger(self._live_tracer, lambda: self.config.leads)
 
@@ -518,7 +518,7 @@ class Recorder(Phases):
             args, kwargs: what it is called with.
         """
         try:
-            from otel_goodput.integrations.flops import count_flops
+            from otel_goodput._integrations.flops import count_flops
 
             counted = count_flops(function, *args, **kwargs)
             if not counted:

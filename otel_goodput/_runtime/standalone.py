@@ -11,18 +11,18 @@ from opentelemetry import metrics as metrics_api
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span
 
+from otel_goodput._accounting import Totals
+from otel_goodput._accounting import events as ev
+from otel_goodput._integrations.async_runtimes import AsyncRuntimes
+from otel_goodput._live import LiveAccount, call_in_children
+from otel_goodput._recording.job_thread import JobThread
+from otel_goodput._recording.span_processor import PhaseSpanProcessor
 from otel_goodput._runtime import deadline, host
 from otel_goodput._settings import config as configuration
 from otel_goodput._settings.options import ProcessorOptions, Settings, check_names, taking_options
-from otel_goodput.accounting import Totals
-from otel_goodput.accounting import events as ev
-from otel_goodput.integrations.async_runtimes import AsyncRuntimes
-from otel_goodput.live import LiveAccount, call_in_children
-from otel_goodput.recording.job_thread import JobThread
-from otel_goodput.recording.span_processor import PhaseSpanProcessor
+from otel_goodput._text.redact import redacting_logger
 from otel_goodput.reports.report import Report, about
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState
-from otel_goodput.text.redact import redacting_logger
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -18,8 +18,8 @@ from opentelemetry.util import types
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._settings import envvars
 from otel_goodput._settings.envvars import EnvVar
+from otel_goodput._text.durations import NS, parse_duration, parse_moment
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.text.durations import NS, parse_duration, parse_moment
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from otel_goodput.accounting.totals import Partition
+from otel_goodput._accounting.totals import Partition
+from otel_goodput._metrics.workload_series import BADPUT_SOURCES
+from otel_goodput._text.durations import NS
 from otel_goodput.compat.ml_goodput_measurement.goodput_utils import Badput, BadputType
-from otel_goodput.metrics.workload_series import BADPUT_SOURCES
 from otel_goodput.semconv import Category
-from otel_goodput.text.durations import NS
 
 PERCENT = 100.0
 _ELASTIC = (BadputType.ELASTIC_SLICE_DOWN, BadputType.ELASTIC_SCALE_UP, BadputType.ELASTIC_REINITIALIZATION)

@@ -11,15 +11,15 @@ from typing import Any, Final
 from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
+from otel_goodput._accounting.totals import Totals
+from otel_goodput._metrics import instruments
+from otel_goodput._resources import process
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_PROJECT
-from otel_goodput.accounting.totals import Totals
 from otel_goodput.compat.ml_goodput_measurement.goodput_utils import GCPOptions
 from otel_goodput.exporters.google import open_workload
 from otel_goodput.exporters.google.connection import on_google_cloud
 from otel_goodput.exporters.spec import ExporterContext
-from otel_goodput.metrics import instruments
-from otel_goodput.resources import process
 
 WRITE_S: Final = 10.0  # for one round of series
 

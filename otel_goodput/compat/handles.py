@@ -11,17 +11,17 @@ from datetime import datetime, timezone
 from functools import wraps
 from typing import Any, Final, ParamSpec
 
+from otel_goodput._journal.records import LARGEST
+from otel_goodput._recording.pairs import Pairs, waited_for
+from otel_goodput._recording.phases import Opening
+from otel_goodput._recording.plain import numbered
+from otel_goodput._resources.kubernetes import goes_with
 from otel_goodput._runtime.guard import contain, report_once
 from otel_goodput._runtime.recorder import Recorder
 from otel_goodput._settings.options import Settings
+from otel_goodput._text.durations import NS
 from otel_goodput.api import disabled, imported_again
-from otel_goodput.journal.records import LARGEST
-from otel_goodput.recording.pairs import Pairs, waited_for
-from otel_goodput.recording.phases import Opening
-from otel_goodput.recording.plain import numbered
-from otel_goodput.resources.kubernetes import goes_with
 from otel_goodput.semconv import Phase
-from otel_goodput.text.durations import NS
 
 P = ParamSpec("P")
 

@@ -9,8 +9,8 @@ from typing import Final
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from otel_goodput._recording.passing import PassingSpanExporter
 from otel_goodput._runtime.deadline import ShutdownSignal
-from otel_goodput.recording.passing import PassingSpanExporter
 
 MOST_KEPT: Final = 4096  # spans; as many as the journal remembers for a restart
 PATIENCE: Final = 2  # failures of the oldest batch that are tolerated while newer ones are delivered

@@ -25,6 +25,8 @@ from opentelemetry.sdk.metrics.export import (
     NumberDataPoint,
 )
 
+from otel_goodput._text.quantities import short_duration, width
+from otel_goodput._text.redact import printable
 from otel_goodput.exporters.spec import (
     METRICS,
     Destination,
@@ -50,8 +52,6 @@ from otel_goodput.semconv import (
     Category,
     ClockState,
 )
-from otel_goodput.text.quantities import short_duration, width
-from otel_goodput.text.redact import printable
 
 TERMINAL_INTERVAL_MS: Final = 5000.0
 DEFAULT_COLUMNS: Final = 80

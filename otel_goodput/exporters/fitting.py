@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util import BoundedList
 from opentelemetry.trace import Link, Status
 
-from otel_goodput.text.redact import encodable
+from otel_goodput._text.redact import encodable
 
 _Item = TypeVar("_Item")
 

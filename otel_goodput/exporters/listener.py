@@ -12,9 +12,9 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from otel_goodput._recording.passing import PassingMetricExporter, PassingSpanExporter
 from otel_goodput._runtime.deadline import LAST_WORD_S, ShutdownSignal
 from otel_goodput._runtime.guard import report_once
-from otel_goodput.recording.passing import PassingMetricExporter, PassingSpanExporter
 
 YOUNG_S: Final = 60.0  # a collector that was not reached for so long is not about to start
 PAUSE_S: Final = 0.1

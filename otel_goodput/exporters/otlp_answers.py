@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple, Protocol
 from opentelemetry.sdk.metrics.export import MetricExporter
 from opentelemetry.sdk.trace.export import SpanExporter
 
+from otel_goodput._recording.passing import PassingMetricExporter, PassingSpanExporter
 from otel_goodput._runtime.guard import report_once
-from otel_goodput.recording.passing import PassingMetricExporter, PassingSpanExporter
-from otel_goodput.text.redact import shown
+from otel_goodput._text.redact import shown
 
 PROTOBUF: Final = ("application/x-protobuf", "application/protobuf")
 JSON: Final = "application/json"

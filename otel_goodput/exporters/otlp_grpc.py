@@ -8,9 +8,9 @@ from typing import Any
 from opentelemetry.sdk.metrics.export import MetricExporter
 from opentelemetry.sdk.trace.export import SpanExporter
 
+from otel_goodput._recording.passing import PassingMetricExporter, PassingSpanExporter
 from otel_goodput.exporters.otlp_answers import CountingMetricExporter, CountingSpanExporter, Rejections, accepted
 from otel_goodput.exporters.otlp_variables import endpoint
-from otel_goodput.recording.passing import PassingMetricExporter, PassingSpanExporter
 
 
 class _Noting:

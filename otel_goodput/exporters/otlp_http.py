@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry.sdk.metrics.export import MetricExporter
 from opentelemetry.sdk.trace.export import SpanExporter
 
+from otel_goodput._recording.passing import PassingMetricExporter, PassingSpanExporter
 from otel_goodput._runtime.answers import TooLong, bound, whole
 from otel_goodput._runtime.guard import report_once
 from otel_goodput.exporters.otlp_answers import (
@@ -28,7 +29,6 @@ from otel_goodput.exporters.otlp_answers import (
 )
 from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES, HTTP, Endpoint, endpoint
 from otel_goodput.exporters.spec import ExporterUnavailable
-from otel_goodput.recording.passing import PassingMetricExporter, PassingSpanExporter
 
 if TYPE_CHECKING:
     import requests

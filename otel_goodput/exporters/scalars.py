@@ -18,12 +18,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+from otel_goodput._journal.mirror import open_filesystem
 from otel_goodput._runtime import files
 from otel_goodput._runtime.installation import install_command
+from otel_goodput._text.redact import encodable, without_credentials
 from otel_goodput.errors import JournalError
 from otel_goodput.exporters.spec import ExporterUnavailable
-from otel_goodput.journal.mirror import open_filesystem
-from otel_goodput.text.redact import encodable, without_credentials
 
 # An object in a bucket cannot be appended to: a file is uploaded whole each time, so another one is begun at this size.
 # TensorBoard reads the files of a folder one after the other.

@@ -22,10 +22,10 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.resources import Resource
 
+from otel_goodput._recording.passing import PassingMetricExporter
 from otel_goodput._runtime.deadline import ShutdownSignal
-from otel_goodput.recording.passing import PassingMetricExporter
+from otel_goodput._text.durations import NS
 from otel_goodput.semconv import TELEMETRY_SPACED
-from otel_goodput.text.durations import NS
 
 SPACING: Final = 5 * NS
 

@@ -36,12 +36,12 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import Link
 
+from otel_goodput._recording.passing import PassingMetricExporter
 from otel_goodput._runtime.deadline import ShutdownSignal
 from otel_goodput._runtime.guard import report_once
+from otel_goodput._text.redact import secrets, without, without_secrets
 from otel_goodput.exporters.fitting import counting, fitting, fitting_metrics, replaced
-from otel_goodput.recording.passing import PassingMetricExporter
 from otel_goodput.semconv import SCOPE_NAME
-from otel_goodput.text.redact import secrets, without, without_secrets
 
 
 class Redaction:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from otel_goodput._text.quantities import format_duration, percent
 from otel_goodput.semconv import Category
-from otel_goodput.text.quantities import format_duration, percent
 
 # By source of badput: how the time was spent, and what usually helps.
 EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
+from otel_goodput._accounting import stats
+from otel_goodput._accounting.cursor import Cursor
+from otel_goodput._accounting.overview import BUCKETS_AN_OCTAVE, bucket_of
 from otel_goodput._settings.options import Settings
-from otel_goodput.accounting import stats
-from otel_goodput.accounting.cursor import Cursor
-from otel_goodput.accounting.overview import BUCKETS_AN_OCTAVE, bucket_of
+from otel_goodput._text.durations import NS
+from otel_goodput._timeline.standing import DIED
 from otel_goodput.reports import intervals
 from otel_goodput.reports.advice import sources
 from otel_goodput.reports.conditions import KINDS, PER_STEP, Figure
 from otel_goodput.reports.intervals import LEAST_STEPS, Estimate, Ratio
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.semconv import CATEGORIES, Category
-from otel_goodput.text.durations import NS
-from otel_goodput.timeline.standing import DIED
 
 STEP_STATISTICS: Final[tuple[tuple[str, str, intervals.Statistic], ...]] = (
     ("median", "step_time", lambda rising: stats.quantile(rising, 0.5)),

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from html import escape
 from typing import Final
 
-from otel_goodput.accounting.markup import COLORS
+from otel_goodput._accounting.markup import COLORS
+from otel_goodput._text.quantities import format_duration
+from otel_goodput._text.redact import shown
 from otel_goodput.reports import comparison_text as text
 from otel_goodput.reports.comparison import Comparison, Side
-from otel_goodput.text.quantities import format_duration
-from otel_goodput.text.redact import shown
 
 _WIDTH: Final = 720  # of a chart, in its own units
 _HEIGHT: Final = 160

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Iterator
 from typing import Final
 
+from otel_goodput._text.quantities import format_duration, plural, width
+from otel_goodput._text.redact import shown
 from otel_goodput.reports.comparison import STEP_STATISTICS, Comparison, Side
-from otel_goodput.text.quantities import format_duration, plural, width
-from otel_goodput.text.redact import shown
 
 _COLUMNS: Final = 100
 _UNKNOWN: Final = "-"

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from otel_goodput.accounting import rules
-from otel_goodput.accounting.checkpoints import Stages, StageSums
-from otel_goodput.accounting.events import NONBLOCKING
-from otel_goodput.accounting.overview import (
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.checkpoints import Stages, StageSums
+from otel_goodput._accounting.events import NONBLOCKING
+from otel_goodput._accounting.overview import (
     BINS,
     DEVICE,
     IN_FLIGHT,

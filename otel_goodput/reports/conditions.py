@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from math import inf
 from typing import Final, NamedTuple
 
+from otel_goodput._text.quantities import format_duration
 from otel_goodput.semconv import CATEGORIES
-from otel_goodput.text.quantities import format_duration
 
 # What kind of figure it is: which units a difference of it may have.
 SHARE: Final = "share"  # of the elapsed time; 1 is all

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
-from otel_goodput.accounting.disruption import REMEMBERED, Disruption
-from otel_goodput.accounting.overview import Loss, Overview
-from otel_goodput.accounting.totals import Totals
-from otel_goodput.journal.reasons import Statement
-from otel_goodput.timeline.deaths import Culprit
+from otel_goodput._accounting.disruption import REMEMBERED, Disruption
+from otel_goodput._accounting.overview import Loss, Overview
+from otel_goodput._accounting.totals import Totals
+from otel_goodput._journal.reasons import Statement
+from otel_goodput._timeline.deaths import Culprit
 
 One = TypeVar("One", Disruption, Loss)
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from otel_goodput.accounting.events import NO_STEP
-from otel_goodput.accounting.overview import Loss, Save
-from otel_goodput.accounting.resuming import Stretch
+from otel_goodput._accounting.events import NO_STEP
+from otel_goodput._accounting.overview import Loss, Save
+from otel_goodput._accounting.resuming import Stretch
 
 # Flags of steps and phases, as the page has them.
 NONBLOCKING: Final = 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from otel_goodput.journal.notes import Note
+from otel_goodput._journal.notes import Note
+from otel_goodput._text.quantities import format_duration
 from otel_goodput.semconv import CATEGORIES, Category, ClockState
-from otel_goodput.text.quantities import format_duration
 
 # With fewer steps, or if the median step takes at least this share of the cadence, nothing is suspected.
 DISPATCH_STEPS: Final = 20

@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
 
-from otel_goodput.accounting import rules
-from otel_goodput.accounting.overview import NOT_KNOWN, Overview, PhaseEntry, StepEntry
-from otel_goodput.accounting.resuming import Numbering
-from otel_goodput.journal.records import EXPORT, INTERRUPTED
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.overview import NOT_KNOWN, Overview, PhaseEntry, StepEntry
+from otel_goodput._accounting.resuming import Numbering
+from otel_goodput._journal.records import EXPORT, INTERRUPTED
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._text.quantities import format_duration
+from otel_goodput._timeline.time_index import Part, TimeIndex, WindowRecords
 from otel_goodput.reports import detail as told
 from otel_goodput.reports.detail import Detail, Phase, Step
 from otel_goodput.reports.telling import NO_KEY, Taken, number_phases, tell_part
-from otel_goodput.text.quantities import format_duration
-from otel_goodput.timeline.time_index import Part, TimeIndex, WindowRecords
 
 JOBS: Final = 1000  # of more, only the first and the latest are told
 FIRST_JOBS: Final = 100

@@ -16,17 +16,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._journal import records
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.unexported import ENDLESS
+from otel_goodput._recording import ids
+from otel_goodput._recording.volumes import Volumes
 from otel_goodput._runtime import files
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
-from otel_goodput.journal import records
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.unexported import ENDLESS
-from otel_goodput.recording import ids
-from otel_goodput.recording.volumes import Volumes
+from otel_goodput._text.quantities import plural
+from otel_goodput._text.redact import encodable, shown
 from otel_goodput.reports.detail import IN_TRACE, UNREAD, Detail, Phase, Step
-from otel_goodput.text.quantities import plural
-from otel_goodput.text.redact import encodable, shown
 
 Progress = Callable[[int, int, str], None]
 

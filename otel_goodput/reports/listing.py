@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from otel_goodput._runtime import files
+from otel_goodput._text.durations import NS
+from otel_goodput._text.quantities import format_duration, format_moment, percent, plural, width
+from otel_goodput._text.redact import encodable, shown
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.text.durations import NS
-from otel_goodput.text.quantities import format_duration, format_moment, percent, plural, width
-from otel_goodput.text.redact import encodable, shown
 
 SHOWN: Final = 20  # of the runs to choose from
 UNREADABLE: Final = "not readable"  # in the place of a state

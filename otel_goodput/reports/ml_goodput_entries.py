@@ -12,11 +12,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from otel_goodput._recording.pairs import Pairs, waited_for
 from otel_goodput._runtime import files
-from otel_goodput.recording.pairs import Pairs, waited_for
+from otel_goodput._text.durations import NS
 from otel_goodput.reports.timeline import Row
 from otel_goodput.semconv import Phase
-from otel_goodput.text.durations import NS
 
 Entry = Mapping[str, Any]
 

@@ -12,18 +12,18 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from otel_goodput.accounting import Ledger
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.events import Event
+from otel_goodput._accounting import Ledger
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.events import Event
+from otel_goodput._text.durations import NS
+from otel_goodput._text.quantities import format_duration
+from otel_goodput._timeline.damage import Damages
+from otel_goodput._timeline.reader import Reader
 from otel_goodput.errors import JournalError
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.trace_survey import Progress, Survey, survey
 from otel_goodput.reports.trace_walk import ProcessWalk
 from otel_goodput.reports.trace_writer import Spool, TraceWriter
-from otel_goodput.text.durations import NS
-from otel_goodput.text.quantities import format_duration
-from otel_goodput.timeline.damage import Damages
-from otel_goodput.timeline.reader import Reader
 
 SAMPLES: Final = 1000  # over the run, and as many at its checkpoints
 _WINDOW: Final = 3600 * NS  # of rolling goodput, in a run that is long enough

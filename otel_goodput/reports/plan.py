@@ -12,15 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
-from otel_goodput.accounting.events import Event
-from otel_goodput.accounting.phases import COMPLETED, paired
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.phases import COMPLETED, paired
+from otel_goodput._text.quantities import format_duration, plural
+from otel_goodput._text.redact import shown
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.reports.renewal import QUANTITIES, best_interval, daly, expected_goodput, young
 from otel_goodput.semconv import Category, Phase, Reason
-from otel_goodput.text.quantities import format_duration, plural
-from otel_goodput.text.redact import shown
 
 # --- the figures: of a finished run, or given on the command line -----------------------------------------------------
 

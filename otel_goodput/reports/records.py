@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
-from otel_goodput.accounting.overview import NOT_KNOWN
-from otel_goodput.journal.facts import Facts
+from otel_goodput._accounting.overview import NOT_KNOWN
+from otel_goodput._journal.facts import Facts
+from otel_goodput._text.durations import NS
+from otel_goodput._text.quantities import format_duration, format_moment, plural
 from otel_goodput.reports import detail as told
 from otel_goodput.reports.detail import Detail, Phase, Step
 from otel_goodput.semconv import PHASES, ClockState
-from otel_goodput.text.durations import NS
-from otel_goodput.text.quantities import format_duration, format_moment, plural
 
 FATES: Final = ("kept", "lost", "in_flight", "not_done", "skipped")
 """Of a step: it counts; it was lost or trained again; it is not over; a break left it before it did a step's work; it

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from otel_goodput.accounting import balance
-from otel_goodput.accounting.checkpoints import Stages
-from otel_goodput.accounting.cursor import Cursor
-from otel_goodput.accounting.events import Event
-from otel_goodput.accounting.totals import Totals
+from otel_goodput._accounting import balance
+from otel_goodput._accounting.checkpoints import Stages
+from otel_goodput._accounting.cursor import Cursor
+from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.totals import Totals
+from otel_goodput._text.durations import NS
 from otel_goodput.reports.timeline import Row, Timeline
-from otel_goodput.text.durations import NS
 
 Window = tuple[float, float]
 _BATCH: Final = 4096  # events applied at a time

@@ -7,23 +7,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
+from otel_goodput._accounting import markup
+from otel_goodput._accounting.totals import Totals
+from otel_goodput._journal.facts import Facts
+from otel_goodput._journal.notes import DAMAGED, Note
+from otel_goodput._journal.startups import summed
 from otel_goodput._runtime import files
-from otel_goodput.accounting import markup
-from otel_goodput.accounting.totals import Totals
+from otel_goodput._text.durations import NS
+from otel_goodput._text.redact import shown
+from otel_goodput._timeline.damage import Damage
+from otel_goodput._timeline.standing import Standing, live
 from otel_goodput.errors import GoodputError
-from otel_goodput.journal.facts import Facts
-from otel_goodput.journal.notes import DAMAGED, Note
-from otel_goodput.journal.startups import summed
 from otel_goodput.reports import corrections, text
 from otel_goodput.reports.advice import sentence
 from otel_goodput.reports.corrections import Corrections
 from otel_goodput.reports.doubts import doubts
 from otel_goodput.reports.fields import ReportFields
 from otel_goodput.semconv import CATEGORIES, Category
-from otel_goodput.text.durations import NS
-from otel_goodput.text.redact import shown
-from otel_goodput.timeline.damage import Damage
-from otel_goodput.timeline.standing import Standing, live
 
 # `custom` has a time for each name and no total, so without custom phases it is not in a report.
 _ZEROS: Final = dict.fromkeys((name for name in CATEGORIES if name != Category.CUSTOM), 0.0)

@@ -14,34 +14,34 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
+from otel_goodput._accounting.checkpoints import RankStages
+from otel_goodput._accounting.ledger import Ledger
+from otel_goodput._accounting.paces import Pace
+from otel_goodput._accounting.totals import Totals
+from otel_goodput._journal.facts import Facts, read_facts
+from otel_goodput._journal.mirror import Mirror, open_filesystem, plain
+from otel_goodput._journal.notes import Note, read_notes
+from otel_goodput._journal.paces import read_paces
+from otel_goodput._journal.reasons import Said, in_force, read_reasons
+from otel_goodput._journal.rundir import ListedRun, RunDirectory, folder_name, runs
+from otel_goodput._metrics.productivity import Inputs, read_inputs
 from otel_goodput._runtime import files
-from otel_goodput.accounting.checkpoints import RankStages
-from otel_goodput.accounting.ledger import Ledger
-from otel_goodput.accounting.paces import Pace
-from otel_goodput.accounting.totals import Totals
+from otel_goodput._text.durations import Moment
+from otel_goodput._text.redact import encodable, redacting_logger, without_credentials
+from otel_goodput._timeline.damage import Damages
+from otel_goodput._timeline.deaths import Culprit, culprits
+from otel_goodput._timeline.following import Follower
+from otel_goodput._timeline.overviews import rank_stages
+from otel_goodput._timeline.reader import all_events
+from otel_goodput._timeline.recovery import Restored, restore
+from otel_goodput._timeline.standing import DIED, RUNNING, Lives, Standing, live, state_of
 from otel_goodput.errors import JournalError
-from otel_goodput.journal.facts import Facts, read_facts
-from otel_goodput.journal.mirror import Mirror, open_filesystem, plain
-from otel_goodput.journal.notes import Note, read_notes
-from otel_goodput.journal.paces import read_paces
-from otel_goodput.journal.reasons import Said, in_force, read_reasons
-from otel_goodput.journal.rundir import ListedRun, RunDirectory, folder_name, runs
-from otel_goodput.metrics.productivity import Inputs, read_inputs
 from otel_goodput.reports.corrections import Corrections, corrected
 from otel_goodput.reports.detail import Detail
 from otel_goodput.reports.replay import account
 from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.tail import News, Tail
 from otel_goodput.reports.telling import tell
-from otel_goodput.text.durations import Moment
-from otel_goodput.text.redact import encodable, redacting_logger, without_credentials
-from otel_goodput.timeline.damage import Damages
-from otel_goodput.timeline.deaths import Culprit, culprits
-from otel_goodput.timeline.following import Follower
-from otel_goodput.timeline.overviews import rank_stages
-from otel_goodput.timeline.reader import all_events
-from otel_goodput.timeline.recovery import Restored, restore
-from otel_goodput.timeline.standing import DIED, RUNNING, Lives, Standing, live, state_of
 
 logger = redacting_logger(__name__)
 

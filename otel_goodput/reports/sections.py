@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from otel_goodput._text.quantities import format_duration, format_moment, percent, plural
+from otel_goodput._timeline.standing import DIED, FAILED, SILENT
 from otel_goodput.reports.advice import sources
 from otel_goodput.semconv import Category
-from otel_goodput.text.quantities import format_duration, format_moment, percent, plural
-from otel_goodput.timeline.standing import DIED, FAILED, SILENT
 
 WIDTH: Final = 24
 STAGE_WIDTH: Final = 28

@@ -14,18 +14,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
+from otel_goodput._accounting.ledger import Ledger
+from otel_goodput._accounting.overview import NOT_KNOWN, Overview, StepBin
+from otel_goodput._accounting.paces import Pace
+from otel_goodput._journal.columns import Row
+from otel_goodput._journal.notes import Note
+from otel_goodput._journal.overview_rows import NONE, rows_of_step_bins
+from otel_goodput._journal.paces import read_paces
+from otel_goodput._journal.records import CAPACITY
+from otel_goodput._journal.rundir import MOST, ListedRun
+from otel_goodput._journal.usage import AttemptUsage, usages
 from otel_goodput._runtime import files
-from otel_goodput.accounting.ledger import Ledger
-from otel_goodput.accounting.overview import NOT_KNOWN, Overview, StepBin
-from otel_goodput.accounting.paces import Pace
+from otel_goodput._text.durations import Moment
+from otel_goodput._text.redact import shown
+from otel_goodput._timeline.overviews import overview_of
+from otel_goodput._timeline.standing import DIED, ENDED, FAILED, RUNNING, SILENT, state_of
 from otel_goodput.errors import GoodputError
-from otel_goodput.journal.columns import Row
-from otel_goodput.journal.notes import Note
-from otel_goodput.journal.overview_rows import NONE, rows_of_step_bins
-from otel_goodput.journal.paces import read_paces
-from otel_goodput.journal.records import CAPACITY
-from otel_goodput.journal.rundir import MOST, ListedRun
-from otel_goodput.journal.usage import AttemptUsage, usages
 from otel_goodput.reports.condensing import condensed
 from otel_goodput.reports.corrections import corrected_overview
 from otel_goodput.reports.detail import IN_TRACE, Detail
@@ -35,10 +39,6 @@ from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.telling import tell
 from otel_goodput.semconv import HOST_NAME, PROCESS_COUNT
-from otel_goodput.text.durations import Moment
-from otel_goodput.text.redact import shown
-from otel_goodput.timeline.overviews import overview_of
-from otel_goodput.timeline.standing import DIED, ENDED, FAILED, RUNNING, SILENT, state_of
 
 Progress = Callable[[int, int, str], None]
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
-from otel_goodput.accounting.events import Event
-from otel_goodput.accounting.overview import IN_FLIGHT, NOT_KNOWN
-from otel_goodput.journal.records import Record, unsigned
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.overview import IN_FLIGHT, NOT_KNOWN
+from otel_goodput._journal.records import Record, unsigned
+from otel_goodput._timeline.following import Follower
 from otel_goodput.reports.detail import Detail, Phase
 from otel_goodput.reports.telling import NO_KEY, tell_part
 from otel_goodput.semconv import FALLBACK_CLOCKS
-from otel_goodput.timeline.following import Follower
 
 MOST: Final = 600  # new records that are told; of more, only the last ones, for these take 1 % of a core
 _LEAD: Final = 3  # steps before what is not over that are told again to the account

@@ -11,17 +11,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from typing import Final
 
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
-from otel_goodput.accounting.events import Event
-from otel_goodput.accounting.overview import KEPT, LOST, NOT_KNOWN, Loss, Save
-from otel_goodput.accounting.phases import Phases
-from otel_goodput.accounting.resuming import Numbering, Stretch
-from otel_goodput.accounting.survey import losses as told_losses
-from otel_goodput.accounting.tracing import EXCLUDED, StepTrace, Tracer
-from otel_goodput.journal import records
-from otel_goodput.journal.records import Record
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.overview import KEPT, LOST, NOT_KNOWN, Loss, Save
+from otel_goodput._accounting.phases import Phases
+from otel_goodput._accounting.resuming import Numbering, Stretch
+from otel_goodput._accounting.survey import losses as told_losses
+from otel_goodput._accounting.tracing import EXCLUDED, StepTrace, Tracer
+from otel_goodput._journal import records
+from otel_goodput._journal.records import Record
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.damage import Damages
+from otel_goodput._timeline.reader import Reader, ordered
+from otel_goodput._timeline.standing import ENDED, Lives
 from otel_goodput.reports.detail import (
     FAILED,
     IN_TRACE,
@@ -36,9 +39,6 @@ from otel_goodput.reports.detail import (
     Step,
 )
 from otel_goodput.semconv import REASONS
-from otel_goodput.timeline.damage import Damages
-from otel_goodput.timeline.reader import Reader, ordered
-from otel_goodput.timeline.standing import ENDED, Lives
 
 NO_KEY: Final = 0  # of a job whose begin was not read
 NEVER: Final = 1 << 63  # later than any record
@@ -58,7 +58,7 @@ def tell(
     """Read a process's whole journal.
 
     Args:
-        state: of the process, see :func:`~otel_goodput.timeline.standing.state_of`.
+        state: of the process, see :func:`~otel_goodput._timeline.standing.state_of`.
         asked: the moment of the account, ns, by the clock of the latest attempt.
         past: something may have been recorded long after `asked`: it is left out, by whatever clock.
         progress: called with segments read, all segments, and what is read.

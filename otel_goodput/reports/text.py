@@ -6,11 +6,11 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from otel_goodput._text.quantities import format_duration, format_moment, percent, plural
+from otel_goodput._text.redact import shown
+from otel_goodput._timeline.standing import RUNNING
 from otel_goodput.reports import sections
 from otel_goodput.reports.advice import sentence
-from otel_goodput.text.quantities import format_duration, format_moment, percent, plural
-from otel_goodput.text.redact import shown
-from otel_goodput.timeline.standing import RUNNING
 
 _COLUMNS: Final = 100
 _RATIOS: Final = {

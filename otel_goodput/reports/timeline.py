@@ -19,14 +19,14 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.device import NEVER, place
+from otel_goodput._accounting.events import Event
 from otel_goodput._runtime import files
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
-from otel_goodput.accounting.device import NEVER, place
-from otel_goodput.accounting.events import Event
+from otel_goodput._text.durations import NS
+from otel_goodput._text.redact import redacting_logger
 from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES
-from otel_goodput.text.durations import NS
-from otel_goodput.text.redact import redacting_logger
 
 logger = redacting_logger(__name__)
 

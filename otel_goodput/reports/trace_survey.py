@@ -7,18 +7,18 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
-from otel_goodput.accounting.events import NO_STEP, Event
-from otel_goodput.accounting.resuming import Numbering
-from otel_goodput.journal.reasons import in_force, read_reasons
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.events import NO_STEP, Event
+from otel_goodput._accounting.resuming import Numbering
+from otel_goodput._journal.reasons import in_force, read_reasons
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.damage import Damages
+from otel_goodput._timeline.reader import Reader
+from otel_goodput._timeline.recovery import restore
+from otel_goodput._timeline.standing import DIED, ended, state_of
 from otel_goodput.reports.corrections import corrected, restarts
 from otel_goodput.semconv import STEP_KEPT, STEP_LOST, Category
-from otel_goodput.timeline.damage import Damages
-from otel_goodput.timeline.reader import Reader
-from otel_goodput.timeline.recovery import restore
-from otel_goodput.timeline.standing import DIED, ended, state_of
 
 NO_STEP_DONE = "none"  # the fate of a step that a break left before it did a step's work
 SKIPPED = "skipped"  # that of a batch that its loop skipped after a restore

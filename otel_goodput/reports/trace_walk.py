@@ -7,10 +7,10 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
 
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import phases, rules
-from otel_goodput.accounting.device import owner_of
-from otel_goodput.accounting.events import Event
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import phases, rules
+from otel_goodput._accounting.device import owner_of
+from otel_goodput._accounting.events import Event
 from otel_goodput.reports.trace_survey import AttemptSpan, Survey
 from otel_goodput.reports.trace_writer import Args, Arrows, TraceWriter
 from otel_goodput.semconv import (

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from otel_goodput._runtime import files
-from otel_goodput.text.redact import encodable
+from otel_goodput._text.redact import encodable
 
 Args = Mapping[str, "int | float | bool | str"]
 Arrows = Sequence[int]  # their numbers

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from otel_goodput.accounting import Event
-from otel_goodput.accounting.tracing import EXCLUDED, Interval, Tracer
+from otel_goodput._accounting import Event
+from otel_goodput._accounting.tracing import EXCLUDED, Interval, Tracer
 
 
 def traced(events: Iterable[Event], *, at: int, exclusions: Sequence[tuple[int, int]] = ()) -> Tracer:

@@ -7,9 +7,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_goodput.accounting import Ledger, rules
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.events import Event
+from otel_goodput._accounting import Ledger, rules
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.events import Event
 
 S = 10**9
 HOUR = 3600 * S

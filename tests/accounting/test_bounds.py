@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from otel_goodput.accounting import Ledger, chronicle, landmarks, overview, rules, step_history
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.events import Event
+from otel_goodput._accounting import Ledger, chronicle, landmarks, overview, rules, step_history
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.events import Event
 from otel_goodput.semconv import Phase
 
 NS = 10**9

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_goodput.accounting import Ledger, rules
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.checkpoints import STAGES, RankStages, Stages, StageSums, slowest, to_json
-from otel_goodput.accounting.codec import Blobs
-from otel_goodput.accounting.events import Event
-from otel_goodput.accounting.ledger import CHECKPOINT
+from otel_goodput._accounting import Ledger, rules
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.checkpoints import STAGES, RankStages, Stages, StageSums, slowest, to_json
+from otel_goodput._accounting.codec import Blobs
+from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.ledger import CHECKPOINT
 from otel_goodput.reports.replay import account
 from otel_goodput.semconv import CHECKPOINT_STAGES, CheckpointStage
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from otel_goodput.accounting import Ledger, Totals, rules
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.events import Event
+from otel_goodput._accounting import Ledger, Totals, rules
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.events import Event
 from otel_goodput.reports.replay import account
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_goodput import semconv
-from otel_goodput.accounting import Ledger, bins, rules, step_bins, step_summary
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.events import Event
-from otel_goodput.accounting.overview import IN_FLIGHT, KEPT, LOST, NET, NO_STEP_DONE, Overview
-from otel_goodput.accounting.totals import Totals
+from otel_goodput._accounting import Ledger, bins, rules, step_bins, step_summary
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.overview import IN_FLIGHT, KEPT, LOST, NET, NO_STEP_DONE, Overview
+from otel_goodput._accounting.totals import Totals
 from otel_goodput.reports.timeline import Timeline
 from otel_goodput.semconv import CATEGORIES
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from otel_goodput.accounting import Event, Ledger, rules
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.disruption import REMEMBERED
+from otel_goodput._accounting import Event, Ledger, rules
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.disruption import REMEMBERED
 
 S = 10**9
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_goodput.accounting import Ledger, rules
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.events import Event
-from otel_goodput.accounting.rolling import BUCKETS
+from otel_goodput._accounting import Ledger, rules
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.rolling import BUCKETS
 
 S = 10**9
 SPANS = (60 * S, 600 * S)

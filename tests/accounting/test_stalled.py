@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_goodput.accounting import rules
-from otel_goodput.accounting.ledger import Ledger
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.ledger import Ledger
 from otel_goodput.reports.doubts import doubts
 from otel_goodput.reports.replay import account_timeline, replay, timeline_totals
 from otel_goodput.reports.timeline import Timeline

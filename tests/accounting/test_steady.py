@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
-from otel_goodput.accounting.codec import Blobs
-from otel_goodput.accounting.cursor import Cursor
-from otel_goodput.accounting.events import Event
-from otel_goodput.accounting.windows import Edge
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.codec import Blobs
+from otel_goodput._accounting.cursor import Cursor
+from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.windows import Edge
 from otel_goodput.reports.timeline import Timeline
 
 from .strategies import Rows, chaos, runs, spread

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_goodput.accounting import Ledger, rules
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.device import NEVER
-from otel_goodput.accounting.events import Event
+from otel_goodput._accounting import Ledger, rules
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.device import NEVER
+from otel_goodput._accounting.events import Event
 from otel_goodput.reports.replay import account_timeline
 from otel_goodput.reports.timeline import Timeline
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_goodput.accounting import Event, Totals, bins, rules
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.chronicle import Chronicle
-from otel_goodput.accounting.cursor import Cursor
-from otel_goodput.accounting.overview import IN_FLIGHT, KEPT, LOST, NET, SKIPPED
-from otel_goodput.accounting.survey import survey
-from otel_goodput.accounting.tracing import EXCLUDED, Tracer
+from otel_goodput._accounting import Event, Totals, bins, rules
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.chronicle import Chronicle
+from otel_goodput._accounting.cursor import Cursor
+from otel_goodput._accounting.overview import IN_FLIGHT, KEPT, LOST, NET, SKIPPED
+from otel_goodput._accounting.survey import survey
+from otel_goodput._accounting.tracing import EXCLUDED, Tracer
 from otel_goodput.reports.replay import account
 from otel_goodput.reports.timeline import Timeline
 from otel_goodput.semconv import CATEGORIES

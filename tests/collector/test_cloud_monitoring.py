@@ -91,7 +91,7 @@ def test_aligners_fit_what_they_align(name: str) -> None:
     """Counters and distributions pile up, which ALIGN_NEXT_OLDER does not take; gauges have no rate and no delta."""
     from boards import naming
     from otel_goodput import semconv
-    from otel_goodput.metrics import workload_series
+    from otel_goodput._metrics import workload_series
 
     kinds = {naming.cloud_metric(metric): metric.kind for metric in semconv.METRICS}
     kinds |= {naming.target_metric(metric): metric.kind for metric in semconv.METRICS}

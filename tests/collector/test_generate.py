@@ -13,7 +13,7 @@ import pytest
 from .written import COLLECTOR, FILES, load
 
 PAGE = "docs/collector/alerts.md"
-TEMPLATES = Path("otel_goodput/tools/templates")
+TEMPLATES = Path("otel_goodput/_tools/templates")
 
 
 def generate(*arguments: str, root: Path = COLLECTOR.parent) -> subprocess.CompletedProcess[str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tools.commands import goodput, succeeded
 
-from otel_goodput.tools.collector.command import PROGRAM
-from otel_goodput.tools.collector.places import PLACES
+from otel_goodput._tools.collector.command import PROGRAM
+from otel_goodput._tools.collector.places import PLACES
 
 from .places import UNIT, settings
 from .written import COLLECTOR

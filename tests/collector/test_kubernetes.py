@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
+from otel_goodput._resources import kubernetes
 from otel_goodput._settings import envvars, options
 from otel_goodput._settings.options import Settings
-from otel_goodput.resources import kubernetes
 
 from .places import (
     BUILT,

@@ -11,8 +11,8 @@ import pytest
 
 from boards import naming
 from otel_goodput import semconv
+from otel_goodput._metrics import workload_series
 from otel_goodput._settings.options import Settings
-from otel_goodput.metrics import workload_series
 
 from .written import FILES, load, selections
 

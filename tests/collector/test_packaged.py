@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .written import COLLECTOR
 
-SOURCES = Path("otel_goodput/tools/collector/sources")
+SOURCES = Path("otel_goodput/_tools/collector/sources")
 
 
 def packaged(*arguments: str) -> subprocess.CompletedProcess[str]:

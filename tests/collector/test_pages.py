@@ -13,8 +13,8 @@ import yaml
 from otelcol.flat import LAYERS, merged
 from tools.commands import goodput, succeeded
 
-from otel_goodput.tools.collector.manifests import KINDS
-from otel_goodput.tools.collector.places import PLACES
+from otel_goodput._tools.collector.manifests import KINDS
+from otel_goodput._tools.collector.places import PLACES
 
 from .written import COLLECTOR
 

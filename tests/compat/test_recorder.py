@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 
 import otel_goodput
 from compat.calls import BEGIN, JOB, LOGGER, Call, calculator, entry, recorder, tell, utc
-from otel_goodput.accounting import Totals
+from otel_goodput._accounting import Totals
+from otel_goodput._text.durations import NS
 from otel_goodput.compat import handles
 from otel_goodput.compat.ml_goodput_measurement.goodput import GoodputRecorder
 from otel_goodput.compat.ml_goodput_measurement.measurement import Event
 from otel_goodput.compat.ml_goodput_measurement.measurement import GoodputRecorder as WithEvents
 from otel_goodput.reports.ml_goodput_entries import rows
 from otel_goodput.reports.replay import timeline_totals
-from otel_goodput.text.durations import NS
 
 
 def seconds(totals: Totals) -> dict[str, float]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from otel_goodput.recording import ids
+from otel_goodput._recording import ids
 
 from .witness import Edge, Life
 

@@ -17,7 +17,7 @@ from typing import Any
 import warm
 from waits import PATIENCE_S
 
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 
 from .witness import NS, Account, Life, possible_accounts, read_diary, total_ns

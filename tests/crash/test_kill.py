@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 import warm
 
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 
 from .runner import Run, delays

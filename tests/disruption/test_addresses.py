@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from otel_goodput.disruption.metadata import ask
-from otel_goodput.resources.submission import Cluster, look_up
+from otel_goodput._disruption.metadata import ask
+from otel_goodput._resources.submission import Cluster, look_up
 
 from .metadata_server import MAINTENANCE, metadata_server
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from waits import Lines
 
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 
 # As torch's DataLoader: workers that are forked, and a handler for their deaths that raises in the training loop.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from otel_goodput import Recorder
-from otel_goodput.disruption.launchers import Launch, exit_code, exit_reason, launches
+from otel_goodput._disruption.launchers import Launch, exit_code, exit_reason, launches
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from otel_goodput.disruption.notices import Notices
+from otel_goodput._disruption.notices import Notices
 
 from .processes import Program
 

@@ -7,7 +7,7 @@ from types import FrameType
 
 import pytest
 
-from otel_goodput.disruption.metadata import MetadataAnswer, NotGoogles, Reception
+from otel_goodput._disruption.metadata import MetadataAnswer, NotGoogles, Reception
 
 HEAD = b"HTTP/1.1 200 OK\r\nMetadata-Flavor: Google\r\nETag: e1\r\n"
 ANSWERS = {

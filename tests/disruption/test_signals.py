@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from waits import until
 
-from otel_goodput.disruption.notices import Notices
-from otel_goodput.disruption.signals import Signals
+from otel_goodput._disruption.notices import Notices
+from otel_goodput._disruption.signals import Signals
 
 from .processes import Program, signalled
 
@@ -500,7 +500,7 @@ def test_the_end_of_a_forked_child_is_not_that_of_the_job(hooks: bool) -> None:
         f"""
 notices, signals = take()
 if not {hooks}:
-    from otel_goodput.disruption import signals as module
+    from otel_goodput._disruption import signals as module
     module._installed.clear()  # as where a child runs none of Python's hooks
 child = os.fork()
 if not child:

@@ -14,8 +14,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 
 import otel_goodput
+from otel_goodput._recording.contexts import PhaseContext
 from otel_goodput._runtime.recorder import Recorder
-from otel_goodput.recording.contexts import PhaseContext
 
 
 def documented() -> Iterator[tuple[str, str]]:

@@ -6,11 +6,11 @@ import re
 import struct
 from pathlib import Path
 
-from otel_goodput.accounting import events
+from otel_goodput._accounting import events
+from otel_goodput._journal import digest, facts, plain_values, records, rundir, state_file
+from otel_goodput._live import keeper
+from otel_goodput._timeline import recovery
 from otel_goodput.exporters.registry import FIRST_OF_OTHERS, OURS, numbers
-from otel_goodput.journal import digest, facts, plain_values, records, rundir, state_file
-from otel_goodput.live import keeper
-from otel_goodput.timeline import recovery
 
 TEXT = (Path(__file__).parents[2] / "docs/journal.md").read_text()
 TYPES = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "i64": "q", "8 bytes": "8s"}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from compat.calls import BEGIN, JOB, LOGGER, Call, entry
 
-from otel_goodput.tools import cli
+from otel_goodput._tools import cli
 
 PAGE = (Path(__file__).parents[2] / "docs/migration.md").read_text(encoding="utf-8")
 STEP_S = 10

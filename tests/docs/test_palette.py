@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from otel_goodput.accounting.markup import COLORS
+from otel_goodput._accounting.markup import COLORS
 from otel_goodput.semconv import CATEGORIES
 
 ROOT = Path(__file__).parents[2]
@@ -18,7 +18,7 @@ def test_every_category_has_a_color_of_its_own() -> None:
 
 
 def test_the_page_has_the_same_colors() -> None:
-    script = (ROOT / "otel_goodput" / "viewer" / "assets" / "colors.js").read_text(encoding="utf-8")
+    script = (ROOT / "otel_goodput" / "_viewer" / "assets" / "colors.js").read_text(encoding="utf-8")
     table = script.partition("CATEGORY_COLORS = {")[2].partition("};")[0]
     assert dict(re.findall(r'(\w+): \["(#[0-9a-f]{6})"', table)) == COLORS
 

@@ -19,10 +19,10 @@ import pytest
 import otel_goodput
 from everyday import recipes
 from otel_goodput import semconv
+from otel_goodput._recording.phases import Phases
 from otel_goodput._settings.envvars import STANDARD
 from otel_goodput._settings.options import ENVVARS
-from otel_goodput.recording.phases import Phases
-from otel_goodput.tools import cli
+from otel_goodput._tools import cli
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 120

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from otel_goodput.journal.reasons import SAYABLE
-from otel_goodput.tools.reason.arguments import MARGIN_S
-from otel_goodput.tools.reason.logs import EVENTS, SYSTEM_EVENTS, Tells
+from otel_goodput._journal.reasons import SAYABLE
+from otel_goodput._tools.reason.arguments import MARGIN_S
+from otel_goodput._tools.reason.logs import EVENTS, SYSTEM_EVENTS, Tells
 
 TEXT = (Path(__file__).parents[2] / "docs" / "reasons.md").read_text(encoding="utf-8")
 

@@ -20,13 +20,13 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import otel_goodput
 from otel_goodput import semconv
+from otel_goodput._accounting.paces import Pace
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.sidecars import checked_json
+from otel_goodput._resources import process
 from otel_goodput._settings import envvars, options
-from otel_goodput.accounting.paces import Pace
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.sidecars import checked_json
-from otel_goodput.resources import process
+from otel_goodput._tools import cli, manual
 from otel_goodput.testing import metrics
-from otel_goodput.tools import cli, manual
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(otel_goodput.__file__).parent

@@ -18,10 +18,10 @@ from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, Pe
 from waits import until
 
 from otel_goodput import semconv
+from otel_goodput._text.quantities import width
 from otel_goodput.exporters.console import ConsoleMetricExporter, Summary, render
 from otel_goodput.exporters.registry import open_exporter
 from otel_goodput.exporters.spec import ExporterContext
-from otel_goodput.text.quantities import width
 
 from .telemetry import collect, observed, recorded
 

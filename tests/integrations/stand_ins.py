@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from otel_goodput.integrations.async_runtimes import AsyncRuntime
-from otel_goodput.integrations.markers import Mark
+from otel_goodput._integrations.async_runtimes import AsyncRuntime
+from otel_goodput._integrations.markers import Mark
 
 
 class Work:

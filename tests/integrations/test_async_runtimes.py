@@ -12,13 +12,13 @@ import pytest
 import warm
 
 from otel_goodput import Recorder
-from otel_goodput.accounting import events as ev
-from otel_goodput.integrations import async_runtimes
-from otel_goodput.integrations.async_runtimes import ASYNC_RUNTIMES
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._accounting import events as ev
+from otel_goodput._integrations import async_runtimes
+from otel_goodput._integrations.async_runtimes import ASYNC_RUNTIMES
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.reader import all_events
+from otel_goodput._tools.doctor import past
 from otel_goodput.semconv import FALLBACK_CLOCKS
-from otel_goodput.timeline.reader import all_events
-from otel_goodput.tools.doctor import past
 
 from .stand_ins import Queue, QueueMarker, fake_torch
 

@@ -22,7 +22,7 @@ from waits import until
 
 from everyday.lateness import Lateness
 from otel_goodput import Recorder
-from otel_goodput.integrations import watcher
+from otel_goodput._integrations import watcher
 
 jax = pytest.importorskip("jax")
 numpy = pytest.importorskip("numpy")

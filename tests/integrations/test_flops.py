@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from otel_goodput.integrations.flops import Flops, count_flops, tally
+from otel_goodput._integrations.flops import Flops, count_flops, tally
 
 pytestmark = pytest.mark.jax
 

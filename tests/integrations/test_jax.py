@@ -28,7 +28,7 @@ from waits import until
 
 import otel_goodput
 from otel_goodput import Recorder
-from otel_goodput.integrations import compilations
+from otel_goodput._integrations import compilations
 
 jax = pytest.importorskip("jax")
 pytestmark = pytest.mark.jax

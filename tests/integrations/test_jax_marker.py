@@ -20,9 +20,9 @@ import warm
 
 from everyday.lateness import Lateness
 from otel_goodput import Recorder
-from otel_goodput.accounting import events as ev
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.timeline.reader import all_events
+from otel_goodput._accounting import events as ev
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.reader import all_events
 
 jax = pytest.importorskip("jax")
 pytestmark = pytest.mark.jax

@@ -19,15 +19,15 @@ from waits import until
 
 from everyday.lateness import Lateness
 from otel_goodput import Recorder
-from otel_goodput.accounting import Totals
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.rules import STEP
-from otel_goodput.integrations import async_runtimes
-from otel_goodput.integrations.device_clock import PAUSE
-from otel_goodput.integrations.markers import Mark
-from otel_goodput.integrations.watcher import TOGETHER, Watcher
-from otel_goodput.journal.rundir import RunDirectory, folder_name
-from otel_goodput.timeline.reader import all_events
+from otel_goodput._accounting import Totals
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.rules import STEP
+from otel_goodput._integrations import async_runtimes
+from otel_goodput._integrations.device_clock import PAUSE
+from otel_goodput._integrations.markers import Mark
+from otel_goodput._integrations.watcher import TOGETHER, Watcher
+from otel_goodput._journal.rundir import RunDirectory, folder_name
+from otel_goodput._timeline.reader import all_events
 
 from .stand_ins import Queue, QueueMarker
 
@@ -547,7 +547,7 @@ def test_only_the_training_thread_marks(device: Device) -> None:
 HANGS = """
 import sys, threading, time
 import otel_goodput as goodput
-from otel_goodput.integrations import async_runtimes
+from otel_goodput._integrations import async_runtimes
 from integrations.stand_ins import Queue, QueueMarker, Work
 
 class Hung(QueueMarker):

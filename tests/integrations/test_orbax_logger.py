@@ -11,7 +11,7 @@ import pytest
 from orbax.checkpoint import logging
 from waits import until
 
-from otel_goodput.integrations import orbax
+from otel_goodput._integrations import orbax
 
 from .test_orbax import RESTORE, SAVE, STATE, GatedArgs, Job, pytestmark, said
 

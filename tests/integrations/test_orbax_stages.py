@@ -15,9 +15,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 from orbax.checkpoint import logging
 from waits import until
 
-from otel_goodput.integrations import orbax
-from otel_goodput.integrations.checkpoint_stages import ENTRIES
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._integrations import orbax
+from otel_goodput._integrations.checkpoint_stages import ENTRIES
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
 from otel_goodput.semconv import CHECKPOINT_STAGES, CheckpointStage

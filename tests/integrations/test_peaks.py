@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from otel_goodput.integrations.flops import CHIPS, find_chip, hint, peak_flops, peak_of
+from otel_goodput._integrations.flops import CHIPS, find_chip, hint, peak_flops, peak_of
 
 KNOWN = {
     "TPU v3": (123, 2),

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from otel_goodput import Recorder
-from otel_goodput.journal.records import HEADER_SIZE, LOADING, SIZE, STEPPING
-from otel_goodput.journal.rundir import RunDirectory, folder_name
+from otel_goodput._journal.records import HEADER_SIZE, LOADING, SIZE, STEPPING
+from otel_goodput._journal.rundir import RunDirectory, folder_name
 
 jax = pytest.importorskip("jax")
 # jaxlib makes types that Python from 3.12 on warns of; an error in their place aborts the process.

@@ -14,11 +14,11 @@ import pytest
 from tools.commands import environment
 from waits import until
 
+from otel_goodput._accounting.usage import UNKNOWN, Machine, Usage
+from otel_goodput._integrations import usage
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.usage import read_usage
 from otel_goodput._settings import config
-from otel_goodput.accounting.usage import UNKNOWN, Machine, Usage
-from otel_goodput.integrations import usage
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.usage import read_usage
 
 JOB = """
 import json, os, sys, time

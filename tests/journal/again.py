@@ -10,7 +10,7 @@ from typing import Any
 
 import warm
 
-from otel_goodput.journal.rundir import runs
+from otel_goodput._journal.rundir import runs
 from otel_goodput.reports.run import RecordedRun
 
 # Restores the checkpoint that there is, trains some steps, saves, and leaves as it is told.

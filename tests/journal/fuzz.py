@@ -32,24 +32,24 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[2]))  # run as a program
 
 from otel_goodput import Recorder
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.usage import Machine, Usage
+from otel_goodput._journal import columns, digest, reasons, records, state_file
+from otel_goodput._journal.overview_rows import TABLES
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.sidecars import CHECK, checked_json
+from otel_goodput._journal.usage import UsageSheet
 from otel_goodput._runtime.guard import contained
 from otel_goodput._settings import config as configuration
 from otel_goodput._settings import placement
 from otel_goodput._settings.options import ENVVARS
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.usage import Machine, Usage
+from otel_goodput._timeline import recovery
+from otel_goodput._timeline.recovery import restore
+from otel_goodput._viewer.document import document
 from otel_goodput.errors import GoodputError
-from otel_goodput.journal import columns, digest, reasons, records, state_file
-from otel_goodput.journal.overview_rows import TABLES
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.sidecars import CHECK, checked_json
-from otel_goodput.journal.usage import UsageSheet
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
 from otel_goodput.runs import open_runs
-from otel_goodput.timeline import recovery
-from otel_goodput.timeline.recovery import restore
-from otel_goodput.viewer.document import document
 
 NS = 1_000_000_000
 DEADLINE_S = 20.0

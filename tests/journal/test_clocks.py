@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from recorded import sum_ns
 
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 
 # Read at the start of every Python process that finds it: another wall clock, the same monotonic one.

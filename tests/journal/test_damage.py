@@ -17,16 +17,16 @@ import pytest
 from recorded import NS, Recording, copied, sum_ns
 
 import otel_goodput as goodput
-from otel_goodput.accounting import Event, Ledger
-from otel_goodput.accounting import events as ev
-from otel_goodput.journal import records
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.segment_file import SIZE
-from otel_goodput.recording.unexported import unexported_spans
+from otel_goodput._accounting import Event, Ledger
+from otel_goodput._accounting import events as ev
+from otel_goodput._journal import records
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.segment_file import SIZE
+from otel_goodput._recording.unexported import unexported_spans
+from otel_goodput._timeline.damage import HOLES
+from otel_goodput._timeline.reader import all_events
+from otel_goodput._timeline.recovery import restore
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.timeline.damage import HOLES
-from otel_goodput.timeline.reader import all_events
-from otel_goodput.timeline.recovery import restore
 
 SEGMENT = "a0000-p0000-000000.segment"
 

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_goodput.accounting import overview as ov
-from otel_goodput.accounting.overview import Overview
-from otel_goodput.accounting.rules import FIXED
-from otel_goodput.journal.digest import FORM, Digest, decode, encode, write_digest
-from otel_goodput.journal.records import NewerVersion
-from otel_goodput.journal.rundir import DIGEST, RunDirectory, bound
-from otel_goodput.journal.state_file import FRAME, SIZES
+from otel_goodput._accounting import overview as ov
+from otel_goodput._accounting.overview import Overview
+from otel_goodput._accounting.rules import FIXED
+from otel_goodput._journal.digest import FORM, Digest, decode, encode, write_digest
+from otel_goodput._journal.records import NewerVersion
+from otel_goodput._journal.rundir import DIGEST, RunDirectory, bound
+from otel_goodput._journal.state_file import FRAME, SIZES
+from otel_goodput._timeline.overviews import read_digest
 from otel_goodput.semconv import PHASES
-from otel_goodput.timeline.overviews import read_digest
 
 numbers = st.integers(-(2**62), 2**62)
 lengths = st.integers(0, 2**62)

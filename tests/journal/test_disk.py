@@ -17,8 +17,8 @@ from waits import until
 
 import otel_goodput as goodput
 from otel_goodput import JournalError
-from otel_goodput.journal.records import CAPACITY
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.records import CAPACITY
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 
 Mount = Callable[[str], "Path | None"]

@@ -20,14 +20,14 @@ from opentelemetry.sdk.trace import TracerProvider
 from recorded import Recording
 
 import otel_goodput as goodput
+from otel_goodput._journal.facts import FactSheet, read_facts
+from otel_goodput._journal.plain_values import flat, safe
+from otel_goodput._journal.records import NewerVersion
+from otel_goodput._journal.rundir import FACTS, RunDirectory, bound
+from otel_goodput._journal.sidecars import checked_json
 from otel_goodput._settings import config
+from otel_goodput._text.redact import HIDDEN
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.journal.facts import FactSheet, read_facts
-from otel_goodput.journal.plain_values import flat, safe
-from otel_goodput.journal.records import NewerVersion
-from otel_goodput.journal.rundir import FACTS, RunDirectory, bound
-from otel_goodput.journal.sidecars import checked_json
-from otel_goodput.text.redact import HIDDEN
 from otel_goodput.version import __version__
 
 
@@ -89,7 +89,7 @@ def test_the_keeper_imports_nothing() -> None:
     script = """
 import sys
 from otel_goodput._settings import config
-from otel_goodput.journal.facts import FactSheet, encode
+from otel_goodput._journal.facts import FactSheet, encode
 import opentelemetry.sdk.trace
 sys.modules["numpy"] = sys  # a library without a version: its distribution is asked
 sheet = FactSheet(config.read("job"), 0, 1)

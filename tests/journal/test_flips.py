@@ -18,13 +18,13 @@ import warm
 from recorded import NS, Recording, copied
 
 import otel_goodput as goodput
-from otel_goodput.journal import records
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.sidecars import checked_json
+from otel_goodput._journal import records
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.sidecars import checked_json
+from otel_goodput._timeline.reader import all_events
+from otel_goodput._timeline.recovery import restore
+from otel_goodput._tools.cli import main
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.timeline.reader import all_events
-from otel_goodput.timeline.recovery import restore
-from otel_goodput.tools.cli import main
 
 from .test_damage import used
 

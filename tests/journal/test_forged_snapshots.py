@@ -12,13 +12,13 @@ import pytest
 from recorded import NS, Recording
 
 import otel_goodput as goodput
-from otel_goodput.accounting import Event, Ledger, rules, step_bins
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.codec import Blobs
-from otel_goodput.journal import records, state_file
-from otel_goodput.journal.records import Record
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.timeline.recovery import FORM, restore, write_snapshot
+from otel_goodput._accounting import Event, Ledger, rules, step_bins
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.codec import Blobs
+from otel_goodput._journal import records, state_file
+from otel_goodput._journal.records import Record
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.recovery import FORM, restore, write_snapshot
 
 Place = tuple[Any, ...]
 

@@ -19,10 +19,10 @@ import pytest
 from recorded import NS, Recording, sum_ns
 
 import otel_goodput as goodput
-from otel_goodput.accounting import Ledger, Partition, Totals
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._accounting import Ledger, Partition, Totals
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.reader import all_events
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.timeline.reader import all_events
 
 GOLDEN = Path(__file__).with_name("golden")
 NAMES = sorted(path.name.removesuffix(".tar.xz") for path in GOLDEN.glob("*.tar.xz"))

@@ -24,13 +24,13 @@ import warm
 from recorded import Recording
 
 import otel_goodput as goodput
+from otel_goodput._journal.mirror import open_spool
+from otel_goodput._journal.mirror import spool as spool_of
+from otel_goodput._journal.records import encode_header
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.segment_file import SIZE
+from otel_goodput._journal.sidecars import checked_json
 from otel_goodput._runtime import files
-from otel_goodput.journal.mirror import open_spool
-from otel_goodput.journal.mirror import spool as spool_of
-from otel_goodput.journal.records import encode_header
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.segment_file import SIZE
-from otel_goodput.journal.sidecars import checked_json
 from otel_goodput.reports.run import RecordedRun, found_runs
 
 SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----"
@@ -426,7 +426,7 @@ def test_hostile_files_in_a_journal(
 
 @pytest.mark.parametrize("disguise", [as_a_pipe, as_a_huge_file])
 def test_a_hostile_pace_leaves_the_others(disguise: Callable[[Path], None], tmp_path: Path) -> None:
-    from otel_goodput.journal.paces import read_paces
+    from otel_goodput._journal.paces import read_paces
 
     run = RunDirectory(tmp_path / "run")
     run.create({})
@@ -489,7 +489,7 @@ def test_a_segment_of_an_attempt_that_cannot_be(number: int, record: Callable[..
 
 LINES = """
 import json, sys
-from otel_goodput.tools import cli
+from otel_goodput._tools import cli
 status = cli.main(sys.argv[1:])
 with open("/proc/self/status") as lines:
     found = dict(line.split(":") for line in lines)

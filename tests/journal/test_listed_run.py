@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import otel_goodput as goodput
+from otel_goodput._journal.rundir import ListedRun, RunDirectory
 from otel_goodput._runtime import files
-from otel_goodput.journal.rundir import ListedRun, RunDirectory
-from otel_goodput.timeline.overviews import overview_of
+from otel_goodput._timeline.overviews import overview_of
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import warm
 
-from otel_goodput.journal.rundir import runs
+from otel_goodput._journal.rundir import runs
 
 JOB = """
 import os, signal, sys

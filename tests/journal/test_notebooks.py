@@ -12,7 +12,7 @@ from typing import Any
 import warm
 from recorded import sum_ns
 
-from otel_goodput.journal.rundir import runs
+from otel_goodput._journal.rundir import runs
 from otel_goodput.reports.run import RecordedRun
 
 # A kernel: it executes cells in one namespace, and an interrupted or failed cell ends only itself.

@@ -13,12 +13,12 @@ import pytest
 from recorded import NS, Recording
 
 import otel_goodput as goodput
-from otel_goodput.accounting import events as ev
-from otel_goodput.journal import records, state_file
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.timeline import recovery
-from otel_goodput.timeline.recovery import restore
-from otel_goodput.tools.cli import main
+from otel_goodput._accounting import events as ev
+from otel_goodput._journal import records, state_file
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline import recovery
+from otel_goodput._timeline.recovery import restore
+from otel_goodput._tools.cli import main
 
 SEGMENT = "a0000-p0000-000000.segment"
 

@@ -9,12 +9,12 @@ import pytest
 import warm
 
 from otel_goodput import Recorder
-from otel_goodput.accounting.checkpoints import Slowest, slowest
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._accounting.checkpoints import Slowest, slowest
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.overviews import rank_stages
 from otel_goodput.reports.run import FollowedRun, RecordedRun
 from otel_goodput.reports.session import Session
 from otel_goodput.semconv import CheckpointStage
-from otel_goodput.timeline.overviews import rank_stages
 
 COPY, COMMIT = CheckpointStage.SAVE_COPY, CheckpointStage.SAVE_COMMIT
 MS = 1_000_000

@@ -23,12 +23,12 @@ from recorded import Recording, sum_ns
 from waits import until
 
 import otel_goodput as goodput
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._journal import records
+from otel_goodput._journal.mirror import Mirror
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._runtime.installation import install_command
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
-from otel_goodput.journal import records
-from otel_goodput.journal.mirror import Mirror
-from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun, found_runs
 
 TRAINER = """
@@ -36,9 +36,9 @@ import json, os, sys
 import logging
 logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
 import otel_goodput as goodput
-from otel_goodput.journal import records
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
+from otel_goodput._journal import records
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
 recorder = goodput.configure("remote", run_id="run", directory=sys.argv[1], exporters="none")
 with goodput.job():
     number = int(sys.argv[2])

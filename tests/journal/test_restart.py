@@ -15,10 +15,10 @@ from recorded import NS, Recording, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput import Recorder
-from otel_goodput.accounting import Ledger
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._accounting import Ledger
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.reader import all_events
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.timeline.reader import all_events
 
 
 def test_attempts_go_on(record: Callable[..., Recording], base: int) -> None:

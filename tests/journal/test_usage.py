@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from otel_goodput.accounting.usage import MOST, Machine, Usage
-from otel_goodput.journal.records import NewerVersion
-from otel_goodput.journal.rundir import USAGE, RunDirectory, bound
-from otel_goodput.journal.sidecars import checked_json
-from otel_goodput.journal.usage import ROWS, UsageSheet, read_usage, usages
+from otel_goodput._accounting.usage import MOST, Machine, Usage
+from otel_goodput._journal.records import NewerVersion
+from otel_goodput._journal.rundir import USAGE, RunDirectory, bound
+from otel_goodput._journal.sidecars import checked_json
+from otel_goodput._journal.usage import ROWS, UsageSheet, read_usage, usages
 
 MACHINE = Machine(8, 2**40, 2**37)
 S = 1_000_000_000

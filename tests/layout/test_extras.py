@@ -23,8 +23,8 @@ from emulators.google import GoogleEmulator
 from exporters.backends import grpc_backend, http_backend
 from tools.commands import environment
 
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.usage import read_usage
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.usage import read_usage
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 100

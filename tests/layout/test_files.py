@@ -29,13 +29,13 @@ METHODS = {
 # Spans and exporters are opened too, and a library's opener is no file's.
 NO_FILES = {
     ("_runtime.installation", "read_text"),  # of its own metadata, by Python's reader
-    ("recording.step_loop", "open"),
-    ("recording.fast_span", "open"),
-    ("recording.loading", "open"),
-    ("tools.send.destination", "open"),
-    ("viewer.watch", "open"),
+    ("_recording.step_loop", "open"),
+    ("_recording.fast_span", "open"),
+    ("_recording.loading", "open"),
+    ("_tools.send.destination", "open"),
+    ("_viewer.watch", "open"),
     ("exporters.registry", "open"),
-    *((module, "open") for module in ("tools.report", "tools.export", "viewer.page", "viewer.watch")),  # sessions
+    *((module, "open") for module in ("_tools.report", "_tools.export", "_viewer.page", "_viewer.watch")),  # sessions
 }
 MODULES = {"tempfile", "zipfile", "tarfile"}
 

@@ -15,7 +15,7 @@ PACKAGE = Path(otel_goodput.__file__).parent
 # Every module's layer; a package stands for all that is in it, but for those that lie in several layers. Those of one
 # layer do not know each other.
 LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
-    ("words", frozenset({"semconv", "_settings.envvars", "errors", "_runtime.clock", "version", "text"})),
+    ("words", frozenset({"semconv", "_settings.envvars", "errors", "_runtime.clock", "version", "_text"})),
     (
         "edge of the process",
         frozenset(
@@ -29,17 +29,17 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
             }
         ),
     ),
-    ("pure core", frozenset({"accounting"})),
+    ("pure core", frozenset({"_accounting"})),
     ("table of settings", frozenset({"_settings.options"})),
     ("settings and the end", frozenset({"_settings.config", "_runtime.deadline", "_runtime.host"})),
-    ("memory", frozenset({"journal"})),
-    ("what the memory tells", frozenset({"timeline"})),
-    ("phases, and what is shown of them", frozenset({"recording", "metrics"})),
-    ("the account live and on paper, what watches", frozenset({"live", "reports", "integrations", "disruption"})),
-    ("where it runs, and on providers of the user's own", frozenset({"resources", "_runtime.standalone"})),
-    ("exporters, observers, the page", frozenset({"exporters", "_runtime.observers", "viewer"})),
+    ("memory", frozenset({"_journal"})),
+    ("what the memory tells", frozenset({"_timeline"})),
+    ("phases, and what is shown of them", frozenset({"_recording", "_metrics"})),
+    ("the account live and on paper, what watches", frozenset({"_live", "reports", "_integrations", "_disruption"})),
+    ("where it runs, and on providers of the user's own", frozenset({"_resources", "_runtime.standalone"})),
+    ("exporters, observers, the page", frozenset({"exporters", "_runtime.observers", "_viewer"})),
     ("pipelines", frozenset({"_runtime.pipelines"})),
-    ("tools", frozenset({"tools"})),
+    ("_tools", frozenset({"_tools"})),
     ("recorder, runs of the past, command", frozenset({"_runtime.recorder", "runs", "__main__"})),
     ("module functions", frozenset({"api"})),
     ("those of others, and their tests", frozenset({"compat", "testing"})),
@@ -170,9 +170,9 @@ def test_nothing_imports_in_circles() -> None:
 def test_the_core_is_pure() -> None:
     """No OpenTelemetry, no clock, no threads, no logging, no files."""
     found = []
-    for module in (module for module in FILES if module.partition(".")[0] == "accounting"):
+    for module in (module for module in FILES if module.partition(".")[0] == "_accounting"):
         for name in imports(module):
-            inside = name == "otel_goodput.semconv" or name.startswith("otel_goodput.accounting")
+            inside = name == "otel_goodput.semconv" or name.startswith("otel_goodput._accounting")
             if not inside and name not in PURE:
                 found.append(f"otel_goodput.{module} imports {name}")
         called = {
@@ -186,7 +186,7 @@ def test_the_core_is_pure() -> None:
 
 
 def test_what_the_core_may_take_it_takes() -> None:
-    core = [name for module in FILES if module.partition(".")[0] == "accounting" for name in imports(module)]
+    core = [name for module in FILES if module.partition(".")[0] == "_accounting" for name in imports(module)]
     assert set(core) >= PURE
 
 
@@ -242,8 +242,8 @@ FRAGMENTS = {
     "compat.ml_goodput_measurement.measurement": "a module of ml-goodput-measurement has this name",
     "compat.ml_goodput_measurement.monitoring_elastic": "as above",
     "exporters.otlp_grpc": "imports what is only there with an extra",
-    "tools.runs": "a command; imported when it is called",
-    "tools.send.arguments": "the command's help, without what the command imports",
+    "_tools.runs": "a command; imported when it is called",
+    "_tools.send.arguments": "the command's help, without what the command imports",
 }
 
 

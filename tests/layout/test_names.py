@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import Any
 
 from otel_goodput import semconv
+from otel_goodput._metrics import workload_series
 from otel_goodput._settings import envvars, options
-from otel_goodput.metrics import workload_series
 
 from .test_layers import FILES, tree
 
@@ -89,7 +89,7 @@ def _spelled(names: set[str], *defined_in: str) -> list[str]:
 
 
 def test_no_literal_of_a_name() -> None:
-    found = _spelled(NAMES, "semconv", "metrics.workload_series")
+    found = _spelled(NAMES, "semconv", "_metrics.workload_series")
     assert not found, "spell it semconv.…: " + ", ".join(found)
 
 
@@ -118,7 +118,7 @@ def test_every_variable_is_documented() -> None:
 
 def test_the_integrations_that_can_be_asked_for_are_there() -> None:
     """`signals`, `maintenance` and `kubernetes` watch the platform, the others libraries."""
-    from otel_goodput import integrations
+    from otel_goodput import _integrations as integrations
 
     assert set(integrations.LIBRARIES) | {"signals", "maintenance", "kubernetes"} == set(options.INTEGRATIONS)
     for library, place in integrations.LIBRARIES.values():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import otel_goodput
-from otel_goodput.recording.phases import Phases
+from otel_goodput._recording.phases import Phases
 
 ROOT = Path(otel_goodput.__file__).parents[1]
 
@@ -38,6 +38,12 @@ def test_the_names_are_these(module: str) -> None:
     found = import_module(module)
     assert set(found.__all__) == PUBLIC[module] and len(found.__all__) == len(PUBLIC[module])
     assert all(hasattr(found, name) for name in found.__all__)
+
+
+def test_a_package_with_nothing_public_has_an_underscore() -> None:
+    packages = {path.parent.name for path in (ROOT / "otel_goodput").glob("*/__init__.py")}
+    public = {name.split(".")[1] for name in {*PUBLIC, *TABLES} if name.count(".")}
+    assert {name for name in packages if not name.startswith("_")} == packages & public
 
 
 def test_the_reference_says_which_modules_are_public() -> None:

@@ -39,6 +39,6 @@ def test_the_wheel_works_without_the_source_tree(wheel: Path, tmp_path: Path) ->
     assert answer["seconds"] == {"productive": 4.0, "other": 6.0}
     assert (site / "otel_goodput" / "py.typed").exists()
     assert "googleclientauth" in run("-m", "otel_goodput", "collector", "config", "classic")
-    page = run("-c", "from otel_goodput.viewer import page; print(page.html(b'OGV1'))")
+    page = run("-c", "from otel_goodput._viewer import page; print(page.html(b'OGV1'))")
     assert page.startswith("<!doctype html>") and "uPlot" in page
     assert not list(site.glob("tests*")) and not list(site.glob("benchmarks*"))

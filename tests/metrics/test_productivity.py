@@ -14,7 +14,7 @@ import pytest
 import warm
 
 from otel_goodput import Recorder
-from otel_goodput.journal.sidecars import checked_json
+from otel_goodput._journal.sidecars import checked_json
 
 
 def job(directory: Path, *, first: int = 0, **options: Any) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def test_what_cannot_be_kept_is_said_once(tmp_path: Path, caplog: pytest.LogCapt
 COUNTED = """
 import sys
 import otel_goodput as goodput
-from otel_goodput.integrations import flops
+from otel_goodput._integrations import flops
 {kind}
 recorder = goodput.configure("counted", run_id="run", directory=sys.argv[1], exporters="none", {options})
 import jax, jax.numpy as jnp

@@ -8,11 +8,11 @@ from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider, Observa
 from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMetricReader, Metric
 
 from otel_goodput import semconv
-from otel_goodput.accounting import Event, Ledger, Totals
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.paces import Pace
-from otel_goodput.metrics import instruments
-from otel_goodput.metrics.productivity import Inputs
+from otel_goodput._accounting import Event, Ledger, Totals
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.paces import Pace
+from otel_goodput._metrics import instruments
+from otel_goodput._metrics.productivity import Inputs
 from otel_goodput.semconv import Category, ClockState, Phase
 from otel_goodput.testing import metrics
 

@@ -24,8 +24,8 @@ from tools.commands import goodput, succeeded
 
 from boards import naming
 from otel_goodput import semconv
-from otel_goodput.metrics.instruments import ROWS
-from otel_goodput.recording.ids import attempt_trace_id
+from otel_goodput._metrics.instruments import ROWS
+from otel_goodput._recording.ids import attempt_trace_id
 from otel_goodput.semconv import Metric
 
 from .collector import CONFIGS, Collector

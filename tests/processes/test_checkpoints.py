@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from crash.exported import read_spans
 
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.fields import StageFields
 from otel_goodput.reports.run import RecordedRun
 

@@ -12,7 +12,7 @@ import pytest
 import warm
 from exported import written
 
-from otel_goodput.journal.rundir import RunDirectory, runs
+from otel_goodput._journal.rundir import RunDirectory, runs
 from otel_goodput.reports.run import RecordedRun
 
 # A script as many people write it: what is not guarded runs again in every spawned child.

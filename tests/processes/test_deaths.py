@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import warm
 
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.deaths import APART_NS, RAISED_NS, Culprit, Death, culprit
+from otel_goodput._viewer.columns import Container
+from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import FollowedRun, RecordedRun
 from otel_goodput.reports.session import Session
-from otel_goodput.timeline.deaths import APART_NS, RAISED_NS, Culprit, Death, culprit
-from otel_goodput.viewer.columns import Container
-from otel_goodput.viewer.document import document
 
 RANK = """
 import os, signal, sys, time

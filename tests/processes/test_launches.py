@@ -20,8 +20,8 @@ import warm
 from ports import reserved_port
 
 from otel_goodput import Recorder, semconv
-from otel_goodput.journal.rundir import RunDirectory, runs
-from otel_goodput.live import launches
+from otel_goodput._journal.rundir import RunDirectory, runs
+from otel_goodput._live import launches
 from otel_goodput.reports.run import RecordedRun
 
 # Says who it is and in which run, at the end; what happens before the job and in it is given.

@@ -16,7 +16,7 @@ from backfill import CASES, NS, ORDERS, dies, read_case, rows_of
 from recorded import Recording, sum_ns
 
 import otel_goodput as goodput
-from otel_goodput.accounting import events as ev
+from otel_goodput._accounting import events as ev
 from otel_goodput.reports.replay import replay
 
 NAMES = sorted(path.stem for path in CASES.glob("*.json"))

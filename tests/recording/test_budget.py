@@ -23,9 +23,9 @@ from opentelemetry.sdk.trace import ReadableSpan
 from recorded import Recording, attributes, identity, orphans, parent, trace_of
 
 from otel_goodput import Recorder
-from otel_goodput.recording.budget import RESERVED, group, groups, share
-from otel_goodput.recording.ids import volume_span_context
-from otel_goodput.recording.volumes import steps_in_a_trace
+from otel_goodput._recording.budget import RESERVED, group, groups, share
+from otel_goodput._recording.ids import volume_span_context
+from otel_goodput._recording.volumes import steps_in_a_trace
 
 MS = 1_000_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from otel_goodput.recording.hooks import CompileCache
+from otel_goodput._recording.hooks import CompileCache
 
 
 def test_nothing_is_told_of_a_cache_that_is_not_in_use() -> None:

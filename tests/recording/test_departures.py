@@ -17,8 +17,8 @@ import pytest
 from recorded import Recording, attributes
 
 import otel_goodput as goodput
-from otel_goodput.accounting import events as ev
-from otel_goodput.recording import sampling
+from otel_goodput._accounting import events as ev
+from otel_goodput._recording import sampling
 
 Loop = Callable[[], Any]
 FATAL = 3

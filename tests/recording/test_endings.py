@@ -31,9 +31,9 @@ from waits import until
 
 import otel_goodput as goodput
 from otel_goodput import Recorder
-from otel_goodput.accounting import events as ev
-from otel_goodput.journal.account import nothing
-from otel_goodput.recording.phases import Phases
+from otel_goodput._accounting import events as ev
+from otel_goodput._journal.account import nothing
+from otel_goodput._recording.phases import Phases
 
 
 def train() -> list[tuple[int, str]]:

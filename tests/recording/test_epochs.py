@@ -10,7 +10,7 @@ import pytest
 from recorded import Recording, attributes
 
 import otel_goodput as goodput
-from otel_goodput.accounting import events as ev
+from otel_goodput._accounting import events as ev
 
 
 def spin(ns: int) -> None:
@@ -108,7 +108,7 @@ def test_a_restore_that_says_nothing_of_it(how: str, recording: Recording) -> No
 def test_a_restore_of_orbax_within_one_of_the_users(recording: Recording, tmp_path: Any) -> None:
     import orbax.checkpoint as ocp
 
-    from otel_goodput.integrations import orbax
+    from otel_goodput._integrations import orbax
 
     remove = orbax.install(recording.recorder.tracer) if recording.recorder.tracer else None
     with goodput.job(), ocp.CheckpointManager(tmp_path / "saved") as manager:

@@ -9,8 +9,8 @@ from opentelemetry.trace import StatusCode
 from recorded import Recording, attributes, orphans, parent, trace_of
 
 import otel_goodput as goodput
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
 
 # What a checkpoint_restore() is told, if there is one.
 RESTORES: dict[str, tuple[int, ...] | None] = {

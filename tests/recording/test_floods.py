@@ -226,8 +226,8 @@ def test_a_flood_that_dies_is_told_by_the_next_attempt(tmp_path: Path) -> None:
 
 def test_the_sums_of_the_journal_are_those_of_the_process(recording: Recording) -> None:
     """Identities follow from what is summed up, so that nothing is exported under two of them."""
-    from otel_goodput.journal.rundir import RunDirectory
-    from otel_goodput.timeline.recovery import restore
+    from otel_goodput._journal.rundir import RunDirectory
+    from otel_goodput._timeline.recovery import restore
 
     with goodput.job():
         for number in range(2500):

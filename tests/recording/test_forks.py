@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import warm
 
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
 
 # One thread asks for totals all the time, which holds the account's lock; the main thread trains and forks.
 ASKED = """

@@ -17,7 +17,7 @@ import pytest
 from recorded import Record, Recording
 
 import otel_goodput as goodput
-from otel_goodput.recording import plain
+from otel_goodput._recording import plain
 
 ASKED: list[str] = []
 NAMES = (

@@ -23,8 +23,8 @@ from recorded import Recording, attributes, identity, orphans, parent, trace_of
 
 import otel_goodput as goodput
 from otel_goodput import Recorder
+from otel_goodput._recording.ids import attempt_span_id, attempt_trace_id, job_span_id
 from otel_goodput._settings import config
-from otel_goodput.recording.ids import attempt_span_id, attempt_trace_id, job_span_id
 
 PROCESS = """
 import json, os, sys

@@ -17,8 +17,8 @@ from opentelemetry import trace
 from recorded import Recording, sum_ns
 
 import otel_goodput as goodput
-from otel_goodput.accounting import Event
-from otel_goodput.accounting import events as ev
+from otel_goodput._accounting import Event
+from otel_goodput._accounting import events as ev
 from otel_goodput.semconv import PHASES, Phase
 
 # What comes while an object is taken away the interpreter tells, and goes on.

@@ -18,8 +18,8 @@ from recorded import Recording, sum_ns
 from waits import until
 
 import otel_goodput as goodput
-from otel_goodput.journal.records import CAPACITY
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.records import CAPACITY
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 
 
@@ -138,7 +138,7 @@ def test_a_disk_that_is_slow_to_take_a_snapshot(
         over.wait(60)
         raise OSError(errno.ENOSPC, "in vain")
 
-    monkeypatch.setattr("otel_goodput.live.keeper.write_snapshot", write)
+    monkeypatch.setattr("otel_goodput._live.keeper.write_snapshot", write)
     recording = record()
     with goodput.job():
         step = itertools.count()

@@ -14,8 +14,8 @@ from recorded import Recording
 
 import otel_goodput as goodput
 from everyday.stand_ins import accelerate_data, torch_data
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.rules import DATA_LOADING
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.rules import DATA_LOADING
 
 LOAD_S = 0.004
 

@@ -16,7 +16,7 @@ from opentelemetry import trace
 from recorded import Recording, attributes, sum_ns
 
 import otel_goodput as goodput
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 
 

@@ -109,7 +109,7 @@ def test_an_error_of_ours_before_a_phase_begins_does_not_stop_training(
     def fail(*_: object) -> None:
         raise OSError("of ours")
 
-    monkeypatch.setattr("otel_goodput.recording.tracer.PhaseTracer." + phase, fail)
+    monkeypatch.setattr("otel_goodput._recording.tracer.PhaseTracer." + phase, fail)
     entered = 0
     with goodput.job():
         opened = getattr(goodput, "data_loading" if phase == "load" else phase)(*arguments)

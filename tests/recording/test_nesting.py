@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from recorded import NS, Recording, attributes, identity, orphans, parent, sum_ns, trace_of
 
 import otel_goodput as goodput
-from otel_goodput.accounting import events as ev
+from otel_goodput._accounting import events as ev
 
 
 def test_nested_phases(recording: Recording) -> None:

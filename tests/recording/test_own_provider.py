@@ -19,8 +19,8 @@ from opentelemetry.trace import Span
 from everyday.stand_ins.ddtrace_context import KEPT, DDRuntimeContext
 from everyday.stand_ins.logfire_tracer import ProxyTracerProvider
 from otel_goodput import ConfigurationError, Recorder
-from otel_goodput.recording.contexts import enclosing
-from otel_goodput.recording.open_spans import OpenSpans
+from otel_goodput._recording.contexts import enclosing
+from otel_goodput._recording.open_spans import OpenSpans
 from otel_goodput.semconv import Phase
 
 

@@ -15,7 +15,7 @@ from exported import spans_of
 from recorded import Recording, attributes, identity, parent, sum_ns
 
 import otel_goodput as goodput
-from otel_goodput.accounting import events as ev
+from otel_goodput._accounting import events as ev
 from otel_goodput.semconv import PHASES, Phase
 
 PART = PHASES.index(Phase.PART)

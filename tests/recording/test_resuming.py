@@ -13,8 +13,8 @@ import pytest
 import warm
 
 from otel_goodput import open_run
-from otel_goodput.accounting.overview import KEPT, LOST, NET
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._accounting.overview import KEPT, LOST, NET
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports import sections
 from otel_goodput.reports.records import slowest
 from otel_goodput.reports.run import RecordedRun

@@ -10,8 +10,8 @@ from exported import Spans, written
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExporter, MetricExportResult, MetricsData
 
 from otel_goodput import Recorder
+from otel_goodput._recording.passing import PassingMetricExporter
 from otel_goodput._runtime import guard
-from otel_goodput.recording.passing import PassingMetricExporter
 from otel_goodput.testing import metrics
 
 

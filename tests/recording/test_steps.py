@@ -14,7 +14,7 @@ from opentelemetry.trace import INVALID_SPAN
 from recorded import Recording, attributes, identity, parent, sum_ns
 
 import otel_goodput as goodput
-from otel_goodput.accounting import events as ev
+from otel_goodput._accounting import events as ev
 
 
 def numbers(recording: Recording) -> list[tuple[int, bool]]:

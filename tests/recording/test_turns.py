@@ -17,10 +17,10 @@ from waits import until
 
 import otel_goodput as goodput
 from otel_goodput import testing
-from otel_goodput.accounting import rules
-from otel_goodput.journal import records
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.recording.emitter import LONGEST_WAIT_S
+from otel_goodput._accounting import rules
+from otel_goodput._journal import records
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._recording.emitter import LONGEST_WAIT_S
 
 
 def kinds(recording: Recording) -> list[int]:

@@ -128,7 +128,7 @@ def test_versions_are_compared(tmp_path: Path) -> None:
     for name in "ab":
         trained(tmp_path, name, None)
     place = tmp_path / "b" / "journal" / "a0000-p0000.facts"
-    from otel_goodput.journal.sidecars import checked_json  # as the process writes it
+    from otel_goodput._journal.sidecars import checked_json  # as the process writes it
 
     told = json.loads(place.read_bytes())
     del told["checksum"]

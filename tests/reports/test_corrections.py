@@ -8,11 +8,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_goodput.accounting.disruption import REMEMBERED, Disruption
-from otel_goodput.accounting.ledger import Ledger
-from otel_goodput.accounting.overview import Loss, Overview
-from otel_goodput.accounting.totals import Totals
-from otel_goodput.journal.reasons import SAYABLE, statement
+from otel_goodput._accounting.disruption import REMEMBERED, Disruption
+from otel_goodput._accounting.ledger import Ledger
+from otel_goodput._accounting.overview import Loss, Overview
+from otel_goodput._accounting.totals import Totals
+from otel_goodput._journal.reasons import SAYABLE, statement
 from otel_goodput.reports.corrections import corrected, corrected_overview, restarts, told
 from otel_goodput.reports.report import Report, about
 from otel_goodput.semconv import REASONS, Reason

@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from benchmarks.long_run import write
-from otel_goodput.accounting import rules
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._accounting import rules
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.detail import OUTLIER, UNREAD
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import otel_goodput
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._viewer import spans
+from otel_goodput._viewer.columns import Container
+from otel_goodput._viewer.document import document
 from otel_goodput.reports import exported as module
 from otel_goodput.reports.exported import exported
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
-from otel_goodput.viewer import spans
-from otel_goodput.viewer.columns import Container
-from otel_goodput.viewer.document import document
 
 
 @pytest.fixture

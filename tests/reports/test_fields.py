@@ -11,7 +11,7 @@ from accounting.strategies import Rows, chaos, runs, spread
 from hypothesis import given
 
 from otel_goodput import Recorder, open_run
-from otel_goodput.journal.records import HEADER_SIZE, SIZE
+from otel_goodput._journal.records import HEADER_SIZE, SIZE
 from otel_goodput.reports.fields import ReportFields
 from otel_goodput.reports.replay import account
 from otel_goodput.reports.report import Report, about

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_goodput.accounting import stats
+from otel_goodput._accounting import stats
 from otel_goodput.reports import intervals
 from otel_goodput.reports.intervals import LEAST_STEPS, Statistic, estimate, ratio, t_quantile
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from waits import until
 
 import otel_goodput as goodput
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.semconv import Category
 

@@ -19,7 +19,7 @@ from tools.perfetto_rules import chrome
 from viewer.test_document import Page
 
 from otel_goodput import open_run
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.records import FATES, slowest
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session

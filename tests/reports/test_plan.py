@@ -21,11 +21,11 @@ from accounting.stories import story
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_goodput._tools.plan import add_arguments, run
 from otel_goodput.errors import ConfigurationError, JournalError
 from otel_goodput.reports.plan import Figures, from_report, make_plan
 from otel_goodput.reports.renewal import best_interval, daly, expected_goodput, young
 from otel_goodput.reports.replay import replay
-from otel_goodput.tools.plan import add_arguments, run
 
 ROOT = Path(__file__).parents[2]
 HOUR = 3600.0

@@ -13,8 +13,8 @@ import pytest
 from viewer.story import story_run
 
 import otel_goodput
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.errors import JournalError
-from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.run import FollowedRun, RecordedRun
 from otel_goodput.reports.session import Session
 

@@ -9,16 +9,16 @@ import pytest
 from viewer.story import NAMES, Story
 
 from benchmarks.long_run import NS
-from otel_goodput.accounting import Event
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.overview import IN_FLIGHT, NOT_KNOWN
-from otel_goodput.journal import records
-from otel_goodput.journal.records import CAPACITY, HEADER_SIZE, SIZE
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._accounting import Event
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.overview import IN_FLIGHT, NOT_KNOWN
+from otel_goodput._journal import records
+from otel_goodput._journal.records import CAPACITY, HEADER_SIZE, SIZE
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.following import Follower
 from otel_goodput.reports.detail import Detail
 from otel_goodput.reports.tail import MOST, News, Tail
 from otel_goodput.reports.telling import tell
-from otel_goodput.timeline.following import Follower
 
 
 class Growing:

@@ -12,11 +12,11 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 import otel_goodput
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._viewer.columns import Container
+from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
-from otel_goodput.viewer.columns import Container
-from otel_goodput.viewer.document import document
 
 Work = Callable[[otel_goodput.Recorder], None]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from otel_goodput.integrations.flops import CHIPS
-from otel_goodput.resources import tpu
-from otel_goodput.resources.accelerators import ACCELERATORS, of_driver, of_machine, of_slice
+from otel_goodput._integrations.flops import CHIPS
+from otel_goodput._resources import tpu
+from otel_goodput._resources.accelerators import ACCELERATORS, of_driver, of_machine, of_slice
 
 
 def chips(name: str | None, count: int | None = None) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from waits import until
 
+from otel_goodput._resources.detected import DetectedResource
 from otel_goodput._runtime import guard
-from otel_goodput.resources.detected import DetectedResource
 
 KNOWN = {"service.name": "job", "goodput.attempt": 3}
 

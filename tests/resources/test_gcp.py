@@ -13,9 +13,9 @@ import pytest
 import warm
 from disruption.metadata_server import MetadataServer
 
-from otel_goodput.disruption.metadata import metadata_host
-from otel_goodput.resources import gcp
-from otel_goodput.resources.gcp import Unknown, attributes, look_up
+from otel_goodput._disruption.metadata import metadata_host
+from otel_goodput._resources import gcp
+from otel_goodput._resources.gcp import Unknown, attributes, look_up
 
 from . import machines
 from .machines import ALL, HEAD, SECRET, Document, changed, flood, says, sends, serve

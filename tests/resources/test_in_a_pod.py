@@ -14,9 +14,9 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from waits import until
 
 import otel_goodput
-from otel_goodput.journal.facts import read_facts
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.resources import submission
+from otel_goodput._journal.facts import read_facts
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._resources import submission
 from otel_goodput.testing import metrics
 
 from .api_server import ApiServer, certificate, serving

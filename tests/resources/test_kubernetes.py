@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_goodput.resources import kubernetes
+from otel_goodput._resources import kubernetes
 
 CLUSTER = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
 DOWNWARD = {

@@ -16,10 +16,10 @@ from disruption.metadata_server import MetadataServer
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import otel_goodput
-from otel_goodput.recording.ids import attempt_trace_id
-from otel_goodput.resources import accelerators, kubernetes, tpu
-from otel_goodput.resources.detected import DetectedResource
-from otel_goodput.resources.process import describe
+from otel_goodput._recording.ids import attempt_trace_id
+from otel_goodput._resources import accelerators, kubernetes, tpu
+from otel_goodput._resources.detected import DetectedResource
+from otel_goodput._resources.process import describe
 
 from . import machines
 from .machines import SECRET, SLOW, serve

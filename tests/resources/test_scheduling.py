@@ -16,8 +16,8 @@ from http_server import HttpServer, Response, hang
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_goodput.resources.scheduling import ASKED_S, Starts, look_up, read_pod, waited
-from otel_goodput.resources.submission import Cluster, Submission, seek
+from otel_goodput._resources.scheduling import ASKED_S, Starts, look_up, read_pod, waited
+from otel_goodput._resources.submission import Cluster, Submission, seek
 from otel_goodput.semconv import SCHEDULING_STAGES
 
 from .api_server import ApiServer, break_off, drip, flood, serving

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from http_server import HttpServer, hang
 
+from otel_goodput._resources.submission import Cluster, Submission, look_up, seek, this_cluster
 from otel_goodput._runtime import guard
-from otel_goodput.resources.submission import Cluster, Submission, look_up, seek, this_cluster
 
 from .api_server import STRANGER, ApiServer, break_off, certificate, drip, flood, serving
 

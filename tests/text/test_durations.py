@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from otel_goodput.text.durations import NS, Moment, asked_moment, parse_duration, parse_moment
+from otel_goodput._text.durations import NS, Moment, asked_moment, parse_duration, parse_moment
 
 
 @pytest.mark.parametrize(

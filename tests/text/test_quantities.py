@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel_goodput.text.quantities import format_duration, short_duration, width
+from otel_goodput._text.quantities import format_duration, short_duration, width
 
 
 @pytest.mark.parametrize(

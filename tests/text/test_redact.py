@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from otel_goodput.text.redact import (
+from otel_goodput._text.redact import (
     HIDDEN,
     Redacted,
     secrets,
@@ -17,7 +17,7 @@ from otel_goodput.text.redact import (
     without_credentials,
     without_secrets,
 )
-from otel_goodput.text.secret_patterns import FORMS
+from otel_goodput._text.secret_patterns import FORMS
 
 # Put together here, so that scanners of repositories do not take them for leaks.
 MIXED = (string.ascii_letters + string.digits) * 2

@@ -20,14 +20,14 @@ from recorded import NS, Recording
 from waits import until
 
 import otel_goodput as goodput
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.rules import CUSTOM_PHASE, JOB, STEP
-from otel_goodput.journal import records
-from otel_goodput.journal.journal import SEGMENT_BYTES
-from otel_goodput.journal.records import HEADER_SIZE, SIZE
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.timeline.following import Follower
-from otel_goodput.timeline.recovery import restore
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.rules import CUSTOM_PHASE, JOB, STEP
+from otel_goodput._journal import records
+from otel_goodput._journal.journal import SEGMENT_BYTES
+from otel_goodput._journal.records import HEADER_SIZE, SIZE
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.following import Follower
+from otel_goodput._timeline.recovery import restore
 
 
 def compared(follower: Follower) -> None:
@@ -42,7 +42,7 @@ def compared(follower: Follower) -> None:
 WRITER = """
 import os, signal, sys, threading
 import otel_goodput as goodput
-from otel_goodput.live import keeper
+from otel_goodput._live import keeper
 keeper.SNAPSHOT_S = 0.5
 first, last, ending = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 goodput.configure("followed", directory=sys.argv[1], run_id="run", exporters="none", integrations="none")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import warm
 
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
-from otel_goodput.journal import records
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.segment_file import SIZE
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._journal import records
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.segment_file import SIZE
 
 NS = 1_000_000_000
 BEGAN = 1_750_000_000 * NS
@@ -22,10 +22,10 @@ BEGAN = 1_750_000_000 * NS
 READER = """
 import json, sys
 from pathlib import Path
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.timeline.time_index import TimeIndex
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.time_index import TimeIndex
 from otel_goodput.reports.session import Session
-from otel_goodput.viewer.document import document
+from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import FollowedRun, RecordedRun
 
 counts = {"open": 0, "os.listdir": 0}

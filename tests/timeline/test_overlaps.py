@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import warm
 
-from otel_goodput.accounting import events as ev
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._accounting import events as ev
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.damage import Damages
+from otel_goodput._timeline.following import Follower
+from otel_goodput._timeline.reader import Reader
+from otel_goodput._timeline.time_index import TimeIndex
 from otel_goodput.reports.run import FollowedRun, RecordedRun
-from otel_goodput.timeline.damage import Damages
-from otel_goodput.timeline.following import Follower
-from otel_goodput.timeline.reader import Reader
-from otel_goodput.timeline.time_index import TimeIndex
 
 # Steps until it is told to stop; says when its job began and ended, by the clock that all share.
 JOB = """

@@ -15,11 +15,11 @@ from recorded import NS, Recording
 from waits import until
 
 import otel_goodput as goodput
-from otel_goodput.accounting import overview as ov
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.live import keeper
-from otel_goodput.timeline.overviews import DIGEST, SNAPSHOT, overview_of, read_digest
-from otel_goodput.timeline.recovery import restore
+from otel_goodput._accounting import overview as ov
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._live import keeper
+from otel_goodput._timeline.overviews import DIGEST, SNAPSHOT, overview_of, read_digest
+from otel_goodput._timeline.recovery import restore
 
 
 def steps(first: int, count: int, base: int) -> None:
@@ -104,7 +104,7 @@ def test_one_that_lives_has_one_every_half_minute(
 KILLED = """
 import os, signal, sys
 import otel_goodput as goodput
-from otel_goodput.live import keeper
+from otel_goodput._live import keeper
 keeper.DIGEST_S = 0.01
 goodput.configure("killed", directory=sys.argv[1], exporters="none", run_id="run")
 goodput.job().__enter__()

@@ -18,13 +18,13 @@ from journal import fuzz
 from journal.again import Training
 from journal.test_golden import NAMES, unpack
 
-from otel_goodput.accounting import events as ev
-from otel_goodput.journal import records
-from otel_goodput.journal.records import Record
-from otel_goodput.journal.rundir import RunDirectory, runs
-from otel_goodput.timeline.damage import Damages
-from otel_goodput.timeline.reader import Reader
-from otel_goodput.timeline.time_index import TimeIndex
+from otel_goodput._accounting import events as ev
+from otel_goodput._journal import records
+from otel_goodput._journal.records import Record
+from otel_goodput._journal.rundir import RunDirectory, runs
+from otel_goodput._timeline.damage import Damages
+from otel_goodput._timeline.reader import Reader
+from otel_goodput._timeline.time_index import TimeIndex
 
 from . import witness
 

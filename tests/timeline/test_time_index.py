@@ -10,12 +10,12 @@ import pytest
 from recorded import Recording
 
 import otel_goodput as goodput
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting.rules import CUSTOM_PHASE, STEP
-from otel_goodput.journal import records, segment_file
-from otel_goodput.journal.records import CAPACITY, HEADER_SIZE, SIZE
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.timeline.time_index import TimeIndex
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.rules import CUSTOM_PHASE, STEP
+from otel_goodput._journal import records, segment_file
+from otel_goodput._journal.records import CAPACITY, HEADER_SIZE, SIZE
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.time_index import TimeIndex
 
 BEGIN = 10**18
 MS = 10**6

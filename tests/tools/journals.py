@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
-from otel_goodput.journal import records
-from otel_goodput.journal.sidecars import checked_json
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._journal import records
+from otel_goodput._journal.sidecars import checked_json
 
 START = 1_790_000_000 * 10**9
 MS = 10**6

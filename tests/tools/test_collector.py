@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from otel_goodput.tools.collector.places import PLACES
+from otel_goodput._tools.collector.places import PLACES
 from overlay import laid_over
 
 from .commands import goodput, succeeded

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.sidecars import checked_json
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.sidecars import checked_json
 from otel_goodput.reports.comparison import compare
 from otel_goodput.reports.run import RecordedRun
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from collector.written import COLLECTOR, FILES
 
-from otel_goodput.tools.dashboards import PLACES
+from otel_goodput._tools.dashboards import PLACES
 
 from .commands import failed, goodput, succeeded
 

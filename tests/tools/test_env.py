@@ -12,7 +12,7 @@ import pytest
 import otel_goodput
 from otel_goodput._settings.envvars import STANDARD
 from otel_goodput._settings.options import ENVVARS, OF_VARIABLE
-from otel_goodput.text.redact import redact, secrets
+from otel_goodput._text.redact import redact, secrets
 
 from .commands import goodput, succeeded
 

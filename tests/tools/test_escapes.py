@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import warm
 
-from otel_goodput.text.redact import redacting_logger
+from otel_goodput._text.redact import redacting_logger
 
 from .commands import PATIENCE_S, Answer, environment, finished, goodput
 

@@ -14,10 +14,10 @@ import pytest
 import warm
 from waits import until
 
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.timeline.reader import all_events
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.reader import all_events
 
 from .commands import PATIENCE_S, environment, failed, finished, goodput, job, killed, succeeded
 from .journals import MS, START, Written, steady

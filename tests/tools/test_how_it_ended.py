@@ -14,7 +14,7 @@ import pytest
 import warm
 
 import otel_goodput as goodput
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
 

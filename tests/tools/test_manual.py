@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from otel_goodput.tools import cli
-from otel_goodput.tools.completion import SHELLS, commands_of
-from otel_goodput.tools.manual import EXIT_STATUSES, MANUALS
+from otel_goodput._tools import cli
+from otel_goodput._tools.completion import SHELLS, commands_of
+from otel_goodput._tools.manual import EXIT_STATUSES, MANUALS
 
 from .commands import PATIENCE_S, goodput, succeeded
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import otel_goodput
+from otel_goodput._viewer.columns import Container
 from otel_goodput.errors import GoodputError
 from otel_goodput.reports.replay import timeline_totals
 from otel_goodput.reports.report import Report
-from otel_goodput.viewer.columns import Container
 
 from .commands import failed, finished, goodput, killed, succeeded
 

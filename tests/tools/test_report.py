@@ -18,9 +18,9 @@ import warm
 from waits import until
 
 from otel_goodput import Recorder
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.sidecars import checked_json
-from otel_goodput.timeline.recovery import restore
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.sidecars import checked_json
+from otel_goodput._timeline.recovery import restore
 
 from .commands import NS, PATIENCE_S, environment, failed, finished, goodput, job, killed, succeeded, total_ns
 

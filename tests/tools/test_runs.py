@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from otel_goodput.journal.sidecars import checked_json
+from otel_goodput._journal.sidecars import checked_json
 
 from .commands import failed, finished, goodput, job, killed, succeeded
 from .journals import Written

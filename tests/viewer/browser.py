@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from waits import PATIENCE_S, until
 
-from otel_goodput.viewer import page
+from otel_goodput._viewer import page
 
 PATIENCE_MS = 1000 * PATIENCE_S
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

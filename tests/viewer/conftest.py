@@ -12,9 +12,9 @@ import pytest
 import warm
 from tools.commands import environment
 
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._viewer.page import of_run
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.viewer.page import of_run
 
 from .browser import Look, launched, looking
 from .story import story_run

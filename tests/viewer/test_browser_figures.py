@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from tools.commands import goodput, succeeded
 
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.reader import all_events
 from otel_goodput.semconv import PHASES
-from otel_goodput.timeline.reader import all_events
 
 from .browser import Look
 from .conftest import page_of

@@ -16,11 +16,11 @@ import pytest
 import warm
 from tools.commands import environment, killed
 
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._viewer import page
+from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
-from otel_goodput.viewer import page
-from otel_goodput.viewer.document import document
 
 from .browser import Look, head_of, with_head
 from .conftest import EVIL, live, page_of

@@ -9,11 +9,11 @@ from urllib.parse import quote, unquote
 import pytest
 
 import otel_goodput as goodput
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.recording.ids import attempt_trace_id, step_trace_id
-from otel_goodput.timeline.reader import all_events
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._recording.ids import attempt_trace_id, step_trace_id
+from otel_goodput._timeline.reader import all_events
 
 from .browser import Look, looking, rows
 from .conftest import page_of

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import otel_goodput as goodput
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._viewer import page
+from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
-from otel_goodput.viewer import page
-from otel_goodput.viewer.document import document
 
 from .browser import Look, rows
 from .conftest import page_of

@@ -14,7 +14,7 @@ import pytest
 from tools.commands import ROOT, environment
 from waits import until
 
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
 
 from .browser import Look, looking
 from .conftest import page_of

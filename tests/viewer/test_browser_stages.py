@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from otel_goodput import Recorder
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._viewer.page import of_run
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.semconv import CheckpointStage
-from otel_goodput.viewer.page import of_run
 
 from .browser import Look
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from otel_goodput.accounting.usage import Machine, Usage
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.journal.usage import UsageSheet
+from otel_goodput._accounting.usage import Machine, Usage
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.usage import UsageSheet
+from otel_goodput._viewer.page import of_run
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
-from otel_goodput.viewer.page import of_run
 
 from .browser import Look
 from .conftest import live

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from waits import PATIENCE_S, until
 
-from otel_goodput.viewer.server import bounded
+from otel_goodput._viewer.server import bounded
 
 uvicorn = pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.servers

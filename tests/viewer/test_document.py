@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from tools.commands import goodput, succeeded
 
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
-from otel_goodput.journal.rundir import RunDirectory
-from otel_goodput.recording.ids import attempt_trace_id
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._recording.ids import attempt_trace_id
+from otel_goodput._timeline.overviews import overview_of
+from otel_goodput._timeline.reader import all_events
+from otel_goodput._viewer.columns import Container
+from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session, rank_steps
 from otel_goodput.semconv import PHASES
-from otel_goodput.timeline.overviews import overview_of
-from otel_goodput.timeline.reader import all_events
-from otel_goodput.viewer.columns import Container
-from otel_goodput.viewer.document import document
 
 from .conftest import EVIL, NS, live
 

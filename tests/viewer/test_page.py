@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-import otel_goodput.viewer
-from otel_goodput.viewer import page
-from otel_goodput.viewer.columns import Columns
+import otel_goodput._viewer
+from otel_goodput._viewer import page
+from otel_goodput._viewer.columns import Columns
 
-ASSETS = Path(otel_goodput.viewer.__file__).parent / "assets"
+ASSETS = Path(otel_goodput._viewer.__file__).parent / "assets"
 VENDOR = ASSETS / "vendor" / page.UPLOT
 # uplot 1.6.32 as npm has it.
 CHECKSUMS = {

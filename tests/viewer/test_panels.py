@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from recording.test_resuming import WALKED, run_twice
 
-from otel_goodput.accounting.overview import LOST, NET
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._accounting.overview import LOST, NET
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._viewer.columns import Container
+from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
 from otel_goodput.semconv import Phase
-from otel_goodput.viewer.columns import Container
-from otel_goodput.viewer.document import document
 
 from .browser import evaluated
 from .conftest import NS, live

@@ -9,7 +9,7 @@ import pytest
 from tools.commands import goodput, succeeded
 
 from benchmarks.long_run import write
-from otel_goodput.viewer.columns import Container
+from otel_goodput._viewer.columns import Container
 
 from .served import Server, Stream, serving
 

@@ -24,7 +24,7 @@ from tools.commands import finished, goodput, killed
 from waits import PATIENCE_S, until
 
 from otel_goodput._runtime.installation import install_command
-from otel_goodput.viewer.columns import Container
+from otel_goodput._viewer.columns import Container
 
 from .served import Server, Stream, living, mute, serving
 
@@ -499,7 +499,7 @@ def test_without_the_extra(place: Path, tmp_path: Path, missing: str) -> None:
         "import importlib.util, sys\n"
         "find = importlib.util.find_spec\n"
         f"importlib.util.find_spec = lambda name, *rest: None if name == {missing!r} else find(name, *rest)\n"
-        "from otel_goodput.tools.cli import main\n"
+        "from otel_goodput._tools.cli import main\n"
         f"sys.exit(main(['serve', {str(place)!r}]))"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S)

@@ -22,12 +22,12 @@ from tools.commands import ROOT, environment
 from tools.journals import MS, Written, steady
 from waits import PATIENCE_S
 
-from otel_goodput.accounting import events as ev
-from otel_goodput.accounting import rules
-from otel_goodput.journal import records
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._journal import records
+from otel_goodput._tools.cli import main
+from otel_goodput._viewer.columns import Container
 from otel_goodput.semconv import Phase
-from otel_goodput.tools.cli import main
-from otel_goodput.viewer.columns import Container
 
 GOLDEN = ROOT / "tests" / "journal" / "golden"
 NS = 10**9
@@ -121,7 +121,7 @@ def test_a_disk_that_is_full_has_no_part_of_a_page(tmp_path: Path) -> None:
     script = (
         "import resource, sys\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
-        "from otel_goodput.tools.cli import main\n"
+        "from otel_goodput._tools.cli import main\n"
         f"sys.exit(main(['report', {str(run)!r}, '--html', {str(made)!r}]))\n"
     )
     done = warm.run(

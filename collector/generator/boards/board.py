@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from boards.slots import Slot
-from otel_goodput.metrics.workload_series import WorkloadSeries
+from otel_goodput._metrics.workload_series import WorkloadSeries
 from otel_goodput.semconv import Metric
 
 COLUMNS: Final = 12

@@ -23,7 +23,7 @@ from boards.promql import CLOUD, RANGE, TARGET, Dialect, grouped, quoted
 from boards.slots import REPEATED
 from boards.standing import GONE, STATES, Standing
 from otel_goodput import semconv
-from otel_goodput.metrics import workload_series
+from otel_goodput._metrics import workload_series
 from otel_goodput.semconv import Metric
 
 RECALLED: Final = "7d"  # how far back from the end of what is shown the last word of a run is looked for

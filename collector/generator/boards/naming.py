@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from otel_goodput.metrics.workload_series import LOCATION
+from otel_goodput._metrics.workload_series import LOCATION
 from otel_goodput.semconv import COUNTER, GAUGE, HISTOGRAM, UP_DOWN, Metric
 
 CLOUD_PREFIX: Final = "workload.googleapis.com/"

@@ -1,7 +1,7 @@
 """The places in a template that ``otel-goodput dashboards`` fills: thresholds and rolling windows.
 
 A slot is ``<<NAME>>``, or ``<<NAME:SPEC>>`` with a format specification as in ``format()``. The names are those of
-``values`` in ``otel_goodput/tools/dashboards.py``.
+``values`` in ``otel_goodput/_tools/dashboards.py``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from boards.board import Across, Board, Bound, Panel, Query, Section, Unit, View
 from boards.slots import EACH, EACH_S, TARGET, TARGET_PERCENT, WINDOW, WINDOW_S
-from otel_goodput.metrics import workload_series
+from otel_goodput._metrics import workload_series
 from otel_goodput.semconv import Category
 
 

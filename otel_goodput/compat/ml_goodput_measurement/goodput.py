@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import ClassVar
 
+from otel_goodput._accounting.totals import Partition, Totals
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._settings.options import DIRECTORY, Settings
-from otel_goodput.accounting.totals import Partition, Totals
+from otel_goodput._text.durations import NS
 from otel_goodput.compat import breakdown, handles
 from otel_goodput.compat.handles import Handle, harmless, moment, run_id_of
 from otel_goodput.compat.ml_goodput_measurement.goodput_utils import (
@@ -27,7 +28,6 @@ from otel_goodput.compat.ml_goodput_measurement.goodput_utils import (
 from otel_goodput.errors import JournalError
 from otel_goodput.runs import Run, open_run
 from otel_goodput.semconv import Category, Phase
-from otel_goodput.text.durations import NS
 
 __all__ = [
     "BadputType",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import cast
 
-from otel_goodput.accounting.totals import Partition
+from otel_goodput._accounting.totals import Partition
 from otel_goodput.compat.handles import harmless, moment
 from otel_goodput.compat.ml_goodput_measurement import goodput
 from otel_goodput.compat.ml_goodput_measurement.goodput_utils import (

@@ -6,9 +6,9 @@ import enum
 from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
-from otel_goodput.accounting import stats
-from otel_goodput.metrics import workload_series
-from otel_goodput.text.durations import NS
+from otel_goodput._accounting import stats
+from otel_goodput._metrics import workload_series
+from otel_goodput._text.durations import NS
 
 
 class BadputType(enum.Enum):

@@ -9,8 +9,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import ClassVar, Final
 
+from otel_goodput._accounting.totals import Totals
 from otel_goodput._runtime.guard import report_once
-from otel_goodput.accounting.totals import Totals
+from otel_goodput._text.durations import NS, window_name
 from otel_goodput.compat import breakdown, google_series, handles
 from otel_goodput.compat.google_series import GoogleSeries
 from otel_goodput.compat.handles import harmless
@@ -19,7 +20,6 @@ from otel_goodput.compat.ml_goodput_measurement.goodput_utils import Badput, GCP
 from otel_goodput.compat.uploader import Uploader
 from otel_goodput.exporters.scalars import ScalarWriter
 from otel_goodput.exporters.spec import ExporterUnavailable
-from otel_goodput.text.durations import NS, window_name
 
 __all__ = ["BadputType", "GCPOptions", "GoodputMonitor", "MetricType", "MonitoringWindowType"]
 

@@ -22,9 +22,9 @@ from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from otel_goodput._disruption.metadata import metadata_host
 from otel_goodput._runtime.answers import BoundedResponse, whole
 from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
-from otel_goodput.disruption.metadata import metadata_host
 from otel_goodput.errors import GoodputError
 from otel_goodput.version import __version__
 

@@ -17,11 +17,11 @@ from typing import Any, Final, TypeVar
 from otel_goodput._runtime.deadline import LAST_WORD_S, ShutdownSignal
 from otel_goodput._runtime.guard import logger, report_once
 from otel_goodput._runtime.installation import install_command
+from otel_goodput._text.redact import shown
 from otel_goodput.exporters import status_codes
 from otel_goodput.exporters.google.connection import Connection, NoProject, Service, load
 from otel_goodput.exporters.status_codes import retry_delay, status_details
 from otel_goodput.semconv import DROPPED
-from otel_goodput.text.redact import shown
 
 T = TypeVar("T")
 Send = Callable[[float], object]

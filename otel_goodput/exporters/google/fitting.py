@@ -13,10 +13,10 @@ from opentelemetry.sdk.metrics.export import Metric, NumberDataPoint
 from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
+from otel_goodput._resources.detected import DetectedResource
+from otel_goodput._text.redact import encodable
 from otel_goodput.exporters.fitting import INT64_MAX, INT64_MIN
-from otel_goodput.resources.detected import DetectedResource
 from otel_goodput.semconv import METRICS
-from otel_goodput.text.redact import encodable
 
 LABEL_LENGTH: Final = 100  # characters of a label's key
 VALUE_LENGTH: Final = 1024  # characters of a label's value

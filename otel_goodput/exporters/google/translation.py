@@ -26,6 +26,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 
+from otel_goodput._text.durations import NS
+from otel_goodput._text.quantities import format_duration
 from otel_goodput.errors import GoodputError
 from otel_goodput.exporters.google.connection import load, quietly
 from otel_goodput.semconv import (
@@ -37,8 +39,6 @@ from otel_goodput.semconv import (
     STEPS_SUMMARY_SPAN,
     Phase,
 )
-from otel_goodput.text.durations import NS
-from otel_goodput.text.quantities import format_duration
 
 TEXT: Final = ".text"  # appended to the key of an attribute in ns
 _LENGTHS: Final = tuple(attribute.key for attribute in SPAN_ATTRIBUTES if attribute.type == "int (ns)")

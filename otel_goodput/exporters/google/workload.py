@@ -14,14 +14,14 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
+from otel_goodput._metrics import workload_series
+from otel_goodput._text.durations import NS, parse_duration
 from otel_goodput.exporters.google.connection import Connection
 from otel_goodput.exporters.google.delivery import Delivery
 from otel_goodput.exporters.google.fitting import VALUE_LENGTH, location
 from otel_goodput.exporters.google.series import SHARE_OF_TIMEOUT, Series, SeriesWriter
 from otel_goodput.exporters.google.time_series import TimeSeriesRequests, series_of, time_series
-from otel_goodput.metrics import workload_series
 from otel_goodput.semconv import Category
-from otel_goodput.text.durations import NS, parse_duration
 
 PERCENT: Final = 100.0
 WHOLE_RUN: Final = "0"  # the window size that Google's writer gives for the whole run

@@ -12,8 +12,8 @@ from emulators.google import GoogleEmulator
 from emulators.records import Point, SeriesKey
 
 from otel_goodput import semconv
-from otel_goodput.metrics import workload_series
-from otel_goodput.recording import ids
+from otel_goodput._metrics import workload_series
+from otel_goodput._recording import ids
 
 from .training import OPTIONS, Account
 

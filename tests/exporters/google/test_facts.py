@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 import otel_goodput
+from otel_goodput._journal.facts import read_facts
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._viewer.columns import Container
+from otel_goodput._viewer.document import document
 from otel_goodput.exporters import registry
 from otel_goodput.exporters.google.connection import Connection
 from otel_goodput.exporters.spec import ExporterContext
-from otel_goodput.journal.facts import read_facts
-from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import Session
-from otel_goodput.viewer.columns import Container
-from otel_goodput.viewer.document import document
 
 
 def test_what_auto_chose_is_told_and_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,8 @@ from emulators.google import GoogleEmulator
 from emulators.records import Point
 
 from otel_goodput import semconv
+from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
-from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 
 from .arrivals import check_whole, cloud_spans, differences, otlp_spans

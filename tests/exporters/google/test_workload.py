@@ -19,9 +19,9 @@ from resources.machines import GKE
 from exporters.google.conftest import Open
 from exporters.telemetry import collect, observed
 from otel_goodput import Recorder, semconv
-from otel_goodput.disruption.metadata import METADATA_HOST
-from otel_goodput.metrics import workload_series
-from otel_goodput.text.durations import NS
+from otel_goodput._disruption.metadata import METADATA_HOST
+from otel_goodput._metrics import workload_series
+from otel_goodput._text.durations import NS
 
 RESOURCE = {
     "cloud.availability_zone": "us-central1-a",

@@ -46,7 +46,7 @@ WITHOUT = """
 import sys
 for name in sys.argv[1].split(","):
     sys.modules[name] = None
-from otel_goodput.tools.cli import main
+from otel_goodput._tools.cli import main
 sys.exit(main(["doctor", "--json"]))
 """
 

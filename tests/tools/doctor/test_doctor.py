@@ -17,8 +17,8 @@ import warm
 from exporters.backends import silent_backend
 
 from otel_goodput._runtime.installation import install_command
-from otel_goodput.tools.doctor import settings
-from otel_goodput.tools.doctor.settings import rows
+from otel_goodput._tools.doctor import settings
+from otel_goodput._tools.doctor.settings import rows
 
 from ..commands import PATIENCE_S, environment, finished, goodput, job, killed, succeeded
 from .examined import doctor, doctor_without, findings
@@ -94,7 +94,7 @@ def test_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     import shutil
 
     from otel_goodput._settings import config
-    from otel_goodput.tools.doctor import storage
+    from otel_goodput._tools.doctor import storage
 
     configured = config.read("job", directory=tmp_path, environ={})
     for free, level in ((2**34, "ok"), (2**28, "warning"), (2**20, "problem")):

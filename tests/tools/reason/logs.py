@@ -7,10 +7,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from otel_goodput.accounting.overview import Loss
-from otel_goodput.journal.rundir import RunDirectory
+from otel_goodput._accounting.overview import Loss
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._tools.reason.command import disrupted
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.tools.reason.command import disrupted
 
 NS = 1_000_000_000
 

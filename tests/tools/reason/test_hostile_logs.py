@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from otel_goodput._journal.reasons import SAYABLE, append, in_force, read_reasons, statement
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._tools.reason.logs import read
 from otel_goodput.errors import GoodputError
-from otel_goodput.journal.reasons import SAYABLE, append, in_force, read_reasons, statement
-from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.semconv import REASONS
-from otel_goodput.tools.reason.logs import read
 
 from .logs import NS, audit, event, new_event
 

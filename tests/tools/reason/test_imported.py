@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from otel_goodput.journal.sidecars import checked_json, read_json
+from otel_goodput._journal.sidecars import checked_json, read_json
 
 from ..commands import failed, finished, goodput, killed, succeeded
 from .logs import NS, audit, event, listed, losses, middle, new_event, written

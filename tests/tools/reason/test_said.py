@@ -19,15 +19,15 @@ import warm
 from waits import PATIENCE_S, until
 
 from otel_goodput import open_run
+from otel_goodput._journal.reasons import append, read_reasons, statement
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._text.quantities import format_moment
+from otel_goodput._tools.cli import _parser
+from otel_goodput._tools.reason.command import run as run_command
+from otel_goodput._viewer.document import document
 from otel_goodput.errors import JournalError
-from otel_goodput.journal.reasons import append, read_reasons, statement
-from otel_goodput.journal.rundir import RunDirectory
 from otel_goodput.reports.run import FollowedRun, RecordedRun, found_runs
 from otel_goodput.reports.session import Session
-from otel_goodput.text.quantities import format_moment
-from otel_goodput.tools.cli import _parser
-from otel_goodput.tools.reason.command import run as run_command
-from otel_goodput.viewer.document import document
 
 from ..commands import environment, failed, finished, goodput, job, killed, succeeded
 

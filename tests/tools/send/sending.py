@@ -23,7 +23,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from otel_goodput.tools.cli import main
+from otel_goodput._tools.cli import main
 
 from ..commands import environment
 from .receivers import Say, grpc_receiver, http_receiver

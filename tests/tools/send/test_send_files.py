@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from exporters.backends import grpc_backend
 
-from otel_goodput.journal.sidecars import CHECK, checked_json
+from otel_goodput._journal.sidecars import CHECK, checked_json
 
 from ..commands import succeeded
 from .sending import arrived, lines, send

@@ -18,8 +18,8 @@ import warm
 from exporters.backends import grpc_backend, http_backend
 from waits import until
 
-from otel_goodput.journal.sidecars import CHECK, checked_json
-from otel_goodput.tools.send import progress
+from otel_goodput._journal.sidecars import CHECK, checked_json
+from otel_goodput._tools.send import progress
 
 from ..commands import PATIENCE_S, environment, failed, succeeded
 from .receivers import TAKE, Say, grpc_receiver

@@ -116,7 +116,7 @@ import sys
 for name in sys.argv[1].split(","):
     sys.modules[name] = None
 from otel_goodput._runtime.installation import install_command
-from otel_goodput.tools.cli import main
+from otel_goodput._tools.cli import main
 sys.exit(main(["doctor", "--json", "--gcp", "--timeout", "2"]))
 """
 

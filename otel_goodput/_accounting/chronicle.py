@@ -1,0 +1,312 @@
+"""What a run's events tell whatever becomes of its steps: groups of phases, phases one by one, saves, notices, slices.
+
+It takes events as they arrive, in bounded space. Times are those of the events: by the clock of their attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
+
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.checkpoints import Stages
+from otel_goodput._accounting.codec import (
+    COUNT,
+    FLAG,
+    KEY,
+    NUMBER,
+    PHASE,
+    TEXT,
+    Each,
+    Pairs,
+    Part,
+    Row,
+    State,
+    Text,
+    field,
+)
+from otel_goodput._accounting.events import EVENT, FAILED, Event
+from otel_goodput._accounting.long_phases import COMPARED, LongPhases
+from otel_goodput._accounting.overview import (
+    BINS,
+    NOT_KNOWN,
+    PHASE_ENTRY,
+    PHASES_KEPT,
+    SAVE_ENTRY,
+    Group,
+    PhaseEntry,
+    Save,
+)
+from otel_goodput._accounting.rules import COMPILE, DATA_LOADING, EXCLUSION, JOB, PART, SAVE, STEP
+from otel_goodput.semconv import PHASES, REASONS
+
+OPENED: Final = 10_000  # open phases; if there are more, the oldest will probably never end
+NAMES: Final = 4_000  # groups; the phases of further names count under the empty name
+SAVES: Final = 2_000  # if there are more, every second one is forgotten, and counted as left out
+TOLD: Final = 2_000  # the same for notices, and for slices
+LATEST: Final = (1 << 62) - 1  # ns
+EXCLUDED: Final = 2_000  # exclusions; later ones are not remembered, but counted as left out
+# If phases are more than are kept, only the longest of each of so many equal intervals stay, so many of each.
+LONGEST: Final = PHASES_KEPT // BINS // 2
+
+_IN_NUMBERS: Final = frozenset({STEP, DATA_LOADING, PART})  # too many to be remembered one by one
+
+Sums = list[int]  # of a group: count, total, min, max, failed
+
+
+T = TypeVar("T", PhaseEntry, Save)
+
+
+def _shifted(entry: T, shift: int) -> T:
+    """The same with its times (`begin`, `end`, `durable`) later by `shift` ns."""
+    if not shift:
+        return entry
+    times = {name: value for name, value in entry._asdict().items() if name in ("begin", "end", "durable")}
+    return entry._replace(**{name: time + shift for name, time in times.items() if time != NOT_KNOWN})
+
+
+class Chronicle(State):
+    """What the events of one run have told so far.
+
+    Attributes:
+        opened: START events of open phases, by key; the ledger adds and removes them.
+        executions: lengths of steps without a name that ended without a failure; the ledger adds them, ns.
+        pairs: START and END of other phases that ended; the ledger adds them.
+        ended: `pairs` of phases other than steps, until taken; None if nobody collects them.
+        attempt: number of the current attempt.
+        stages: of checkpoints.
+        long: phases that took far longer than usual.
+    """
+
+    opened: dict[int, Event] = field(Pairs(KEY, EVENT, OPENED), make=dict, key="open_phases")
+    attempt: int = field(NUMBER, 0)
+    stages: Stages = field(Part(lambda: Stages), make=Stages)
+    long: LongPhases = field(Part(lambda: LongPhases), make=LongPhases, key="long_phases")
+    _groups: dict[tuple[int, str, bool], Sums] = field(  # by phase, name, whether in the background
+        Pairs(Row(PHASE, TEXT, FLAG), Row(*[NUMBER] * 5, make=list), 3 * NAMES), make=dict
+    )
+    # Ended, or of a process that is gone.
+    _phases: list[PhaseEntry] = field(Each(PHASE_ENTRY, PHASES_KEPT), make=list)
+    _left_out: int = field(COUNT, 0)
+    _saves: dict[int, Save] = field(Pairs(COUNT, SAVE_ENTRY, SAVES), make=dict)  # by number
+    _saved: int = field(COUNT, 0, key="save_count")  # number of the latest
+    # Key of a save that is not over -> number. Those whose save is forgotten go with it.
+    _saving: dict[int, int] = field(Pairs(KEY, COUNT), make=dict, key="open_saves")
+    _notices: list[tuple[int, str, bool]] = field(Each(Row(NUMBER, Text(*REASONS), FLAG), TOLD), make=list)
+    _slices: list[tuple[int, int, int, int]] = field(Each(Row(*[NUMBER] * 4), TOLD), make=list)
+    _excluded: list[tuple[int, int]] = field(Each(Row(NUMBER, NUMBER), EXCLUDED), make=list)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded()
+
+    def loaded(self) -> None:
+        if not all(0 <= start.phase < len(PHASES) for start in self.opened.values()):
+            raise ValueError("a phase is open that there is none of")
+        self.executions: list[int] = []
+        self.pairs: list[tuple[Event, Event]] = []
+        self.ended: list[tuple[Event, Event]] | None = None
+
+    def clone(self) -> Chronicle:
+        self.gather()
+        twin = super().clone()
+        twin.loaded()
+        return twin
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def gather(self) -> None:
+        """Count what the ledger has added. The lists stay the same, for the ledger holds them while it adds."""
+        if self.executions:
+            self._count(STEP, "", False, self.executions)
+            self.executions.clear()
+        if self.pairs:
+            if self.ended is not None:
+                self.ended += [pair for pair in self.pairs if pair[0][2] != STEP]
+            self._end(self.pairs)
+            self.pairs.clear()
+        if len(self.opened) > OPENED:
+            for key in [key for key, start in self.opened.items() if start[2] != JOB][: OPENED // 2]:
+                self._leave(self.opened.pop(key))
+
+    def _end(self, pairs: Sequence[tuple[Event, Event]]) -> None:
+        loads: list[int] = []  # those that held up training: most phases are among them
+        for start, end in pairs:
+            phase, name, failed = start[2], start[7], end[5] & FAILED
+            background = bool(start[5] & ev.NONBLOCKING)
+            length = end[0] - start[0]
+            if phase == DATA_LOADING and not (name or failed or background):
+                loads.append(length)
+                continue
+            if phase == COMPILE:
+                name = end[7] or name
+            self._count(phase, name, background, (length,))
+            if failed:
+                self._sums(phase, name, background)[4] += 1
+            elif phase == PART:
+                self.stages.add(name, length)
+            elif phase in COMPARED and not background:
+                self.long.add(phase, name, (length,))
+            if phase not in _IN_NUMBERS:
+                self._end_one(start, end, name, start[0] + max(0, length))
+        if loads:
+            self._count(DATA_LOADING, "", False, loads)
+            self.long.add(DATA_LOADING, "", loads)
+
+    def _count(self, phase: int, name: str, background: bool, lengths: Sequence[int]) -> None:
+        sums = self._sums(phase, name, background)
+        least, most = min(lengths), max(lengths)
+        if least < 0:  # a clock went back
+            lengths, least, most = [max(0, length) for length in lengths], 0, max(0, most)
+        sums[0] += len(lengths)
+        sums[1] += sum(lengths)
+        sums[2] = least if sums[2] < 0 else min(sums[2], least)
+        sums[3] = max(sums[3], most)
+
+    def _end_one(self, start: Event, event: Event, name: str, end: int) -> None:
+        began, _, phase, key, step, flags, _, _ = start
+        self._keep(PhaseEntry(self.attempt, phase, name, began, end, step, flags | event[5], key))
+        if phase == SAVE:
+            self._end_save(event)
+        elif phase == EXCLUSION:
+            self._exclude(began, end)
+
+    def _exclude(self, begin: int, end: int) -> None:
+        if len(self._excluded) < EXCLUDED:
+            self._excluded.append((begin, end))
+        else:
+            self._left_out += 1
+
+    def note(self, event: Event) -> None:
+        """Take an event of another kind."""
+        self.gather()
+        time, kind, phase, key, step, flags, arg, _ = event
+        if kind == ev.ATTEMPT:
+            for start in self.opened.values():
+                self._leave(start)
+            self.opened.clear()
+            self._saving.clear()
+            self.attempt = step
+        elif kind == ev.DURABLE:
+            number = self._saving.pop(key, None)
+            if number is not None and number in self._saves:
+                self._saves[number] = self._saves[number]._replace(durable=time)
+        elif kind == ev.SUSPENDED:
+            self._exclude(time, min(time + max(0, key), LATEST))
+        elif kind == ev.NOTICE:
+            self._notices.append((time, REASONS[phase], bool(flags & ev.WITHDRAWN)))
+            if len(self._notices) > TOLD:
+                self._left_out += len(self._notices) // 2
+                self._notices = self._notices[::2]
+        elif kind == ev.SLICES and (not self._slices or self._slices[-1][1:] != (step, key, arg)):
+            self._slices.append((time, step, key, arg))
+            if len(self._slices) > TOLD:
+                self._left_out += len(self._slices) // 2
+                self._slices = self._slices[::2]
+
+    def _sums(self, phase: int, name: str, background: bool) -> Sums:
+        if len(self._groups) >= NAMES:
+            name = ""
+        return self._groups.setdefault((phase, name, background), [0, 0, NOT_KNOWN, NOT_KNOWN, 0])
+
+    def _leave(self, start: Event) -> None:
+        """Give up a phase that will not end."""
+        phase, name = start[2], start[7]
+        self._sums(phase, name, bool(start[5] & ev.NONBLOCKING))[0] += 1
+        if phase not in _IN_NUMBERS:
+            self._keep(PhaseEntry(self.attempt, phase, name, start[0], NOT_KNOWN, start[4], start[5], start[3]))
+
+    # --- phases one by one --------------------------------------------------------------------------------------------
+
+    def _keep(self, entry: PhaseEntry) -> None:
+        self._phases.append(entry)
+        if len(self._phases) > PHASES_KEPT:
+            self._thin()
+
+    def _thin(self) -> None:
+        phases = self._phases
+        first = min(entry.begin for entry in phases)
+        width = (max(entry.begin for entry in phases) - first) // BINS + 1
+        room: dict[int, int] = {}
+        kept = []
+        for at in sorted(range(len(phases)), key=lambda at: phases[at].begin - phases[at].end):
+            interval = (phases[at].begin - first) // width
+            taken = room.get(interval, 0)
+            if taken < LONGEST:
+                room[interval] = taken + 1
+                kept.append(at)
+        self._left_out += len(phases) - len(kept)
+        self._phases = [phases[at] for at in sorted(kept)]
+
+    # --- saves --------------------------------------------------------------------------------------------------------
+
+    def begin_save(self, event: Event) -> None:
+        """Take the START event of a save."""
+        self.gather()
+        self._saved += 1
+        self._saves[self._saved] = Save(self.attempt, event[4], event[0], NOT_KNOWN, NOT_KNOWN, False)
+        self._saving[event[3]] = self._saved
+        if len(self._saves) > SAVES:
+            self._left_out += len(self._saves) // 2
+            self._saves = dict(list(self._saves.items())[::2])
+            self._saving = {key: number for key, number in self._saving.items() if number in self._saves}
+
+    def _end_save(self, event: Event) -> None:
+        time, key, flags = event[0], event[3], event[5]
+        pending = flags & ev.PENDING and not flags & FAILED
+        number = self._saving.get(key) if pending else self._saving.pop(key, None)
+        if number is None or number not in self._saves:
+            return
+        save = self._saves[number]._replace(end=time, failed=bool(flags & FAILED))
+        self._saves[number] = save if flags & (FAILED | ev.PENDING) else save._replace(durable=time)
+
+    # --- the answer ---------------------------------------------------------------------------------------------------
+
+    def groups(self) -> list[Group]:
+        """All phases begun, by phase and name; those in the background apart, such as the commits of saves."""
+        found = {key: list(sums) for key, sums in self._groups.items()}
+        for start in self.opened.values():
+            key = start[2], start[7], bool(start[5] & ev.NONBLOCKING)
+            if key not in found and len(found) >= NAMES:
+                key = start[2], "", key[2]
+            found.setdefault(key, [0, 0, NOT_KNOWN, NOT_KNOWN, 0])[0] += 1
+        return [
+            Group(*key, count, total, max(0, least), max(0, most), failed)
+            for key, (count, total, least, most, failed) in sorted(found.items())
+        ]
+
+    def phases(self, shifts: Mapping[int, int]) -> tuple[list[PhaseEntry], int]:
+        """What is remembered one by one, in order of the begin, and how much of all here is left out.
+
+        `shifts`: ns to add to the times of an attempt.
+        """
+        still = (
+            PhaseEntry(self.attempt, start[2], start[7], start[0], NOT_KNOWN, start[4], start[5], start[3])
+            for start in self.opened.values()
+            if start[2] not in _IN_NUMBERS
+        )
+        found = [*self._phases, *still]
+        if shifts:
+            found = [_shifted(entry, shifts.get(entry.attempt, 0)) for entry in found]
+        found.sort(key=lambda entry: entry.begin)
+        return found, self._left_out
+
+    def saves(self, shifts: Mapping[int, int]) -> list[Save]:
+        """Checkpoints, in order."""
+        return [_shifted(save, shifts.get(save.attempt, 0)) for save in self._saves.values()]
+
+    @property
+    def notices(self) -> list[tuple[int, str, bool]]:
+        """(time, reason, withdrawn) of each notice."""
+        return self._notices.copy()
+
+    @property
+    def slices(self) -> list[tuple[int, int, int, int]]:
+        """(time, active, available, total) of each change of the slices."""
+        return self._slices.copy()
+
+    @property
+    def excluded(self) -> list[tuple[int, int]]:
+        """(begin, end) of each exclusion; the end of an open one is ``NOT_KNOWN``."""
+        still = [(start[0], NOT_KNOWN) for start in self.opened.values() if start[2] == EXCLUSION]
+        return sorted((*self._excluded, *still))

@@ -1,0 +1,510 @@
+"""The cursor moves along the timeline and assigns every nanosecond to one owner (rules R1 to R3).
+
+:class:`Cursor` takes events in time order and does constant work for each. It does not handle late events: the
+:class:`~otel_goodput._accounting.ledger.Ledger` sorts them, and uses clones of the cursor for provisional answers.
+
+Nearly all events of nearly all runs are those of an undisturbed loop: steps one after another, and phases that block
+them. The cursor applies these together, because to apply each by itself takes three times as long.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.bins import Bins
+from otel_goodput._accounting.device import NEVER, DeviceSegment, owner_of
+from otel_goodput._accounting.events import ATTEMPT, END, FAILED, LEFT, MARK, START, Event
+from otel_goodput._accounting.execution import Execution
+from otel_goodput._accounting.overlay import shares_of
+from otel_goodput._accounting.overview import NOT_KNOWN
+from otel_goodput._accounting.rolling import Rolling
+from otel_goodput._accounting.rules import COMPILE, PART, SIMPLE, STALLED_SLACK, STEP
+from otel_goodput._accounting.stalls import NO_LIMIT
+from otel_goodput._accounting.step_summary import no_steps
+from otel_goodput._accounting.timepiece import NOBODY, Timepiece
+from otel_goodput.semconv import ELASTIC_SLICE_DOWN, FALLBACK_CLOCKS, REASONS, ClockState, Reason
+
+MOST_ENDS: Final = 4  # signals and statuses that are told of one end
+
+
+SUSPENSION: Final = -1  # in place of the key of an exclusion
+FEW: Final = 16  # if fewer events than that in a row are of a steady loop, so many are not looked at,
+TRIES: Final = 3  # if that happens so often in turn
+THE_STEP: Final = -2  # as the owner of time: the open step
+
+
+class Cursor(Timepiece):
+    """The account of one run, updated event by event."""
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def apply(self, event: Event) -> None:
+        """Apply the next event. If its time is before the previous event's, the current time is used."""
+        time, kind, phase, key, step, flags, arg, name = event[:]  # a plain tuple, which is unpacked in half the time
+        if kind == ATTEMPT:
+            self._begin_attempt(step)
+            return
+        time += self.shift
+        if time >= self._timer:
+            self._fire(time)
+        if time > self.now and self.alive:
+            if self._plain:
+                # Same as _spend, inlined: this saves a call for nearly every event.
+                owner = self._owner
+                if owner.__class__ is int:
+                    self.totals[owner] += time - self.now
+                else:
+                    owner.net += time - self.now  # type: ignore[union-attr]
+                    if owner.net > owner.limit:  # type: ignore[union-attr]
+                        self._stand_still(owner)  # type: ignore[arg-type]
+                self.now = time
+            else:
+                self._spend(time)
+        if kind == START:
+            if phase == STEP:
+                self._start_step(time, key, step, flags, arg)
+                if self._direct:
+                    self._choose_directly()
+                    return
+            elif not flags and phase in SIMPLE:
+                if key not in self.blockers:
+                    self.blockers[key] = SIMPLE[phase]
+                    if self._direct:
+                        self._owner = SIMPLE[phase]
+                        self._plain = self._calm
+                return
+            elif phase == PART:
+                if not flags & ev.NONBLOCKING:
+                    self._find_working()
+                return
+            else:
+                self._start_phase(time, phase, key, step, flags, name)
+        elif kind == END:
+            execution = self.steps.running.get(key)
+            if execution is not None:
+                self._end_step(execution, time, flags)
+            elif self.blockers.pop(key, None) is None or key in self.steps.saves or key in self.steps.restores:
+                self._end_phase(key, flags)
+            if name:
+                if phase == COMPILE:
+                    self.recompilations += self.steps.compile(name)
+                elif phase == rules.JOB and not self.alive:
+                    self.error = name
+            if self._direct and self.alive and not self.device:
+                self._choose_directly()
+                return
+        elif kind == MARK:
+            self._mark(owner_of(event), time, arg)
+        elif kind == ev.SLICES:
+            shares = shares_of(step, key, arg)
+            if self.alive or self.begin is None:
+                self.overlay.share(shares)
+            else:
+                self.overlay.between.append((time, shares))
+        elif kind == ev.NOTICE:
+            self.notice = None if flags & ev.WITHDRAWN else _weightier(self.notice, REASONS[phase])
+            if name and name not in self.ended_by:
+                self.ended_by.append(name)
+        elif kind == ev.DURABLE:
+            self._end_save(key, True)
+        elif kind == ev.LABEL:
+            self.steps.label(key, step)
+        elif kind == ev.CLOCK:
+            self.fallback = FALLBACK_CLOCKS[phase]
+        elif kind == ev.SUSPENDED:
+            self._suspend(min(time + max(0, key), NEVER - 1))
+        elif kind == ev.LOOP:
+            self.steps.enter(step)
+        elif kind == ev.LIMIT:
+            self.steps.limit = min(max(0, key), NO_LIMIT)
+        else:
+            return
+        self.choose()
+
+    # --- a steady loop ------------------------------------------------------------------------------------------------
+
+    def apply_all(self, events: Sequence[Event]) -> None:
+        """Apply successive events."""
+        at = short = 0
+        while at < len(events):
+            alone = FEW  # so many events are applied by themselves
+            if self._steady():
+                begun, at = at, self._apply_steady(events, at)
+                short = short + 1 if at - begun < FEW else 0
+                if short < TRIES:
+                    alone = 1
+            for event in events[at : at + alone]:
+                self.apply(event)
+            at += alone
+
+    def _steady(self) -> bool:
+        """Whether the next events may be those of a steady loop: nothing unusual is open, and nothing waits."""
+        steps = self.steps
+        return (
+            self._direct and self._calm and not self.overlapping and self.fallback != ClockState.UNKNOWN
+            and not steps.saves and not steps.recoverable and not steps.restores
+            and steps.resume is None and steps.watch is None
+            and steps.life.steps_started and steps.segments[-1].first_net is not None
+            and (not steps.running or self._usual(*steps.running.values()))
+        )  # fmt: skip
+
+    def _usual(self, execution: Execution, *others: Execution) -> bool:
+        """Whether this is the only open execution, and nothing is unusual about it."""
+        return (
+            not others and execution.number > self.steps.progress.top
+            and execution.on_host and not execution.segments and not execution.timed
+            and not execution.failed and not execution.superseded and not execution.usual
+            and execution.net <= execution.limit and execution.stall is None
+            and execution.pieces is None and execution.shares is None and execution.ordinal < 0
+            and execution.segment == len(self.steps.segments) - 1
+        )  # fmt: skip
+
+    def _apply_steady(self, events: Sequence[Event], first: int) -> int:
+        """Apply the events from `first` on up to the first that is not of a steady loop; returns its index.
+
+        The time up to that event has passed, too, if it does nothing but begin or end a phase.
+        """
+        steps, totals, blockers, timer, shift = self.steps, self.totals, self.blockers, self._timer, self.shift
+        top, safe, offset, now = steps.progress.top, steps.safe, steps.offset, self.now
+        last, previous, latest = steps.last_step, steps.previous, steps.latest
+        beside = self._beside() if self.landmarks is not None else 0  # time of no step so far
+        between = beside if self._between is None else self._between
+        slack = steps.limit or STALLED_SLACK
+        key: int | None = None  # of the open step
+        number = start = net = 0
+        opened = next(iter(steps.running.values()), None)  # the same, if it was open before
+        if opened is not None:
+            key, number, start, net = opened.key, opened.number, opened.start, opened.net
+        owner = rules.OTHER if key is None else THE_STEP
+        if blockers:
+            owner = next(reversed(blockers.values()))
+        over = no_steps()
+        numbers, starts, nets, walls, outsides, devices, keys = over
+        at = first
+        for at in range(first, len(events)):
+            time, kind, phase, which, step, flags, arg, name = events[at][:]  # a plain tuple is unpacked faster
+            time += shift
+            if not now <= time < timer or not START <= kind <= END:
+                break
+            if owner == THE_STEP:
+                net += time - now
+            else:
+                totals[owner] += time - now
+                beside += time - now
+            now = time
+            if kind == START:
+                if phase == STEP:
+                    step += offset
+                    if key is not None or flags or arg or step <= top or step <= safe:
+                        break
+                    key, number, start, net = which, step, time, 0
+                    previous, last, latest = last, step, which
+                    if not blockers:
+                        owner = THE_STEP
+                elif flags or phase not in SIMPLE or which in blockers or which == key:
+                    break
+                else:
+                    owner = blockers[which] = SIMPLE[phase]
+            elif name:
+                break
+            elif which == key:
+                if net > slack or flags & FAILED or (opened is not None and (opened.parts or opened.spots)):
+                    break
+                opened = None
+                numbers.append(number)
+                starts.append(start)
+                nets.append(net)
+                walls.append(time - start)
+                outsides.append(beside - between)
+                keys.append(which)
+                top, between, key = number, beside, None
+                if not blockers:
+                    owner = rules.OTHER
+            elif which in blockers:
+                del blockers[which]
+                if blockers:
+                    owner = next(reversed(blockers.values()))
+                else:
+                    owner = rules.OTHER if key is None else THE_STEP
+            else:
+                break
+        else:
+            at = len(events)  # all of them
+        self.now = now
+        steps.last_step, steps.previous, steps.latest = last, previous, latest
+        if numbers:
+            if self._between is None:
+                outsides[0] = NOT_KNOWN
+            devices += [NOT_KNOWN] * len(numbers)
+            steps.push(over)
+            self.clock = self.fallback
+            if self.landmarks is not None:
+                self._between = between
+        if opened is None:
+            steps.running.clear()
+            self.hosts.clear()
+        if key is not None:
+            execution = opened or steps.begun(number, key, start)
+            execution.net = net
+            if net > execution.limit:
+                self._stand_still(execution)
+            steps.running[key] = execution
+            self.hosts[:] = [execution]
+        self._choose_directly()
+        return at
+
+    # --- lives --------------------------------------------------------------------------------------------------------
+
+    def _begin_attempt(self, number: int) -> None:
+        """Start a new attempt. Whatever was open ended with the last sign of life of the old process (rule R2)."""
+        self.drain()
+        if self.landmarks is not None:
+            self.landmarks.end(self.now, clean=False)
+        self.alive = False
+        self.shift = 0
+        self.fallback = ClockState.HOST
+        self.overlay.blur(False)
+        self._decide()
+        self.steps.mark_lost(self.now)
+        self._close_startup()
+        self.startup_before = self.restored_before = -1
+        self.steps.begin_attempt(number)
+        self.job = None
+        for opened in (self.blockers, self.overlapping, self.elastic, self.loads, self.hosts, self.device):
+            opened.clear()
+        self.open_windows.forget()
+        self.choose()
+
+    def _start_job(self, time: int, key: int) -> None:
+        if self.alive:
+            return
+        first = self.begin is None
+        if first:
+            self.begin = self.now = time
+            if self.spans:
+                self.steps.rolling = Rolling(self.spans, time)
+            if self.landmarks is not None:
+                self.steps.bins = Bins(time)
+        reason = self.notice or (Reason.RESTART if self.clean else Reason.CRASH)
+        if time < self.now:
+            self._set_forward(self.now - time)
+            time = self.now
+        if self.steps.life.begun:
+            self._decide()
+            self.steps.mark_lost(self.now, pending=False)
+            self._close_startup()
+        self.steps.begin_life(first=first, reason=reason, gap=time - self.now, time=time)
+        if not first:
+            self.steps.disruptions.ended_by(self.error or None, ", ".join(self.ended_by[:MOST_ENDS]) or None)
+            self.startup_before, self.restored_before = self._startup()
+        self.error, self.ended_by = "", []
+        if self.landmarks is not None:
+            if not first:
+                risk = self.steps.at_risk()
+                self.landmarks.jump(self.now, risk, risk)
+                self.landmarks.jump(time, risk, risk)
+            self.landmarks.begin(self.steps.life.number, time, self.shift)
+            self._between = None
+        if not first:
+            self.hosts = [execution for execution in self.hosts if execution.key in self.steps.running]
+            self.device = deque(one for one in self.device if one.step is None or one.step in self.steps.running)
+            self._recover(time)
+        self.notice = None
+        self.alive, self.ended, self.clean, self.finished = True, False, False, False
+        self.job = key
+        self.choose()
+        self._fire(self.now)
+
+    def _set_forward(self, behind: int) -> None:
+        """The clock of this attempt is `behind` ns behind the account: shift all its times forward by that much."""
+        self.skewed = True
+        self.shift += behind
+        self.device = deque(
+            segment._replace(end=segment.end + behind) if segment.end < NEVER else segment for segment in self.device
+        )
+
+    def close(self, *, dead: bool = False) -> None:
+        """Give up what can no longer end. Apply no event to this cursor afterwards.
+
+        If the process is `dead`, that is everything open. Otherwise it is what an ended job left open on the host; work
+        that only the device still has to finish stays open.
+        """
+        if dead:
+            self.drain()
+            self.alive = False
+        self._decide()
+        if not self.alive:
+            self.steps.mark_lost(self.now, pending=dead)
+            self._close_startup()
+
+    def _recover(self, time: int) -> None:
+        """Give the time from the last sign of life to the job's start at `time` to recovery (rule R2)."""
+        held = self.elastic, self.loads
+        self.elastic, self.loads = {0: (rules.REINITIALIZING, rules.RECOVERY)}, set()
+        self.alive = True
+        self.choose()
+        between, self.overlay.between = self.overlay.between, []
+        for told, shares in between:
+            self.advance(min(told, time))
+            self.overlay.share(shares)
+            self.choose()
+        self.advance(time)
+        self.elastic, self.loads = held
+
+    def _suspend(self, until: int) -> None:
+        """Cut out the time up to `until` (ns), in which the machine was suspended: it is nobody's (rule R7)."""
+        if not self.alive:
+            return
+        held, begin = (self.elastic, self.loads), self.now
+        self.elastic, self.loads = {0: (rules.REINITIALIZING, rules.OTHER)}, set()
+        self.open_windows.exclude(SUSPENSION)
+        self.choose()
+        self.advance(until)
+        self.open_windows.include(SUSPENSION)
+        self.elastic, self.loads = held
+        self.suspended += self.now - begin
+
+    # --- phases -------------------------------------------------------------------------------------------------------
+
+    def _start_phase(self, time: int, phase: int, key: int, step: int, flags: int, name: str) -> None:
+        category = rules.OWNERS.get(phase, NOBODY)
+        if phase == rules.JOB:
+            self._start_job(time, key)
+            return
+        if phase == rules.EXCLUSION:
+            self.open_windows.exclude(key)
+            return
+        inside = not flags & (ev.NONBLOCKING | ev.OVERLAPPING)  # whether it is part of the open step
+        if inside:
+            self._find_working()
+        if phase == rules.COMPILE:
+            self.steps.compiles(self.hosts[-1] if self.hosts and inside else None)
+        elif phase == rules.SAVE:
+            self.steps.begin_save(key, step, inside)
+        elif phase == rules.RESTORE and inside and not (self.steps.life.steps_started and self._in_custom()):
+            self.steps.begin_restore(key, step)
+        elif phase == rules.CUSTOM_PHASE:
+            category = self._custom(name)
+        if flags & ev.NONBLOCKING:
+            if phase == rules.DATA_LOADING:
+                self.loads.add(key)
+        elif phase in rules.RANK:
+            if phase == rules.ELASTIC_WAIT:
+                category = rules.ELASTIC_CATEGORY.get(name, rules.ELASTIC_CATEGORY[ELASTIC_SLICE_DOWN])
+            self.elastic.setdefault(key, (rules.RANK[phase], category))
+        elif flags & ev.OVERLAPPING:
+            self.overlapping.setdefault(key, category)
+        else:
+            self.blockers.setdefault(key, category)
+
+    def _in_custom(self) -> bool:
+        """Whether a custom phase is open: what an evaluation restores amid training does not move it (rule R4)."""
+        return any(category >= rules.FIXED for category in self.blockers.values())
+
+    def _custom(self, name: str) -> int:
+        category = self.name_index.get(name)
+        if category is None:
+            category = self.name_index[name] = rules.FIXED + len(self.names)
+            self.names.append(name)
+            self.totals.append(0)
+        return category
+
+    def _end_phase(self, key: int, flags: int) -> None:
+        """End a phase that is neither a step nor a simple phase."""
+        if self.overlapping.pop(key, None) is not None:
+            self.choose()
+        if key in self.steps.restores:
+            self.steps.end_restore(key, flags & ev.FAILED != 0)
+        elif key in self.steps.saves:
+            if flags & ev.FAILED or not flags & ev.PENDING:
+                self._end_save(key, not flags & ev.FAILED)
+        elif key in self.loads:
+            self.loads.remove(key)
+            self.choose()
+        elif self.elastic.pop(key, None) is not None:
+            self.choose()
+        elif key in self.open_windows.exclusions:
+            self.open_windows.include(key)
+            self.choose()
+        elif key == self.job and self.alive:
+            self.job = None
+            self.alive, self.ended, self.clean = False, True, not flags & ev.FAILED
+            self.finished = self.clean and self.notice is None
+            if self.landmarks is not None:
+                self.landmarks.end(self.now, clean=self.clean)
+            self.overlay.blur(False)
+            self.choose()
+
+    def _end_save(self, key: int, durable: bool) -> None:
+        told = self.landmarks is not None and durable and key in self.steps.saves
+        before = self.steps.at_risk() if told else 0
+        self.steps.end_save(key, durable, self.now)
+        self._close_startup()
+        if told and self.landmarks is not None:
+            self.landmarks.jump(self.now, before, self.steps.at_risk())
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def _start_step(self, time: int, key: int, step: int, flags: int, device_end: int) -> None:
+        steps = self.steps
+        if key in steps.running or flags & ev.NONBLOCKING or step < 0:
+            return
+        if time < self.now and self.alive:
+            time = self.now
+        numbered = flags & ev.NUMBERED != 0
+        if self.landmarks is not None and (steps.resume is not None or steps.progress.top >= step + steps.offset):
+            before = steps.at_risk()
+            execution = steps.start(step, key, time, numbered=numbered)
+            self.landmarks.jump(self.now, before, steps.at_risk())
+        else:
+            execution = steps.start(step, key, time, numbered=numbered)
+        self.hosts.append(execution)
+        if device_end:
+            self._enqueue(execution, time, device_end)
+
+    def _find_working(self) -> None:
+        """A phase that blocks training begins: if that is in a body after a restore, the body is a step (rule R4)."""
+        if (self.hosts and self.hosts[-1].usual) or (self.steps.resume is not None and self.steps.held):
+            self._works()
+
+    def _mark(self, owner: int, time: int, device_end: int) -> None:
+        """Queue the work that `owner` dispatched from `time` on until `device_end` (ns; 0 if that is never known)."""
+        execution = self.steps.running.get(owner)
+        if execution is not None and execution.on_host and device_end:
+            self._enqueue(execution, time, device_end)
+        elif device_end and (category := self.blockers.get(owner, self.overlapping.get(owner))) is not None:
+            self.device.append(DeviceSegment(None, category, time, self._shifted(device_end)))
+
+    def _enqueue(self, execution: Execution, time: int, device_end: int) -> None:
+        execution.segments += 1
+        execution.timed = self.steps.observed = True
+        self.device.append(DeviceSegment(execution.key, rules.OTHER, time, self._shifted(device_end)))
+        self._direct = False
+
+    def _shifted(self, end: int) -> int:
+        return end + self.shift if end < NEVER else end
+
+    def _end_step(self, execution: Execution, time: int, flags: int) -> None:
+        if not execution.on_host:
+            return
+        execution.on_host = False
+        execution.wall = time - execution.start if time > execution.start else 0
+        if flags & FAILED:
+            execution.failed, execution.left, execution.idle = True, flags & LEFT != 0, flags & ev.IDLE != 0
+        if self.hosts[-1] is execution:
+            self.hosts.pop()
+        else:
+            self.hosts.remove(execution)
+        if not execution.segments:
+            self._finish(execution)
+
+
+def _weightier(stands: str | None, comes: str) -> str:
+    """Return the more specific of two notices: a SIGTERM after an announced preemption belongs to that preemption."""
+    if stands in rules.PRECEDENCE:
+        return min(stands, comes, key=rules.PRECEDENCE.index) if comes in rules.PRECEDENCE else stands
+    return comes

@@ -1,0 +1,78 @@
+"""The events of a run, as the ledger takes them: one flat, immutable record each.
+
+An event says *when* (integer ns since the epoch) and *what*. It belongs to the attempt of the last :data:`ATTEMPT`
+event before it. The journal stores exactly these fields, so live, replayed and recovered runs go through the same
+ledger.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from otel_goodput._accounting.codec import COUNT, KEY, NUMBER, TEXT, Row, Whole
+
+# Kinds. The numbers are the journal's wire format: append, never renumber. 0 means that the record was never written.
+ATTEMPT: Final = 1  # a new life of the process begins; `step` is its number from 0
+START: Final = 2  # a phase opens
+END: Final = 3  # the phase `key` closes
+HEARTBEAT: Final = 4  # a sign of life
+SLICES: Final = 5  # `step`, `key`, `arg` are the active, available and total slices from now on
+NOTICE: Final = 6  # the platform announced the end of the job; `phase` indexes semconv.REASONS
+OBSERVED: Final = 7  # the device end of the step `key` will be reported
+DEVICE_END: Final = 8  # the step `key` left the device at `time`
+UNOBSERVED: Final = 9  # the device end of the step `key` will never be known: fall back to the host clock
+DURABLE: Final = 10  # the checkpoint saved in phase `key` is durable
+CLOCK: Final = 11  # `phase` indexes semconv.FALLBACK_CLOCKS: the clock of steps with no reported device end
+MARK: Final = 12  # work that the phase `step` (signed key) dispatched since `time` is on the device until `key` ends
+LOOP: Final = 13  # the steps that start from now on belong to the loop `step`
+LIMIT: Final = 14  # the limit of the steps that start from now on is `key` ns; 0: it follows from the usual step (R10)
+SUSPENDED: Final = 15  # the machine was suspended for `key` ns from `time` on
+LABEL: Final = 16  # the checkpoint that the open phase `key` saves or restores is labeled `step`
+
+
+# Flags of START and END.
+NONBLOCKING: Final = 1  # START: the phase does not block training
+OVERLAPPING: Final = 2  # START: opened in another task than the steps, so it owns no time of a step
+NUMBERED: Final = 4  # START of the first step since a restart or a restore: the user gave its number
+FAILED: Final = 2  # END: the phase was left early, by an exception or a break
+PENDING: Final = 4  # END of a save: its checkpoint is not durable yet; a DURABLE event follows
+ON_DEVICE: Final = 16  # END of a step: same as OBSERVED, if no OBSERVED event was recorded while the step was open
+
+LEFT: Final = 32  # END of a step, with FAILED: a break left its loop, not an exception
+IDLE: Final = 64  # END of a step, with LEFT: at the top of the loop body, before the step did anything
+
+WITHDRAWN: Final = 8  # NOTICE: the announcement is taken back
+
+NO_STEP: Final = -1
+NOT_KNOWN: Final = -1  # of a time: not over yet, or never observed
+
+
+class Event(NamedTuple):
+    """One event of a run.
+
+    Attributes:
+        time: ns since the epoch.
+        kind: one of the constants of this module.
+        phase: index into ``semconv.PHASES`` (START), into ``semconv.REASONS`` (NOTICE), else 0.
+        key: identifies the phase within its attempt and links a START to its END.
+        step: step number, or ``NO_STEP``.
+        flags: ``NONBLOCKING | OVERLAPPING | NUMBERED | FAILED | PENDING | ON_DEVICE | LEFT | IDLE``; for a NOTICE,
+            ``WITHDRAWN``.
+        arg: START of a step: its device end in ns if already known, else 0. SLICES: total slices.
+        name: name of a custom phase, kind of an elastic wait, function of a compile. END of a compile: the function, or
+            empty if it was only traced. END of a job: the exception that ended it, as ``type: message``. NOTICE: the
+            signal, or the exit status of the attempt before.
+    """
+
+    time: int
+    kind: int
+    phase: int = 0
+    key: int = 0
+    step: int = NO_STEP
+    flags: int = 0
+    arg: int = 0
+    name: str = ""
+
+
+_BYTE: Final = Whole(0, 256)
+EVENT: Final = Row(NUMBER, _BYTE, _BYTE, KEY, NUMBER, COUNT, NUMBER, TEXT, make=Event._make)

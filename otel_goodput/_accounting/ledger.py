@@ -1,0 +1,355 @@
+"""The ledger of one run: takes events in order of arrival, late ones included, and can give totals at any moment.
+
+Most events arrive in time order. Two kinds do not: the device end of a step becomes known only later, and callers may
+record phases with times of their own (backfill). So
+
+* the *watermark* is the earliest dispatch of a step whose end is not known. Events before it are settled. The others
+  wait; to give totals, a clone of the settled cursor applies them;
+* an event older than the settled ones sends the cursor back to one of two checkpoints, and the log since then is
+  replayed.
+
+Longer than other files: late events, clones and checkpoints of the cursor change the same state.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import Any, Final
+
+from otel_goodput._accounting import balance
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.chronicle import Chronicle
+from otel_goodput._accounting.codec import FLAG, KEY, NUMBER, Blob, Blobs, Each, Pairs, Part, State, field
+from otel_goodput._accounting.cursor import Cursor
+from otel_goodput._accounting.device import NEVER, place
+from otel_goodput._accounting.events import EVENT, Event
+from otel_goodput._accounting.overview import Overview
+from otel_goodput._accounting.resuming import Past
+from otel_goodput._accounting.rules import MARKABLE, PART, SAVE, STEP
+from otel_goodput._accounting.survey import survey
+from otel_goodput._accounting.totals import Totals
+from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState
+
+CHECKPOINT: Final = 2048  # settled events from one checkpoint to the next
+WAITING: Final = 4096  # events that may wait for the watermark; beyond that, the oldest step ends by the host clock
+
+_time = itemgetter(0)
+
+
+class Ledger(State):
+    """Streaming account of one run.
+
+    Args:
+        spans: lengths of rolling windows, ns.
+        cursor: the cursor to continue from (after a restart, or with exact windows); a new one by default.
+        chronicle: what goes with `cursor`.
+    """
+
+    _settled: Cursor = field(Part(lambda: Cursor), key="account")
+    _chronicle: Chronicle = field(Part(lambda: Chronicle), key="timeline")
+    _pending: list[Event] = field(Each(EVENT), make=list, key="waiting_events")
+    # Steps and marks that hold back the watermark until their end is known by the clock that counts. If steps
+    # without marks have an unknown clock, all phases that can be marked hold it back as well.
+    _held: dict[int, int] = field(Pairs(KEY, NUMBER), make=dict, key="waiting_keys")  # key -> start
+    _observed: set[int] = field(Each(KEY, make=set), make=set, key="observed_keys")
+    # Keys in _held for which one of two facts is known: the phase ended on the host (a mark counts as ended), or
+    # its device end will never be reported. The second fact releases the key.
+    _left: set[int] = field(Each(KEY, make=set), make=set, key="ended_on_host")
+    _device_ends: dict[int, int] = field(Pairs(KEY, NUMBER), make=dict)
+    _mark: int = field(NUMBER, 0, key="settled_until")  # time of the latest settled event
+    _marking: bool = field(FLAG, False, key="clock_unknown")  # phases may be marked
+    late = 0  # events dropped because they came too late to be put in order
+
+    def __init__(
+        self, spans: Sequence[int] = (), cursor: Cursor | None = None, chronicle: Chronicle | None = None
+    ) -> None:
+        super().__init__()
+        self._settled = cursor or Cursor(spans, overview=True)
+        self._chronicle = chronicle or Chronicle()
+        self._begin_log()
+
+    def loaded(self) -> None:
+        if self._settled.landmarks is None or self._settled.steps.summary is None:
+            raise ValueError("there is only a part of what an overview shows")
+        self._begin_log()
+
+    def clone(self, spans: Sequence[int] | None = None) -> Ledger:
+        """Return an independent copy; `spans` are its rolling windows if they are other ones, ns."""
+        twin = super().clone()
+        if spans is not None:
+            twin._settled.change_spans(spans)
+        twin._begin_log()
+        return twin
+
+    def _begin_log(self) -> None:
+        self._log: list[Event] = []  # settled since the older checkpoint
+        self._older = (self._mark, self._settled.clone())
+        self._newer = (*self._older, 0)
+
+    @property
+    def settled(self) -> Cursor:
+        """The cursor at the watermark. Do not change it."""
+        return self._settled
+
+    @property
+    def pending(self) -> Sequence[Event]:
+        """Events after the watermark, in time order."""
+        return self._pending
+
+    @property
+    def opened(self) -> Sequence[Event]:
+        """The START events of the phases that are open."""
+        return tuple(self._chronicle.opened.values())
+
+    def feed(self, events: Iterable[Event]) -> None:
+        """Take events, in order of arrival."""
+        pending, held, observed = self._pending, self._held, self._observed
+        latest = pending[-1][0] if pending else self._mark
+        ordered = True
+        chronicle = self._chronicle
+        opened, executions, pairs = chronicle.opened, chronicle.executions, chronicle.pairs
+        for event in events:
+            time, kind, phase, key, _, flags, _, _ = event[:]  # a plain tuple, which is unpacked in half the time
+            if kind == ev.START:
+                if key not in opened:
+                    opened[key] = event
+                    if phase == SAVE:
+                        chronicle.begin_save(event)
+                if phase == STEP or (self._marking and phase in MARKABLE and not flags & ev.NONBLOCKING):
+                    held[key] = time
+            elif kind == ev.END:
+                begun = opened.pop(key, None)
+                if begun is not None:
+                    if begun[2] == STEP and not (flags & ev.FAILED or begun[7]):
+                        executions.append(time - begun[0])
+                    else:
+                        pairs.append((begun, event))
+                if key in held:
+                    if (flags & ev.ON_DEVICE or key in observed) and key not in self._left:
+                        observed.add(key)
+                        self._left.add(key)
+                    else:
+                        self._release(key)
+            elif kind == ev.HEARTBEAT:
+                if pending and pending[-1][1] == ev.HEARTBEAT and pending[-1][0] <= time:
+                    pending[-1] = event
+                    latest = time
+                    continue
+            elif ev.OBSERVED <= kind <= ev.UNOBSERVED:
+                self._observe(event)
+                continue
+            elif kind == ev.ATTEMPT:
+                chronicle.note(event)
+                self._arrange(ordered)
+                self._next_attempt(event)
+                latest, ordered = 0, True
+                continue
+            elif kind == ev.MARK:
+                held[key] = time
+                observed.add(key)
+                self._left.add(key)
+            elif kind == ev.CLOCK:
+                self._marking = FALLBACK_CLOCKS[phase] == ClockState.UNKNOWN
+            else:
+                chronicle.note(event)
+            if time < latest:
+                ordered = False
+            else:
+                latest = time
+            pending.append(event)
+        chronicle.gather()
+        self._arrange(ordered)
+        self._settle(self._watermark())
+        while len(pending) > WAITING and held:
+            self._release(min(held, key=lambda key: held[key]))
+            self._settle(self._watermark())
+
+    def _watermark(self) -> int:
+        """Earliest start of a step whose end is not yet known by the clock that counts, ns."""
+        return min(self._held.values(), default=NEVER)
+
+    def _release(self, key: int) -> None:
+        self._held.pop(key, None)
+        if self._observed or self._left:
+            self._observed.discard(key)
+            self._left.discard(key)
+
+    def _observe(self, event: Event) -> None:
+        key = event.key
+        if key not in self._held:
+            return
+        if event.kind == ev.OBSERVED:
+            self._observed.add(key)
+        elif event.kind == ev.DEVICE_END:
+            self._device_ends[key] = max(1, event.time)
+            self._release(key)
+        elif key in self._left:
+            self._release(key)
+        else:
+            self._observed.discard(key)
+            self._left.add(key)
+
+    def _arrange(self, ordered: bool) -> None:
+        if not ordered:
+            self._pending.sort(key=_time)
+        if self._pending and self._pending[0].time < self._mark:
+            self._rewind()
+
+    def _settle(self, watermark: int) -> None:
+        pending = self._pending
+        if not pending or pending[0].time >= watermark:
+            return
+        if self._device_ends:
+            pending[:] = place(pending, self._device_ends)
+            self._device_ends.clear()
+        count = len(pending)
+        if pending[-1].time >= watermark:
+            count = next(at for at, event in enumerate(pending) if event.time >= watermark)
+        self._settled.apply_all(pending if count == len(pending) else pending[:count])
+        self._mark = pending[count - 1].time
+        self._log += pending[:count]
+        del pending[:count]
+        if len(self._log) - self._newer[2] >= CHECKPOINT:
+            mark, cursor, at = self._newer
+            self._older = (mark, cursor)
+            del self._log[:at]
+            self._newer = (self._mark, self._settled.clone(), len(self._log))
+
+    def _rewind(self) -> None:
+        """Go back to a checkpoint because some pending events are older than settled ones; settle again from there."""
+        earliest = self._pending[0].time
+        if earliest < self._older[0]:
+            late = [event for event in self._pending if event.time < self._older[0] and event.kind == ev.START]
+            self.late += sum(event.phase != PART for event in late)  # a part owns nothing, and is counted already
+            dropped = {event.key for event in late}
+            self._pending[:] = [
+                event._replace(time=max(event.time, self._older[0]))
+                for event in self._pending
+                if event.key not in dropped or event.kind not in (ev.START, ev.END)
+            ]
+        if earliest >= self._newer[0]:
+            start, (_, base, at) = self._newer[0], self._newer
+        else:
+            (start, base), at = self._older, 0
+            self._newer = (start, base, 0)
+        again = self._log[at:]
+        del self._log[at:]
+        reported = Counter(self._reported(base, again)) if self._settled.steps.finished is not None else None
+        finished = self._settled.steps.finished
+        merged = sorted(dict.fromkeys((*again, *self._pending)), key=_time)
+        self._settled = base.clone()
+        self._mark = start
+        self._pending[:] = merged
+        if reported is not None and finished is not None:
+            found: list[int] = []
+            self._settled.steps.finished = found
+            self._settle(self._watermark())
+            finished += (Counter(found) - reported).elements()
+            self._settled.steps.finished = finished
+
+    @staticmethod
+    def _reported(base: Cursor, events: Iterable[Event]) -> list[int]:
+        """Net times of the steps that completed when `events` were settled the first time."""
+        cursor = base.clone()
+        cursor.steps.finished = []
+        for event in events:
+            cursor.apply(event)
+        return cursor.steps.finished
+
+    def _next_attempt(self, event: Event) -> None:
+        self._run_out(self._settled)
+        self._pending.clear()
+        for waiting in (self._held, self._observed, self._left, self._device_ends):
+            waiting.clear()
+        self._marking = False
+        self._settled.apply(event)
+        self._mark = 0
+        self._begin_log()
+
+    def _run_out(self, cursor: Cursor) -> None:
+        """Apply the pending events to `cursor`. Device ends not reported yet count as still to come."""
+        cursor.apply_all(place(self._pending, self._device_ends, self._observed, NEVER))
+
+    def add_windows(self, spans: Sequence[int]) -> None:
+        """Keep rolling windows of the lengths `spans` (ns), too."""
+        for cursor in (self._settled, self._older[1], self._newer[1]):
+            cursor.change_spans(tuple(dict.fromkeys((*cursor.spans, *spans))))
+
+    def collect_finished(self) -> None:
+        """Collect net times of completed steps for :meth:`take_finished` from now on."""
+        self._settled.steps.finished = []
+
+    def take_finished(self) -> list[int]:
+        """Net times (ns) of the steps settled since the last call; empty unless :meth:`collect_finished` was called."""
+        taken = self._settled.steps.finished
+        if not taken:
+            return []
+        self._settled.steps.finished = []
+        return taken
+
+    def collect_ended(self) -> None:
+        """Collect ended phases for :meth:`take_ended` from now on."""
+        self._chronicle.ended = []
+
+    def take_ended(self) -> list[tuple[Event, Event]]:
+        """START and END of each phase other than a step that ended since the last call, in order of the ENDs.
+
+        Empty unless :meth:`collect_ended` was called.
+        """
+        taken = self._chronicle.ended
+        if not taken:
+            return []
+        self._chronicle.ended = []
+        return taken
+
+    def totals(self, at: int | None = None, *, dead: bool = False) -> Totals:
+        """The totals at `at` (ns since the epoch; the last event by default). Constant work.
+
+        `dead`: the process of the latest attempt is no longer alive, so nothing is in flight.
+        """
+        found, chronicle = self.provisional(at, dead=dead, overview=False), self._chronicle
+        return balance.draw(found, at=at, stages=chronicle.stages.sums, long_phases=chronicle.long.found)
+
+    def overview(self, at: int | None = None, *, dead: bool = False) -> Overview:
+        """The whole run at `at`, in bounded space; its bins add up to ``Totals.run``. Arguments as of `totals`."""
+        cursor = self.provisional(at, dead=dead, overview=True)
+        return survey(cursor, self._chronicle, at)
+
+    def past(self) -> Past:
+        """What a new attempt needs to know of those so far, whose processes are no longer alive."""
+        return self.provisional(None, dead=True, overview=False).steps.past()
+
+    def provisional(self, at: int | None, *, dead: bool, overview: bool = False) -> Cursor:
+        """The cursor after all events, brought to `at`; a copy. Arguments as of `totals`."""
+        cursor = self._settled.clone(overview=overview)
+        self._run_out(cursor)
+        if at is None:
+            cursor.drain()
+        else:
+            cursor.reach(at)
+        cursor.close(dead=dead)
+        return cursor
+
+    # --- restart ------------------------------------------------------------------------------------------------------
+
+    def dump(self) -> tuple[dict[str, Any], list[Blob]]:
+        """Everything a restart needs, as (JSON-able head, blobs). Events fed later do not change it."""
+        blobs = Blobs()
+        return self.to_plain(blobs), blobs.written
+
+    @classmethod
+    def load(cls, head: Any, blobs: bytes, spans: Sequence[int] = ()) -> Ledger:
+        """Rebuild a ledger from what :meth:`dump` returned; `spans` are its rolling windows from now on, ns.
+
+        Raises:
+            ValueError: it is damaged, or contradicts itself.
+        """
+        taken = Blobs(blobs)
+        ledger = cls.from_plain(head, taken)
+        taken.over()
+        if tuple(spans) != ledger._settled.spans:
+            ledger._settled.change_spans(spans)
+            ledger._begin_log()
+        return ledger

@@ -1,0 +1,219 @@
+"""What a process remembers of its whole run in bounded space: enough to draw it, however long it was.
+
+Times are ns since the epoch by the account's clock, lengths are ns.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Final, NamedTuple
+
+from otel_goodput._accounting.checkpoints import StageSums
+from otel_goodput._accounting.codec import FLAG, KEY, NUMBER, PHASE, TEXT, Optional, Row
+from otel_goodput._accounting.events import NOT_KNOWN as NOT_KNOWN
+from otel_goodput._accounting.resuming import Stretch
+
+BINS: Final = 1024  # at most, of steps and of time; a running account has half as many of time
+PHASES_KEPT: Final = 8000  # phases other than steps and data loads; if there are more, the longest of each bin
+STEPS_KEPT: Final = 2000  # outliers and failed steps; if there are more, the longest
+BUCKETS_AN_OCTAVE: Final = 16  # of the histogram: bucket b holds lengths from 2**(b/16) ns up to 2**((b+1)/16) ns
+
+
+# Where each bucket begins, ns. (As a table, because a search in it takes a third of the time of a logarithm.)
+BEGINS: Final = [0, *(ceil(2 ** (bucket / BUCKETS_AN_OCTAVE)) for bucket in range(1, 64 * BUCKETS_AN_OCTAVE))]
+
+
+def bucket_of(length: int) -> int:
+    """The bucket of the histogram that holds `length` (ns); -1 if that is negative."""
+    return bisect_right(BEGINS, length) - 1
+
+
+# What the histogram measures.
+NET: Final = 0  # the step's own time (rule R3)
+WALL: Final = 1  # from its start to its end on the host
+DEVICE: Final = 2  # its work on the device
+
+# The fate of an execution of a step (rule R4).
+KEPT: Final = 0
+LOST: Final = 1
+IN_FLIGHT: Final = 2
+NO_STEP_DONE: Final = 3  # left by a break before it did a step's work
+SKIPPED: Final = 4  # a batch that the loop skipped after a restore
+
+
+class Spread(NamedTuple):
+    """Least, median and greatest of some lengths; the median of merged bins is the weighted mean of theirs."""
+
+    min: int
+    median: int
+    max: int
+
+
+_SPREAD: Final = Optional(Row(NUMBER, NUMBER, NUMBER, make=Spread._make))
+
+
+class StepBin(NamedTuple):
+    """Successive executions of steps.
+
+    Attributes:
+        first, last: lowest and highest number.
+        begin: when the first of them started.
+        count, lost: executions, and how many of them are lost.
+        net, outside, device: own time; time since the execution before was over that belongs to no step (not known of
+            the first one of a job); time on the device. None where it is not known.
+    """
+
+    first: int
+    last: int
+    begin: int
+    count: int  # type: ignore[assignment]
+    lost: int
+    net: Spread | None
+    outside: Spread | None
+    device: Spread | None
+
+
+STEP_BIN: Final = Row(*[NUMBER] * 5, *[_SPREAD] * 3, make=StepBin._make)
+
+
+class Group(NamedTuple):
+    """All phases of one name that hold up training, or all in the `background`.
+
+    `phase` indexes ``semconv.PHASES``; `total`, `min`, `max` are lengths of ended ones.
+    """
+
+    phase: int
+    name: str
+    background: bool
+    count: int  # type: ignore[assignment]
+    total: int
+    min: int
+    max: int
+    failed: int
+
+
+class PhaseEntry(NamedTuple):
+    """One phase other than a step. `end` is ``NOT_KNOWN`` while it is open; `flags` are those of its START and END."""
+
+    attempt: int
+    phase: int
+    name: str
+    begin: int
+    end: int
+    step: int
+    flags: int
+    key: int
+
+
+PHASE_ENTRY: Final = Row(NUMBER, PHASE, TEXT, NUMBER, NUMBER, NUMBER, NUMBER, KEY, make=PhaseEntry._make)
+
+
+class StepEntry(NamedTuple):
+    """One execution of a step that stands out: slow, or failed."""
+
+    attempt: int
+    number: int
+    begin: int
+    wall: int
+    net: int
+    device: int
+    fate: int
+    key: int
+
+
+STEP_ENTRY: Final = Row(*[NUMBER] * 7, KEY, make=StepEntry._make)
+
+
+class Life(NamedTuple):
+    """One job of one attempt; `end` is its end or last sign of life, ``NOT_KNOWN`` while it is open."""
+
+    attempt: int
+    begin: int
+    end: int
+    clean: bool
+
+
+LIFE: Final = Row(NUMBER, NUMBER, NUMBER, FLAG, make=Life._make)
+
+
+class Loss(NamedTuple):
+    """A disruption: a restart, or a rollback inside of a process (`attempt` None).
+
+    `died`: the last sign of life before it, ``NOT_KNOWN`` for a rollback. Steps numbered `to_step` and higher that had
+    ended by `time` are lost; None while no step has followed. The others are those of
+    :class:`~otel_goodput._accounting.disruption.Disruption`.
+    """
+
+    time: int
+    died: int
+    attempt: int | None
+    reason: str
+    recovery: int
+    wasted: int
+    from_step: int | None
+    to_step: int | None
+    kept_step: int | None = None
+    first_step: int | None = None
+    regained: int | None = None
+
+
+class Save(NamedTuple):
+    """A checkpoint; `durable` and `end` are ``NOT_KNOWN`` where that has not happened."""
+
+    attempt: int
+    step: int
+    begin: int
+    end: int
+    durable: int
+    failed: bool
+
+
+SAVE_ENTRY: Final = Row(*[NUMBER] * 5, FLAG, make=Save._make)
+
+
+@dataclass(frozen=True)
+class Overview:
+    """A run at one moment.
+
+    Attributes:
+        begin, width: the bins of time: bin i is from ``begin + i * width``; all begin with the first job start.
+        bins: ns by category number (``rules.FIXED`` and up: `names`); they add up to ``Totals.run`` exactly.
+        names: names of custom phases, in order of their category numbers.
+        step_bins: in order of completion, of equal count but for the last one.
+        histogram: executions by (measure, attempt, fate, bucket).
+        groups: all phases, by phase and name; those in the background apart. Skipped batches are no steps.
+        phases, steps: what is remembered one by one, in order of their begin.
+        left_out: how many phases, saves, notices, slices, exclusions, jobs and shifts are not here any more.
+        at_risk: corners of the curve of unsaved progress: (time, ns).
+        notices: (time, reason, withdrawn); slices: (time, active, available, total).
+        excluded: (begin, end) of excluded times.
+        stages: of checkpoints, by name of the part.
+        numbering: where steps are not those whose numbers their loops gave them.
+        shifts: by attempt (from 0) whose clock is behind the account's: what is added to its times, ns.
+    """
+
+    begin: int
+    width: int
+    bins: Sequence[Mapping[int, int]] = ()
+    names: Sequence[str] = ()
+    step_bins: Sequence[StepBin] = ()
+    histogram: Mapping[tuple[int, int, int, int], int] = field(default_factory=dict)
+    groups: Sequence[Group] = ()
+    phases: Sequence[PhaseEntry] = ()
+    left_out: int = 0
+    steps: Sequence[StepEntry] = ()
+    saves: Sequence[Save] = ()
+    at_risk: Sequence[tuple[int, int]] = ()
+    jobs: Sequence[Life] = ()
+    disruptions: Sequence[Loss] = ()
+    notices: Sequence[tuple[int, str, bool]] = ()
+    slices: Sequence[tuple[int, int, int, int]] = ()
+    excluded: Sequence[tuple[int, int]] = ()
+    last_step: int | None = None
+    last_sign: int = 0
+    stages: Mapping[str, StageSums] = field(default_factory=dict)
+    numbering: Sequence[Stretch] = ()
+    shifts: Mapping[int, int] = field(default_factory=dict)

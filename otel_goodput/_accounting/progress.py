@@ -1,0 +1,279 @@
+"""The kept executions of steps: a stack of increasing step numbers that takes 4 bytes per step if steps are regular.
+
+Going back to step *n* pops every kept execution numbered *n* or higher (rule R4). Sealed chunks never change, so
+:meth:`Progress.clone` only copies lists, and the ledger can compute provisional totals on a clone.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from operator import lt
+from typing import Any, Final
+
+from otel_goodput._accounting.codec import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    Blobs,
+    Each,
+    Kind,
+    Optional,
+    Row,
+    State,
+    Text,
+    Whole,
+    field,
+)
+from otel_goodput._accounting.rules import STARTUP_SAMPLE
+from otel_goodput._accounting.shared_list import SharedList
+from otel_goodput._accounting.stats import median
+
+CHUNK: Final = 1024
+SHORT: Final = "I"  # net times below 4.3 s
+LONG: Final = "q"
+LONGEST: Final = 1 << 62  # net time of a step, ns
+# Older chunks are reduced to summaries, so that a run of any length stays within 16 MB.
+DETAILED_CHUNKS: Final = 1000
+
+
+class Chunk:
+    """A sealed part of the stack: step numbers and net times (ns), or only a summary if `nets` is None."""
+
+    __slots__ = ("count", "nets", "numbers", "total")
+
+    def __init__(self, numbers: Sequence[int], nets: Sequence[int] | None, count: int, total: int) -> None:
+        self.numbers = numbers
+        self.nets = nets
+        self.count = count
+        self.total = total
+
+    @classmethod
+    def seal(cls, numbers: Sequence[int], nets: Sequence[int]) -> Chunk:
+        stride = max(1, numbers[1] - numbers[0]) if len(numbers) > 1 else 1
+        run = range(numbers[0], numbers[-1] + 1, stride)
+        regular = len(run) == len(numbers) and all(a == b for a, b in zip(run, numbers, strict=True))
+        return cls(run if regular else array("q", numbers), _packed(nets), len(nets), sum(nets))
+
+    def summary(self) -> Chunk:
+        """The chunk without single times; :meth:`entries` then spreads numbers and times evenly."""
+        first, last = self.numbers[0], self.numbers[-1]
+        return Chunk((first, last), None, self.count, self.total)
+
+    def entries(self) -> tuple[Sequence[int], Sequence[int]]:
+        if self.nets is not None:
+            return self.numbers, self.nets
+        first, last = self.numbers[0], self.numbers[-1]
+        span = last - first
+        numbers = [first + span * i // max(1, self.count - 1) for i in range(self.count)]
+        nets = [self.total * (i + 1) // self.count - self.total * i // self.count for i in range(self.count)]
+        return numbers, nets
+
+
+def _packed(nets: Sequence[int]) -> array[int]:
+    return array(SHORT if max(nets) >> 32 == 0 else LONG, nets)
+
+
+class _Chunks(Kind):
+    """Sealed chunks; their net times are raw bytes."""
+
+    plain = shared = False
+    _NUMBERS: Final = Each(NUMBER, CHUNK)
+    # Whether the numbers are a range, they or its bounds, typecode of the net times, count, total.
+    _ALL: Final = Each(Row(FLAG, _NUMBERS, Optional(Text(SHORT, LONG)), Whole(CHUNK, CHUNK + 1), COUNT))
+
+    def dump(self, value: SharedList[Chunk], blobs: Blobs) -> Any:
+        found = []
+        for chunk in value:
+            numbers, nets = chunk.numbers, chunk.nets
+            spelled = [numbers.start, numbers.stop, numbers.step] if isinstance(numbers, range) else list(numbers)
+            code = nets.typecode if isinstance(nets, array) else None
+            if isinstance(nets, array):
+                blobs.written.append(nets)
+            found.append((isinstance(numbers, range), spelled, code, chunk.count, chunk.total))
+        return found
+
+    def load(self, plain: Any, blobs: Blobs) -> SharedList[Chunk]:
+        found: SharedList[Chunk] = SharedList()
+        for regular, spelled, code, count, total in self._ALL.load(plain, blobs):
+            numbers = range(*spelled) if regular else array("q", spelled) if code else tuple(spelled)
+            nets = None
+            if code:
+                nets = array(code)
+                nets.frombytes(blobs.take(count * nets.itemsize))
+            if len(numbers) != (count if code else 2) or numbers[0] > numbers[-1]:
+                raise ValueError("a chunk has other steps than it says")
+            found.append(Chunk(numbers, nets, count, total))
+        return found
+
+    def copy(self, value: SharedList[Chunk]) -> SharedList[Chunk]:
+        return value.copy()
+
+
+class Progress(State):
+    """The stack of kept executions.
+
+    Attributes:
+        total: sum of the kept net times, ns.
+        top: the highest kept step number, -1 when nothing is kept.
+        length: number of kept executions.
+    """
+
+    _chunks: SharedList[Chunk] = field(_Chunks(), make=SharedList)
+    _numbers: list[int] = field(Each(NUMBER, CHUNK - 1), make=list)
+    _nets: list[int] = field(Each(Whole(0, LONGEST), CHUNK - 1), make=list, key="net_times")
+    total: int = field(COUNT, 0)
+    top = -1
+    length = 0
+    # Medians of the first net times, by how many are looked at. Replaced, never changed, because clones share it.
+    _early: Mapping[int, list[int]] = {}
+
+    def loaded(self) -> None:
+        numbers, nets = self._numbers, self._nets
+        self.length = len(self._chunks) * CHUNK + len(nets)
+        if numbers or self._chunks:
+            self.top = numbers[-1] if numbers else self._chunks[-1].numbers[-1]
+        if len(numbers) != len(nets) or not all(map(lt, numbers, numbers[1:])):
+            raise ValueError("the kept steps contradict each other")
+        if self.total != sum(nets) + sum(chunk.total for chunk in self._chunks):
+            raise ValueError("the kept steps do not add up")
+
+    def __len__(self) -> int:
+        return self.length
+
+    def push(self, number: int, net: int) -> None:
+        """Keep an execution. Its number must be higher than `top`."""
+        self._numbers.append(number)
+        self._nets.append(net)
+        self.total += net
+        self.top = number
+        if self._early and self.length <= STARTUP_SAMPLE:
+            self._early = {}
+        self.length += 1
+        if not self.length % CHUNK:
+            self._seal()
+
+    def extend(self, numbers: Sequence[int], nets: Sequence[int]) -> None:
+        """Keep executions, numbered in rising order and higher than `top`."""
+        if self._early and self.length <= STARTUP_SAMPLE:
+            self._early = {}
+        at, count = 0, len(numbers)
+        while at < count:
+            taken = min(count - at, CHUNK - len(self._nets))
+            self._numbers += numbers[at : at + taken]
+            self._nets += nets[at : at + taken]
+            at += taken
+            if len(self._nets) == CHUNK:
+                self._seal()
+        self.total += sum(nets)
+        self.top = numbers[-1]
+        self.length += count
+
+    def _seal(self) -> None:
+        self._chunks.append(Chunk.seal(self._numbers, self._nets))
+        self._numbers = []
+        self._nets = []
+        if len(self._chunks) > DETAILED_CHUNKS:
+            oldest = len(self._chunks) - DETAILED_CHUNKS - 1
+            self._chunks[oldest] = self._chunks[oldest].summary()
+
+    def pop_from(self, number: int) -> list[tuple[int, int]]:
+        """Pop every entry numbered `number` or higher; returns (number, net time in ns), lowest number first."""
+        popped: list[tuple[list[int], list[int]]] = []
+        while self.top >= number:
+            if not self._nets:
+                numbers, nets = self._chunks.pop().entries()
+                self._numbers, self._nets = list(numbers), list(nets)
+            cut = bisect_left(self._numbers, number)
+            popped.append((self._numbers[cut:], self._nets[cut:]))
+            del self._numbers[cut:], self._nets[cut:]
+            if self._numbers:
+                self.top = self._numbers[-1]
+            else:
+                self.top = self._chunks[-1].numbers[-1] if self._chunks else -1
+        entries = [pair for numbers, nets in reversed(popped) for pair in zip(numbers, nets, strict=True)]
+        self.total -= sum(net for _, net in entries)
+        self.length -= len(entries)
+        if entries and self.length <= STARTUP_SAMPLE:
+            self._early = {}
+        return entries
+
+    def lengthen(self, index: int, duration: int) -> None:
+        """Add `duration` ns to the net time of the entry at `index`. The work is bounded by the entries of a chunk."""
+        self.total += duration
+        if self._early and index <= STARTUP_SAMPLE:
+            self._early = {}
+        at, within = divmod(index, CHUNK)
+        if at >= len(self._chunks):
+            self._nets[within] += duration
+            return
+        chunk = self._chunks[at]
+        nets = chunk.nets
+        if nets is not None:
+            changed = list(nets)
+            changed[within] += duration
+            nets = _packed(changed)
+        self._chunks[at] = Chunk(chunk.numbers, nets, chunk.count, chunk.total + duration)
+
+    def early_median(self, but: int | None) -> int | None:
+        """Median of the first kept net times of the run without the entry at index `but`, ns; None if there are none.
+
+        Entries with net time 0 are left out: they ran entirely after the end of the job.
+        """
+        within = but is not None and but <= STARTUP_SAMPLE
+        size = STARTUP_SAMPLE + within
+        ordered = self._early.get(size)
+        if ordered is None:
+            ordered = sorted(filter(None, self.nets(0, size)))
+            self._early = {**self._early, size: ordered}
+        if within and but is not None and (own := self.nets(but, but + 1)[0]):
+            at = bisect_left(ordered, own)
+            ordered = ordered[:at] + ordered[at + 1 :]
+        return median(ordered, ordered=True) if ordered else None
+
+    @property
+    def summarized(self) -> int:
+        """How many of the first entries have only mean net times."""
+        return CHUNK * sum(chunk.nets is None for chunk in self._chunks)
+
+    def index_above(self, number: int) -> int:
+        """How many kept entries are numbered `number` or lower."""
+        if self._numbers and self._numbers[0] <= number:
+            return len(self._chunks) * CHUNK + bisect_left(self._numbers, number + 1)
+        at = bisect_left(self._chunks, number + 1, key=lambda chunk: chunk.numbers[-1])
+        if at == len(self._chunks):
+            return at * CHUNK
+        return at * CHUNK + bisect_left(self._chunks[at].entries()[0], number + 1)
+
+    def total_from(self, index: int) -> int:
+        """Sum of the net times of the entries from `index` on, ns. The work is bounded by the entries of one chunk."""
+        chunks = len(self._chunks)
+        at, within = divmod(index, CHUNK)
+        if at >= chunks:
+            return sum(self._nets[index - chunks * CHUNK :])
+        above = islice(reversed(self._chunks), chunks - at - 1)
+        rest = sum(chunk.total for chunk in above) + sum(self._nets)
+        return rest + sum(self._chunks[at].entries()[1][within:])
+
+    def nets(self, start: int, stop: int) -> list[int]:
+        """Net times of the entries from `start` up to, not including, `stop`, in ns. The range is clipped."""
+        start, stop = max(0, start), min(stop, self.length)
+        found: list[int] = []
+        while start < stop:
+            at, within = divmod(start, CHUNK)
+            source = self._chunks[at].entries()[1] if at < len(self._chunks) else self._nets
+            taken = source[within : within + stop - start]
+            found.extend(taken)
+            start += len(taken)
+        return found
+
+    def number_at(self, index: int) -> int:
+        at, within = divmod(index, CHUNK)
+        return self._chunks[at].entries()[0][within] if at < len(self._chunks) else self._numbers[within]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        for chunk in self._chunks:
+            yield from zip(*chunk.entries(), strict=True)
+        yield from zip(self._numbers, self._nets, strict=True)

@@ -1,0 +1,208 @@
+"""Where training goes on after a restore: which step a checkpoint stands for, and which bodies are steps (rule R4)."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from otel_goodput._accounting.codec import COUNT, FLAG, NUMBER, Pairs, State, field
+from otel_goodput._accounting.events import NO_STEP
+from otel_goodput._accounting.rules import DATA_LOADING, RESTORE, SAVE
+
+LABELS: Final = 1_000  # of the latest saves
+STRETCHES: Final = 1_000  # of the latest
+WATCHED: Final = 10_000  # steps after a restore, if it is not known how long a step usually takes
+FEW: Final = 2  # so many first steps may be short
+JUMP: Final = 10  # the next step takes so many times as long if they were skipped batches
+
+
+class Past(NamedTuple):
+    """What a new attempt needs to know of those before it.
+
+    Attributes:
+        labels: as of :class:`Checkpoints`.
+        reached: highest step that has started; ``NO_STEP`` if none is kept.
+        safe: highest step that a durable checkpoint stands for; ``NO_STEP`` if there is none.
+        first: lowest kept step; ``NO_STEP`` if there is none.
+    """
+
+    labels: Mapping[int, int]
+    reached: int
+    safe: int
+    first: int
+
+
+class Stretch(NamedTuple):
+    """Bodies of a loop after a restore that are not the steps whose numbers the loop gives them.
+
+    Attributes:
+        attempt: from 0.
+        begin: of the first body, ns.
+        working: of the first that is a step, ns; ``NEVER`` while there is none. Those before it were skipped batches.
+        offset: what is added from then on to the numbers that loops give, up to the next stretch of the attempt.
+    """
+
+    attempt: int
+    begin: int
+    working: int
+    offset: int
+
+
+class Numbering:
+    """Which step each body of a run is, for whoever reads a journal again: as the account has decided.
+
+    Args:
+        stretches: of the run, in order.
+    """
+
+    def __init__(self, stretches: Sequence[Stretch] = ()) -> None:
+        self._stretches = sorted(stretches)
+        self._begins = [(one.attempt, one.begin) for one in self._stretches]
+
+    def step(self, attempt: int, begin: int, given: int) -> int:
+        """Return which step a body is; ``NO_STEP`` if it is a batch that its loop skipped.
+
+        Args:
+            attempt: from 0.
+            begin: of the body, ns by the account's clock.
+            given: the number that its loop gave it.
+        """
+        stretch = self._at(attempt, begin)
+        return NO_STEP if begin < stretch.working else given + stretch.offset
+
+    def of_phase(self, attempt: int, phase: int, begin: int, end: int, given: int) -> int:
+        """Return which step a `phase` belongs to that is none itself, or the label of its checkpoint.
+
+        Args:
+            attempt: from 0.
+            begin, end: ns by the account's clock. A load that precedes its step ends where that begins.
+            given: the number that it was recorded with.
+        """
+        if given < 0 or phase in (SAVE, RESTORE):
+            return given
+        step = self.step(attempt, end if phase == DATA_LOADING else begin, given)
+        return given if step == NO_STEP else step
+
+    def given(self, attempt: int, begin: int, step: int) -> int:
+        """Return the number that its loop gave the `step` that began at `begin` (ns) in this attempt."""
+        return step - self._at(attempt, begin).offset
+
+    def _at(self, attempt: int, begin: int) -> Stretch:
+        at = bisect_right(self._begins, (attempt, begin)) - 1
+        if at >= 0 and self._stretches[at].attempt == attempt:
+            return self._stretches[at]
+        return Stretch(attempt, begin, begin, 0)
+
+
+def followed(stretches: tuple[Stretch, ...], one: Stretch) -> tuple[Stretch, ...]:
+    """Return the latest stretches with `one` in the place of the last if both begin at once, else behind it."""
+    if stretches and stretches[-1][:2] == one[:2]:
+        stretches = stretches[:-1]
+    before = stretches[-1] if stretches and stretches[-1].attempt == one.attempt else None
+    if one.begin == one.working and one.offset == (0 if before is None else before.offset):
+        return stretches  # it changes nothing
+    return (*stretches, one)[-STRETCHES:]
+
+
+class Resume(State):
+    """A restore that no step has followed yet.
+
+    Attributes:
+        at: last step that was done when the checkpoint was saved; ``NO_STEP`` if that is not known.
+        label: the checkpoint's label, ``NO_STEP`` without one.
+        own: this run saved the checkpoint.
+        usual: median net time of the latest steps before the restore, ns; 0 if there are none.
+        room: how many more bodies can be batches that the loop skips: no more than there were steps.
+        skipped: bodies that were such batches.
+        walking: a body has begun of which it is not known yet whether it is a step.
+    """
+
+    at: int = field(NUMBER)
+    label: int = field(NUMBER)
+    own: bool = field(FLAG)
+    usual: int = field(COUNT)
+    room: int = field(COUNT)
+    skipped: int = field(COUNT, 0)
+    walking: bool = field(FLAG, False)
+
+    def __init__(self, at: int, label: int, own: bool, usual: int, room: int) -> None:
+        self.at = at
+        self.label = label
+        self.own = own
+        self.usual = usual
+        self.room = room
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether a body that begins now may be no step, but a batch that the loop skips."""
+        return self.usual > 0 and self.room > 0
+
+    def place(self, number: int, offset: int, top: int) -> int:
+        """Return which step the first working body is.
+
+        Args:
+            number: the number that its loop gives it.
+            offset: what was added to such numbers so far.
+            top: the highest kept step.
+        """
+        following = self.at + 1
+        if self.at < 0 or number == following:
+            return number
+        number += offset
+        if self.skipped or number == following:
+            return following
+        if number == self.at == self.label:
+            return number  # its checkpoint was saved at the head of the body, before the step of its label
+        return number if following < number <= top + 1 else following
+
+
+class Watch(State):
+    """The first steps after a restore in a run that has no earlier ones: they may be batches that the loop skips.
+
+    Attributes:
+        count: how many have completed.
+        longest: net time of the longest of them, ns.
+    """
+
+    count: int = field(COUNT, 0)
+    longest: int = field(COUNT, 0)
+
+    def look(self, net: int) -> bool:
+        """Look at the `net` time (ns) of the next one; return whether those before it look like skipped batches."""
+        if self.count >= FEW and net > JUMP * self.longest:
+            return True
+        self.count += 1
+        self.longest = max(self.longest, net)
+        return False
+
+
+class Checkpoints(State):
+    """The checkpoints of a run by their labels.
+
+    Attributes:
+        labels: label -> last step that was done when the save began, of the latest saves. Replaced, never changed,
+            because clones share it.
+        reached: highest step that had started when the run went back; ``NO_STEP`` before that.
+    """
+
+    labels: Mapping[int, int] = field(Pairs(NUMBER, NUMBER, LABELS, replaced=True), make=dict)
+    reached: int = field(NUMBER, NO_STEP)
+
+    def save(self, label: int, done: int) -> None:
+        """Note that a checkpoint with `label` stands for the steps up to `done`."""
+        labels = dict(self.labels)
+        labels.pop(label, None)  # so that it is the latest
+        labels[label] = done
+        if len(labels) > LABELS:
+            del labels[next(iter(labels))]
+        self.labels = labels
+
+    def stands_for(self, label: int, reached: int) -> int:
+        """Return the last step that was done when the checkpoint `label` was saved; ``NO_STEP`` if that is not known.
+
+        One that this run did not save stands for the step of its number, if the run has `reached` that.
+        """
+        if label in self.labels:
+            return self.labels[label]
+        return label if label <= reached else NO_STEP

@@ -1,0 +1,118 @@
+"""When a step stands still (rule R10): the usual time of the steps of a loop, and which long steps are usual after all.
+
+The account of a step is cut off at its *limit*; what it owns beyond that is stalled time. So time that stalls is known
+while it passes, and nothing has to be moved when the step ends. Only if long steps turn out to be usual is their
+stalled time given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from otel_goodput._accounting.codec import COUNT, NUMBER, Each, Row, State, field
+from otel_goodput._accounting.rules import (
+    STALLED_FACTOR,
+    STALLED_FROM,
+    STALLED_RECURRING,
+    STALLED_SLACK,
+    USUAL_SAMPLE,
+)
+from otel_goodput._accounting.stats import median
+
+NO_LIMIT: Final = 1 << 62
+LOOPS: Final = 16  # loops of one attempt; if there are more, the oldest is forgotten
+REMEMBERED: Final = 1_000  # kept steps that stalled; the stalled time of older ones stays that of kept steps
+
+_MOST: Final = 2 * USUAL_SAMPLE  # times that are held: to forget the oldest each time costs more than the rest
+Took = tuple[int, int]  # number of a step, and its own time with what stalled, ns
+_TOOK: Final = Row(NUMBER, COUNT)
+
+
+class LongSteps(NamedTuple):
+    """Every `every`-th step of a loop takes `long` ns, the usual one `usual` ns."""
+
+    every: int
+    long: int
+    usual: int
+
+
+def limit_of(times: Sequence[int]) -> int:
+    """The longest time that is not out of the ordinary where the latest steps took `times`, ns; not empty."""
+    usual = median(times[-USUAL_SAMPLE:])
+    return max(STALLED_FACTOR * usual, usual + STALLED_SLACK)
+
+
+class Loop(State):
+    """The steps of one loop in one attempt.
+
+    Attributes:
+        times: own times of the latest completed steps, of at least so many as are compared, ns.
+        row: the long ones among the latest steps, as long as all of them are long.
+        longs: the latest long ones.
+        origin, distance: every `distance` steps from `origin` on, a step is a long one; a distance of 0: none is.
+        long_times: own times of the latest of these, ns.
+    """
+
+    times: list[int] = field(Each(COUNT, _MOST), make=list)
+    row: list[Took] = field(Each(_TOOK, STALLED_FROM - 1), make=list)
+    longs: list[Took] = field(Each(_TOOK, STALLED_RECURRING), make=list)
+    origin: int = field(NUMBER, 0)
+    distance: int = field(COUNT, 0)
+    long_times: list[int] = field(Each(COUNT, USUAL_SAMPLE), make=list)
+
+    def loaded(self) -> None:
+        if self.distance and not self.long_times:
+            raise ValueError("no long steps recur")
+
+    def recurs(self, number: int) -> bool:
+        """Whether the step with this number is expected to be a long one."""
+        return self.distance > 0 and (number - self.origin) % self.distance == 0
+
+    def limit(self, number: int, fixed: int) -> int:
+        """The limit of a step, ns: `fixed`, or from the usual time if that is 0."""
+        if len(self.times) < STALLED_FROM - 1:
+            return NO_LIMIT
+        return fixed or limit_of(self.long_times if self.recurs(number) else self.times)
+
+    @property
+    def long_steps(self) -> LongSteps | None:
+        """The long steps, if some recur."""
+        if not self.distance:
+            return None
+        return LongSteps(self.distance, median(self.long_times), median(self.times[-USUAL_SAMPLE:]))
+
+    def extend(self, times: Sequence[int]) -> None:
+        """Take completed steps, none of which is near its limit."""
+        self.times += times
+        if len(self.times) > _MOST:
+            del self.times[:-USUAL_SAMPLE]
+        if self.row:
+            self.row = []
+
+    def complete(self, number: int, took: int, *, stalled: bool, fixed: int) -> Sequence[int]:
+        """Take a completed step that owned `took` ns, part of them stalled if it is `stalled`.
+
+        Returns the numbers of the long steps that are usual after all. With a limit that is `fixed`, there are none.
+        """
+        if took > STALLED_SLACK and self.recurs(number) and took > limit_of(self.times):
+            self.long_times = [*self.long_times, took][-USUAL_SAMPLE:]
+        if not stalled or fixed:
+            self.extend((took,))
+            return ()
+        row = [*self.row, (number, took)]
+        self.extend((took,))
+        self.row = row
+        self.longs = [*self.longs, (number, took)][-STALLED_RECURRING:]
+        if len(row) == STALLED_FROM:
+            self.times = [time for _, time in row]
+            self.row, self.longs, self.long_times, self.distance = [], [], [], 0
+            return [one for one, _ in row]
+        numbers = [one for one, _ in self.longs]
+        distance = numbers[-1] - numbers[-2] if len(numbers) == STALLED_RECURRING else 0
+        if distance < 2 or numbers[-2] - numbers[-3] != distance:
+            return ()
+        self.origin, self.distance = number, distance
+        self.long_times = [time for _, time in self.longs]
+        self.longs = []
+        return numbers

@@ -1,0 +1,795 @@
+"""The steps of a run: which executions are kept, which are lost, and what interrupted them (rules R4 to R6).
+
+Longer than other files: every decision about an execution changes the same stack, segments, windows and sums at once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from otel_goodput._accounting import overview
+from otel_goodput._accounting.bins import Bins
+from otel_goodput._accounting.buckets import Buckets
+from otel_goodput._accounting.codec import (
+    BY_CATEGORY,
+    COUNT,
+    FLAG,
+    KEY,
+    NUMBER,
+    TEXT,
+    Each,
+    Optional,
+    Pairs,
+    Part,
+    Row,
+    Shared,
+    State,
+    field,
+)
+from otel_goodput._accounting.device import NEVER
+from otel_goodput._accounting.disruption import Disruption, Disruptions
+from otel_goodput._accounting.events import NO_STEP
+from otel_goodput._accounting.execution import Execution
+from otel_goodput._accounting.progress import Progress
+from otel_goodput._accounting.resuming import STRETCHES, WATCHED, Checkpoints, Past, Resume, Stretch, Watch, followed
+from otel_goodput._accounting.rolling import Rolling
+from otel_goodput._accounting.rules import (
+    CADENCE_SAMPLE,
+    DATA_LOADING_TIME,
+    OTHER,
+    PRODUCTIVE,
+    RECOMPILED_NAMES,
+    STALLED,
+    STALLED_KEPT,
+    STALLED_LOST,
+    STALLED_SLACK,
+    USUAL_SAMPLE,
+    WASTED_PROGRESS,
+)
+from otel_goodput._accounting.shared_list import SharedList
+from otel_goodput._accounting.stalls import LOOPS, NO_LIMIT, REMEMBERED, Loop
+from otel_goodput._accounting.stats import median
+from otel_goodput._accounting.step_segments import Life, StepSegment
+from otel_goodput._accounting.step_summary import Steps, StepSummary, row_of
+from otel_goodput._accounting.windows import EXCLUDED, Window, leading
+from otel_goodput.semconv import Reason
+
+SAVES: Final = 100  # that may turn durable yet; if there are more, the oldest are given up
+RECOVERABLE: Final = 1_000  # executions that may yet be kept; if there are more, the oldest stay lost
+
+
+def _latest(starts: Iterable[int] = ()) -> deque[int]:
+    return deque(starts, CADENCE_SAMPLE + 1)
+
+
+class StepHistory(State):
+    """Tracks the executions of steps and decides whether each is kept or lost.
+
+    Attributes:
+        progress: the kept executions.
+        running: executions whose fate is not known, by key, in the order of their starts.
+        recoverable: executions that are not kept now, but will be if a pending checkpoint that holds them becomes
+            durable; by key.
+        executed: number of completed executions.
+        lost: number of completed or interrupted executions that are lost.
+        discarded: own time of executions that are not kept, by the category that gets it, ns.
+        interrupted: the part of `discarded` that was in flight when the last job ended, ns.
+        observed: the device end of at least one step is known.
+        last_step: number of the latest started step.
+        latest, previous: key of that step; number of the step started before it.
+        safe: the highest step that a durable checkpoint covers, -1 if there is none.
+        saves: by the key of a save, the highest step that its checkpoint will cover once durable.
+        checkpoints: the checkpoints by their labels.
+        restores: labels of the restores in progress, by key.
+        resume: the latest restore, while no step has followed it; None if there is none, or if it moves nothing.
+        offset: what is added to the numbers that loops give their steps.
+        stretches: where that changed, and where batches were skipped. Replaced, never changed: clones share it.
+        watch: looks at the first steps after a restore in a run that has no earlier ones; None otherwise.
+        doubtful: steps after a restore that look like batches that the loop skipped.
+        skipped, skipped_wall: bodies that are no steps, but batches that a loop skipped after a restore; how long they
+            took on the host, ns.
+        attempts: number of job starts so far.
+        disruptions: what interrupted them.
+        job_begin: start of the latest job of this attempt, ns; None before it, or if that is not known.
+        first_step: from the start of the latest job to the end of its first completed step, ns; None before that.
+        step_end: when the latest step of this attempt completed, ns; None before that, or if that is not known.
+        recompiled: number of recompilations by function, for a bounded number of functions. Replaced, never changed,
+            because clones share it.
+        recent: starts of the latest completed steps since the latest start or rollback, ns, in order of completion.
+        finished: net times (ns) of completed steps whose ends are known, until taken; None if nobody collects them.
+        windows, rolling: exact and rolling windows; they are updated with every decision.
+        bins, summary: what an overview of the run shows, updated in the same way; None if nobody asks for one.
+        loops: the loops of this attempt, by number.
+        returned: number of steps whose stalled time was given back.
+        loop: number of the loop to which the steps that start now belong.
+        limit: of the steps that start now, ns; 0 if it follows from the usual step (rule R10).
+        stalls: what stalled of kept steps, by index in the kept stack.
+    """
+
+    windows: list[Window] = field(Each(Part(lambda: Window)), make=list)
+    rolling: Rolling | None = field(Optional(Part(lambda: Rolling)), key="rolling_windows")
+    bins: Bins | None = field(Optional(Part(lambda: Bins)))
+    progress: Progress = field(Part(lambda: Progress), make=Progress, key="kept_steps")
+    summary: StepSummary | None = field(Optional(Part(lambda: StepSummary)), key="step_summary")
+    life: Life = field(Part(lambda: Life), make=lambda: Life(0, 0), key="attempt")
+    segments: SharedList[StepSegment] = field(Shared(Part(lambda: StepSegment)), make=SharedList, key="step_segments")
+    running: dict[int, Execution] = field(Pairs(KEY, Part(lambda: Execution)), make=dict, key="running_steps")
+    recoverable: dict[int, Execution] = field(
+        Pairs(KEY, Part(lambda: Execution), RECOVERABLE), make=dict, key="recoverable_steps"
+    )
+    executed: int = field(COUNT, 0)
+    lost: int = field(COUNT, 0)
+    discarded: dict[int, int] = field(BY_CATEGORY, make=dict)
+    interrupted: int = field(COUNT, 0, key="interrupted_time")
+    last_step: int | None = field(Optional(NUMBER))
+    latest: int | None = field(Optional(KEY), key="latest_key")
+    previous: int | None = field(Optional(NUMBER), key="previous_step")
+    observed: bool = field(FLAG, False, key="device_observed")
+    safe: int = field(NUMBER, -1, key="durable_step")
+    saves: dict[int, int] = field(Pairs(KEY, NUMBER, SAVES), make=dict, key="pending_saves")
+    checkpoints: Checkpoints = field(Part(lambda: Checkpoints), make=Checkpoints)
+    restores: dict[int, int] = field(Pairs(KEY, NUMBER), make=dict, key="open_restores")
+    resume: Resume | None = field(Optional(Part(lambda: Resume)), key="resumed")
+    offset: int = field(NUMBER, 0, key="number_offset")
+    stretches: tuple[Stretch, ...] = field(
+        Each(Row(*[NUMBER] * 4, make=Stretch._make), STRETCHES, tuple), (), key="numbering"
+    )
+    skipped: int = field(COUNT, 0, key="skipped_batches")
+    skipped_wall: int = field(COUNT, 0, key="skipped_wall_time")
+    watch: Watch | None = field(Optional(Part(lambda: Watch)), key="watched")
+    doubtful: int = field(COUNT, 0, key="doubtful_steps")
+    attempts: int = field(COUNT, 0)
+    disruptions: Disruptions = field(Part(lambda: Disruptions), make=Disruptions)
+    job_begin: int | None = field(Optional(NUMBER), key="job_started_at")
+    first_step: int | None = field(Optional(NUMBER), key="first_step_time")
+    step_end: int | None = field(Optional(NUMBER), key="step_ended_at")
+    recompiled: Mapping[str, int] = field(
+        Pairs(TEXT, COUNT, RECOMPILED_NAMES, replaced=True), {}, key="recompiled_functions"
+    )
+    recent: deque[int] = field(Each(NUMBER, CADENCE_SAMPLE + 1, _latest), make=_latest, key="recent_starts")
+    loops: dict[int, Loop] = field(Pairs(NUMBER, Part(lambda: Loop), LOOPS), make=lambda: {0: Loop()})
+    loop: int = field(NUMBER, 0, key="current_loop")
+    limit: int = field(COUNT, 0, key="step_limit")
+    stalls: dict[int, Execution] = field(
+        Pairs(COUNT, Part(lambda: Execution, replaced=True), REMEMBERED), make=dict, key="stalled_steps"
+    )
+    finished: list[int] | None = None
+    returned = 0
+    # Indices of the segments that no clone shares, and that may be changed.
+    _own: frozenset[int] = frozenset()
+
+    def __init__(self, windows: int) -> None:
+        super().__init__()
+        self.windows += [Window(1 << index) for index in range(windows)]
+
+    def clone(self) -> StepHistory:
+        self._own = frozenset()
+        twin = super().clone()
+        twin.finished = None
+        return twin
+
+    def loaded(self) -> None:
+        segments, length = len(self.segments), len(self.progress)
+        opened = self._open()
+        if any(one.segment >= segments for one in opened) or self.life.first_segment > segments:
+            raise ValueError("steps belong to segments that there are none of")
+        if any(not one.low <= one.high <= length or (one.first_index or 0) > length for one in self.segments):
+            raise ValueError("segments hold steps that are not among the kept ones")
+        if any(key != one.key for held in (self.running, self.recoverable) for key, one in held.items()):
+            raise ValueError("steps are known by keys that are not theirs")
+        if self.summary is not None and len(self.summary) != length:
+            raise ValueError("there is no profile of each kept step")
+        if self.bins is not None:
+            self.bins.prove(spot for segment in self.segments for spot in segment.spots)
+        if self.loop not in self.loops:
+            raise ValueError("steps begin in a loop that there is none of")
+        if self.resume is not None and self.resume.walking and not self.stretches:
+            raise ValueError("nobody knows since when a loop has been skipping batches")
+
+    def _open(self) -> tuple[Execution, ...]:
+        """Executions whose fate can still change other than by a rollback."""
+        return (*self.running.values(), *self.recoverable.values())
+
+    @property
+    def _buckets(self) -> list[Buckets]:
+        return [buckets for buckets in (self.rolling, self.bins) if buckets is not None]
+
+    # --- lives --------------------------------------------------------------------------------------------------------
+
+    def begin_attempt(self, number: int) -> None:
+        """Start a new attempt: a new process began. What was in flight in the old one has been marked as lost."""
+        self.job_begin = self.step_end = self.disruptions.awaited = None
+        if self.summary is not None:
+            self.summary.flush()
+        self.life = Life(number, len(self.segments))
+        self.resume, self.watch, self.offset = None, None, 0
+        self.restores.clear()
+        self.saves.clear()
+        self.recoverable.clear()
+        self.loops, self.loop, self.limit = {0: Loop()}, 0, 0
+
+    def mark_lost(self, time: int, *, pending: bool = True) -> None:
+        """Mark the steps in flight as lost, at `time` (ns). Without `pending`, skip those that only the device still
+        has to finish.
+        """
+        for execution in list(self.running.values()):
+            if not pending and not execution.on_host:
+                continue
+            execution.failed, execution.left = True, False
+            if not self._settle(execution, time) and not execution.usual:
+                self.interrupted += execution.visible
+
+    def begin_life(self, *, first: bool, reason: str, gap: int, time: int) -> None:
+        """Start a job at `time` (ns), `gap` ns after the last sign of life. Unless it is the `first`, count a
+        disruption (rule R6). What an earlier job of the attempt left open on the host has been marked as lost.
+        """
+        if self.life.begun:
+            self.life.steps_started = False
+            for execution in self._open():
+                execution.former = True
+        self.life.begun = True
+        self.job_begin, self.first_step, self.disruptions.awaited = time, None, None
+        if not first:
+            attempt, wasted, top = self.life.number + 1, self.interrupted, self._top()
+            self.disruptions.begin(
+                Disruption(attempt, reason, gap, wasted, self.last_step, None, time, time - gap, top)
+            )
+        self.interrupted = 0
+        self.attempts += 1
+
+    def compiles(self, execution: Execution | None) -> None:
+        """A compilation has begun, inside `execution` unless that is None."""
+        if not self.life.compiles_seen:
+            self.life.compiles_seen = True
+            for at in range(self.life.first_segment, len(self.segments)):
+                segment = self.own_segment(at)
+                segment.compiles_seen = True
+                segment.forget()
+        if execution is not None:
+            execution.compiles = True
+
+    def compile(self, function: str) -> bool:
+        """Count a compilation of `function`; returns whether this attempt had compiled it before."""
+        again = self.life.compile(function)
+        if again and (function in self.recompiled or len(self.recompiled) < RECOMPILED_NAMES):
+            self.recompiled = {**self.recompiled, function: self.recompiled.get(function, 0) + 1}
+        return again
+
+    # --- steps --------------------------------------------------------------------------------------------------------
+
+    def start(self, number: int, key: int, time: int, *, numbered: bool = False) -> Execution:
+        """Start a step whose loop numbers it `number`. If it goes back, kept steps with the same or a higher number
+        are lost (rule R4); right after a restore, that is decided once it is known to be a step. If the user gave the
+        number (`numbered`) and it is the one after the restore, it is known at once.
+        """
+        if self.resume is not None:
+            exact = numbered and not self.resume.walking and 0 <= self.resume.at == number - 1
+            if self.resume.doubtful and not exact:
+                return self._wait_for_work(self.resume, number, key, time)
+            if any(execution.usual for execution in self.running.values()):
+                self.found_working()  # more bodies than there are batches to skip
+        resume = self.resume
+        number = self._numbered(number, time) if resume is None else self._place(resume, number, time)
+        self._move_to(number, time, resume)
+        execution = self.running[key] = self.begun(number, key, time)
+        self.latest, self.previous, self.last_step = key, self.last_step, number
+        return execution
+
+    def _move_to(self, number: int, time: int, resume: Resume | None) -> None:
+        """Have a step begin at `time` (ns) as `number`, `resume` being the restore that it follows."""
+        life = self.life
+        top = self.progress.top
+        popped = top >= number
+        wasted = 0
+        first = not life.steps_started
+        if popped:
+            self.checkpoints.reached = max(self._reached, self.checkpoints.reached)
+            # If the first step of an attempt goes back, that is part of the disruption that began the attempt.
+            wasted = self._go_back(number, self.disruptions.count + (not first))
+            if not first:
+                self.disruptions.begin(
+                    Disruption(None, Reason.ROLLBACK, 0, wasted, self.last_step, number, time, kept_step=top)
+                )
+        if first:
+            life.steps_started = True
+            if self.attempts > 1:
+                self.disruptions.first_step(number, wasted)
+        if number <= self.safe:
+            self.safe = number - 1
+        if self.saves:
+            self.saves = {save: min(covered, number - 1) for save, covered in self.saves.items()}
+        if first or popped:
+            self.recent.clear()
+        if resume is not None and resume.walking:
+            self.own_segment(-1).move_to(self.progress.length, time)
+        elif first or popped or resume is not None:
+            self._begin_segment(time)
+        if self.running:
+            for other in self.running.values():
+                other.superseded |= other.number >= number
+        if self.recoverable:
+            self.recoverable = {key: other for key, other in self.recoverable.items() if other.number < number}
+
+    def begun(self, number: int, key: int, time: int) -> Execution:
+        """Return an execution that begins at `time` (ns)."""
+        last = len(self.segments) - 1
+        execution = Execution(number, key, time, self.life.number, last)
+        execution.loop, execution.fixed, execution.limit = self.loop, self.limit, self.limit or STALLED_SLACK
+        if self.segments[last].first_net is None:
+            execution.pieces = []
+        return execution
+
+    def _begin_segment(self, time: int) -> None:
+        self._own |= {len(self.segments)}
+        self.segments.append(StepSegment(self.life, self.progress.length, time))
+
+    def own_segment(self, at: int) -> StepSegment:
+        """Return the segment at this index to change it: a copy if clones share it."""
+        at += len(self.segments) if at < 0 else 0
+        if at not in self._own:
+            self._own |= {at}
+            self.segments[at] = self.segments[at].clone()
+        return self.segments[at]
+
+    # --- after a restore ----------------------------------------------------------------------------------------------
+
+    @property
+    def _reached(self) -> int:
+        """The highest step that has started, apart from those before the run went back."""
+        return max(self.progress.top, NO_STEP if self.last_step is None else self.last_step)
+
+    def past(self) -> Past:
+        """Return what the next attempt needs to know."""
+        if not self.progress.length:
+            return Past(self.checkpoints.labels, NO_STEP, self.safe, NO_STEP)
+        reached = max(self._reached, self.checkpoints.reached)
+        return Past(self.checkpoints.labels, reached, self.safe, self.progress.number_at(0))
+
+    def label(self, key: int, label: int) -> None:
+        """The checkpoint that the open phase `key` saves or restores turned out to be labeled `label`."""
+        if key in self.restores:
+            self.restores[key] = label
+        elif label >= 0 and self.saves.get(key, NO_STEP) >= 0:
+            self.checkpoints.save(label, self.saves[key])
+
+    def begin_restore(self, key: int, label: int) -> None:
+        """Begin to restore the checkpoint that is labeled `label`, ``NO_STEP`` if it has no label."""
+        self.restores[key] = label
+
+    def end_restore(self, key: int, failed: bool) -> None:
+        """End a restore: the next step follows the last one that its checkpoint stands for."""
+        label = self.restores.pop(key)
+        if failed:
+            return
+        own = label in self.checkpoints.labels
+        kept, before = self.progress.length, self.resume
+        if not own and before is not None and before.own:
+            return
+        at = NO_STEP
+        if own or kept:
+            at = self.checkpoints.stands_for(label, max(self._reached, self.checkpoints.reached))
+        if at < 0 and (before is not None or self.life.steps_started):
+            return
+        room = self.progress.index_above(at) if at >= 0 else kept
+        nets = self.progress.nets(kept - USUAL_SAMPLE, kept)
+        self.resume = Resume(at, label, own, median(nets) if nets else 0, room)
+
+    def _numbered(self, number: int, time: int) -> int:
+        """Return which step it is that begins at `time` (ns) and that its loop numbers `number`."""
+        if number + self.offset < 0:
+            self.offset = 0  # the loop has given up the numbers that it had after the restore
+            self.stretches = followed(self.stretches, Stretch(self.life.number, time, time, 0))
+        return number + self.offset
+
+    def _place(self, resume: Resume, number: int, time: int) -> int:
+        """Return which step the first one after `resume` is, which begins at `time` (ns) as `number` of its loop."""
+        self.resume = None
+        self.watch = None if resume.usual else Watch()
+        placed = resume.place(number, self.offset, self.progress.top)
+        self.offset = placed - number
+        begin = self.stretches[-1].begin if resume.walking else time
+        self.stretches = followed(self.stretches, Stretch(self.life.number, begin, time, self.offset))
+        return placed
+
+    def _wait_for_work(self, resume: Resume, number: int, key: int, time: int) -> Execution:
+        """Start a body of which it is not known yet whether it is a step."""
+        if not resume.walking:
+            resume.walking = True
+            self.stretches = followed(self.stretches, Stretch(self.life.number, time, NEVER, self.offset))
+            self._begin_segment(time)
+        resume.room -= 1
+        execution = self.running[key] = self.begun(number, key, time)
+        execution.usual = resume.usual
+        return execution
+
+    def hold(self, execution: Execution, time: int) -> bool:
+        """Whether the next body decides about one that is over at `time` (ns).
+
+        A batch that is skipped may take long, because a busy machine had taken the processor away.
+        """
+        resume = self.resume
+        if resume is None or not resume.room or self.held:
+            return False
+        if execution.failed or execution.blurred or not execution.worked(execution.usual):
+            return False
+        execution.over = max(1, time)
+        return True
+
+    @property
+    def held(self) -> list[Execution]:
+        """The body that is over and about which the next one decides, if there is one."""
+        return [one for one in self.running.values() if one.over]
+
+    def walks_on(self, execution: Execution) -> bool:
+        """Whether a body after a restore that is over was a batch that the loop skipped."""
+        if self.held:
+            return execution.brief(execution.usual)
+        return not execution.worked(execution.usual)
+
+    def found_working(self) -> None:
+        """A body after a restore turned out to be a step, and so are all whose fate is not known yet."""
+        waiting = [one for one in self.running.values() if one.usual]
+        resume = self.resume
+        if resume is not None:
+            self._place(resume, waiting[0].number, waiting[0].start)
+        for one in waiting:
+            del self.running[one.key]
+        for one in waiting:
+            one.usual = 0
+            one.number = self._numbered(one.number, one.start)
+            self._move_to(one.number, one.start, resume)
+            resume = None
+            one.segment = len(self.segments) - 1
+            self.running[one.key] = one
+            self.latest, self.previous, self.last_step = one.key, self.last_step, one.number
+        for one in waiting:
+            if one.over:
+                time, one.over = one.over, 0
+                self._settle(one, time)
+
+    def _skip(self, execution: Execution) -> None:
+        """A body after a restore did no work: it is no step."""
+        self.skipped += 1
+        self.skipped_wall += max(0, execution.wall)
+        if self.resume is not None:
+            self.resume.skipped += 1
+        self._discard(execution, DATA_LOADING_TIME)
+        if self.summary is not None:
+            self.summary.settle(execution, overview.SKIPPED, self.progress.length)
+
+    def _look(self, watch: Watch, execution: Execution) -> None:
+        if watch.look(execution.net):
+            self.doubtful += watch.count
+            self.watch = None
+        elif watch.count >= WATCHED:
+            self.watch = None
+
+    # --- the end of steps ---------------------------------------------------------------------------------------------
+
+    def settle(self, execution: Execution, time: int) -> bool:
+        """End an execution that is over on host and device at `time` (ns); returns whether it counts as a step (rule
+        R4).
+        """
+        return self._settle(execution, time) or not (execution.left or execution.usual)
+
+    def _settle(self, execution: Execution, time: int) -> bool:
+        """Decide the fate of an execution; returns whether it has completed."""
+        if execution.usual:
+            if self.walks_on(execution):
+                for one in (*self.held, execution):
+                    del self.running[one.key]
+                    self._skip(one)
+                return False
+            self.found_working()
+        del self.running[execution.key]
+        number = execution.number
+        if execution.stall is not None:
+            for buckets in self._buckets:
+                buckets.mark(execution.stall)
+        saved = number <= self.safe and not execution.superseded
+        if not execution.failed or saved or (execution.left and self._worked(execution)):
+            self._complete(execution, time)
+            return True
+        if not execution.left:
+            self.lost += 1
+            self._discard(execution, WASTED_PROGRESS)
+            if self.summary is not None:
+                self.summary.settle(execution, overview.LOST, self.progress.length)
+        else:
+            self._discard(execution, OTHER)
+            if self.summary is not None:
+                self.summary.settle(execution, overview.NO_STEP_DONE, self.progress.length)
+            if execution.key == self.latest:
+                self.latest, self.last_step = None, self.previous
+        if not execution.superseded and any(covered >= number for covered in self.saves.values()):
+            self.recoverable[execution.key] = execution
+            if len(self.recoverable) > RECOVERABLE:
+                del self.recoverable[next(iter(self.recoverable))]
+        return False
+
+    def _worked(self, execution: Execution) -> bool:
+        """Whether a step left by a break did a step's work: at least half the usual time, also after the job's end."""
+        if execution.idle:
+            return False
+        length = self.progress.length
+        usual = self.progress.nets(length - USUAL_SAMPLE, length)
+        return not usual or execution.worked(median(usual))
+
+    def _complete(self, execution: Execution, time: int) -> None:
+        segment = self.own_segment(execution.segment)
+        self.executed += 1
+        self.step_end = time
+        if self.watch is not None:
+            self._look(self.watch, execution)
+        starts = self.first_step is None and self.job_begin is not None and not execution.former
+        if starts:
+            self.first_step = time - self.job_begin  # type: ignore[operator]
+            self.disruptions.completed(self.first_step)
+        if self.finished is not None and not execution.blurred:
+            self.finished.append(execution.own)
+        first = segment.first_net is None
+        if first:
+            segment.first_net, segment.first_start = execution.net, execution.start
+            segment.pieces = execution.pieces or []
+            segment.compiles = execution.compiles and execution.stall is None
+            segment.first_ordinal = execution.ordinal
+            restart = self.disruptions.restart() if starts else None
+            segment.starts = 0 if restart is None else self.disruptions.number(restart)
+            if self.bins is not None:
+                segment.spots = self.bins.spots(execution)
+        if execution.superseded:
+            self.lost += 1
+            if self.summary is not None:
+                self.summary.settle(execution, overview.LOST, self.progress.length)
+            self._discard(execution, WASTED_PROGRESS)
+            if not first:
+                segment.add_lost(execution.net)
+        else:
+            if execution.segment == len(self.segments) - 1:
+                self.recent.append(execution.start)
+            self._keep(execution, first)
+            awaited = self.disruptions.awaited
+            if awaited is not None and execution.number >= awaited and not execution.former:
+                self.disruptions.regain([execution.number], [time])
+        if not execution.blurred:
+            self._compare(execution)
+
+    def _keep(self, execution: Execution, first: bool) -> None:
+        progress = self.progress
+        segment = self.own_segment(execution.segment)
+        index = progress.length
+        summary = self.summary
+        inserted = progress.top >= execution.number or execution.segment != len(self.segments) - 1
+        simple = not (inserted or execution.failed) and execution.ordinal < 0
+        if summary is not None and not simple:
+            summary.settle(execution, overview.KEPT, index)
+        if not inserted:
+            progress.push(execution.number, execution.net)
+            segment.grow()
+        else:
+            index = self._insert(execution)
+        if first:
+            segment.first_index = index
+        if execution.stall is not None:
+            self._move_stall(execution.stall, STALLED, STALLED_KEPT)
+            self.stalls[index] = execution.stall
+            if len(self.stalls) > REMEMBERED:
+                del self.stalls[min(self.stalls)]
+        if execution.shares is not None:
+            for window in self.windows:
+                window.keep(index, execution.shared(window.bit))
+        if self.rolling is not None and (inserted or execution.parts):
+            self.rolling.keep(index, execution, inserted=inserted)
+        if self.bins is not None and (inserted or execution.spots):
+            self.bins.keep(index, execution, inserted=inserted)
+        if summary is not None:
+            if simple:
+                summary.push(execution.attempt, row_of(execution))
+            else:
+                summary.keep(index, execution)
+
+    def push(self, steps: Steps) -> None:
+        """Keep successive executions on top of the stack: not the first of their segment, and nothing unusual."""
+        numbers, starts, nets, walls, *_ = steps
+        segment = self.own_segment(-1)
+        self.executed += len(numbers)
+        self.step_end = starts[-1] + walls[-1]
+        if self.finished is not None:
+            self.finished += nets
+        self.progress.extend(numbers, nets)
+        self.recent.extend(starts)
+        self.loops[self.loop].extend(nets)
+        segment.grow(len(numbers))
+        if self.summary is not None:
+            self.summary.push(segment.attempt, steps)
+        if self.disruptions.awaited is not None and numbers[-1] >= self.disruptions.awaited:
+            self.disruptions.regain(numbers, [start + wall for start, wall in zip(starts, walls, strict=True)])
+
+    def _insert(self, execution: Execution) -> int:
+        """Keep an execution below higher steps that completed before it, because steps overlapped."""
+        above = self.progress.pop_from(execution.number)
+        index = self.progress.length
+        self.progress.push(execution.number, execution.net)
+        for number, net in above:
+            self.progress.push(number, net)
+        self.stalls = {at + (at >= index): stall for at, stall in self.stalls.items()}
+        for window in self.windows:
+            window.insert(index)
+        for buckets in self._buckets:
+            buckets.insert(index)
+        for at in range(len(self.segments) - 1, -1, -1):
+            if self.segments[at].high < index:
+                break
+            self.own_segment(at).make_room(index, at == execution.segment)
+        return index
+
+    def _discard(self, execution: Execution, fate: int) -> None:
+        execution.fate = fate
+        self._credit(fate, execution, 1)
+        if execution.stall is not None and fate == WASTED_PROGRESS:
+            self._move_stall(execution.stall, STALLED, STALLED_LOST)
+        for buckets in self._buckets:
+            buckets.discard(execution, fate)
+
+    def _credit(self, fate: int, execution: Execution, sign: int) -> None:
+        """Add the execution's time to the category `fate` (`sign` 1) or take it back (`sign` -1)."""
+        self.discarded[fate] = self.discarded.get(fate, 0) + sign * execution.net
+        if execution.shares is not None:
+            for window in self.windows:
+                window.discard(fate, sign * execution.shared(window.bit))
+
+    def _recover(self, execution: Execution, time: int) -> None:
+        """Count the execution as completed after all, at `time` (ns): a checkpoint that holds it is durable."""
+        fate = execution.fate
+        if fate is None:
+            return
+        execution.fate = None
+        self._credit(fate, execution, -1)
+        for buckets in self._buckets:
+            buckets.give_back(execution, fate)
+        if self.summary is not None:
+            lost = fate == WASTED_PROGRESS
+            self.summary.take_back(execution, overview.LOST if lost else overview.NO_STEP_DONE)
+        if execution.stall is not None and fate == WASTED_PROGRESS:
+            self._move_stall(execution.stall, STALLED_LOST, STALLED)
+        self.lost -= fate == WASTED_PROGRESS
+        self._complete(execution, time)
+
+    def _go_back(self, number: int, disruption: int) -> int:
+        """Lose every kept execution from `number` on to `disruption` (rule R4); returns their visible time, ns."""
+        before = self.progress.length
+        popped = [net for _, net in self.progress.pop_from(number)]
+        length = before - len(popped)
+        self.lost += len(popped)
+        self.discarded[WASTED_PROGRESS] = self.discarded.get(WASTED_PROGRESS, 0) + sum(popped)
+        hidden = self.windows[0].kept
+        visible = [net - hidden.get(index, 0) for index, net in enumerate(popped, length)] if hidden else popped
+        for index in [index for index in self.stalls if index >= length]:
+            self._move_stall(self.stalls.pop(index), STALLED_KEPT, STALLED_LOST)
+        for window in self.windows:
+            window.lose_from(length, before)
+        for buckets in self._buckets:
+            buckets.lose_from(length, visible)
+        summary = self.summary
+        profiles = [] if summary is None else summary.lose_from(length)
+        for at in range(len(self.segments) - 1, -1, -1):
+            segment = self.segments[at]
+            if segment.high <= length:
+                break
+            if summary is not None:
+                summary.lose(segment.attempt, profiles[max(0, segment.low - length) : segment.high - length])
+            self.own_segment(at).cut_to(length, popped, disruption)
+        return sum(visible)
+
+    # --- steps that stand still ---------------------------------------------------------------------------------------
+
+    def enter(self, loop: int) -> None:
+        """Let the steps that start from now on belong to this loop."""
+        self.loop = loop
+        if loop not in self.loops:
+            if len(self.loops) >= LOOPS:
+                del self.loops[next(iter(self.loops))]
+            self.loops[loop] = Loop()
+
+    def judge(self, execution: Execution, *, known: bool) -> None:
+        """Set the limit of an execution that has reached the least that it can be; `known`: by a clock that is known.
+
+        Start-up hidden in a first step comes first (rule R5).
+        """
+        segment = self.segments[execution.segment]
+        limit = NO_LIMIT
+        if known and (segment.first_net is not None or (segment.compiles_seen and not execution.compiles)):
+            limit = self._loop_of(execution).limit(execution.number, execution.fixed)
+        execution.judged = True
+        execution.limit += limit - (execution.fixed or STALLED_SLACK)
+
+    def _loop_of(self, execution: Execution) -> Loop:
+        return self.loops.get(execution.loop) or Loop()  # a new one if it was forgotten
+
+    def _compare(self, execution: Execution) -> None:
+        """Compare a completed execution with the others of its loop; give back what is usual after all (rule R10)."""
+        loop = self._loop_of(execution)
+        if execution.stall is None and execution.net <= STALLED_SLACK:
+            loop.extend((execution.visible,))
+            return
+        stalled = execution.stall is not None
+        took = execution.visible + (0 if execution.stall is None else execution.stall.net)
+        for number in loop.complete(execution.number, took, stalled=stalled, fixed=execution.fixed):
+            index = self.progress.index_above(number) - 1
+            stall = self.stalls.get(index)
+            if stall is not None and stall.number == number:
+                self._give_back(index, self.stalls.pop(index))
+
+    def _give_back(self, index: int, stall: Execution) -> None:
+        """Count what stalled of the kept step at `index` as its own time: it is usual after all."""
+        self.returned += 1
+        self.discarded[STALLED_KEPT] -= stall.net
+        self.progress.lengthen(index, stall.net)
+        for window in self.windows:
+            window.discard(STALLED_KEPT, -stall.shared(window.bit))
+            window.give_back(index, stall.shared(window.bit))
+        for buckets in self._buckets:
+            buckets.stand_still(stall, STALLED_KEPT, PRODUCTIVE)
+            buckets.lengthen(index, stall)
+        for at in range(len(self.segments) - 1, -1, -1):
+            if self.segments[at].high <= index:
+                break
+            if self.segments[at].low <= index:
+                self.own_segment(at).forget()
+        if self.summary is not None:
+            self.summary.give_back(index)
+
+    def _move_stall(self, stall: Execution, source: int, target: int) -> None:
+        """Move stalled time from one category to another, by what became of its step."""
+        for category, sign in ((source, -1), (target, 1)):
+            self._credit(category, stall, sign)
+        for buckets in self._buckets:
+            buckets.stand_still(stall, source, target)
+
+    def _top(self) -> int | None:
+        return self.progress.top if len(self.progress) else None
+
+    # --- checkpoints --------------------------------------------------------------------------------------------------
+
+    def begin_save(self, key: int, label: int, blocking: bool) -> None:
+        """Begin to save a checkpoint, which stands for the steps that are done, whatever its label.
+
+        A step that only the device has still to finish is done. An open one is if it has the number of the label, or if
+        the save holds it up and it has done a step's work.
+        """
+        covered = self.progress.top
+        for one in self.running.values():
+            if one.number > covered and not (one.failed or one.usual) and (
+                not one.on_host or one.number == label or (blocking and (one.timed or (one.own and self._worked(one))))
+            ):  # fmt: skip
+                covered = one.number
+        self.saves[key] = covered
+        if len(self.saves) > SAVES:
+            del self.saves[next(iter(self.saves))]
+        if label >= 0 and covered >= 0:
+            self.checkpoints.save(label, covered)
+
+    def end_save(self, key: int, durable: bool, time: int) -> None:
+        """End a save at `time` (ns): its checkpoint is durable, or was given up."""
+        covered = self.saves.pop(key, None)
+        if durable and covered is not None:
+            # An earlier checkpoint may become durable after a later one.
+            self.safe = max(self.safe, covered)
+            for execution in [one for one in self.recoverable.values() if one.number <= covered]:
+                self._recover(self.recoverable.pop(execution.key), time)
+
+    def at_risk(self) -> int:
+        """Productive time of kept steps that no durable checkpoint covers, ns."""
+        hidden = self.windows[0]
+        progress = self.progress
+        safe = progress.index_above(self.safe)
+        exposed = progress.total_from(safe) - hidden.kept_from(safe)
+        for segment in reversed(self.segments):
+            if segment.high <= safe:
+                break
+            if segment.first_index is not None and segment.first_index >= safe:
+                excess = segment.excess(progress)
+                exposed -= excess - leading(segment.pieces, excess, EXCLUDED)
+        return exposed

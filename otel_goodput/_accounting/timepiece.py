@@ -1,0 +1,475 @@
+"""Moves a run's account through time: every nanosecond goes to its owner (rules R1 to R3), and to windows and sums."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.codec import (
+    COUNT,
+    FLAG,
+    KEY,
+    NUMBER,
+    TEXT,
+    Each,
+    Optional,
+    Pairs,
+    Part,
+    Row,
+    State,
+    Text,
+    Whole,
+    field,
+)
+from otel_goodput._accounting.device import DEVICE_SEGMENT, NEVER, DeviceSegment
+from otel_goodput._accounting.execution import Execution
+from otel_goodput._accounting.landmarks import Landmarks
+from otel_goodput._accounting.overlay import Overlay, Weighted
+from otel_goodput._accounting.rolling import Rolling, forgotten
+from otel_goodput._accounting.step_history import StepHistory
+from otel_goodput._accounting.step_summary import StepSummary
+from otel_goodput._accounting.windows import EXCLUDED, Edge, Window, WindowSet
+from otel_goodput.semconv import CLOCK_STATES, FALLBACK_CLOCKS, REASONS, ClockState
+
+NOBODY: Final = -1
+T = TypeVar("T", bound="Timepiece")
+
+
+class Timepiece(State):
+    """The state of one run's account at one moment, and the logic that moves it forward.
+
+    Args:
+        spans: lengths of the rolling windows, ns.
+        edges: (time in ns, window index, opens?) of exact windows and exclusions known in advance, in time order;
+            window 0 is the excluded time.
+        windows: number of windows, window 0 included.
+        overview: also follow what an :class:`~otel_goodput._accounting.overview.Overview` shows.
+
+    Attributes:
+        begin, now: first job start, and the latest moment accounted for, ns.
+        shift: ns to add to the times of the current attempt; the account never goes back, even if a clock does.
+        alive: a job has started and not ended.
+        ended: the latest job ended by itself.
+        clean: the latest job ended without an error.
+        finished: both, and nothing had announced the end of the job before.
+        totals: ns by category number, without steps.
+        names: names of custom phases; the first has the category number ``rules.FIXED``.
+        steps: the steps of the run.
+        fallback: clock of steps whose device end is not reported, one of ``semconv.FALLBACK_CLOCKS``.
+        clock: clock by which the latest step ended, one of ``semconv.CLOCK_STATES``; None before the first.
+    """
+
+    begin: int | None = field(Optional(COUNT), key="started_at")
+    now: int = field(COUNT, 0)
+    shift: int = field(NUMBER, 0, key="clock_shift")
+    freed: int = field(COUNT, 0, key="device_free_at")  # when the device finished the latest known segment, ns
+    alive: bool = field(FLAG, False)
+    ended: bool = field(FLAG, False)
+    clean: bool = field(FLAG, False)
+    finished: bool = field(FLAG, False)
+    spans: tuple[int, ...] = field(Each(Whole(1), 64, tuple), (), key="window_lengths")
+    open_windows: WindowSet = field(Part(lambda: WindowSet), make=WindowSet)
+    totals: list[int] = field(Each(NUMBER), make=lambda: [0] * rules.FIXED)
+    names: list[str] = field(Each(TEXT), make=list, key="custom_names")
+    notice: str | None = field(Optional(Text(*REASONS)))
+    skewed: bool = field(FLAG, False, key="clock_skewed")
+    recompilations: int = field(COUNT, 0)
+    suspended: int = field(COUNT, 0)  # ns in which the machine was suspended
+    overlapped: int = field(COUNT, 0, key="loading_overlapped")  # ns of non-blocking data loading
+    fallback: str = field(Text(*FALLBACK_CLOCKS), ClockState.HOST, key="fallback_clock")
+    clock: str | None = field(Optional(Text(*CLOCK_STATES)))
+    overlay: Overlay = field(Part(lambda: Overlay), make=Overlay, key="conditions")
+    landmarks: Landmarks | None = field(Optional(Part(lambda: Landmarks)), key="overview")
+    steps: StepHistory = field(Part(lambda: StepHistory))
+    error: str = field(TEXT, "")  # the exception that ended the latest job, until the next one begins
+    # Signals and the exit status of the latest process, until the next job begins.
+    ended_by: list[str] = field(Each(TEXT, 64), make=list)
+    # ns of both before the job's first step has completed
+    startup_before: int = field(NUMBER, -1)
+    restored_before: int = field(NUMBER, -1)
+    # ns of no step when the latest step was over; None if none was in this job
+    _between: int | None = field(Optional(NUMBER), key="time_between_steps")
+    # Open phases by key. In dictionaries, the latest started comes last.
+    job: int | None = field(Optional(KEY), key="open_job")
+    blockers: dict[int, int] = field(Pairs(KEY, COUNT), make=dict, key="open_phases")  # -> category
+    # The same, of phases that own time only while no step is open.
+    overlapping: dict[int, int] = field(Pairs(KEY, COUNT), make=dict, key="open_overlapping_phases")
+    # -> rank, category
+    elastic: dict[int, tuple[int, int]] = field(Pairs(KEY, Row(NUMBER, COUNT)), make=dict, key="open_elastic_phases")
+    loads: set[int] = field(Each(KEY, make=set), make=set, key="open_overlapped_loads")  # non-blocking data loads
+    # Segments waiting for the device or running on it.
+    device: deque[DeviceSegment] = field(Each(DEVICE_SEGMENT, make=deque), make=deque, key="device_queue")
+    name_index: dict[str, int]
+    hosts: list[Execution]  # executions whose phase is open, the latest last
+    _owner: int | Execution = NOBODY
+    _timer = NEVER
+    _plain = True  # as time passes, only the owner's account changes
+    _calm = True  # no window, overlay or overlapped load needs updating as time passes
+    _direct = False  # no elastic phase or device segment outranks ordinary phases and the open step
+
+    def __init__(
+        self, spans: Sequence[int] = (), edges: Sequence[Edge] = (), windows: int = 1, *, overview: bool = False
+    ) -> None:
+        super().__init__()
+        self.spans = tuple(spans)
+        self.steps = StepHistory(windows)
+        self.open_windows = WindowSet(edges)
+        self.name_index = {}
+        self.hosts = []
+        if overview:
+            self.landmarks, self.steps.summary = Landmarks(), StepSummary()
+
+    def loaded(self) -> None:
+        steps, categories = self.steps, rules.FIXED + len(self.names)
+        used = [
+            *self.blockers.values(),
+            *self.overlapping.values(),
+            *(category for _, category in self.elastic.values()),
+            *steps.discarded,
+            *(one.category for one in self.device),
+            *(one.fate for one in (*steps.running.values(), *steps.recoverable.values()) if one.fate is not None),
+        ]
+        for window in self.windows:
+            used += [*window.totals, *window.discarded]
+        for buckets in (steps.rolling, steps.bins):
+            if buckets is not None:
+                buckets.prove_categories(categories)
+        if len(self.totals) != categories or max(used, default=0) >= categories:
+            raise ValueError("there is time of categories that do not exist")
+        self.name_index = {name: at for at, name in enumerate(self.names, rules.FIXED)}
+        if len(self.name_index) != len(self.names):
+            raise ValueError("one name several times")
+        if not all(one.step is None or one.step in steps.running for one in self.device):
+            raise ValueError("the device works for steps that are not open")
+        if steps.rolling is not None and (self.begin is None or steps.rolling.spans != self.spans):
+            raise ValueError("rolling windows of another run")
+        if steps.summary is not None and (self.landmarks is None or (steps.bins is None) is not (self.begin is None)):
+            raise ValueError("a part of what an overview shows")
+        self._follow()
+
+    def _follow(self) -> None:
+        """Set what follows from the fields."""
+        self.hosts = [execution for execution in self.steps.running.values() if execution.on_host]
+        self.choose()
+
+    @property
+    def windows(self) -> list[Window]:
+        """Exact windows; the first is the excluded time."""
+        return self.steps.windows
+
+    @property
+    def rolling(self) -> Rolling | None:
+        """The rolling windows, from the first job start on."""
+        return self.steps.rolling
+
+    @property
+    def in_step(self) -> bool:
+        """Whether time is a step's now."""
+        return isinstance(self._owner, Execution)
+
+    @property
+    def since_step(self) -> int | None:
+        """Time since a step completed, or since the job began if none has in it, ns; None while no job is open."""
+        begins = [moment for moment in (self.steps.step_end, self.steps.job_begin) if moment is not None]
+        return max(0, self.now - max(begins)) if self.alive and begins else None
+
+    def clone(self: T, *, overview: bool = True) -> T:
+        """Return an independent copy. Takes some microseconds, whatever the run's length.
+
+        If not `overview`, the copy does not follow what an overview shows; time passes faster for it.
+        """
+        steps = self.steps
+        held = self.landmarks, steps.bins, steps.summary
+        if not overview:
+            self.landmarks = steps.bins = steps.summary = None
+        twin = super().clone()
+        self.landmarks, steps.bins, steps.summary = held
+        twin.name_index = self.name_index.copy()
+        twin._follow()
+        return twin
+
+    # --- time passes --------------------------------------------------------------------------------------------------
+
+    def reach(self, time: int) -> None:
+        """Move to `time` (ns by the clock of the current attempt)."""
+        self.advance(time + self.shift)
+
+    def advance(self, time: int) -> None:
+        """Move to `time` (ns) and give the time that passed to its owner. Never moves back."""
+        if time >= self._timer:
+            self._fire(time)
+        if self.alive and time > self.now:
+            self._spend(time)
+
+    def _spend(self, time: int) -> None:
+        spent = time - self.now
+        self.now = time
+        owner = self._owner
+        if isinstance(owner, Execution):
+            self._spend_on_step(owner, spent)
+            return
+        self.totals[owner] += spent
+        if not self._plain:
+            self._spend_beside(spent, owner)
+
+    def _spend_on_step(self, execution: Execution, spent: int) -> None:
+        """Divide `spent` ns, which have passed, between an execution and what stalls of it (rule R10)."""
+        execution.net += spent
+        if not self._plain and self.open_windows.mask & EXCLUDED:
+            execution.limit += spent  # what is cut out does not count
+        stalled = self._stand_still(execution) if execution.net > execution.limit else 0
+        if self._plain:
+            return
+        self.now -= stalled
+        if spent > stalled:
+            self._spend_beside(spent - stalled, execution)
+        self.now += stalled
+        if stalled:
+            self._spend_beside(stalled, execution, stalled=True)
+
+    def _stand_still(self, execution: Execution) -> int:
+        """Take for stalled what an execution owns beyond its limit; returns how much that is, ns."""
+        if not execution.judged:
+            self.steps.judge(execution, known=execution.timed or self.fallback != ClockState.UNKNOWN)
+        excess = execution.net - execution.limit
+        if excess <= 0:
+            return 0
+        execution.stand_still(excess)
+        self.totals[rules.STALLED] += excess
+        return excess
+
+    def _spend_beside(self, spent: int, owner: int | Execution, *, stalled: bool = False) -> None:
+        """Add `spent` ns to everything but the owner's account: windows, the overlay, overlapped loading, pieces.
+
+        `stalled`: they are stalled time of the execution.
+        """
+        self.overlapped += len(self.loads) * spent
+        mask = self.open_windows.mask
+        execution = owner if isinstance(owner, Execution) else None
+        category = owner if isinstance(owner, int) else rules.STALLED if stalled else None
+        if execution is not None and stalled:
+            execution = execution.stall
+        if execution is not None and execution.pieces is not None:
+            execution.pieces.append((spent, mask))
+        self.overlay.weigh(self.overlay.time, spent)
+        for window in self.windows if mask else ():
+            if not window.bit & mask:
+                continue
+            window.elapsed += spent
+            if execution is not None:
+                execution.share(window.bit, spent)
+            if category is not None:
+                window.totals[category] = window.totals.get(category, 0) + spent
+            self.overlay.weigh(window.beside, spent)
+
+    def _fire(self, time: int) -> None:
+        """Handle everything due up to `time`, in order: device ends, and edges of windows and buckets."""
+        while self._timer <= time and self._timer < NEVER:
+            due = self._timer
+            if self.alive and due > self.now:
+                self._spend(due)
+            while self.device and self.device[0].end <= due:
+                self._leave_device()
+            if self.alive:
+                self.open_windows.move(due)
+                if self.rolling is not None and self.rolling.boundary <= due:
+                    self._close_bucket(time)
+                bins = self.steps.bins
+                if bins is not None and bins.boundary <= due:
+                    bins.reach(time)
+                    if bins.boundary <= due:
+                        bins.close(self.visible_times(), self.steps.running.values(), len(self.steps.progress))
+            self.choose()
+
+    def _close_bucket(self, time: int) -> None:
+        """Close a bucket of the rolling windows; skip following buckets in which nothing happens, up to `time`."""
+        rolling = self.steps.rolling
+        if rolling is None:
+            return
+        running = self.steps.running.values()
+        rolling.close(self.visible_times(), running, len(self.steps.progress), self.visible_beside())
+        boundary = min(rolling.last_boundary_before(time), self._next_due())
+        if boundary > rolling.boundary:
+            boundary -= (boundary - rolling.boundary) % rolling.resolution
+            self.choose()
+            self._spend(boundary)
+            rolling.jump(boundary, self.visible_times(), running, len(self.steps.progress), self.visible_beside())
+
+    def _next_due(self) -> int:
+        """When the next device end, edge of a window or edge of a bin is due, ns; bucket edges are not considered."""
+        due = self.device[0].end if self.device else NEVER
+        if self.alive:
+            edge = self.open_windows.due
+            if edge is not None and edge < due:
+                due = edge
+            bins = self.steps.bins
+            if bins is not None and bins.boundary < due:
+                due = bins.boundary
+        return due
+
+    def change_spans(self, spans: Sequence[int]) -> None:
+        """Have rolling windows of the lengths `spans` (ns) from now on; they are empty if they need finer buckets."""
+        if tuple(spans) == self.spans:
+            return
+        self.spans = tuple(spans)
+        if spans and self.steps.rolling is not None and self.steps.rolling.respan(spans):
+            return
+        self.steps.rolling = None
+        if spans and self.begin is not None:
+            rolling = self.steps.rolling = Rolling(spans, self.begin)
+            boundary = rolling.last_boundary_before(self.now) or self.begin
+            running, length = self.steps.running.values(), len(self.steps.progress)
+            rolling.jump(boundary, self.visible_times(), running, length, self.visible_beside())
+            self.steps.stalls = {at: forgotten(stall) for at, stall in self.steps.stalls.items()}
+        self.choose()
+
+    def visible_totals(self) -> list[int]:
+        """Time by category outside exclusions, without steps, ns."""
+        excluded = self.windows[0].totals
+        if not excluded:
+            return self.totals
+        return [total - excluded.get(category, 0) for category, total in enumerate(self.totals)]
+
+    def visible_times(self) -> list[int]:
+        """Time by category outside exclusions, ns: a partition, but for start-up hidden in first steps (rule R5)."""
+        steps, hidden = self.steps, self.windows[0]
+        times = list(self.visible_totals())
+        times[rules.PRODUCTIVE] += steps.progress.total - hidden.kept_total
+        for fate, duration in steps.discarded.items():
+            times[fate] += duration - hidden.discarded.get(fate, 0)
+        for execution in steps.running.values():
+            times[rules.IN_FLIGHT] += execution.visible
+        return times
+
+    def visible_beside(self) -> Weighted:
+        """The overlay's sums outside exclusions, weighted ns."""
+        return [whole - hidden for whole, hidden in zip(self.overlay.time, self.windows[0].beside, strict=True)]
+
+    def choose(self) -> None:
+        """Decide who owns time from now on (rule R3), what else changes as time passes, and when to stop next."""
+        self._calm = self._nothing_beside()
+        self._direct = self.alive and not self.elastic and not self.device
+        if self._direct:
+            self._choose_directly()
+        else:
+            self._plain = False
+            if not self.alive:
+                self._owner = NOBODY
+            elif self.elastic:
+                # The latest started phase of the highest rank.
+                self._owner = max(reversed(self.elastic.values()), key=lambda phase: phase[0])[1]
+            else:
+                self._owner = self._owner_of(self.device[0])
+        due = self._next_due()
+        rolling = self.steps.rolling
+        if rolling is not None and self.alive and rolling.boundary < due:
+            due = rolling.boundary
+        self._timer = due
+
+    def _owner_of(self, segment: DeviceSegment) -> int | Execution:
+        return segment.category if segment.step is None else self.steps.running[segment.step]
+
+    def _nothing_beside(self) -> bool:
+        return not (self.loads or self.open_windows.mask or self.overlay.weights is not None)
+
+    def _choose_directly(self) -> None:
+        """Choose the owner among the ordinary phases and the open step."""
+        if self.blockers:
+            self._owner = next(reversed(self.blockers.values()))
+            self._plain = self._calm
+        elif self.hosts:
+            step = self._owner = self.hosts[-1]
+            self._plain = self._calm and step.pieces is None
+        else:
+            self._owner = next(reversed(self.overlapping.values()), rules.OTHER)
+            self._plain = self._calm
+
+    def _beside(self) -> int:
+        """Time of no step so far without exclusions, ns."""
+        hidden = self.windows[0].totals
+        return sum(self.totals) - self.totals[rules.STALLED] - (sum(hidden.values()) if hidden else 0)
+
+    def _close_startup(self) -> None:
+        """If the first step of the job has completed by now, tell what the start-up before it took."""
+        if self.startup_before >= 0 and self.steps.first_step is not None:
+            startup, restored = self._startup()
+            self.steps.disruptions.started_up(startup - self.startup_before, restored - self.restored_before)
+            self.startup_before = self.restored_before = -1
+
+    def _startup(self) -> tuple[int, int]:
+        """Time of start-up, and of restoring checkpoints, in all of the run so far, ns."""
+        times = self.visible_totals()
+        return sum(times[category] for category in rules.STARTING), times[rules.RESTORE_TIME]
+
+    # --- executions end -----------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Move to the latest known device end: it is a sign of life."""
+        self.advance(max((segment.end for segment in self.device if segment.end < NEVER), default=0))
+
+    def _leave_device(self) -> None:
+        segment = self.device.popleft()
+        execution, begin, end = self._owner_of(segment), segment.begin, segment.end
+        earliest = max(begin, self.freed)
+        begin = max(earliest, self.now)
+        self.freed = max(self.freed, end)
+        if isinstance(execution, int):
+            return
+        execution.busy += max(0, end - earliest)
+        if not self.alive:
+            execution.beyond += max(0, end - begin)
+        execution.segments -= 1
+        if not execution.on_host and not execution.segments:
+            self._finish(execution)
+
+    def _settle(self, execution: Execution) -> bool:
+        """Decide the fate of an execution that is over; returns whether it counts as a step."""
+        if self.landmarks is None or execution.stall is None:
+            return self.steps.settle(execution, self.now)
+        before, returned = self.steps.at_risk(), self.steps.returned
+        counts = self.steps.settle(execution, self.now)
+        if self.steps.returned > returned:
+            self.landmarks.jump(self.now, before, self.steps.at_risk())
+        return counts
+
+    def _works(self) -> None:
+        """A body after a restore turned out to be a step (rule R4)."""
+        for execution in self.steps.held:
+            self.clock = ClockState.DEVICE if execution.timed else self.fallback
+        before = self.steps.at_risk() if self.landmarks is not None else 0
+        self.steps.found_working()
+        self._close_startup()
+        if self.landmarks is not None:
+            self.landmarks.jump(self.now, before, self.steps.at_risk())
+
+    def _decide(self) -> None:
+        """Nothing more may follow: bodies after a restore that took as long as a step are steps."""
+        for execution in list(self.steps.running.values()):
+            if execution.usual and execution.worked(execution.usual):
+                self._works()
+
+    def _finish(self, execution: Execution) -> None:
+        """End an execution that is over on host and device."""
+        clock = ClockState.DEVICE if execution.timed else self.fallback
+        execution.blurred = clock == ClockState.UNKNOWN
+        if self.landmarks is not None:
+            beside = self._beside()
+            if self._between is not None:
+                execution.outside = beside - self._between
+            self._between = beside
+        if execution.usual:
+            if self.steps.hold(execution, self.now):
+                return
+            if not self.steps.walks_on(execution):
+                self._works()
+        over = self._settle(execution)
+        self._close_startup()
+        if not over:
+            return
+        self.clock = clock
+        unknown = self.alive and execution.blurred
+        if unknown is not self.overlay.unknown:
+            self.overlay.blur(unknown)
+            self._calm = self._nothing_beside()

@@ -1,0 +1,146 @@
+"""Windows: parts of the timeline with an exact account of their own, in addition to that of the whole run.
+
+The time in an exclusion (rule R7) is subtracted from the run; the time in an exact window (rule R8) is reported. A
+window is open or closed at any moment. Time that passes while it is open is also counted in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from otel_goodput._accounting.codec import BY_CATEGORY, COUNT, KEY, MASK, NUMBER, Each, Pairs, State, field
+from otel_goodput._accounting.overlay import NOTHING, WEIGHTED
+from otel_goodput._accounting.rules import WASTED_PROGRESS
+
+EXCLUDED: Final = 1  # bit of the window of excluded time; while it is open, all others count as closed
+
+Edge = tuple[int, int, bool]
+
+
+class Window(State):
+    """Time that passed while the window was open.
+
+    Attributes:
+        bit: the window's bit in the mask of open windows.
+        elapsed: ns that the window was open while a job ran.
+        totals: ns by category number, without steps.
+        kept: ns by index in the kept stack, for the entries with own time in the window.
+        kept_total: sum of `kept`.
+        discarded: ns of executions that are not kept, by the category that gets it.
+        beside: the overlay's sums for that time, weighted ns as in ``Overlay.time``.
+    """
+
+    bit: int = field(MASK)
+    elapsed: int = field(COUNT, 0)
+    totals: dict[int, int] = field(BY_CATEGORY, make=dict)
+    kept: dict[int, int] = field(Pairs(COUNT, NUMBER), make=dict)
+    kept_total: int = field(NUMBER, 0)
+    discarded: dict[int, int] = field(BY_CATEGORY, make=dict)
+    beside: list[float] = field(WEIGHTED, make=lambda: [*NOTHING])
+
+    def __init__(self, bit: int) -> None:
+        super().__init__()
+        self.bit = bit
+
+    def loaded(self) -> None:
+        if self.kept_total != sum(self.kept.values()):
+            raise ValueError("it does not add up")
+
+    def keep(self, index: int, duration: int) -> None:
+        if duration:
+            self.kept[index] = duration
+            self.kept_total += duration
+
+    def discard(self, fate: int, duration: int) -> None:
+        """Add `duration` ns of an execution that is not kept to the category `fate`; if negative, take them back."""
+        if duration:
+            self.discarded[fate] = self.discarded.get(fate, 0) + duration
+
+    def give_back(self, index: int, duration: int) -> None:
+        """Add `duration` ns to the kept entry at `index`."""
+        if duration:
+            self.kept[index] = self.kept.get(index, 0) + duration
+            self.kept_total += duration
+
+    def insert(self, index: int) -> None:
+        """Move the kept entries from `index` on up by one."""
+        self.kept = {at + (at >= index): duration for at, duration in self.kept.items()}
+
+    def lose_from(self, index: int, end: int) -> None:
+        """Count the kept entries from `index` up to, not including, `end` as wasted."""
+        for lost in [i for i in self.kept if i >= index] if len(self.kept) < end - index else range(index, end):
+            duration = self.kept.pop(lost, 0)
+            self.kept_total -= duration
+            self.discard(WASTED_PROGRESS, duration)
+
+    def kept_from(self, index: int) -> int:
+        return sum(duration for i, duration in self.kept.items() if i >= index)
+
+
+class WindowSet(State):
+    """Tracks which windows are open.
+
+    Args:
+        edges: (time in ns, window index, opens?) known in advance, in time order; window 0 is the excluded time.
+    """
+
+    _next: int = field(COUNT, 0)
+    _excluded: int = field(COUNT, 0)  # number of open exclusions
+    _opened: int = field(MASK, 0)  # mask of open windows, without exclusions
+    exclusions: set[int] = field(Each(KEY, make=set), make=set)  # keys of the open exclusion phases
+    _edges: Sequence[Edge] = ()
+
+    def __init__(self, edges: Sequence[Edge] = ()) -> None:
+        super().__init__()
+        self._edges = tuple(edges)
+
+    @property
+    def mask(self) -> int:
+        """Bits of the open windows."""
+        return EXCLUDED if self._excluded else self._opened
+
+    @property
+    def due(self) -> int | None:
+        """Time of the next edge known in advance, ns; None if there is none."""
+        return self._edges[self._next][0] if self._next < len(self._edges) else None
+
+    def move(self, time: int) -> None:
+        """Apply the edges up to `time` (ns)."""
+        while self._next < len(self._edges) and self._edges[self._next][0] <= time:
+            _, window, opens = self._edges[self._next]
+            self._next += 1
+            if window == 0:
+                self._excluded = max(0, self._excluded + (1 if opens else -1))
+            elif opens:
+                self._opened |= 1 << window
+            else:
+                self._opened &= ~(1 << window)
+
+    def exclude(self, key: int) -> None:
+        """Begin the exclusion `key`."""
+        if key not in self.exclusions:
+            self.exclusions.add(key)
+            self._excluded += 1
+
+    def include(self, key: int) -> None:
+        """End the exclusion `key`."""
+        self.exclusions.remove(key)
+        self._excluded -= 1
+
+    def forget(self) -> None:
+        """End all open exclusion phases, because their process is gone."""
+        self._excluded -= len(self.exclusions)
+        self.exclusions.clear()
+
+
+def leading(pieces: list[tuple[int, int]], duration: int, bit: int) -> int:
+    """How many of the first `duration` ns of `pieces` passed while the window `bit` was open."""
+    inside = 0
+    for length, mask in pieces:
+        if duration <= 0:
+            break
+        if mask & bit:
+            inside += min(length, duration)
+        duration -= length
+    return inside

@@ -1,0 +1,446 @@
+"""Turn SIGTERM and SIGINT into notices, and leave the handlers of others in place.
+
+Where the signal's action is the default one, which ends the process, a handler of ours finishes the recorders first. It
+runs on the main thread and keeps it: training that went on would run into its own workers' deaths, and into spans that
+have ended. Then it restores the default action and raises the signal again. Two things make it wait for a moment: a
+callback of the user's runs while training goes on, and a main thread in native code (waiting for a dead peer, say) does
+not come to run a Python handler. So a thread of ours does the work; the interpreter's wake-up descriptor notifies it of
+every signal at once.
+
+A Python handler of somebody else is neither replaced nor called: the wake-up descriptor tells of the signal. Native
+code's handlers (JAX's preemption service is one) are hidden from the interpreter. Ours is put in front of them, and
+passes the signal on.
+
+Longer than other files: handlers, wake-up descriptor and thread are put in place and taken back in one order.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Any, Final
+
+from otel_goodput._disruption import actions
+from otel_goodput._disruption.actions import Action
+from otel_goodput._disruption.notices import Notices
+from otel_goodput._runtime import deadline
+from otel_goodput._runtime.clock import Clock
+from otel_goodput._runtime.guard import contain, contained, report_once, started
+from otel_goodput.semconv import GOODPUT_NOTICE_SOURCE, Reason
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+SYNC: Final = 0  # no signal has this number
+RAN: Final = 128  # added to a signal's number to say that its Python handler ran
+TELLING_S: Final = 0.5  # s that a native handler waits at most until the notice is in the journal
+KEPT_S: Final = 1.0  # s that the main thread is kept beyond the grace period
+ARRIVING_S: Final = 0.3  # s for the main thread to come to its handler, before its recorders end without it
+ECHO_S: Final = 0.5  # s within which a native handler that passes a signal on makes it come again
+
+Handler = Callable[[int, "FrameType | None"], Any]
+
+
+class _Link:
+    """What handled one signal before. With neither `python` nor `native`, it was the default action.
+
+    `theirs`: it is left alone, and only watched.
+    """
+
+    __slots__ = ("called", "due", "handler_due", "native", "ours", "python", "theirs")
+
+    def __init__(self, python: Handler | None, native: Action | None, *, theirs: bool = False) -> None:
+        self.theirs = theirs
+        self.python = python  # if there is a native handler, called only when that passes the signal on
+        self.native = native
+        self.ours: Action | None = None
+        self.handler_due = False  # the descriptor has notified us of the signal, its Python handler has yet to run
+        self.due = False  # the native handler passed the signal on to the Python handler
+        self.called = float("-inf")  # when the native handler was called, monotonic s
+
+    def echoes(self) -> bool:
+        """Return whether a signal that arrives now is the one just given to the native handler, passed on by it."""
+        return time.monotonic() - self.called < ECHO_S
+
+
+class Signals:
+    """Handlers of SIGTERM and SIGINT that announce the signals and pass them on.
+
+    Args:
+        notices: where a signal is announced.
+        clock: ns since the epoch.
+        grace_s: seconds at most from a signal whose default action ends the process to that end.
+        finish: called before such an end with the seconds left, after the notice was recorded and flushed.
+    """
+
+    def __init__(
+        self, notices: Notices, clock: Clock, grace_s: float = 10.0, finish: Callable[[float], object] | None = None
+    ) -> None:
+        self._notices = notices
+        self._clock = clock
+        self._grace_s = grace_s
+        self._finish = finish
+        self._pid = os.getpid()
+        self._links: dict[int, _Link] = {}
+        self._removed = False
+        self._ending = False
+        self._finishing = False  # the main thread must not go on
+        self._kept = threading.Event()  # the main thread is kept
+        self._over = threading.Event()  # the recorders have finished
+        self._ended_by: int = signal.SIGTERM
+        self._thread: threading.Thread | None = None
+        self._caught_up = threading.Event()
+        self._ears: tuple[socket.socket, socket.socket] | None = None  # read end, write end
+
+    def install(self) -> bool:
+        """Install the handlers; return False if none could be, for example off the main thread. Call once.
+
+        A signal that is ignored stays ignored. Another recorder of this process may have installed them already.
+        """
+        if threading.current_thread() is not threading.main_thread() or not hasattr(socket, "socketpair"):
+            return False
+        others = [each for each in _installed if not each._removed and each._links]
+        _installed.add(self)
+        if not others:
+            self._take()
+        if not others and not self._links:
+            self.remove()
+        return bool(others or self._links)
+
+    def _take(self) -> None:
+        """Be the one of this process's recorders that handles the signals."""
+        try:
+            self._listen()
+            for signum in SIGNALS:
+                self._install(signum)
+        except Exception as error:  # ValueError in a subinterpreter
+            contain("installing signal handlers", error)
+
+    def renew(self) -> None:
+        """Put our handlers back where native code has silently replaced them since, and pass the signals on to it.
+
+        A signal that Python code has taken, or that is ignored now, is left alone. Cheap; from any thread.
+        """
+        if self._removed or self._ending or os.getpid() != self._pid:
+            return
+        for signum, link in self._links.items():
+            now = actions.read(signum)
+            if now is None or link.theirs or link.ours is None or now.handler in (link.ours.handler, actions.IGNORE):
+                continue
+            if signal.getsignal(signum) == self._handle:
+                if now.handler == actions.DEFAULT:
+                    link.python = link.native = None
+                else:
+                    link.native = now
+                actions.write(signum, link.ours)
+
+    def remove(self) -> None:
+        """Stop announcing, and restore the previous handlers wherever ours are still in force.
+
+        Off the main thread, Python handlers cannot be restored: there ours stay and only pass signals on.
+        """
+        self._catch_up()
+        self._removed = True
+        _installed.discard(self)
+        if threading.current_thread() is threading.main_thread():
+            took = self._ears is not None
+            self._step_aside()
+            for other in tuple(_installed):
+                if took and not other._removed and os.getpid() == other._pid:
+                    other._take()
+                    return
+            return
+        for signum, link in self._links.items():
+            if not link.theirs and self._in_force(signum, link) and (link.native is not None or link.python is None):
+                actions.write(signum, link.native)
+
+    def _catch_up(self) -> None:
+        """Wait until our thread has announced the signals that have arrived, for a moment at most."""
+        ears, self._caught_up = self._ears, threading.Event()
+        if ears is None or self._removed or os.getpid() != self._pid or threading.current_thread() is self._thread:
+            return
+        with suppress(OSError):
+            ears[1].send(bytes([SYNC]))
+            self._caught_up.wait(TELLING_S)
+
+    # --- taking and giving back ---------------------------------------------------------------------------------------
+
+    def _install(self, signum: int) -> None:
+        before, shown = actions.read(signum), signal.getsignal(signum)
+        if shown is None and before is None:
+            return  # a native handler that could not be called
+        if (shown == signal.SIG_IGN) if before is None else (before.handler == actions.IGNORE):
+            return
+        python = shown if callable(shown) else None
+        default = python is signal.default_int_handler
+        if python is not None and not default and (before is None or before.handler == _trampoline()):
+            self._links[signum] = _Link(python, None, theirs=True)
+            return
+        # Enough for a signal that arrives before the lines below have run.
+        link = self._links[signum] = _Link(python, None)
+        signal.signal(signum, self._handle)
+        link.ours = ours = actions.read(signum)
+        if before is None or ours is None:
+            return
+        if before.handler == actions.DEFAULT:
+            link.python = None  # even if Python still shows a handler
+        elif before.handler != ours.handler:
+            link.native = before
+
+    def _in_force(self, signum: int, link: _Link) -> bool:
+        now = actions.read(signum)
+        native_too = now is None or link.ours is None or now.handler == link.ours.handler
+        return native_too and signal.getsignal(signum) == self._handle
+
+    def _step_aside(self) -> None:
+        """Restore all handlers and end our thread; on the main thread."""
+        for signum, link in self._links.items():
+            if not link.theirs and self._in_force(signum, link):
+                signal.signal(signum, link.python or signal.SIG_DFL)
+                if link.native is not None:
+                    actions.write(signum, link.native)
+        _installed.discard(self)
+        if self._ears is None:
+            return
+        reader, writer = self._ears
+        with suppress(OSError, ValueError):
+            fd = signal.set_wakeup_fd(-1)
+            if fd not in (-1, writer.fileno()):
+                signal.set_wakeup_fd(fd)
+        self._ears = None
+        writer.close()  # ends the thread
+        if os.getpid() != self._pid:
+            reader.close()
+
+    # --- on the main thread -------------------------------------------------------------------------------------------
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        link = self._links[signum]
+        # Our thread does nothing after removal or in a forked child, and cannot end the process without ctypes.
+        alone = self._removed or self._ending or os.getpid() != self._pid
+        passed_on = link.due or (alone and link.echoes())
+        link.due = False
+        python = link.python if link.native is None or passed_on else None
+        try:
+            if not alone:
+                self._announce(signum)
+                if self._ears is not None:
+                    self._ears[1].send(bytes([signum + RAN]))
+                if self._finishing or (link.python is None and link.native is None and self._holds()):
+                    self._keep()
+            elif link.native is not None and not passed_on:
+                link.called = time.monotonic()
+                actions.call(signum, link.native)
+            elif python is None:
+                signal.signal(signum, signal.SIG_DFL)
+                os.kill(os.getpid(), signum)
+        except Exception:
+            contained["signal handler"] += 1  # no logging: the interrupted code may hold its locks
+        finally:
+            if python is not None:
+                python(signum, frame)
+
+    def _holds(self) -> bool:
+        """Whether the main thread is kept from now on: the signal ends the process, and nobody waits for training."""
+        return os.getpid() != 1 and not any(each._notices.called_back for each in _installed if not each._removed)
+
+    def _keep(self) -> None:
+        """Keep the main thread until the recorders have finished; our thread then ends the process.
+
+        Handlers of other signals run here, such as that of a data loader for the death of its workers: what they raise
+        is of no interest any more.
+        """
+        if self._kept.is_set():
+            return  # another signal meanwhile
+        self._kept.set()
+        until = time.monotonic() + self._grace_s + KEPT_S
+        while not self._over.is_set() and (left := until - time.monotonic()) > 0:
+            try:
+                self._over.wait(left)
+            except BaseException:
+                continue
+        self._ending = True
+        signal.signal(self._ended_by, signal.SIG_DFL)
+        os.kill(os.getpid(), self._ended_by)
+        time.sleep(KEPT_S)  # the signal is delivered before this has ended
+
+    def _announce(self, signum: int) -> None:
+        moment = self._clock()
+        for each in {self, *_installed}:
+            if not each._removed and os.getpid() == each._pid:
+                source = signal.Signals(signum).name
+                each._notices.announce(Reason.SIGNAL, moment, **{GOODPUT_NOTICE_SOURCE: source})
+
+    # --- in our thread ------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        """Start a thread, and have the interpreter notify it of every signal at once."""
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        self._ears = (reader, writer)
+        self._thread = threading.Thread(target=self._hear, args=(reader,), name="goodput-signals", daemon=True)
+        if not started(self._thread, "signals are noticed only when the main thread handles them"):
+            self._ears = None
+            reader.close()
+            writer.close()
+            return
+        if not hasattr(socket, "SO_PASSCRED"):
+            return  # without the sender's process, signals of forked children would be taken for ours
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        taken = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        if taken != -1:
+            signal.set_wakeup_fd(taken)
+
+    def _hear(self, reader: socket.socket) -> None:
+        with reader:
+            while True:
+                heard = _receive(reader)
+                if heard is None:
+                    return
+                for word in heard:
+                    try:
+                        self._heard(word, reader)
+                    except Exception as error:
+                        report_once("signal", "passing on a signal failed: %s: %s", type(error).__name__, error)
+
+    def _heard(self, word: int, reader: socket.socket) -> None:
+        if word == SYNC:
+            self._caught_up.set()
+            return
+        ran, signum = divmod(word, RAN)
+        link = self._links.get(signum)
+        if link is None:
+            return
+        if ran:
+            known, link.handler_due = link.handler_due, False
+            if known:
+                return
+        elif link.theirs:
+            if signal.getsignal(signum) == link.python:
+                self._announce(signum)
+            return
+        elif signal.getsignal(signum) != self._handle:
+            return  # someone else handles it now; if they pass it on, our handler notifies us
+        else:
+            link.handler_due = True
+        if link.echoes():
+            return
+        self._announce(signum)
+        if link.native is not None:
+            self._notices.told(TELLING_S)  # some native handlers end the process
+            if not self._passed_on(signum, link, link.native, reader):
+                return
+            if link.python is not None and link.ours is not None:
+                link.due = True
+                actions.call(signum, link.ours)
+        if link.python is None:
+            self._end(signum)
+
+    def _passed_on(self, signum: int, link: _Link, native: Action, reader: socket.socket) -> bool:
+        """Call the native handler; return whether it raised the signal again, as it does to call its predecessor."""
+        link.called = time.monotonic()
+        actions.call(signum, native)
+        link.called = time.monotonic()
+        reader.setblocking(False)
+        try:
+            heard = _receive(reader)
+        except BlockingIOError:
+            return False
+        finally:
+            reader.setblocking(True)
+        for word in heard or b"":
+            if word != signum:
+                self._heard(word, reader)
+        return signum in (heard or b"")
+
+    def _end(self, signum: int) -> None:
+        """Finish the recorders within the grace period, then carry out the default action."""
+        if self._ending or self._finishing or os.getpid() == 1:
+            return  # the default action spares process 1 of a container: it goes on, and so does its recording
+        self._ended_by = signum
+        until = time.monotonic() + self._grace_s
+        # Other recorders of this process end with it, and were notified of the signal before us or together with us.
+        ending = [signals for signals in {self, *_installed} if not signals._removed]
+        for signals in ending:
+            signals._notices.settled(max(0.0, until - time.monotonic()))
+        self._finishing = True
+        if not self._kept.is_set():  # training went on while a callback ran; or the main thread is in native code
+            main = threading.main_thread().ident
+            if main is not None and hasattr(signal, "pthread_kill"):
+                signal.pthread_kill(main, signum)
+                self._kept.wait(ARRIVING_S)
+        jobs = [("the job", _finishing(signals._finish)) for signals in ending if signals._finish is not None]
+        if jobs:
+            deadline.close_all(jobs, until - time.monotonic())
+        self._over.set()
+        if self._kept.is_set():
+            return  # the main thread ends the process
+        self._ending = True
+        actions.write(signum, None)  # if that is impossible, our handler does it on the main thread
+        os.kill(os.getpid(), signum)
+
+
+def _trampoline() -> int | None:
+    """Return the address by which the interpreter handles all signals that have a Python handler; on the main thread.
+
+    SIGURG, which nobody minds, is given one for a moment if it has none.
+    """
+    before = signal.getsignal(signal.SIGURG)
+    if not callable(before):
+        signal.signal(signal.SIGURG, lambda *_: None)
+    action = actions.read(signal.SIGURG)
+    if not callable(before):
+        signal.signal(signal.SIGURG, signal.SIG_DFL if before is None else before)
+    return None if action is None else action.handler
+
+
+def _finishing(finish: Callable[[float], object]) -> Callable[[float], object]:
+    return lambda milliseconds: finish(milliseconds / 1000)
+
+
+def _receive(reader: socket.socket) -> bytes | None:
+    """Return the bytes that this process wrote, without those of other processes; None at the end."""
+    if not hasattr(socket, "SCM_CREDENTIALS"):
+        return reader.recv(256) or None
+    data, ancillary, _, _ = reader.recvmsg(256, socket.CMSG_SPACE(struct.calcsize("3i")))
+    if not data:
+        return None
+    for _, kind, credentials in ancillary:
+        if kind == socket.SCM_CREDENTIALS and struct.unpack("3i", credentials)[0] != os.getpid():
+            return b""
+    return data
+
+
+_installed: set[Signals] = set()
+_masks = threading.local()
+
+
+def _before_fork() -> None:
+    """Block the signals: Python drops those that reach a child before it is ready, and the child would run on."""
+    if _installed:
+        _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def _after_fork() -> None:
+    before = _masks.__dict__.pop("before", None)
+    if before is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _after_fork_in_child() -> None:
+    """Restore the previous handlers in the child, and detach it from its parent's wake-up socket."""
+    for signals in tuple(_installed):
+        try:
+            signals._step_aside()
+        except Exception as error:
+            report_once("signals of a forked child", "restoring signal handlers after a fork failed: %s", error)
+    _after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)

@@ -1,0 +1,110 @@
+"""Watch for disruptions of one recorder's job, and act on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final, TypeVar
+
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.util import types
+
+from otel_goodput._disruption.launchers import exit_code, exit_reason, launches
+from otel_goodput._disruption.maintenance import Maintenance
+from otel_goodput._disruption.metadata import metadata_host
+from otel_goodput._disruption.notices import Notices
+from otel_goodput._disruption.signals import SIGNALS, Signals
+from otel_goodput._recording.watched import Watched
+from otel_goodput.semconv import (
+    GOODPUT_DISRUPTION_REASON,
+    GOODPUT_NOTICE_EVENT,
+    GOODPUT_NOTICE_SOURCE,
+    REASONS,
+)
+
+LIMIT_NS: Final = 300 * 10**9  # Slurm's --signal announces the time limit so long before it, or less
+_SIGNALS: Final = frozenset(one.name for one in SIGNALS)
+
+C = TypeVar("C", bound=Callable[[], object])
+
+
+class Watch:
+    """Watches signals and the metadata server, whichever `names` selects.
+
+    Args:
+        names: ``signals``, ``maintenance``, or both; other names are ignored.
+        tracer: the reason of the next disruption goes to its account, an event to its job span.
+        flush, finish: export what there is, and end the recorder; called with the seconds that they may take.
+        grace_s: seconds that both may take together.
+    """
+
+    def __init__(
+        self,
+        names: Collection[str],
+        tracer: Watched,
+        flush: Callable[[float], object],
+        finish: Callable[[float], object],
+        grace_s: float,
+    ) -> None:
+        self._tracer = tracer
+        self._notices = Notices(self._tell, flush, grace_s, self._retract)
+        self._signals = Signals(self._notices, tracer.clock, grace_s, finish) if "signals" in names else None
+        self._maintenance = None
+        code = exit_code() if tracer.attempt else None
+        if code:
+            # Before the job starts: this is why the previous attempt ended, unless that has recorded a reason itself.
+            tracer.notice(REASONS.index(exit_reason(code)), tracer.clock(), ended_by=f"exit status {code}")
+        if self._signals is not None:
+            self._signals.install()
+        if "maintenance" in names and (host := metadata_host()) is not None:
+            self._maintenance = Maintenance(self._notices, tracer.clock, host)
+            self._maintenance.start()
+
+    def on_preemption(self, callback: C) -> C:
+        """Call `callback` at every notice, in a thread of ours."""
+        return self._notices.on_preemption(callback)
+
+    def announce(self, reason: str, seconds: float) -> bool:
+        """Take note of `reason`, one of ``semconv.REASONS``; return whether what follows was done within `seconds`."""
+        self._notices.announce(reason, self._tracer.clock())
+        return self._notices.settled(seconds)
+
+    def renew(self) -> None:
+        """Put back handlers that a library has silently replaced."""
+        if self._signals is not None:
+            self._signals.renew()
+
+    def close(self, seconds: float) -> None:
+        """Restore the previous handlers and stop watching; wait for callbacks under way, `seconds` at most."""
+        if self._signals is not None:
+            self._signals.remove()
+        if self._maintenance is not None:
+            self._maintenance.stop()
+        self._notices.close(seconds)
+
+    def _tell(self, reason: str, moment: int, about: dict[str, types.AttributeValue]) -> None:
+        span = self._tracer.job_span
+        if _finished(span):
+            return  # closing a notebook, or stopping a script in its last lines, disrupts no job
+        source = str(about.get(GOODPUT_NOTICE_SOURCE, ""))
+        ended_by = f"{source}{_at_a_limit(moment)}" if source in _SIGNALS else ""
+        self._tracer.notice(REASONS.index(reason), moment, ended_by=ended_by)
+        if span is not None and span.is_recording():
+            span.add_event(GOODPUT_NOTICE_EVENT, {GOODPUT_DISRUPTION_REASON: reason, **about}, moment)
+
+    def _retract(self, left: str | None, moment: int, about: dict[str, types.AttributeValue]) -> None:
+        self._tracer.notice(0, moment, withdrawn=True)
+        if left is not None:
+            self._tracer.notice(REASONS.index(left), moment)
+
+
+def _at_a_limit(moment: int) -> str:
+    """Return which scheduler's time limit a signal at `moment` (ns) belongs to, as text; empty if to none."""
+    for launch in launches():
+        if launch.ends_at is not None and moment > launch.ends_at - LIMIT_NS:
+            return f" at the time limit of {launch.name}"
+    return ""
+
+
+def _finished(job: object) -> bool:
+    """Return whether the job has ended by itself, without an error."""
+    return isinstance(job, ReadableSpan) and job.end_time is not None and job.status.is_ok

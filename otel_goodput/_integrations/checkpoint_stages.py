@@ -1,0 +1,209 @@
+"""The stages of saves and restores, from the step statistics that Orbax gives to a manager's logger.
+
+An entry has begins (seconds since the epoch by the wall clock) and lengths (seconds). They are placed on the account's
+clock by the moment at which the entry came: that is when the manager's call was over.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from opentelemetry import trace as trace_api
+
+from otel_goodput._integrations.commits import step_number
+from otel_goodput._recording.tracer import PhaseTracer
+from otel_goodput._runtime.guard import contain
+from otel_goodput.semconv import CheckpointStage
+
+Place: TypeAlias = tuple[trace_api.Span, "int | None"]  # the span of a save, and its step
+
+_LONGEST_S: Final = 366 * 86400.0  # what is said to have taken longer is not believed
+
+# Events of jax.monitoring at the end of the deletion of one checkpoint, with its length in seconds.
+DELETED: Final = frozenset(
+    f"/jax/orbax/checkpoint_manager/{which}_checkpoint_deleter/duration" for which in ("standard", "threaded")
+)
+
+
+class Stage(NamedTuple):
+    """A stage as an entry has it: the name of the part, and the fields with its begin and its length."""
+
+    name: str
+    begin: str
+    seconds: str
+
+
+class Entry(NamedTuple):
+    """A kind of entry: the manager's call as a whole, and the stages inside of it."""
+
+    total: Stage
+    stages: tuple[Stage, ...]
+
+
+class Heard(NamedTuple):
+    """An entry as it was heard: what :func:`tell` takes."""
+
+    entry: Mapping[str, Any]
+    step: int | None
+    end: int
+
+
+_RESTORE: Final = ("checkpoint_manager_start_time", "checkpoint_manager_duration_secs")
+_READ: Final = ("checkpointer_start_time", "checkpointer_duration_secs")
+
+ENTRIES: Final[Mapping[str, Entry]] = {
+    "save": Entry(
+        Stage(
+            CheckpointStage.SAVE_TOTAL,
+            "checkpoint_manager_blocking_start_time",
+            "checkpoint_manager_blocking_duration_secs",
+        ),
+        (
+            Stage(CheckpointStage.SAVE_WAIT, "wait_for_prev_start_time", "wait_for_prev_duration_secs"),
+            Stage(CheckpointStage.SAVE_COPY, "checkpointer_blocking_start_time", "checkpointer_blocking_duration_secs"),
+            Stage(CheckpointStage.SAVE_FIND_OLD, "get_old_steps_start_time", "get_old_steps_duration_secs"),
+        ),
+    ),
+    "restore": Entry(Stage(CheckpointStage.RESTORE_TOTAL, *_RESTORE), (Stage(CheckpointStage.RESTORE_READ, *_READ),)),
+    "emergency_restore": Entry(
+        Stage(CheckpointStage.EMERGENCY_TOTAL, *_RESTORE),
+        (
+            Stage(CheckpointStage.EMERGENCY_READ, *_READ),
+            Stage(CheckpointStage.EMERGENCY_BROADCAST, "broadcast_start_time", "broadcast_duration_secs"),
+        ),
+    ),
+}
+
+
+def tell(tracer: PhaseTracer, entry: Any, step: int | None, end: int) -> None:
+    """Record the stages of an entry inside the current span; what it does not tell, or tells wrongly, is left out.
+
+    Args:
+        tracer: records them.
+        entry: as Orbax logs it.
+        step: of the checkpoint.
+        end: when the entry was logged, ns by the account's clock.
+    """
+    told = ENTRIES.get(str(entry.get("event_type"))) if isinstance(entry, Mapping) else None
+    if told is None:
+        return
+    whole = length_of(entry.get(told.total.seconds))
+    if whole is None:
+        return
+    # The phase's own span shows the whole, so that is only counted.
+    tracer.stage(told.total.name, step, end - whole, end, shown=False)
+    first = _seconds(entry.get(told.total.begin))
+    for stage in told.stages:
+        begin, length = _seconds(entry.get(stage.begin)), length_of(entry.get(stage.seconds))
+        if begin is None or length is None or first is None:
+            continue
+        start = end - whole + round((begin - first) * 1e9)
+        start = max(end - whole, min(start, end - length))  # the wall clock may have been set meanwhile
+        tracer.stage(stage.name, step, start, start + length)
+
+
+def _seconds(told: Any) -> float | None:
+    number = isinstance(told, (int, float)) and not isinstance(told, bool)
+    return float(told) if number and math.isfinite(told) else None
+
+
+def length_of(told: Any) -> int | None:
+    """Return a length in ns, at least 0; None if it is none."""
+    seconds = _seconds(told)
+    return None if seconds is None or seconds > _LONGEST_S else max(0, round(seconds * 1e9))
+
+
+class StageListener:
+    """Hears what managers log, and what Orbax tells ``jax.monitoring`` of deletions, and records it as stages.
+
+    Args:
+        tracer: records them.
+        wrap: wraps a method of a class: calls a function ahead of it, and returns what unwraps it.
+        around: returns the save that a deletion on this thread belongs to, and its step; None if there is none.
+    """
+
+    def __init__(
+        self,
+        tracer: PhaseTracer,
+        wrap: Callable[[type, str, Callable[..., None]], Callable[[], None]],
+        around: Callable[[], Place | None],
+    ) -> None:
+        self._tracer = tracer
+        self._wrap = wrap
+        self._around = around
+        self._here = threading.local()
+        self._lock = threading.Lock()
+        self._loggers: set[type] = set()
+        self._undo: list[Callable[[], None]] = []
+        self._closed = False
+        self._monitoring = monitoring = getattr(sys.modules.get("jax"), "monitoring", None)
+        self._deletions = self._deleted  # one object, by which it is found again
+        if monitoring is not None and hasattr(monitoring, "register_event_duration_secs_listener"):
+            monitoring.register_event_duration_secs_listener(self._deletions)
+
+    def hear(self, manager: Any) -> Callable[[], None]:
+        """Hear what `manager` logs on this thread. Return what ends that and records the stages in the current span."""
+        logger = type(getattr(manager, "_logger", None))
+        if logger not in self._loggers:
+            self._listen(logger)
+        outer: list[Heard] | None = getattr(self._here, "heard", None)
+        self._here.heard = heard = list[Heard]()
+
+        def over() -> None:
+            self._here.heard = outer
+            for one in heard:
+                try:
+                    tell(self._tracer, *one)
+                except Exception as error:
+                    contain("orbax stages", error)
+
+        return over
+
+    def close(self) -> None:
+        """Hear nothing from now on."""
+        with self._lock:
+            self._closed = True
+            undo, self._undo = self._undo, []
+        for unwrap in undo:
+            unwrap()
+        try:
+            if self._monitoring is not None:
+                self._monitoring.unregister_event_duration_listener(self._deletions)
+        except Exception:
+            return  # jax before 0.9 cannot remove it, or somebody has cleared all; it does nothing by now
+
+    def _listen(self, logger: type) -> None:
+        with self._lock:
+            if self._closed or logger in self._loggers:
+                return
+            self._loggers.add(logger)
+            if callable(getattr(logger, "log_entry", None)):
+                try:
+                    self._undo.append(self._wrap(logger, "log_entry", self._log))
+                except (AttributeError, TypeError) as error:  # a class that cannot be changed
+                    contain("orbax logger", error)
+
+    def _log(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        heard: list[Heard] | None = getattr(self._here, "heard", None)
+        entry = args[0] if args else kwargs.get("entry")
+        # Of several entries the first counts: loggers pass an entry on to each other.
+        if heard is not None and not heard and isinstance(entry, Mapping):
+            heard.append(Heard(dict(entry), step_number(entry.get("step")), self._tracer.clock()))
+
+    def _deleted(self, event: str, seconds: float, /, **_: object) -> None:
+        if event not in DELETED or self._closed or self._tracer.closed:
+            return
+        try:
+            length, around = length_of(seconds), self._around()
+            if length is None or around is None:
+                return
+            end = self._tracer.clock()
+            span, step = around
+            with trace_api.use_span(span):
+                self._tracer.stage(CheckpointStage.SAVE_DELETE_OLD, step, end - length, end)
+        except Exception as error:
+            contain("orbax deletion", error)

@@ -1,0 +1,151 @@
+"""Record the compilations of ``torch.compile``, from the callbacks of TorchDynamo.
+
+They are called when the first compilation of all threads begins, and when the last ends: those at once are one phase.
+A PyTorch without these callbacks (before 2.4) records nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any, Final
+
+from opentelemetry.util import types
+
+from otel_goodput._recording.compile_phases import CompilePhase
+from otel_goodput._recording.watched import Watched
+from otel_goodput._runtime.guard import contain
+from otel_goodput.semconv import GOODPUT_COMPILE_RECOMPILATION
+
+FARTHEST: Final = 24  # frames between a callback and the code that is compiled
+WRAPPERS: Final = "external_utils.py"  # of TorchDynamo, with a function that calls a module
+DYNAMO: Final = "DYNAMO"  # a function is compiled; other triggers are further work for one that was
+
+
+def install(tracer: Watched) -> Callable[[], None] | None:
+    """Listen to TorchDynamo from now on. Return what ends it, or None while it is still being imported."""
+    dynamo = sys.modules.get("torch._dynamo")
+    handler = getattr(sys.modules.get("torch._dynamo.callback", dynamo), "callback_handler", None)
+    if handler is None:
+        # A module that is being imported says so.
+        return None if getattr(getattr(dynamo, "__spec__", None), "_initializing", False) else lambda: None
+    return Listener(tracer, handler).remove
+
+
+class Listener:
+    """The callbacks at TorchDynamo's `handler`. None of them raises: an error would abort the user's compilation."""
+
+    def __init__(self, tracer: Watched, handler: Any) -> None:
+        self._tracer = tracer
+        self._handler = handler
+        self._open: CompilePhase | None = None
+        self._title = ""  # of what is compiled in it, empty if it is counted already
+        self._done: list[tuple[CompilePhase, int, types.Attributes]] = []
+        self._compiled: set[str] = set()
+        self._closed = False
+        self._register()
+        handler.clear = self._cleared
+        tracer.hooks.at_tick(self.tick)
+
+    def _register(self) -> None:
+        self._handler.register_start_callback(self._begin)
+        self._handler.register_end_callback(self._end)
+
+    def _cleared(self) -> None:
+        """Clear the callbacks, as ``torch._dynamo.reset()`` does, but for ours."""
+        try:
+            type(self._handler).clear(self._handler)
+        finally:
+            if not self._closed:
+                self._register()
+
+    # Called with what triggered it, in PyTorch 2.7 and later.
+
+    def _begin(self, *arguments: Any) -> None:
+        if self._closed or self._open is not None:
+            return
+        try:
+            trigger = getattr(getattr(arguments[0], "callback_trigger", None), "name", DYNAMO) if arguments else DYNAMO
+            function, bound = _compiled(sys._getframe(1))
+            self._title = ""
+            if trigger == DYNAMO and function:
+                self._title = self._tracer.compilations.titles.title(function, bound)
+            # Other triggers come from threads of autograd, which the thread that trains waits for.
+            blocking = None if trigger == DYNAMO else True
+            self._open = self._tracer.compilations.begin(function, self._tracer.clock(), blocking)
+        except Exception as error:
+            contain("compile callback", error)
+
+    def _end(self, *_: Any) -> None:
+        phase, self._open = self._open, None
+        if phase is None:
+            return
+        try:
+            now, title = self._tracer.clock(), self._title
+            if not phase.aside and self._tracer.hooks.device is not None:
+                self._tracer.hooks.device.compiled(now)
+            again = title in self._compiled
+            if title:
+                self._compiled.add(title)
+            if self._tracer.compilations.end(phase, now, title):
+                self._done.append((phase, now, {GOODPUT_COMPILE_RECOMPILATION: True} if again else {}))
+        except Exception as error:
+            contain("compile callback", error)
+
+    def tick(self) -> None:
+        """Export the compilations that are done."""
+        while self._done:
+            try:
+                done = self._done.pop()
+            except IndexError:  # another thread was quicker
+                return
+            self._tracer.compilations.emit(*done)
+
+    def remove(self) -> None:
+        """Stop listening."""
+        self._closed = True
+        self._end()
+        self.tick()
+        self._tracer.hooks.not_at_tick(self.tick)
+        if self._handler.__dict__.get("clear") == self._cleared:
+            del self._handler.clear
+        for remove, callback in (
+            (self._handler.remove_start_callback, self._begin),
+            (self._handler.remove_end_callback, self._end),
+        ):
+            try:
+                remove(callback)
+            except ValueError:  # somebody has removed all
+                continue
+
+
+def _compiled(frame: FrameType | None) -> tuple[str, tuple[object, ...]]:
+    """Return the name of what TorchDynamo compiles in a frame around `frame`, and its code with what that is bound to.
+
+    The name is empty if that cannot be found. A module is called through a function of TorchDynamo's, bound to it.
+    """
+    code: CodeType | None = None
+    for _ in range(FARTHEST):
+        if frame is None:
+            break
+        names = frame.f_code.co_varnames
+        if frame.f_code.co_filename.endswith("convert_frame.py"):
+            if code is None and "code" in names and isinstance(found := frame.f_locals.get("code"), CodeType):
+                code = found
+            if code is not None and "frame" in names and (called := frame.f_locals.get("frame")) is not None:
+                return _named(code, called)
+        frame = frame.f_back
+    return ("", ()) if code is None else (code.co_name, (code,))
+
+
+def _named(code: CodeType, called: Any) -> tuple[str, tuple[object, ...]]:
+    """Return the name of the frame `called`, which runs `code`, and that code with what it is bound to."""
+    values = getattr(called, "f_locals", None) or {}
+    held = tuple(cell.cell_contents for cell in getattr(called, "closure", None) or ())
+    name = code.co_name
+    if code.co_filename.endswith(WRAPPERS):
+        module = next((each for each in held if callable(each)), None)
+        module = getattr(module, "__self__", module)  # or its method
+        name = getattr(module, "__name__", name if module is None else type(module).__name__)
+    return name, (code, *held, values.get("self"))

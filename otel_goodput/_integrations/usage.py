@@ -1,0 +1,112 @@
+"""Samples of the use of processor and memory, taken by a thread of its own; off unless an interval is given.
+
+psutil (extra ``usage``) reads processor and memory. Once accelerators are in use, jax or PyTorch tells their memory.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from otel_goodput._accounting.usage import UNKNOWN, Machine, Usage
+from otel_goodput._integrations import flops
+from otel_goodput._journal.usage import UsageSheet
+from otel_goodput._runtime.guard import contain, report_once, started
+from otel_goodput._text.durations import NS
+
+_LEAST_NS: Final = NS // 10  # a last sample shorter than this would say nothing
+_IDLE: Final = ("idle", "iowait")
+_COUNTED_TWICE: Final = ("guest", "guest_nice")  # they are in user and nice already
+
+
+class UsageSampler:
+    """Samples this process and its machine until it is closed.
+
+    Args:
+        sheet: takes the samples.
+        interval: from one sample to the next, ns.
+        clock: returns the time, ns since the epoch.
+    """
+
+    def __init__(self, sheet: UsageSheet, interval: int, clock: Callable[[], int]) -> None:
+        self._sheet = sheet
+        self._interval_s = interval / NS
+        self._clock = clock
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        try:
+            # On the caller's thread: a child forked while another thread imports a module can never import it itself.
+            import psutil
+        except ImportError:
+            report_once("usage", "CPU and memory usage is not sampled: psutil is not installed")
+            return
+        self._psutil: Any = psutil
+        self._before: tuple[int, int, int] | None = None
+        self._try()  # here, because on a busy machine the thread may begin late, and what is used until then is missed
+        thread = threading.Thread(target=self._run, name="goodput-usage", daemon=True)
+        if started(thread, "CPU and memory usage is not sampled"):
+            self._thread = thread
+
+    def close(self, seconds: float) -> None:
+        """Take a last sample and end; waits `seconds` at most."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(max(0.0, seconds))
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            ended = self._ended.wait(self._interval_s)
+            self._try()
+
+    def _try(self) -> None:
+        try:
+            self._before = self._sample(self._before)
+        except Exception as error:  # code of other packages, and what they read
+            contain("usage of processor and memory", error)
+
+    def _sample(self, before: tuple[int, int, int] | None) -> tuple[int, int, int]:
+        """Take a sample since `before`; returns the time, and the processor time of the process and the machine, ns."""
+        psutil = self._psutil
+        process = psutil.Process()
+        own = process.cpu_times()
+        machine = psutil.cpu_times()._asdict()
+        busy = sum(machine.values()) - sum(machine.get(name, 0.0) for name in (*_IDLE, *_COUNTED_TWICE))
+        now = (self._clock(), round((own.user + own.system) * NS), round(busy * NS))
+        if before is None or now[0] - before[0] < _LEAST_NS:
+            return now if before is None else before
+        memory = psutil.virtual_memory()
+        used, total = _accelerator_memory()
+        length, own_ns, busy_ns = (max(0, later - earlier) for earlier, later in zip(before, now, strict=True))
+        self._sheet.add(
+            Machine(psutil.cpu_count() or 1, memory.total, total),
+            Usage(now[0], length, own_ns, busy_ns, process.memory_info().rss, memory.total - memory.available, used),
+        )
+        return now
+
+
+def _accelerator_memory() -> tuple[int, int]:
+    """Return (used, total) bytes on the accelerators of this process; ``UNKNOWN`` twice where nobody tells."""
+    return next((told for tell in (_of_jax, _of_torch) if (told := tell()) is not None), (UNKNOWN, UNKNOWN))
+
+
+def _of_jax() -> tuple[int, int] | None:
+    if "jax" not in sys.modules or not flops.backend_started():
+        return None
+    told = [stats for device in sys.modules["jax"].local_devices() if (stats := device.memory_stats())]
+    if not told or not all("bytes_in_use" in stats and "bytes_limit" in stats for stats in told):
+        return None  # as on the CPU
+    return sum(int(stats["bytes_in_use"]) for stats in told), sum(int(stats["bytes_limit"]) for stats in told)
+
+
+def _of_torch() -> tuple[int, int] | None:
+    cuda: Any = sys.modules.get("torch.cuda")
+    if cuda is None or not cuda.is_initialized():
+        return None
+    devices = range(cuda.device_count())
+    used = sum(int(cuda.memory_allocated(device)) for device in devices)
+    # Devices that this process does not use are another's.
+    mine = [device for device in devices if cuda.memory_reserved(device)]
+    return (used, sum(int(cuda.get_device_properties(device).total_memory) for device in mine)) if mine else None

@@ -1,0 +1,333 @@
+"""What an attempt ran on and with, in a small file beside the journal: resource, versions, settings, hyperparameters.
+
+It is read by people, and by whoever they send it to, so it holds no secret: values are redacted by what they look like,
+and by what they are called. See :mod:`~otel_goodput._journal.plain_values` for both.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import PurePath
+from typing import Any, Final, NamedTuple, Protocol
+
+from otel_goodput._journal.plain_values import Value, flat, safe
+from otel_goodput._journal.records import NewerVersion
+from otel_goodput._journal.rundir import FACTS, RunDirectory
+from otel_goodput._journal.sidecars import checked_json, read_json, whole
+from otel_goodput._runtime.files import write_privately
+from otel_goodput._runtime.guard import contain, report_once
+from otel_goodput._settings.config import Config
+from otel_goodput._text.durations import NS
+from otel_goodput._text.redact import encodable, secrets
+from otel_goodput.version import __version__
+
+FORMAT: Final = 1
+MOST: Final = 2000  # entries of one mapping
+# What reading the versions of libraries imports: since Python 3.13 the adapters too, only then.
+_ADAPTERS: Final = ("importlib.metadata._adapters",) if sys.version_info >= (3, 13) else ()
+NEEDED: Final = ("importlib.metadata", "email.parser", *_ADAPTERS)
+DETECTED_S: Final = 2.0  # for the resource to be detected before the first file is written
+# When to look whether there is more to tell, in seconds since the first file; then every last of them, and at the end.
+AGAIN_S: Final = (10.0, 60.0, 600.0)
+
+# Libraries whose versions are told, if the program has imported them: the module, and the distribution it is from.
+LIBRARIES: Final[Mapping[str, str]] = {
+    "opentelemetry": "opentelemetry-api",
+    "opentelemetry.sdk": "opentelemetry-sdk",
+    "jax": "jax",
+    "jaxlib": "jaxlib",
+    "flax": "flax",
+    "optax": "optax",
+    "orbax.checkpoint": "orbax-checkpoint",
+    "equinox": "equinox",
+    "haiku": "dm-haiku",
+    "chex": "chex",
+    "grain": "grain",
+    "tensorstore": "tensorstore",
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "torch": "torch",
+    "torchvision": "torchvision",
+    "lightning": "lightning",
+    "accelerate": "accelerate",
+    "deepspeed": "deepspeed",
+    "transformers": "transformers",
+    "datasets": "datasets",
+    "keras": "keras",
+    "tensorflow": "tensorflow",
+}
+
+
+class Resource(Protocol):
+    """What is known of the process: OpenTelemetry's resource."""
+
+    @property
+    def attributes(self) -> Mapping[str, Any]: ...
+
+
+class Facts(NamedTuple):
+    """What an attempt ran on and with.
+
+    Attributes:
+        attempt, process: whose facts they are.
+        started_at: when the recorder was made, ns.
+        program: base name of the script.
+        resource: attributes of the resource.
+        versions: of Python, this package and libraries in use, by name of the distribution.
+        settings: (value, source) by name of the variable; source: ``configure()``, ``environment`` or ``default``.
+        hyperparameters: as given, nested names joined by dots.
+        exporters: those that were opened, by name, and the project of Google Cloud that spans go to, else empty.
+        scheduling: s that the attempt waited before its program ran, by stage, as far as known.
+        compile_cache: hits, misses and seconds saved (``saved_s``) of jax's compilation cache; empty if not in use.
+        dropped: how many entries had to be left out, by mapping.
+    """
+
+    attempt: int
+    process: int
+    started_at: int
+    program: str
+    resource: dict[str, Value]
+    versions: dict[str, str]
+    settings: dict[str, tuple[str, str]]
+    hyperparameters: dict[str, Value]
+    dropped: dict[str, int]
+    exporters: dict[str, str]
+    scheduling: dict[str, float]
+    compile_cache: dict[str, float]
+
+
+class FactSheet:
+    """Gathers the facts of this process, and writes them once they are known, and again if they grow.
+
+    Args:
+        config: the configuration in force.
+        attempt: number of the attempt, from 0.
+        started_at: ns.
+    """
+
+    def __init__(self, config: Config, attempt: int, started_at: int) -> None:
+        # On the caller's thread: a child forked while another thread imports a module can never import it itself.
+        for module in NEEDED:
+            import_module(module)
+        self._resource: Resource | None = None
+        self._complete: Callable[[], bool] = lambda: self._resource is not None
+        self._config = config
+        self._attempt = attempt
+        self._started_at = started_at
+        self._hyperparameters: dict[str, Value] = {}
+        self._exporters: dict[str, Callable[[], str]] = {}
+        self._waits: Callable[[], Mapping[str, int]] = dict
+        self._scheduled: Mapping[str, int] = {}
+        self._cache: Callable[[], Mapping[str, float]] = dict
+        self._compiled: Mapping[str, float] = {}
+        self._left_out = 0
+        self._adding = threading.Lock()
+        self._made = time.monotonic()
+        self._due = 0.0  # when to look next, s since it was made
+        self._looks = 0
+        self._written = b""
+
+    @property
+    def described(self) -> bool:
+        """Whether the resource is known."""
+        return self._resource is not None
+
+    def describe(self, resource: Resource, complete: Callable[[], bool] = lambda: True) -> None:
+        """Tell the resource of this process; `complete` returns whether all of it has been detected."""
+        self._resource, self._complete = resource, complete
+
+    def export(self, exporters: Mapping[str, Callable[[], str]]) -> None:
+        """Tell the exporters that were opened, each with what returns the project that its spans go to, or nothing."""
+        self._exporters = dict(exporters)
+
+    def move(self, attempt: int) -> None:
+        """Tell that this is the attempt `attempt`, of another run: the file is written again there."""
+        self._attempt, self._written, self._due = attempt, b"", 0.0
+
+    def schedule(self, waits: Callable[[], Mapping[str, int]]) -> None:
+        """Tell what returns how long the attempt waited before its program ran, ns by stage, as far as known."""
+        self._waits = waits
+
+    def compile(self, cache: Callable[[], Mapping[str, float]]) -> None:
+        """Tell what returns hits, misses and seconds saved of the compilation cache; empty while it is not in use."""
+        self._cache = cache
+
+    def add(self, hyperparameters: Mapping[str, Any]) -> None:
+        """Add hyperparameters; a later value replaces an earlier one. It does not raise, whatever they are."""
+        try:
+            found, left_out = flat(hyperparameters, MOST)
+        except Exception as error:  # an object of somebody else's can raise anything when it is asked what it is
+            contain("hyperparameters", error)
+            return
+        with self._adding:
+            self._hyperparameters |= found
+            self._left_out += left_out
+            self._due = min(self._due, time.monotonic() - self._made)
+
+    def keep(self, run: RunDirectory, *, last: bool = False) -> None:
+        """Write the file if it is time to look for more, or the `last` time, and there is more.
+
+        An error is reported once; the next call in time tries again.
+        """
+        age = time.monotonic() - self._made
+        waits = self._waits()
+        if waits != self._scheduled:  # told once, some seconds after the start
+            self._scheduled, self._due = waits, min(self._due, age)
+        if (cache := self._cache()) != self._compiled:  # told soon, but not after each function
+            self._compiled, self._due = cache, min(self._due, age + AGAIN_S[0])
+        if not last and (age < self._due or (not self._looks and age < DETECTED_S and not self._complete())):
+            return
+        self._due = age + AGAIN_S[min(self._looks, len(AGAIN_S) - 1)]
+        self._looks += 1
+        data = encode(self.gathered())
+        if data == self._written:
+            return
+        try:
+            write_privately(run.facts_path(self._attempt, self._config.process_index), data)
+            self._written = data
+        except OSError as error:
+            report_once(
+                "facts", "the facts about this attempt's machine and settings cannot be saved (will retry): %s", error
+            )
+
+    def gathered(self) -> Facts:
+        """The facts as they are known now."""
+        hidden = secrets(os.environ)
+        attributes = {} if self._resource is None else self._resource.attributes
+        resource, dropped = flat({key: _listed(value) for key, value in attributes.items()}, MOST)
+        settings = {
+            name: (str(safe(name, setting.value, hidden)), setting.source)
+            for name, setting in self._config.settings.items()
+        }
+        with self._adding:
+            given, left_out = dict(self._hyperparameters), self._left_out
+        return Facts(
+            self._attempt,
+            self._config.process_index,
+            self._started_at,
+            str(safe("program", PurePath(sys.argv[0]).name if sys.argv else "", hidden)),
+            {key: safe(key, value, hidden) for key, value in resource.items()},
+            versions(),
+            settings,
+            {key: safe(key, value, hidden) for key, value in given.items()},
+            {name: count for name, count in (("resource", dropped), ("hyperparameters", left_out)) if count},
+            {name: str(safe("project", _asked(project), hidden)) for name, project in self._exporters.items()},
+            {stage: duration / NS for stage, duration in self._waits().items()},
+            dict(self._cache()),
+        )
+
+
+def _asked(project: Callable[[], str]) -> str:
+    try:
+        return str(project())
+    except Exception as error:  # code of another package
+        contain("project of an exporter", error)
+        return ""
+
+
+def _listed(value: Any) -> Any:
+    """A list in an attribute as one text: nobody looks for its elements."""
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, this package and the libraries that are in use, found without importing anything."""
+    from importlib import metadata  # imported already, see NEEDED; by the package itself it would cost every import
+
+    found = {"python": platform.python_version(), "otel_goodput": __version__}
+    for module, distribution in LIBRARIES.items():
+        if module not in sys.modules:
+            continue
+        # By its dictionary: a module may import others when it is asked for an attribute that it does not have yet.
+        version = getattr(sys.modules[module], "__dict__", {}).get("__version__")
+        if not isinstance(version, str):
+            try:
+                version = metadata.version(distribution)
+            except Exception:  # it is there under another name, or its files are no longer there
+                continue
+        found[distribution] = encodable(version)[:100]
+    return found
+
+
+def encode(facts: Facts) -> bytes:
+    """The file of the facts. What does not fit is left out from the end of the largest mapping, and counted."""
+    said = {"format": FORMAT, **facts._asdict(), "dropped": dict(facts.dropped)}
+    while len(data := checked_json(said)) > FACTS:
+        largest = max(("resource", "settings", "hyperparameters"), key=lambda name: len(str(said[name])))
+        entries = list(said[largest].items())
+        keep = len(entries) // 2
+        said[largest] = dict(entries[:keep])
+        said["dropped"][largest] = said["dropped"].get(largest, 0) + len(entries) - keep
+    return data
+
+
+def read_facts(run: RunDirectory, attempt: int, process: int) -> Facts:
+    """Read the facts of an attempt of a process. What is not of the expected type is left out.
+
+    Raises:
+        OSError: they cannot be read: they are not there, or too large.
+        NewerVersion: a newer version wrote them.
+        ValueError: they are damaged.
+    """
+    found = read_json(run.facts_path(attempt, process), FACTS)
+    form = found.get("format") if isinstance(found, dict) else None
+    if isinstance(form, int) and form > FORMAT:
+        raise NewerVersion(f"facts of format {form}, this otel_goodput reads format {FORMAT}")
+    if form != FORMAT:
+        raise ValueError("these are no facts of an attempt")
+    if (found.get("attempt"), found.get("process")) != (attempt, process):
+        raise ValueError("they belong to another attempt or process")
+    settings = _mapping(found.get("settings"))
+    program = found.get("program")
+    return Facts(
+        attempt,
+        process,
+        whole(found.get("started_at")),
+        encodable(program) if isinstance(program, str) else "",
+        _values(found.get("resource")),
+        {name: value for name, value in _values(found.get("versions")).items() if isinstance(value, str)},
+        {
+            encodable(name): (encodable(value[0]), encodable(value[1]))
+            for name, value in settings.items()
+            if isinstance(value, list) and len(value) == 2 and all(isinstance(text, str) for text in value)
+        },
+        _values(found.get("hyperparameters")),
+        {encodable(name): whole(count) for name, count in _mapping(found.get("dropped")).items()},
+        {name: value for name, value in _values(found.get("exporters")).items() if isinstance(value, str)},
+        _numbers(found.get("scheduling")),
+        _numbers(found.get("compile_cache")),
+    )
+
+
+def began(run: RunDirectory, attempt: int, process: int) -> int | None:
+    """Return when an attempt called ``configure()``, ns since the epoch; None if it left no facts."""
+    try:
+        return read_facts(run, attempt, process).started_at
+    except (OSError, ValueError):
+        return None
+
+
+def _numbers(found: Any) -> dict[str, float]:
+    return {
+        name: value
+        for name, value in _values(found).items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+
+
+def _mapping(found: Any) -> dict[str, Any]:
+    return found if isinstance(found, dict) else {}
+
+
+def _values(found: Any) -> dict[str, Value]:
+    return {
+        encodable(name): encodable(value) if isinstance(value, str) else value
+        for name, value in _mapping(found).items()
+        if value is None or isinstance(value, (str, int, bool)) or (isinstance(value, float) and abs(value) < 1e309)
+    }

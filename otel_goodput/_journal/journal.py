@@ -1,0 +1,343 @@
+"""Writes the journal: packs records into a memory-mapped segment, without a system call and without waiting.
+
+Data stored in the mapped page survives the death of the process. The slow work is done on threads of its own: the
+:mod:`~otel_goodput._live.spares` create segments, the :mod:`~otel_goodput._live.keeper` compresses them.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.rules import DATA_LOADING, STEP
+from otel_goodput._journal import records
+from otel_goodput._journal.records import BODY, CAPACITY, HEADER_SIZE, LOADING, RECORD, SIZE, STEPPING, following
+from otel_goodput._runtime import files
+from otel_goodput._text.redact import encodable, redacting_logger, without_credentials
+
+logger = redacting_logger(__name__)
+
+SEGMENT_BYTES: Final = HEADER_SIZE + CAPACITY * SIZE
+DRAINED: Final = 4096  # events per drain, so that a ledger that has fallen behind does not need memory for all of them
+NAMES_BOUND: Final = 1000
+OVERFLOW: Final = "overflow"
+NAME_BYTES: Final = 192
+# A hole is a place that a thread has taken and not written yet. After this time, assume that it never will.
+HOLE_NS: Final = 1_000_000_000
+
+_pack = BODY.pack
+_FREQUENT: Final = bytes((ev.START, ev.END, records.LOADING, records.STEPPING))
+_event = tuple.__new__  # makes an Event without calling its constructor, because this runs for every record
+
+
+class Segment:
+    """One segment of the journal, mapped from a file, or in anonymous memory if there is no file.
+
+    Attributes:
+        buffer: header and records.
+        places: iterator that returns the next free place, atomically.
+        path: its file; None if it is in memory only.
+        copy: where one in memory has been written, or will be; None before that.
+        read: number of records that have been drained.
+        end: number of records that it will hold.
+    """
+
+    __slots__ = ("_file", "buffer", "copy", "end", "hole_since", "number", "path", "places", "read")
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.copy: Path | None = None
+        self.buffer: mmap.mmap | bytearray
+        self.number = -1
+        self.places = count()
+        self.read = 0
+        self.end = CAPACITY
+        self.hole_since = 0
+        self._file = -1
+        if path is None:
+            self.buffer = mmap.mmap(-1, SEGMENT_BYTES)
+            return
+        self._file = files.new(path)
+        try:
+            # Allocate the blocks now: on a full disk, a store to an unallocated page is a SIGBUS instead of an error.
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self._file, 0, SEGMENT_BYTES)
+            else:
+                os.pwrite(self._file, bytes(SEGMENT_BYTES), 0)
+            self.buffer = mmap.mmap(self._file, SEGMENT_BYTES)
+        except OSError:
+            self._abandon()
+            raise
+
+    def _abandon(self) -> None:
+        os.close(self._file)
+        self._file = -1
+        if self.path is not None:
+            files.remove(self.path)
+
+    def adopt(self, attempt: int, process: int, number: int) -> None:
+        """Start to use it as the journal's segment `number`: write its header."""
+        self.number = number
+        self.buffer[:HEADER_SIZE] = records.encode_header(attempt, process, number, os.getpid())
+
+    def move(self, path: Path) -> None:
+        """Go on as the file at `path`, a copy; nobody writes to the segment any more. Raises OSError."""
+        file = files.descriptor(path, os.O_RDWR)
+        try:
+            mapped = mmap.mmap(file, SEGMENT_BYTES)
+        except OSError:
+            os.close(file)
+            raise
+        self.release()
+        self.path, self._file, self.buffer = path, file, mapped
+
+    def keep(self, data: bytes, copy: Path) -> None:
+        """Go on in memory with `data`, which will be written to `copy`."""
+        self.release()
+        self.buffer[:] = data
+        self.path, self.copy = None, copy
+
+    def beat(self, now: int) -> None:
+        """Write a heartbeat at `now` (ns) with one store to the mapped page."""
+        told = records.encode_heartbeat(now, self.read)
+        self.buffer[records.HEARTBEAT_AT : records.HEARTBEAT_AT + len(told)] = told
+
+    def sync(self) -> None:
+        """Flush it to disk (fsync); releases the GIL meanwhile."""
+        if self._file >= 0:
+            os.fsync(self._file)
+
+    def rest(self) -> None:
+        """Free its memory until it is read: it is no longer written, and the file has its data."""
+        if self._file >= 0 and isinstance(self.buffer, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            self.buffer.madvise(mmap.MADV_DONTNEED)
+
+    def release(self) -> None:
+        """Unmap and close the file. A late writer then writes to a buffer that is thrown away."""
+        mapped, self.buffer = self.buffer, bytearray(SEGMENT_BYTES)
+        if isinstance(mapped, mmap.mmap):
+            mapped.close()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+class Journal:
+    """The journal of one process in one attempt.
+
+    Any thread may call :meth:`append`. Everything else is for the keeper's thread or for the thread that holds the
+    processor's lock.
+    """
+
+    def __init__(self, attempt: int, process: int, first: Segment) -> None:
+        self.attempt = attempt
+        self.process = process
+        self.dropped = 0
+        self.rolled = threading.Event()  # set when a spare has been taken; whoever lays spares waits for it
+        self.spares: deque[Segment] = deque()
+        self.names: list[str] = [""]
+        self.errors: dict[int, str] = {}  # ``error.type`` by the key of the phase, until its end has been drained
+        self._ids: dict[str, int] = {}
+        # Reentrant, because a KeyboardInterrupt can leave it held and the same thread must be able to go on.
+        self._changing = threading.RLock()
+        self._torn = 0  # number of interrupted appends: up to so many holes will never be filled
+        first.adopt(attempt, process, 0)
+        self._segment = first
+        self._segments: deque[Segment] = deque([first])
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Those in use, of which the last is the current one."""
+        return list(self._segments)
+
+    @property
+    def current(self) -> Segment:
+        return self._segment
+
+    @property
+    def in_memory(self) -> list[Segment]:
+        """The segments that have no file."""
+        return [segment for segment in list(self._segments) if segment.path is None]
+
+    def append(self, kind: int, phase: int, flags: int, name: int, key: int, step: int, moment: int) -> None:
+        """Record one event at `moment` (ns). Neither waits nor makes a system call, unless a new segment is needed."""
+        body = _pack(kind, phase, flags, name, key, step, moment)  # pack first: an error must not take a place
+        try:
+            segment = self._segment
+            place = next(segment.places)
+            while place >= CAPACITY:
+                segment = self.roll(segment)
+                place = next(segment.places)
+            at = HEADER_SIZE + place * SIZE
+            segment.buffer[at : at + SIZE] = body + (crc32(body) & 0xFFFF).to_bytes(2, "little")
+        except BaseException:
+            self._torn += 1  # e.g. Ctrl-C: a place may have been taken that nobody will write to
+            raise
+
+    def roll(self, full: Segment) -> Segment:
+        """Continue in the next segment: a prepared spare, or else one in memory."""
+        with self._changing:
+            if self._segment is full:
+                if self._segments[-1] is full:  # else an interrupted call has already added the next one
+                    segment = self.spares.popleft() if self.spares else Segment(None)
+                    segment.adopt(self.attempt, self.process, full.number + 1)
+                    self._segments.append(segment)
+                self._segment = self._segments[-1]
+        self.rolled.set()
+        return self._segment
+
+    def leave(self) -> None:
+        """Continue in the next segment before this one is full: this one is in memory, and the next one has a file."""
+        segment = self._segment
+        places, segment.places = segment.places, count(CAPACITY)
+        segment.end = min(next(places), CAPACITY)
+        self.roll(segment)
+
+    def move(self, attempt: int, spare: Segment) -> list[Segment]:
+        """Continue as the attempt `attempt`, in `spare`, which is in its folder; returns the spares of before."""
+        with self._changing:
+            self.attempt = attempt
+            before = list(self.spares)
+            self.spares.clear()
+            self.spares.append(spare)
+            self.leave()
+        return before
+
+    def rewind(self, before: Sequence[Segment]) -> None:
+        """Have everything drained again, beginning with segments that had been taken."""
+        self._segments.extendleft(reversed(before))
+        for segment in list(self._segments):
+            segment.read = 0
+
+    def name(self, text: str) -> int:
+        """Return the id of a name; beyond 1,000 names, the id of ``overflow``."""
+        identity = self._ids.get(text)
+        if identity is None:
+            if len(self.names) > NAMES_BOUND and text != OVERFLOW:
+                return self.name(OVERFLOW)
+            identity = self._learn(text)
+        return identity
+
+    def _learn(self, text: str) -> int:
+        name = without_credentials(encodable(text))  # it is also that of series, which are not redacted
+        with self._changing:
+            if name in self._ids:
+                if len(self._ids) < 2 * NAMES_BOUND:  # texts that differ in what is hidden may be any number
+                    self._ids[text] = self._ids[name]
+                return self._ids[name]
+            identity = len(self.names)
+            self.names.append(name)
+        try:
+            for record in records.encode_name(identity, self.names[identity].encode()[:NAME_BYTES]):
+                segment = self._segment
+                place = next(segment.places)
+                while place >= CAPACITY:
+                    segment = self.roll(segment)
+                    place = next(segment.places)
+                at = HEADER_SIZE + place * SIZE
+                segment.buffer[at : at + SIZE] = record
+        except BaseException:
+            self._torn += 1
+            raise
+        # Publish the id only now, so that no record uses it before the journal has its name.
+        self._ids[text] = self._ids[name] = identity
+        return identity
+
+    # --- reading back -------------------------------------------------------------------------------------------------
+
+    def drain(self, most: int = DRAINED) -> list[Event]:
+        """Return the events appended since the last call, in order of their places; about `most` at most."""
+        found: list[Event] = []
+        for segment in list(self._segments):
+            self._drain(segment, found, most)
+            if len(found) >= most or (segment.read < segment.end and segment is not self._segment):
+                break
+        return found
+
+    def _drain(self, segment: Segment, found: list[Event], most: int) -> None:
+        names, each = self.names, min(most, 256)
+        while segment.read < segment.end and len(found) < most:
+            at = HEADER_SIZE + segment.read * SIZE
+            read = 0
+            chunk = segment.buffer[at : min(at + each * SIZE, HEADER_SIZE + segment.end * SIZE)]
+            if not chunk[::SIZE].strip(_FREQUENT):
+                # Only starts and ends, no hole: nearly always the case.
+                for kind, phase, flags, name, key, step, moment, _ in RECORD.iter_unpack(chunk):
+                    if kind < LOADING:
+                        found.append(_event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, names[name])))
+                    else:
+                        ended, begun = (STEP, DATA_LOADING) if kind == LOADING else (DATA_LOADING, STEP)
+                        found.append(_event(Event, (moment, ev.END, ended, key, step, flags & 0xFF, 0, "")))
+                        found.append(_event(Event, (moment, ev.START, begun, following(key), step, 0, 0, "")))
+                segment.read += len(chunk) // SIZE
+                segment.hole_since = 0
+                continue
+            for record in RECORD.iter_unpack(chunk):
+                kind, phase, flags, name, key, step, moment, _ = record
+                if not kind:
+                    break
+                read += 1
+                if kind in (LOADING, STEPPING):
+                    found += [
+                        Event(moment, which, what, own, number, flag & 0xFF)
+                        for which, what, flag, _, own, number, _ in records.events_in(record)
+                    ]
+                elif kind < records.NAME:
+                    found.append(records.event_of(kind, phase, flags, names[name], key, step, moment))
+                elif kind == records.ERROR:
+                    if len(self.errors) >= DRAINED:
+                        self.errors.clear()  # nobody collects them
+                    self.errors[key] = names[name]
+            segment.read += read
+            if read:
+                segment.hole_since = 0
+            if read < len(chunk) // SIZE and not self._pass_hole(segment, any(chunk[read * SIZE :])):
+                return
+
+    def _pass_hole(self, segment: Segment, more: bool) -> bool:
+        """Whether to skip the next place, a hole that will never be filled; `more`: there are records after it."""
+        if not more and segment is self._segment:
+            return False  # the current end of the journal
+        now = time.monotonic_ns()
+        segment.hole_since = segment.hole_since or now
+        if self._torn:
+            self._torn -= 1
+        elif now - segment.hole_since <= HOLE_NS:
+            return False
+        segment.read += 1
+        segment.hole_since = 0
+        return True
+
+    def take_full(self) -> list[Segment]:
+        """Remove and return the drained segments that nobody writes to any more; the caller owns them."""
+        full: list[Segment] = []
+        while self._segments[0] is not self._segment and self._segments[0].read >= self._segments[0].end:
+            full.append(self._segments.popleft())
+        return full
+
+    def take_rest(self) -> list[Segment]:
+        """At the end: remove and return all segments but the current one, drained or not."""
+        rest: list[Segment] = []
+        while self._segments[0] is not self._segment:
+            rest.append(self._segments.popleft())
+        return rest
+
+    @property
+    def drained(self) -> Segment:
+        """The segment with the next record to drain, or the last one."""
+        segments = list(self._segments)
+        return next((segment for segment in segments if segment.read < segment.end), segments[-1])
+
+    def waiting(self) -> list[Segment]:
+        """Segments that nobody writes to any more and that wait to be drained, without the first."""
+        return [segment for segment in list(self._segments)[1:] if segment is not self._segment]

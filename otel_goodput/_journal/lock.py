@@ -1,0 +1,208 @@
+"""File locks: only one process may write an attempt, or send a file.
+
+Some file systems have no ``flock`` (Lustre mounted without ``-o flock``: ENOSYS; NFS without lockd: ENOLCK). There
+POSIX record locks are tried. Without those the file itself tells who holds it: which process on which machine, by its
+content, and whether that is alive, by its time of modification, which the holder renews.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from otel_goodput._runtime import files
+from otel_goodput._runtime.guard import report_once
+from otel_goodput._text.redact import redacting_logger
+
+logger = redacting_logger(__name__)
+
+RENEWED_S: Final = 1.0  # from one renewal of a lock that the file system does not keep to the next
+FRESH_S: Final = 15.0  # a lock that another machine has not renewed for longer than this is nobody's
+# Clocks of machines differ. Whoever wants to take a lock that is younger than this watches whether it is renewed.
+YOUNG_S: Final = 3600.0
+WATCHED_S: Final = 3 * RENEWED_S
+_HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES})
+_OURS: set[tuple[int, str]] = set()  # pid and path: closing any descriptor would release a POSIX lock of this process
+
+
+class Holder(NamedTuple):
+    """What a lock file says of the process that took it last.
+
+    Attributes:
+        pid: of the process; empty if unknown, or if it has released the lock.
+        started: when that began, in clock ticks since the machine did.
+        machine: where that pid means a process: boot, and namespace of pids.
+    """
+
+    pid: str = ""
+    started: str = ""
+    machine: str = ""
+
+
+class Lock:
+    """A lock on a file. It is released when the process that holds it ends."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = -1
+        self._renewing = False
+        self._renewed = 0.0
+
+    def acquire(self) -> bool:
+        """Take the lock without waiting; returns False if another process holds it.
+
+        Without locks in the file system, it may have to watch for seconds whether another machine still renews it.
+
+        Raises:
+            OSError: the file cannot be created.
+        """
+        if (os.getpid(), str(self.path)) in _OURS:
+            return False
+        file = files.descriptor(self.path, os.O_RDWR | os.O_CREAT)
+        locked = _try(file, fcntl.LOCK_EX)
+        if locked is False or (locked is None and self._claimed(watch=True)):
+            os.close(file)
+            return False
+        if locked is None:
+            report_once(
+                "locks",
+                "the file system of %s does not support file locks, so process ids and signs of life show whether a "
+                "run is still being written; see docs/restarts.md",
+                self.path.parent,
+            )
+            self._renewing = True
+        os.ftruncate(file, 0)
+        os.pwrite(file, "\n".join([*_this_process(), ""]).encode(), 0)
+        self._file = file
+        _OURS.add((os.getpid(), str(self.path)))
+        return True
+
+    def renew(self) -> None:
+        """Give a sign of life, if the file system keeps no locks. Cheap; call it once in a while."""
+        now = time.monotonic()
+        if self._renewing and self._file >= 0 and now - self._renewed >= RENEWED_S:
+            self._renewed = now
+            with suppress(OSError):
+                os.utime(self._file)
+
+    def held(self, *, watch: bool = False) -> bool:
+        """Whether a living process holds the lock; see :meth:`_claimed` for `watch`."""
+        if (os.getpid(), str(self.path)) in _OURS:
+            return True
+        try:
+            file = files.descriptor(self.path, os.O_RDONLY)  # it may be on a disk that is only read
+        except OSError:
+            return False
+        try:
+            # Shared, so that two processes that only check do not take each other for a writer.
+            locked = _try(file, fcntl.LOCK_SH)
+        finally:
+            os.close(file)
+        return self._claimed(watch=watch) if locked is None else not locked
+
+    def told(self) -> Holder:
+        """Return what the file says of the process that took the lock last."""
+        try:
+            lines = files.read(self.path).decode("ascii").split("\n")
+        except (OSError, ValueError):
+            return Holder()
+        pid, started, machine = (*lines, "", "", "")[:3]
+        return Holder(pid, started, machine) if pid.isdecimal() and len(pid) < 16 else Holder()
+
+    def holder(self) -> str:
+        """The pid of the process that took the lock last, as text; empty if unknown."""
+        return self.told().pid
+
+    def release(self) -> None:
+        """Give the lock back. In a forked child, only this copy of it."""
+        if self._file >= 0:
+            file, self._file = self._file, -1
+            if self._renewing and (os.getpid(), str(self.path)) in _OURS:
+                with suppress(OSError):
+                    os.ftruncate(file, 0)
+            _OURS.discard((os.getpid(), str(self.path)))
+            os.close(file)
+
+    def _claimed(self, *, watch: bool = False) -> bool:
+        """Whether the file, without a lock, says that a living process holds it.
+
+        On another machine that is one that gave a sign of life lately; with `watch`, one that gives another one now.
+        """
+        told = self.told()
+        if not told.pid:
+            return False
+        here = _this_process()
+        if told.machine and told.machine == here.machine:
+            return _started(told.pid) == told.started
+        seen = self._seen()
+        if abs(time.time() - seen / 1e9) > (YOUNG_S if watch else FRESH_S):
+            return False
+        until = time.monotonic() + WATCHED_S
+        while watch and time.monotonic() < until:
+            time.sleep(RENEWED_S / 10)
+            if self._seen() != seen:
+                return True
+        return not watch
+
+    def _seen(self) -> int:
+        """Return when the lock was renewed last, ns; 0 if unknown."""
+        try:
+            file = files.descriptor(self.path, os.O_RDONLY)  # opened, because NFS looks at the server only then
+        except OSError:
+            return 0
+        try:
+            return os.fstat(file).st_mtime_ns
+        finally:
+            os.close(file)
+
+
+def _try(file: int, kind: int) -> bool | None:
+    """Try to lock without waiting: whether that succeeded; None if the file system has no locks."""
+    calls: tuple[Callable[[Any, int], Any], ...] = (fcntl.flock, fcntl.lockf)
+    for call in calls:
+        try:
+            call(file, kind | fcntl.LOCK_NB)
+            return True
+        except OSError as error:
+            if error.errno in _HELD:
+                return False
+    return None
+
+
+def _this_process() -> Holder:
+    pid = str(os.getpid())
+    return Holder(pid, _started(pid), _machine())
+
+
+def _started(pid: str) -> str:
+    """Return when a process of this machine began; empty if there is none. A zombie has ended."""
+    try:
+        about = files.read_named(Path(f"/proc/{pid}/stat")).decode("ascii", "replace").rpartition(")")[2].split()
+        return "" if about[0] in "ZX" else about[19]
+    except (OSError, IndexError):
+        pass
+    if Path("/proc/self/stat").exists():
+        return ""
+    try:  # a system without /proc
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return ""
+    except OSError:
+        pass
+    return "?"
+
+
+def _machine() -> str:
+    """Return what is the same for all processes that a pid of this one means; empty if that is unknown."""
+    try:
+        boot = files.read_named(Path("/proc/sys/kernel/random/boot_id")).decode("ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except (OSError, ValueError):
+        return socket.gethostname()

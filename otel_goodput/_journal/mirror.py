@@ -1,0 +1,372 @@
+"""A journal at a URL: a local spool that is downloaded at the start and uploaded by a thread of its own.
+
+If the machine dies, records since the last upload are lost. If only the process dies, they are not: a restart on the
+same machine finds the spool.
+
+Longer than other files: what is brought and what is sent must agree on which files there are.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from otel_goodput._journal.journal import Journal
+from otel_goodput._journal.records import HEADER_SIZE, SIZE
+from otel_goodput._journal.rundir import IDENTITY_FILE, REASONS_FILE, RunDirectory, bound
+from otel_goodput._runtime import files
+from otel_goodput._runtime.guard import report_once, started
+from otel_goodput._runtime.installation import install_command
+from otel_goodput._text.redact import printable, redacting_logger, without_credentials
+from otel_goodput.errors import JournalError
+
+logger = redacting_logger(__name__)
+
+UPLOAD_S: Final = 10.0
+_AT_HOME: Final = (".jsonl", ".lock", files.PART)  # name suffixes of files that are not copied
+_REPLACED: Final = (
+    ".snapshot",
+    ".digest",
+    ".facts",
+    ".usage",
+)  # suffixes of files that are written anew
+_UNUSED: Final = (0, 0)
+
+
+def open_filesystem(url: str, what: str = "journal") -> tuple[Any, str]:
+    """Return the fsspec filesystem of `url` and the path in it; `what` is there, for messages.
+
+    Raises:
+        JournalError: fsspec or the package for the URL scheme is missing, or the URL is invalid.
+    """
+    shown = without_credentials(url)
+    try:
+        import fsspec
+    except ImportError as error:
+        raise JournalError(f"a {what} at {shown} needs fsspec: {install_command('remote')}") from error
+    try:
+        filesystem, path = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise JournalError(without_credentials(f"the {what}'s URL {url} cannot be used: {error}")) from None
+    return filesystem, str(path)
+
+
+def spool(url: str) -> Path:
+    """The local folder for the journal of `url`: the same for every process of this user on this machine."""
+    name = hashlib.sha256(url.encode()).hexdigest()[:16]
+    return files.temporary() / f"otel-goodput-{os.getuid() if hasattr(os, 'getuid') else 'spool'}" / name
+
+
+def check_spool(url: str) -> None:
+    """Check that the spool folder is safe to use.
+
+    Raises:
+        FileNotFoundError: it does not exist, as before the first run.
+        OSError: it is a link, belongs to another user, or is open to others.
+    """
+    files.make_folders(spool(url), files.temporary(), private=True, make=False)
+
+
+def open_spool(url: str) -> Path:
+    """Create the spool folder; if it is not safe to use, a folder with a random name instead."""
+    place = spool(url)
+    try:
+        files.make_folders(place, files.temporary(), private=True)
+    except OSError as error:
+        try:
+            other = files.lasting_scratch()
+        except OSError:
+            return Path(os.devnull) / place.name  # not a folder: the attempt to create files there reports the error
+        logger.warning(
+            "the local copy of the journal cannot be kept in %s (%s). It is kept in %s instead, where a restart "
+            "will not find data that was not uploaded",
+            error.filename,
+            error.strerror,
+            other,
+        )
+        return other
+    return place
+
+
+def plain(name: str) -> bool:
+    """Whether this is a plain file name: no path, no control characters, not too long."""
+    return name not in ("", ".", "..") and name.isprintable() and not set(name) & set("/\\") and len(name) <= 255
+
+
+class Mirror:
+    """Keeps a run's folder at a URL in sync with its spool.
+
+    Args:
+        url: of the directory with all runs.
+        run: the run's folder in the spool.
+
+    Raises:
+        JournalError: as :func:`open_filesystem`.
+    """
+
+    def __init__(self, url: str, run: RunDirectory) -> None:
+        self._filesystem, base = open_filesystem(url)
+        self._run = run
+        # If the URL is a local folder, use the same safe file functions: others may have put links or pipes there.
+        protocols = self._filesystem.protocol
+        local = "file" in ((protocols,) if isinstance(protocols, str) else protocols)
+        self._folder = files.named(base) if local else None
+        self._base = str(self._folder or base.rstrip("/"))
+        self._remote = f"{self._base}/{run.path.name}"
+        self._sent: dict[str, tuple[int, int]] = {}
+        self._brought: dict[Path, str] = {}
+        self._live = ("", -1)
+        self._ended = threading.Event()
+        self._sending = threading.Lock()
+        self.shown = without_credentials(url)
+
+    def exists(self) -> bool:
+        """Whether the run exists at the URL."""
+        return bool(self._filesystem.isdir(f"{self._remote}/journal"))
+
+    def siblings(self) -> list[str]:
+        """Names of all runs' folders at the URL.
+
+        Raises:
+            OSError: the URL cannot be reached.
+        """
+        try:
+            entries = self._filesystem.ls(self._base, detail=False)
+        except FileNotFoundError:
+            return []
+        return [str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in entries]
+
+    def fetch(self) -> None:
+        """Download what the spool does not have, such as attempts of another machine.
+
+        Raises:
+            OSError: the URL cannot be reached.
+        """
+        self._run.make()
+        for part in ("", "journal/"):
+            for name, entry in self._objects(part):
+                local = self._run.path / part / name
+                # If this spool has written the journal, its files are never older than the uploaded ones.
+                if not files.exists(local) or (name.endswith(_REPLACED) and not self._own_segments()):
+                    self._bring(entry, local)
+
+    def refresh(self) -> None:
+        """Make the spool equal to what is at the URL: bring what is new or has changed, remove what is gone.
+
+        Only for those who read: who writes the journal has newer files than the URL, see :meth:`fetch`.
+
+        Raises:
+            OSError: the URL cannot be reached.
+        """
+        self._filesystem.invalidate_cache()
+        self._run.make()
+        found = {}
+        for part in ("", "journal/"):
+            for name, entry in self._objects(part):
+                # What a storage tells of an object (size, time, checksum) differs when the object has been replaced.
+                found[self._run.path / part / name] = entry, repr(sorted(entry.items(), key=str))
+        for local, (entry, told) in found.items():
+            if self._brought.get(local) != told:
+                with suppress(FileNotFoundError):  # its writer has just archived it: the next listing has the archive
+                    self._bring(entry, local)
+                    self._brought[local] = told
+        for local in self._brought.keys() - found.keys():
+            files.remove(local)
+            del self._brought[local]
+
+    def fetch_paces(self, own: int) -> None:
+        """Download the pace files of all processes but `own`.
+
+        Raises:
+            OSError: the URL cannot be reached.
+        """
+        for name, entry in self._objects("journal/"):
+            local = self._run.journal / name
+            if local.suffix == ".pace" and local != self._run.pace_path(own):
+                self._bring(entry, local)
+
+    def _objects(self, part: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield (name, fsspec entry) of the journal's files at the URL. Other files are ignored and reported."""
+        try:
+            entries = self._filesystem.ls(f"{self._remote}/{part}", detail=True)
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            key = str(entry["name"])
+            name = key.rstrip("/").rpartition("/")[2]
+            if entry.get("type") == "directory" or name.endswith(_AT_HOME):
+                continue
+            regular = entry.get("type", "file") == "file" and not entry.get("islink")
+            if regular and plain(name) and bound(name) is not None and (name == IDENTITY_FILE) is not bool(part):
+                yield name, entry
+            else:
+                self._tell(name, "it is not a file of a journal, and is left unchanged")
+
+    def _bring(self, entry: dict[str, Any], local: Path) -> None:
+        most, size = bound(local.name) or 0, entry.get("size")
+        if size == 0:
+            data = b""  # some filesystems cannot read an empty range
+        elif isinstance(size, int) and size > most:
+            data = None
+        elif self._folder is not None:
+            data = files.read(Path(entry["name"]), most)
+        else:
+            data = self._filesystem.cat_file(entry["name"], end=most + 1)
+        if data is None or len(data) > most:
+            self._tell(local.name, f"it holds more than {most} bytes, and is left out")
+            return
+        files.write_privately(local, data)
+
+    def _tell(self, name: str, what: str, error: object = "") -> None:
+        """Report a problem with a file; only the first of each kind of problem is logged."""
+        report_once(f"journal object: {what}", "the journal at %s: %s: %s%s", self.shown, printable(name), what, error)
+
+    def _own_segments(self) -> bool:
+        return any(name.endswith(".lock") for name in files.names(self._run.journal))
+
+    def start(self, journal: Journal, listener: int | None) -> None:
+        """Start the thread that uploads every few seconds. Only this thread waits if the storage hangs.
+
+        `listener`: index of this process if it compares the paces of the others, so that they are downloaded; else
+        None.
+        """
+        name = "otel-goodput-mirror"
+        thread = threading.Thread(target=self._loop, args=(journal, listener), name=name, daemon=True)
+        started(thread, f"the journal is uploaded to {self.shown} only at the end")
+
+    def _loop(self, journal: Journal, listener: int | None) -> None:
+        while not self._ended.is_set():
+            self.send(journal)
+            if listener is not None:
+                try:
+                    self.fetch_paces(listener)
+                except Exception as error:  # each fsspec filesystem raises its own errors
+                    report_once(
+                        "paces", "the paces of the processes cannot be read: %s", without_credentials(str(error))
+                    )
+            self._ended.wait(UPLOAD_S)
+
+    def stop(self) -> None:
+        """Stop the periodic uploads. :meth:`send` still works."""
+        self._ended.set()
+
+    def send(self, journal: Journal) -> None:
+        """Upload what has changed. An error is reported once; the next call tries again."""
+        with self._sending:
+            try:
+                self._send(journal)
+            except Exception as error:  # each fsspec filesystem raises its own errors
+                report_once(
+                    f"journal upload {self.shown}",
+                    "the journal cannot be copied to %s: %s: %s. It stays in %s; the upload will be retried",
+                    self.shown,
+                    type(error).__name__,
+                    without_credentials(str(error)),
+                    self._run.path,
+                )
+
+    def _send(self, journal: Journal) -> None:
+        current = journal.current
+        live = current.path.name if current.path is not None else ""
+        present = set()
+        changing = False
+        for path in (self._run.path / IDENTITY_FILE, *map(self._run.journal.joinpath, _known(self._run))):
+            if path.name == live:
+                continue
+            try:
+                data, state = self._changed(path)
+            except FileNotFoundError:
+                changing = True  # the keeper has just archived or removed it
+                continue
+            except OSError as error:
+                changing = True
+                self._tell(path.name, "it is not uploaded: ", error)
+                continue
+            if data is not None:
+                self._put(path, data)
+                self._sent[path.name] = state
+            if state != _UNUSED:
+                present.add(path.name)
+        read = current.read  # read once: it grows during the upload
+        if current.path is not None and self._live != (live, read):
+            try:
+                data = files.beginning(current.path, HEADER_SIZE + read * SIZE)
+            except FileNotFoundError:
+                changing = True  # it became full and was archived meanwhile
+            else:
+                self._put(current.path, data)
+                self._live = (live, read)
+                self._sent[live] = _UNUSED
+                present.add(live)
+        # Remove nothing from the URL before its replacement has been uploaded.
+        for gone in () if changing else set(self._sent) - present - {live}:
+            self._remove(f"{self._remote}/journal/{gone}")
+            del self._sent[gone]
+
+    def _changed(self, path: Path) -> tuple[bytes | None, tuple[int, int]]:
+        """Return a file's data to upload, None if it is unchanged, and its (size, mtime in ns) to compare next time.
+
+        Raises:
+            OSError: it cannot be read, or has other hard links.
+        """
+        with files.opened(path) as file:
+            # A spare segment has no header until it is used.
+            if path.suffix == ".segment" and not any(file.read(HEADER_SIZE)):
+                return None, _UNUSED
+            about = os.fstat(file.fileno())
+            if about.st_nlink > 1:
+                raise OSError(errno.EPERM, "it is a link to another file", str(path))
+            state = (about.st_size, about.st_mtime_ns)
+            if self._sent.get(path.name) == state:
+                return None, state
+            return files.whole(file, path, bound(path.name) or 0), state
+
+    def put(self, path: Path) -> None:
+        """Upload one small file of the run.
+
+        Raises:
+            OSError: the URL cannot be reached.
+        """
+        self._put(path, files.read(path, bound(path.name) or files.SMALL))
+
+    def renew(self, path: Path) -> None:
+        """Make the copy of one file of the journal equal to what is at the URL; it is removed if it is not there.
+
+        Raises:
+            OSError: the URL cannot be reached.
+        """
+        self._filesystem.invalidate_cache()
+        files.remove(path)
+        for name, entry in self._objects("journal/"):
+            if name == path.name:
+                self._bring(entry, path)
+
+    def _put(self, path: Path, data: bytes) -> None:
+        remote = f"{self._remote}/{path.relative_to(self._run.path).as_posix()}"
+        if self._folder is not None:
+            files.make_folders(Path(remote).parent, self._folder)
+            files.write_privately(Path(remote), data)
+            return
+        self._filesystem.makedirs(remote.rsplit("/", 1)[0], exist_ok=True)
+        self._filesystem.pipe_file(remote, data)
+
+    def _remove(self, remote: str) -> None:
+        if self._folder is not None:
+            files.remove(Path(remote))
+        else:
+            self._filesystem.rm_file(remote)
+
+
+def _known(run: RunDirectory) -> list[str]:
+    """Names of the files in a run's folder that its job writes.
+
+    What is said of disruptions is not among them: a job would replace what was said at the URL by what it once fetched.
+    """
+    not_ours = {IDENTITY_FILE, REASONS_FILE}
+    return sorted(name for name in files.names(run.journal) if bound(name) is not None and name not in not_ours)

@@ -1,0 +1,383 @@
+"""The journal's wire format: records of 32 bytes in segments with a header, little-endian, with checksums.
+
+A record is an :class:`~otel_goodput._accounting.events.Event`, or two that a loop writes at once (``LOADING``,
+``STEPPING``), or one of the kinds below, which describe names and spans.
+A reader skips records that it cannot verify, so a segment may be cut or torn anywhere. It reports what it skipped, and
+:mod:`~otel_goodput._timeline.damage` interprets that.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from mmap import mmap
+from typing import TYPE_CHECKING, Final, NamedTuple
+from zlib import crc32
+
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.events import Event
+from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES, REASONS
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+# What a loop writes in each turn. Each record is two events at one moment, and all that reads records gets those two:
+# see events_in(). The key of what begins follows from that of what ends.
+LOADING: Final = 17  # the step `key` ended, and the data load of step `step` began
+STEPPING: Final = 18  # the data load `key` ended, and its step `step` began
+_DOUBLE: Final = (LOADING, STEPPING)
+
+# Kinds in addition to those of accounting.events.
+NAME: Final = 64  # `phase` is the index of the part, `name` the id; the rest holds 24 bytes of UTF-8
+PARENT: Final = 65  # the span `key` has the parent `step` (as an unsigned 64-bit id)
+TRACE: Final = 66  # the span `key` is in a foreign trace: `step`, `time` are the high and low half of its id
+# `phase` 0, the layout of traces: one trace has `key` steps; a summary has up to `step` % HALF steps; `flags` spans fit
+# (MOST_TOLD: that many or more; DETAILED: it shows single steps); `step` // HALF is the group of processes.
+# `phase` 1, a new trace: number `step` % HALF of the group `flags`, with the root `key`, after number `step` // HALF.
+CONTINUED: Final = 68
+HALF: Final = 1 << 32
+MOST_TOLD: Final = 0x7FFF
+DETAILED: Final = 0x8000
+EXPORTED: Final = 67  # the exporter `phase` has exported all spans up to `key`, by end; see SUMMED
+ROOT: Final = 69  # the root of the attempt's trace is the span `key` at `time`, not the job
+
+ERROR: Final = 70  # the phase `key`, which is about to end, failed with the ``error.type`` `name`
+
+ANY: Final = 256
+# The known kinds, and how many values the `phase` of each may have. An intact record beyond that is from a newer
+# version.
+KINDS: Final[dict[int, int]] = {
+    ev.ATTEMPT: ANY,
+    ev.START: len(PHASES),
+    ev.END: len(PHASES),
+    ev.HEARTBEAT: ANY,
+    ev.SLICES: ANY,
+    ev.NOTICE: len(REASONS),
+    ev.OBSERVED: ANY,
+    ev.DEVICE_END: ANY,
+    ev.UNOBSERVED: ANY,
+    ev.DURABLE: ANY,
+    ev.CLOCK: len(FALLBACK_CLOCKS),
+    ev.MARK: ANY,
+    ev.LOOP: ANY,
+    ev.LIMIT: ANY,
+    ev.SUSPENDED: ANY,
+    ev.LABEL: ANY,
+    LOADING: 2,
+    STEPPING: 2,
+    NAME: ANY,
+    PARENT: ANY,
+    TRACE: ANY,
+    EXPORTED: ANY,
+    CONTINUED: 2,
+    ROOT: ANY,
+    ERROR: ANY,
+}
+# Indexed by kind << 8 | phase, because it is looked up for every record.
+_KNOWN: Final = bytes(number < KINDS.get(kind, 0) for kind in range(256) for number in range(256))
+
+# Why a record was skipped.
+DAMAGED: Final = "damaged"
+UNKNOWN: Final = "unknown"
+EMPTY: Final = "empty"
+Skip = tuple[int, str]  # index of the record in the segment, and why
+
+# Flags in addition to those of accounting.events.
+EXPORT: Final = 1 << 8  # START, END: the span is sampled and goes to the exporters
+SUMMED: Final = 1 << 12  # EXPORTED: only the summaries of `name` of attempt `key` that end by `time` are exported
+OWN_TRACES: Final = 1 << 10  # ATTEMPT: each step has a trace of its own
+ERRED: Final = 1 << 11  # END: the span's status is ERROR (FAILED without it: a step was left by a break)
+SUMMARIZED: Final = 1 << 12  # END: summarized, not exported: too many spans of `name` (by default the phase's)
+OUTLIER: Final = 1 << 13  # END: the step is exported because it was slow
+INTERRUPTED: Final = 1 << 9  # END: closed by shutdown, not by the code that opened it
+
+BODY: Final = struct.Struct("<BBHHQqq")
+RECORD: Final = struct.Struct("<BBHHQqqH")
+SIZE: Final = RECORD.size
+_NAME_BODY: Final = struct.Struct("<BBHH24s")
+NAME_PART: Final = 24
+assert SIZE == 32 and _NAME_BODY.size == BODY.size
+
+# Magic, version, process, attempt, number, pid, and their checksum.
+HEADER: Final = struct.Struct("<8sHHIIII")
+HEADER_SIZE: Final = 64
+# Time of the last heartbeat in ns, number of records certainly written by then, and their checksum.
+HEARTBEAT: Final = struct.Struct("<qI")
+HEARTBEAT_AT: Final = HEADER.size
+_HEARTBEAT_END: Final = HEARTBEAT_AT + HEARTBEAT.size
+_FRAMED: Final = HEADER.size - 4
+_CHECK: Final = 4
+MAGIC: Final = b"OGOODPUT"
+VERSION: Final = 1
+CAPACITY: Final = 32768  # records in a segment
+
+_BLOCK: Final = 4096
+_ZEROS: Final = bytes(_BLOCK)
+_make: Final = tuple.__new__  # a third of the time of a named tuple's constructor
+_SIGNED: Final = 1 << 63
+STRIDE: Final = 0x9E3779B97F4A7C15  # between successive keys of a loop; odd, so that they repeat after 2**64 phases
+LARGEST: Final = _SIGNED - 1  # number of a step, and time in ns, that a record holds; the least time is -LARGEST
+_UNSIGNED: Final = 1 << 64
+KEYS: Final = _UNSIGNED - 1
+
+
+Fields = tuple[int, int, int, int, int, int, int]  # of a record: kind, phase, flags, name, key, step, time
+
+
+def following(key: int) -> int:
+    """Return the key of the phase that a loop begins in the moment in which the phase `key` ends."""
+    return (key + STRIDE) & KEYS
+
+
+def preceding(key: int) -> int:
+    """Return the key of the phase that ends in the moment in which a loop begins the phase `key`."""
+    return (key - STRIDE) & KEYS
+
+
+def events_in(record: tuple[int, int, int, int, int, int, int, int]) -> tuple[Fields, ...]:
+    """Return the fields of a record without its checksum; of a ``LOADING`` or ``STEPPING``, those of both events.
+
+    The `phase` of such a record is 1 if the span that begins is exported whatever happens in it, else 0; its `flags`
+    are those of the END.
+    """
+    kind, phase, flags, _, key, step, time, _ = record
+    if kind == LOADING:
+        end = (ev.END, rules.STEP, flags, 0, key, step - 1, time)
+        return end, (ev.START, rules.DATA_LOADING, EXPORT if phase else 0, 0, following(key), step, time)
+    if kind == STEPPING:
+        end = (ev.END, rules.DATA_LOADING, flags, 0, key, step, time)
+        return end, (ev.START, rules.STEP, EXPORT if phase else 0, 0, following(key), step, time)
+    return (record[:7],)
+
+
+class Record(NamedTuple):
+    """A decoded record: the fields of an event, with the name instead of its id."""
+
+    kind: int
+    phase: int
+    flags: int
+    name: str
+    key: int
+    step: int
+    time: int
+
+
+def event_of(kind: int, phase: int, flags: int, name: str, key: int, step: int, time: int) -> Event:
+    """The event that a record of a kind below ``NAME`` stands for."""
+    if kind == ev.SLICES:
+        return Event(time, kind, key=key, step=step, arg=flags)
+    return _make(Event, (time, kind, phase, key, step, flags & 0xFF, 0, name))
+
+
+def events_of(found: Iterable[Record]) -> list[Event]:
+    """The events among some records, for the ledger; the other records only describe spans."""
+    return [
+        _make(Event, (time, kind, phase, key, step, flags & 0xFF, 0, name))  # event_of, inlined
+        if kind != ev.SLICES
+        else event_of(kind, phase, flags, name, key, step, time)
+        for kind, phase, flags, name, key, step, time in found
+        if kind < NAME
+    ]
+
+
+class SegmentHeader(NamedTuple):
+    """The header of a segment: who wrote it, and the last heartbeat.
+
+    Attributes:
+        version, process, attempt, number, pid: who wrote it.
+        heartbeat: time of the last heartbeat, ns; 0 if there is none.
+        reached: number of records certainly written by then; 0 if not known.
+        torn: the heartbeat does not match its checksum.
+    """
+
+    version: int
+    process: int
+    attempt: int
+    number: int
+    pid: int
+    heartbeat: int
+    reached: int = 0
+    torn: bool = False
+
+
+class NewerVersion(ValueError):
+    """The data has a newer version than this code reads."""
+
+
+def _check(data: bytes) -> bytes:
+    return crc32(data).to_bytes(_CHECK, "little")
+
+
+def encode_header(attempt: int, process: int, number: int, pid: int) -> bytes:
+    framed = HEADER.pack(MAGIC, VERSION, process, attempt, number, pid, 0)[:_FRAMED]
+    return (framed + _check(framed)).ljust(HEADER_SIZE, b"\0")
+
+
+def readdressed(segment: ReadableBuffer, attempt: int, seen: int) -> bytes:
+    """Return a segment as part of the attempt `attempt`; `seen`: the last sign of life of the attempt before, ns."""
+    data = bytearray(segment)
+    head = decode_header(bytes(data[:HEADER_SIZE]))
+    data[:HEARTBEAT_AT] = encode_header(attempt, head.process, head.number, head.pid)[:HEARTBEAT_AT]
+    first = slice(HEADER_SIZE, HEADER_SIZE + SIZE)
+    kind, phase, flags, name, _, _, moment, _ = RECORD.unpack(data[first])
+    if kind == ev.ATTEMPT:
+        body = BODY.pack(kind, phase, flags, name, seen, attempt, moment)
+        data[first] = body + (crc32(body) & 0xFFFF).to_bytes(2, "little")
+    return bytes(data)
+
+
+def encode_heartbeat(now: int, reached: int) -> bytes:
+    """The bytes at ``HEARTBEAT_AT``: a heartbeat at `now` (ns), with the first `reached` records written."""
+    body = HEARTBEAT.pack(now, reached)
+    return body + _check(body)
+
+
+def decode_header(data: bytes) -> SegmentHeader:
+    """Decode the header of a segment.
+
+    Raises:
+        NewerVersion: a newer version wrote it.
+        ValueError: this is not a segment, or its header is damaged.
+    """
+    if len(data) < HEADER.size + 8 or data[:8] != MAGIC:
+        raise ValueError("not a journal segment")
+    _, version, process, attempt, number, pid, check = HEADER.unpack_from(data)
+    framed = data[:8] + VERSION.to_bytes(2, "little") + data[10:_FRAMED]
+    ours = int.from_bytes(_check(framed), "little") == check
+    if version > VERSION and not ours:
+        raise NewerVersion(f"journal version {version}, this otel_goodput reads version {VERSION}")
+    if version != VERSION or not ours:
+        raise ValueError("its header is damaged")
+    body = data[HEARTBEAT_AT:_HEARTBEAT_END]
+    told = data[HEARTBEAT_AT : _HEARTBEAT_END + _CHECK]
+    if not any(told):
+        return SegmentHeader(version, process, attempt, number, pid, 0)
+    if len(told) < HEARTBEAT.size + _CHECK or _check(body) != told[HEARTBEAT.size :]:
+        return SegmentHeader(version, process, attempt, number, pid, 0, torn=True)
+    heartbeat, reached = HEARTBEAT.unpack(body)
+    return SegmentHeader(version, process, attempt, number, pid, heartbeat, min(reached, CAPACITY))
+
+
+def seal(body: bytes) -> bytes:
+    """Make a record from its body by appending the checksum."""
+    return body + (crc32(body) & 0xFFFF).to_bytes(2, "little")
+
+
+def encode_name(identity: int, name: bytes) -> list[bytes]:
+    """The records that define the name of an id."""
+    parts = [name[at : at + NAME_PART] for at in range(0, max(1, len(name)), NAME_PART)]
+    return [seal(_NAME_BODY.pack(NAME, part, len(parts), identity, text)) for part, text in enumerate(parts)]
+
+
+def signed(identity: int) -> int:
+    """An unsigned 64-bit id as the signed integer that a record's field holds."""
+    return identity - _UNSIGNED if identity >= _SIGNED else identity
+
+
+def unsigned(field: int) -> int:
+    return field + _UNSIGNED if field < 0 else field
+
+
+def foreign(high: int, low: int) -> int:
+    """The id that a TRACE record tells: its `step` and its `time`."""
+    return unsigned(high) << 64 | unsigned(low)
+
+
+class Names:
+    """Names by id, learned while reading records."""
+
+    def __init__(self, known: dict[int, str] | None = None) -> None:
+        self.known: dict[int, str] = known or {}
+        self._parts: dict[int, bytes] = {}
+
+    def learn(self, record: bytes) -> None:
+        _, part, parts, identity, text = _NAME_BODY.unpack_from(record)
+        so_far = (b"" if part == 0 else self._parts.get(identity, b"")) + text
+        self._parts[identity] = so_far
+        if part == parts - 1:
+            self.known[identity] = so_far.rstrip(b"\0").decode("utf-8", "replace")
+
+
+def sound(record: bytes) -> bool:
+    """Whether a record matches its checksum and is of a known kind."""
+    check = int.from_bytes(record[BODY.size :], "little")
+    return bool(_KNOWN[record[0] << 8 | record[1]]) and crc32(record[: BODY.size]) & 0xFFFF == check
+
+
+def _vouched(data: bytes, names: Names, first: int, skipped: list[Skip]) -> Iterator[Fields]:
+    """Yield the fields of the verified records in `data`, which begins with the record at index `first`.
+
+    Of a record that stands for two events, those of both. NAME records go to `names`. Holes and records that cannot be
+    verified are added to `skipped`.
+    """
+    whole = len(data) // SIZE * SIZE
+    body_size = BODY.size
+    known = _KNOWN
+    raw = data[:whole]
+    for at, fields in zip(range(0, whole, SIZE), RECORD.iter_unpack(raw), strict=True):
+        kind = fields[0]
+        intact = crc32(raw[at : at + body_size]) & 0xFFFF == fields[7]
+        if not intact or not known[kind << 8 | fields[1]]:
+            empty = not any(raw[at : at + SIZE])
+            skipped.append((first + at // SIZE, EMPTY if empty else UNKNOWN if intact and kind else DAMAGED))
+        elif kind == NAME:
+            names.learn(raw[at : at + SIZE])
+        elif kind in _DOUBLE:
+            yield from events_in(fields)
+        else:
+            yield fields[:7]
+
+
+def used(data: bytes | bytearray | mmap) -> int:
+    """How many records of a segment are in use. The part never written to is zeros and need not be read."""
+    end = len(data)
+    while end >= _BLOCK and data[end - _BLOCK : end] == _ZEROS:  # much faster than rstrip alone
+        end -= _BLOCK
+    return max(0, -(-(len(data[:end].rstrip(b"\0")) - HEADER_SIZE) // SIZE))
+
+
+def _used(data: bytes, skip: int) -> bytes:
+    return data[HEADER_SIZE + skip * SIZE : HEADER_SIZE + used(data) * SIZE]
+
+
+def decode_segment(data: bytes, names: Names, skip: int = 0, skipped: list[Skip] | None = None) -> Iterator[Record]:
+    """Yield the records of a segment after the first `skip`, then the heartbeat of its header as a HEARTBEAT.
+
+    Records that cannot be verified are added to `skipped`.
+
+    Raises:
+        ValueError: as :func:`decode_header`.
+    """
+    header = decode_header(data)
+    known = names.known
+    lost: list[Skip] = [] if skipped is None else skipped
+    for kind, phase, flags, name, key, step, time in _vouched(_used(data, skip), names, skip, lost):
+        yield _make(Record, (kind, phase, flags, known.get(name, "") if name else "", key, step, time))
+    if header.heartbeat:
+        yield Record(ev.HEARTBEAT, 0, 0, "", 0, ev.NO_STEP, header.heartbeat)
+
+
+def decode_records(data: bytes, names: Names, first: int, skipped: list[Skip]) -> Iterator[Record]:
+    """Yield the verified records in `data`, which begins with the record at index `first` of its segment."""
+    known = names.known
+    for kind, phase, flags, name, key, step, time in _vouched(data, names, first, skipped):
+        yield _make(Record, (kind, phase, flags, known.get(name, "") if name else "", key, step, time))
+
+
+def decode_events(data: bytes, names: Names, skip: int = 0, skipped: list[Skip] | None = None) -> Iterator[Event]:
+    """Yield the events of a segment, as :func:`decode_segment` does for records.
+
+    Raises:
+        ValueError: as :func:`decode_header`.
+    """
+    header = decode_header(data)
+    known = names.known
+    lost: list[Skip] = [] if skipped is None else skipped
+    for kind, phase, flags, name, key, step, time in _vouched(_used(data, skip), names, skip, lost):
+        if kind == ev.START or kind == ev.END:  # the most frequent kinds: event_of is inlined
+            yield _make(Event, (time, kind, phase, key, step, flags & 0xFF, 0, known.get(name, "") if name else ""))
+        elif kind < NAME:
+            yield event_of(kind, phase, flags, known.get(name, "") if name else "", key, step, time)
+    if header.heartbeat:
+        yield Event(header.heartbeat, ev.HEARTBEAT)

@@ -1,0 +1,456 @@
+"""The folder of a run: the files of its journal, its locks and its attempts.
+
+::
+
+    DIR/<run id>/run.json                            identity of the run
+    DIR/<run id>/journal/a0000-p0000.lock            held by the living writer of an attempt
+    DIR/<run id>/journal/a0000-p0000-000000.segment  records (``records``); `.gz` once sealed
+    DIR/<run id>/journal/p0000.snapshot              the account up to a segment (``keeper``)
+    DIR/<run id>/journal/p0000.digest                the whole run in little space, for the viewer (``digest``)
+    DIR/<run id>/journal/a0000-p0000.facts           resource, versions and settings of an attempt (``facts``)
+    DIR/<run id>/journal/a0000-p0000.usage           processor and memory over time, if sampled (``usage``)
+    DIR/<run id>/journal/p0000.pace                  how fast a process steps, for the others (``paces``)
+    DIR/<run id>/journal/productivity.json           submission, FLOPs and peak
+    DIR/<run id>/journal/p0000.notes                 what a person must know beside the figures (``notes``)
+    DIR/<run id>/journal/disruptions.reasons         what was said of disruptions afterwards (``reasons``)
+    DIR/<run id>/traces-*.jsonl, metrics-*.jsonl     what the `file` exporter writes
+
+Longer than other files: which files a run has is said here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from otel_goodput._journal import records, segment_file
+from otel_goodput._journal.lock import Lock
+from otel_goodput._journal.segment_file import NAME, SegmentFile
+from otel_goodput._journal.sidecars import IDENTITY, NOTES, checked_json, read_json
+from otel_goodput._runtime import files
+from otel_goodput._runtime.files import write_privately
+from otel_goodput._text.redact import encodable, printable, redacting_logger
+from otel_goodput.errors import JournalError
+
+logger = redacting_logger(__name__)
+
+_LONGEST: Final = 150
+IDENTITY_FILE: Final = "run.json"
+REASONS_FILE: Final = "disruptions.reasons"
+_ATTEMPTS: Final = 2**31  # attempt numbers are below this; a higher one would leave none for the next attempt
+SNAPSHOT: Final = 2**30  # bytes; 130 million steps
+DIGEST: Final = files.MIB
+REASONS: Final = files.MIB
+FACTS: Final = 64 * files.KIB
+USAGE: Final = 256 * files.KIB
+_BEYOND: Final = 1e9 * 9  # s; ns since the epoch must fit a signed integer of 64 bits
+_EXPORTERS: Final = frozenset(range(256))  # a record has a byte for the number of an exporter
+_PACE: Final = re.compile(r"p(\d{4,9})\.pace")
+_OF_A_PROCESS: Final = re.compile(r"(a\d+-)?p\d+")
+_OF_PROCESS: Final = re.compile(r"(?:a\d{4,10}-)?p(\d{4,9})[-.].*")
+MOST: Final = 65_536  # processes
+_USAGE: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})\.usage")
+# All files of a journal and their maximum sizes in bytes. Other files are not read, uploaded or downloaded.
+_KNOWN: Final = (
+    (re.compile(r"run\.json"), IDENTITY),
+    (re.compile(r"productivity\.json"), files.SMALL),
+    (_PACE, files.SMALL),
+    (re.compile(r"p\d{4,9}\.notes"), NOTES),
+    (re.compile(re.escape(REASONS_FILE)), REASONS),
+    (re.compile(r"p\d{4,9}\.snapshot"), SNAPSHOT),
+    (re.compile(r"p\d{4,9}\.digest"), DIGEST),
+    (re.compile(r"a\d{4,10}-p\d{4,9}\.facts"), FACTS),
+    (_USAGE, USAGE),
+    (re.compile(r"a\d{4,10}-p\d{4,9}\.recovered"), files.SMALL),
+    (re.compile(r"a\d{4,10}-p\d{4,9}-\d{6,12}\.segment"), segment_file.SIZE),
+    (re.compile(r"a\d{4,10}-p\d{4,9}-\d{6,12}\.segment\.gz"), segment_file.PACKED_SIZE),
+)
+
+
+def bound(name: str) -> int | None:
+    """Maximum size in bytes of the journal file `name`; None if a journal has no such file."""
+    return next((most for form, most in _KNOWN if form.fullmatch(name)), None)
+
+
+def folder_name(run_id: str) -> str:
+    """Convert a run id to a readable, unique and safe folder name."""
+    run_id = encodable(run_id)
+    name = (
+        quote(run_id, safe="-_=+,@ ").replace(".", "%2E", 1)
+        if run_id.startswith(".")
+        else quote(run_id, safe="-_=+,@ .")
+    )
+    if len(name) > _LONGEST:
+        name = f"{name[:_LONGEST]}-{hashlib.sha256(run_id.encode()).hexdigest()[:16]}"
+    return name
+
+
+class RunDirectory:
+    """One run's folder. The constructor touches no file; :meth:`create` creates the folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.journal = path / "journal"
+
+    def create(self, identity: dict[str, Any]) -> None:
+        """Create the folder, readable only by its owner, and write run.json if it does not exist.
+
+        Raises:
+            OSError: it cannot be created or written, or an untrusted user owns what is there.
+        """
+        self.make()
+        about = self.path / IDENTITY_FILE
+        if not files.exists(about):
+            write_privately(about, checked_json(identity, indent=1))
+
+    def make(self) -> None:
+        """Create only the folder. Raises as :meth:`create`."""
+        files.make_folders(self.journal, self.path.parent)
+
+    def identity(self) -> dict[str, Any]:
+        """The content of run.json; empty if it cannot be read."""
+        try:
+            found = read_json(self.path / IDENTITY_FILE, IDENTITY)
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def created_at(self) -> int | None:
+        """When the run's first attempt began, ns since the epoch; None if run.json does not say."""
+        found = self.identity().get("created_at")
+        return int(found * 1e9) if isinstance(found, (int, float)) and 0 < found < _BEYOND else None
+
+    def called(self) -> str:
+        """The run's id; the folder's name if run.json does not have it."""
+        return encodable(str(self.identity().get("run_id", self.path.name)))
+
+    def spoilt(self, process: int) -> Iterator[tuple[Path, Exception]]:
+        """Yield (path, error) for each small file that `process` reads, and that exists but cannot be read."""
+        # The leader reads the paces of all; each other process reading them too would take N * N reads.
+        paces = self.pace_paths() if process == 0 else {process: self.pace_path(process)}
+        small = {
+            self.path / IDENTITY_FILE: IDENTITY,
+            self.productivity_path: files.SMALL,
+            self.notes_path(process): NOTES,
+            **dict.fromkeys(paces.values(), files.SMALL),
+        }
+        for path, most in small.items():
+            try:
+                read_json(path, most)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except (OSError, ValueError) as error:
+                yield path, error
+
+    def segment_path(self, attempt: int, process: int, serial: int) -> Path:
+        return self.journal / f"a{attempt:04d}-p{process:04d}-{serial:06d}.segment"
+
+    def snapshot_path(self, process: int) -> Path:
+        return self.journal / f"p{process:04d}.snapshot"
+
+    def digest_path(self, process: int) -> Path:
+        """The file with the overview of the whole run of a process."""
+        return self.journal / f"p{process:04d}.digest"
+
+    def facts_path(self, attempt: int, process: int) -> Path:
+        """The file that says what an attempt ran on and with."""
+        return self.journal / f"a{attempt:04d}-p{process:04d}.facts"
+
+    def usage_path(self, attempt: int, process: int) -> Path:
+        """The file with the usage of processor and memory during an attempt."""
+        return self.journal / f"a{attempt:04d}-p{process:04d}.usage"
+
+    def usages(self) -> list[tuple[int, int]]:
+        """Process and attempt (counted from 0) of each that sampled its usage, sorted."""
+        found = (match for name in self._all_names() if (match := _USAGE.fullmatch(name)))
+        return sorted((int(match[2]), int(match[1])) for match in found)
+
+    def pace_path(self, process: int) -> Path:
+        """The file in which a process tells the others how fast it steps."""
+        return self.journal / f"p{process:04d}.pace"
+
+    @property
+    def productivity_path(self) -> Path:
+        """The file with values for figures that cannot be computed from events."""
+        return self.journal / "productivity.json"
+
+    def pace_paths(self, count: int | None = None) -> dict[int, Path]:
+        """The existing pace files by process index; only those of the first `count` processes, if given."""
+        found = {int(match[1]): name for name in self._all_names() if (match := _PACE.fullmatch(name))}
+        return {index: self.journal / name for index, name in sorted(found.items()) if count is None or index < count}
+
+    def notes_path(self, process: int) -> Path:
+        """The file with the notes on the figures of a process."""
+        return self.journal / f"p{process:04d}.notes"
+
+    @property
+    def reasons_path(self) -> Path:
+        """The file with what was said of disruptions afterwards. The job itself never reads or writes it."""
+        return self.journal / REASONS_FILE
+
+    def recovered_path(self, attempt: int, process: int) -> Path:
+        """The file that marks that `otel-goodput recover` has exported the unexported spans of an attempt."""
+        return self.journal / f"a{attempt:04d}-p{process:04d}.recovered"
+
+    def recovered_by(self, attempt: int, process: int) -> frozenset[int]:
+        """The numbers of the exporters that `otel-goodput recover` has exported an attempt's spans through.
+
+        All numbers if the file cannot be read, so that nothing is exported twice.
+        """
+        path = self.recovered_path(attempt, process)
+        if not files.exists(path):
+            return frozenset()
+        with suppress(OSError, ValueError, TypeError, AttributeError):
+            return frozenset(int(number) for number in read_json(path)["exporters"])
+        return _EXPORTERS
+
+    def attempts(self, process: int) -> list[int]:
+        """Sorted numbers of the attempts in which this process left segments."""
+        found = set()
+        for name in self._names(process):
+            if (match := NAME.fullmatch(name)) and int(match[2]) == process and int(match[1]) < _ATTEMPTS:
+                found.add(int(match[1]))
+        return sorted(found)
+
+    def processes(self) -> list[int]:
+        """Sorted indices of the processes that left segments."""
+        return sorted({int(match[2]) for name in self._all_names() if (match := NAME.fullmatch(name))})
+
+    def began(self, process: int = 0) -> int | None:
+        """When this process's latest readable attempt began, ns since the epoch; None if there is none."""
+        for attempt in reversed(self.attempts(process)):
+            for segment in self.segments(process, attempt)[:1]:
+                first = segment.first()
+                return first.time if first is not None else records.decode_header(segment.head).heartbeat or None
+        return None
+
+    def _names(self, process: int, attempt: int | None = None) -> list[str]:
+        """The names of files that may be segments of a process, and of an attempt: there may be many of others."""
+        mark = f"-p{process:04d}-"
+        begin = "a" if attempt is None else f"a{attempt:04d}{mark}"
+        return [name for name in self._all_names() if mark in name and name.startswith(begin)]
+
+    def _all_names(self) -> list[str]:
+        try:
+            return files.names(self.journal)
+        except OSError:
+            return []
+
+    def segments(
+        self,
+        process: int = 0,
+        attempt: int | None = None,
+        left_out: Callable[[Path, Exception], None] | None = None,
+        known: dict[str, SegmentFile] | None = None,
+    ) -> list[SegmentFile]:
+        """The segments in use, ordered by attempt and number.
+
+        Unused segments are skipped. Those that cannot be read are passed to `left_out` with the error, or logged.
+        `known` remembers packed ones by name for who asks again and again: they are not read again.
+        """
+        with files.held(self.journal):
+            return self._segments_in_use(process, attempt, left_out or log_left_out, {} if known is None else known)
+
+    def _segments_in_use(
+        self,
+        process: int,
+        attempt: int | None,
+        left_out: Callable[[Path, Exception], None],
+        packed: dict[str, SegmentFile],
+    ) -> list[SegmentFile]:
+        found: dict[tuple[int, int], SegmentFile] = {}
+        for name in self._names(process, attempt):
+            match = NAME.fullmatch(name)
+            if not match or int(match[2]) != process or (attempt is not None and int(match[1]) != attempt):
+                continue
+            if name in packed:
+                found.setdefault((packed[name].attempt, packed[name].number), packed[name])
+                continue
+            path = self.journal / name
+            try:
+                path, head = _head(path)
+                if not any(head):
+                    continue  # a spare, never used
+                header = records.decode_header(head)
+                if (header.attempt, header.process) != (int(match[1]), process):
+                    raise ValueError(f"its header belongs to attempt {header.attempt}, process {header.process}")
+                if header.attempt >= _ATTEMPTS:
+                    raise ValueError(f"there is no attempt {header.attempt}")
+            except (OSError, EOFError, ValueError) as error:
+                left_out(path, error)
+                continue
+            place = (header.attempt, header.number)
+            # A compressed copy and its original may both exist if the process died before it removed the original.
+            if place not in found or path.suffix != ".gz":
+                found[place] = SegmentFile(path, header.attempt, header.process, header.number, head)
+                if path.suffix == ".gz":
+                    packed[path.name] = found[place]
+        return [found[place] for place in sorted(found)]
+
+    def sweep(self, process: int, before: int) -> None:
+        """Remove unused spare segments of attempts before `before`, and partly written files of this process."""
+        half_written = re.compile(rf"(a\d+-)?p{process:04d}[-.].*{re.escape(files.PART)}")
+        with files.held(self.journal):
+            for name in self._all_names():
+                path, match = self.journal / name, NAME.fullmatch(name)
+                if half_written.fullmatch(name):
+                    with suppress(OSError):
+                        files.remove(path)
+                if match and not match[4] and int(match[2]) == process and int(match[1]) < before:
+                    try:
+                        head = files.beginning(path, records.HEADER_SIZE)
+                    except OSError:
+                        continue  # not ours
+                    if len(head) == records.HEADER_SIZE and not any(head):
+                        files.remove(path)
+
+    def withdraw(self, attempt: int, process: int) -> None:
+        """Remove the files of an attempt that recorded nothing, and the folder if it holds nothing else.
+
+        An error is logged; what is left is then an attempt without phases.
+        """
+        try:
+            mine = f"a{attempt:04d}-p{process:04d}"
+            # The lock last: who waits for the place looks at the segments first.
+            for name in sorted(self._all_names(), key=lambda name: name.endswith(".lock")):
+                if name.startswith((f"{mine}.", f"{mine}-")):
+                    files.remove(self.journal / name)
+            if not self.attempts(process):
+                for name in self._all_names():
+                    if name.startswith(f"p{process:04d}."):
+                        files.remove(self.journal / name)
+            if not any(_OF_A_PROCESS.match(name) for name in self._all_names()):
+                for name in self._all_names():
+                    files.remove(self.journal / name)
+                files.remove(self.path / IDENTITY_FILE)
+                files.remove_folder(self.journal)
+                files.remove_folder(self.path)
+        except OSError as error:
+            logger.warning("journal: an attempt without phases is left in %s: %s", self.path, error.strerror or error)
+
+    def lock(self, attempt: int, process: int) -> Lock:
+        return Lock(self.journal / f"a{attempt:04d}-p{process:04d}.lock")
+
+    def alive(self, attempt: int, process: int) -> bool:
+        """Whether a living process writes this attempt."""
+        return self.lock(attempt, process).held()
+
+    def writing(self, attempt: int, process: int) -> bool | None:
+        """Whether a living process writes this attempt; None if it left no lock, so that it may be on another machine.
+
+        False says that it is over: it has left its lock on this machine and does not hold it any more.
+        """
+        lock = self.lock(attempt, process)
+        return True if lock.held() else False if lock.path.exists() else None
+
+
+class ListedRun(RunDirectory):
+    """A run's folder whose names do not change. The segments of a process are looked at when they are first asked for.
+
+    Attributes:
+        there: indices of the processes that left files.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._listed = super()._all_names()
+        self._known = frozenset(self._listed)
+        self._segments: dict[int, dict[int, list[str]]] = {}  # by process and attempt
+        self._looked: dict[int, tuple[list[SegmentFile], list[tuple[Path, Exception]]]] = {}
+        self.there: set[int] = set()
+        for name in self._listed:
+            if match := NAME.fullmatch(name):
+                self._segments.setdefault(int(match[2]), {}).setdefault(int(match[1]), []).append(name)
+            if (match := _OF_PROCESS.fullmatch(name)) and int(match[1]) < MOST:
+                self.there.add(int(match[1]))
+
+    def _names(self, process: int, attempt: int | None = None) -> list[str]:
+        found = self._segments.get(process, {})
+        return [name for names in found.values() for name in names] if attempt is None else found.get(attempt, [])
+
+    def segments(
+        self,
+        process: int = 0,
+        attempt: int | None = None,
+        left_out: Callable[[Path, Exception], None] | None = None,
+        known: dict[str, SegmentFile] | None = None,
+    ) -> list[SegmentFile]:
+        if attempt is not None:
+            return super().segments(process, attempt, left_out, known)
+        if process not in self._looked:
+            unread: list[tuple[Path, Exception]] = []
+            found = super().segments(process, None, lambda path, error: unread.append((path, error)), known)
+            self._looked[process] = found, unread
+        found, unread = self._looked[process]
+        for path, error in unread:
+            (left_out or log_left_out)(path, error)
+        return list(found)
+
+    def _all_names(self) -> list[str]:
+        return self._listed
+
+    def recorded(self, process: int) -> bool:
+        """Whether a process left a part of a journal, or a summary of one."""
+        summaries = self.snapshot_path(process), self.digest_path(process)
+        return process in self._segments or any(path.name in self._known for path in summaries)
+
+
+def log_left_out(path: Path, error: Exception) -> None:
+    """Log that a segment cannot be read."""
+    logger.warning("journal: %s is left out: %s", printable(str(path)), error)
+
+
+def head_of(path: Path) -> tuple[Path, records.SegmentHeader | None]:
+    """Return the current path of a segment and its header; the header is None if the segment was never used.
+
+    Raises:
+        OSError, EOFError, ValueError: it cannot be read, or is not a segment.
+    """
+    path, head = _head(path)
+    return path, records.decode_header(head) if any(head) else None
+
+
+def _head(path: Path) -> tuple[Path, bytes]:
+    """Return the current path of a segment, and its header and first record. Raises OSError, EOFError, ValueError."""
+    try:
+        return path, segment_file.beginning(path, segment_file.HEAD)
+    except FileNotFoundError:
+        path = segment_file.sealed(path)  # compressed since it was listed
+        return path, segment_file.beginning(path, segment_file.HEAD)
+
+
+def runs(directory: Path) -> Iterator[RunDirectory]:
+    """Yield the runs in `directory`, or `directory` itself if it is a run's folder.
+
+    Raises:
+        JournalError: there is no run.
+        OSError: it cannot be read.
+    """
+    directory = files.named(directory)
+    if (directory / "journal").is_dir():
+        yield RunDirectory(directory)
+        return
+    found = False
+    if directory.is_dir():
+        for path in sorted(directory.iterdir()):
+            try:
+                if not (path / "journal").is_dir():
+                    continue
+            except OSError as error:
+                logger.warning("journal: %s is left out: %s", printable(str(path)), error.strerror or error)
+                found = True
+                continue
+            if path.is_symlink():
+                logger.warning("journal: %s is left out: it is a link, which is not followed", path)
+                continue
+            found = True
+            yield RunDirectory(path)
+    if not found:
+        raise JournalError(
+            f"{directory} holds no run: expected DIR/<run id>/journal; is OTEL_GOODPUT_DIR what you meant?"
+        )

@@ -1,0 +1,93 @@
+"""Summarizes steps that are not sampled: each series of them becomes one ``steps`` span."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, NamedTuple
+
+from otel_goodput._accounting.codec import NUMBER, Each, Row, State, Whole, field
+from otel_goodput._accounting.stats import median, quantile
+
+SUMMARY: Final = 1000  # steps in one summary at most
+
+
+class Summary(NamedTuple):
+    """A summary of unsampled steps; durations in ns, `start` and `end` in ns since the epoch."""
+
+    first: int
+    last: int
+    steps: int
+    start: int
+    end: int
+    total: int
+    min: int
+    median: int
+    p90: int
+    max: int
+
+
+SUMMARY_ENTRY: Final = Row(*[NUMBER] * 10, make=Summary._make)
+_STEPS: Final = Row(NUMBER, NUMBER, NUMBER)
+
+
+class Thinner(State):
+    """Collects unsampled steps on the training thread and summarizes them on another thread.
+
+    Args:
+        most: maximum number of steps in one summary.
+        volume: number of steps in one trace; a summary never spans two traces.
+
+    Attributes:
+        most: as given.
+        waiting: what was added and is not summarized yet: number, start and end (ns).
+    """
+
+    most: int = field(Whole(1), SUMMARY)
+    _volume: int = field(Whole(1), 1 << 62)
+    waiting: deque[tuple[int, int, int]] = field(Each(_STEPS, make=deque), make=deque, key="thinned")
+    _held: list[tuple[int, int, int]] = field(Each(_STEPS), make=list)
+
+    _CUT: Final = (-1, 0, 0)
+
+    def __init__(self, most: int = SUMMARY, volume: int = 1 << 62) -> None:
+        super().__init__()
+        self.most, self._volume = most, volume
+
+    def add(self, number: int, start: int, end: int) -> None:
+        self.waiting.append((number, start, end))
+
+    def cut(self) -> None:
+        """End the current series of steps, because a checkpoint begins."""
+        self.waiting.append(self._CUT)
+
+    def summaries(self, *, final: bool = False) -> list[Summary]:
+        """Return summaries of the complete series; with `final`, also of the one in progress."""
+        done: list[Summary] = []
+        while self.waiting:
+            step = self.waiting.popleft()
+            held = self._held
+            if held and step != self._CUT and step[0] // self._volume != held[0][0] // self._volume:
+                done.append(self._sum_up())
+            if step != self._CUT:
+                self._held.append(step)
+            if self._held and (step == self._CUT or len(self._held) >= self.most):
+                done.append(self._sum_up())
+        if final and self._held:
+            done.append(self._sum_up())
+        return done
+
+    def _sum_up(self) -> Summary:
+        held, self._held = self._held, []
+        rising = sorted(end - start for _, start, end in held)
+        return Summary(
+            first=held[0][0],
+            last=held[-1][0],
+            steps=len(held),
+            start=min(start for _, start, _ in held),
+            end=max(end for _, _, end in held),
+            total=sum(rising),
+            min=rising[0],
+            median=median(rising, ordered=True),
+            p90=round(quantile(rising, 0.9)),
+            max=rising[-1],
+        )

@@ -1,0 +1,143 @@
+"""Usage of processor and memory by one attempt of one process, in a small file beside the journal."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from otel_goodput._accounting.usage import MOST, UNKNOWN, Machine, Usage, UsageSeries, thinned
+from otel_goodput._journal.records import NewerVersion
+from otel_goodput._journal.rundir import USAGE, RunDirectory
+from otel_goodput._journal.sidecars import checked_json, read_json, whole
+from otel_goodput._runtime.files import write_privately
+from otel_goodput._runtime.guard import report_once
+
+FORMAT: Final = 1
+EVERY_S: Final = 30.0  # from one writing to the next: a killed process loses its latest samples
+ROWS: Final = 40_000  # intervals of all processes together
+READ: Final = 2_000  # files at most: the latest attempts of every process come first
+
+
+class UsageSheet:
+    """Collects the samples of this process and writes them, now and then and at the end.
+
+    Args:
+        attempt, process: whose samples they are; attempts count from 0.
+    """
+
+    def __init__(self, attempt: int, process: int) -> None:
+        self._attempt = attempt
+        self._process = process
+        self._series = UsageSeries()
+        self._machine: Machine | None = None
+        self._adding = threading.Lock()
+        self._new = False
+        self._written = 0.0  # s, monotonic
+
+    def add(self, machine: Machine, usage: Usage) -> None:
+        """Add a sample."""
+        with self._adding:
+            self._machine = machine
+            self._series.add(usage)
+            self._new = True
+
+    def move(self, attempt: int) -> None:
+        """Tell that this is the attempt `attempt`, of another run: the file is written again there."""
+        with self._adding:
+            self._attempt, self._new, self._written = attempt, self._machine is not None, 0.0
+
+    def keep(self, run: RunDirectory, *, last: bool = False) -> None:
+        """Write the file if there is something new and it is time, or the `last` time. An error is reported once."""
+        now = time.monotonic()
+        if not self._new or (self._written and not last and now - self._written < EVERY_S):
+            return
+        self._written = now
+        with self._adding:
+            machine, usages, self._new = self._machine, self._series.usages, False
+        assert machine is not None, "there are samples"
+        columns = dict(zip(Usage._fields, map(list, zip(*usages, strict=True)), strict=True))
+        told = {"format": FORMAT, "attempt": self._attempt, "process": self._process, **machine._asdict(), **columns}
+        told["accelerator_memory"] = {"total": machine.accelerator_memory, "used": columns["accelerator_memory"]}
+        try:
+            write_privately(run.usage_path(self._attempt, self._process), checked_json(told))
+        except OSError as error:
+            self._new = True
+            report_once("usage", "CPU and memory usage cannot be saved (will retry): %s", error)
+
+
+def read_usage(run: RunDirectory, attempt: int, process: int) -> tuple[Machine, list[Usage]]:
+    """Read the samples of an attempt (counted from 0) of a process.
+
+    Raises:
+        OSError: they cannot be read: they are not there, or too large.
+        NewerVersion: a newer version wrote them.
+        ValueError: they are damaged.
+    """
+    found = read_json(run.usage_path(attempt, process), USAGE)
+    form = found.get("format") if isinstance(found, dict) else None
+    if isinstance(form, int) and form > FORMAT:
+        raise NewerVersion(f"samples of format {form}, this otel_goodput reads format {FORMAT}")
+    if form != FORMAT or (found.get("attempt"), found.get("process")) != (attempt, process):
+        raise ValueError("these are no samples of this attempt")
+    try:
+        accelerator = found["accelerator_memory"]
+        machine = Machine(whole(found["cores"]), whole(found["memory"]), _maybe(accelerator["total"]))
+        columns = [
+            [_maybe(one) for one in (accelerator["used"] if name == "accelerator_memory" else found[name])]
+            for name in Usage._fields
+        ]
+        usages = [Usage(*row) for row in zip(*columns, strict=True)]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"something is missing in these samples: {error}") from error
+    if not machine.cores or len(usages) > MOST or any(min(one[:-1]) < 0 or not one.length for one in usages):
+        raise ValueError("samples are out of range")
+    if any(one.end >= other.end for one, other in pairwise(usages)):
+        raise ValueError("samples are not in the order of time")
+    return machine, usages
+
+
+def _maybe(found: object) -> int:
+    return UNKNOWN if found == UNKNOWN else whole(found)
+
+
+class AttemptUsage(NamedTuple):
+    """Usage by one attempt of one process.
+
+    Attributes:
+        process: its index.
+        attempt: its number, counted from 1.
+        machine: what it ran on.
+        usages: in the order of time.
+    """
+
+    process: int
+    attempt: int
+    machine: Machine
+    usages: Sequence[Usage]
+
+
+def usages(run: RunDirectory, at: int) -> list[AttemptUsage]:
+    """Return the usage by every process and attempt until `at` (ns), by process and attempt.
+
+    Files that cannot be read are left out. With many of them, intervals are merged so that there are ``ROWS`` at most.
+    """
+    there = run.usages()
+    latest: dict[int, int] = {}
+    order = []
+    for process, attempt in reversed(there):
+        latest[process] = latest.get(process, 0) + 1
+        order.append((latest[process], process, attempt))
+    chosen = sorted(order)[:READ]
+    found = []
+    for _, process, attempt in chosen:
+        try:
+            machine, told = read_usage(run, attempt, process)
+        except (OSError, ValueError):
+            continue
+        told = [one for one in told if one.end <= at]
+        if told:
+            found.append(AttemptUsage(process, attempt + 1, machine, thinned(told, max(1, ROWS // len(chosen)))))
+    return sorted(found)

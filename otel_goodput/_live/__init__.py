@@ -1,0 +1,227 @@
+"""The live account of this process: its journal, the keeper that maintains the journal, and its instruments.
+
+Used by ``Recorder`` and ``GoodputSpanProcessor``.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+
+from opentelemetry.metrics import MeterProvider
+
+from otel_goodput._accounting import Ledger, Totals
+from otel_goodput._journal import facts
+from otel_goodput._journal.account import Account
+from otel_goodput._journal.facts import FactSheet
+from otel_goodput._journal.listeners import Listeners
+from otel_goodput._journal.usage import UsageSheet
+from otel_goodput._live.keeper import Keeper, Sheet
+from otel_goodput._live.opening import Opened, in_memory_journal, open_journal
+from otel_goodput._metrics import instruments
+from otel_goodput._metrics.instruments import Durations
+from otel_goodput._runtime import deadline, host
+from otel_goodput._settings.config import Config
+from otel_goodput._text.redact import redacting_logger
+from otel_goodput.semconv import SCOPE_NAME
+from otel_goodput.version import __version__
+
+logger = redacting_logger("otel_goodput")
+
+
+class LiveAccount:
+    """Opens the journal and continues the account that it holds.
+
+    Args:
+        config: the configuration in force.
+        flags: flags of the ATTEMPT record.
+        in_memory: whether to keep the journal in memory only; the account then starts anew with every process.
+        begun: whether the job begins; see :func:`~otel_goodput._live.opening.open_journal`.
+
+    Attributes:
+        account: the account, which takes the events.
+        opened: the journal.
+        run_id, attempt: the run, and the number of this attempt at it, from 0.
+        facts: what is told of this attempt.
+        usage: takes samples of processor and memory; None if none are wanted.
+        past: what the attempts before have done.
+        index: the span index of this attempt, with the spans that earlier attempts did not export.
+    """
+
+    def __init__(self, config: Config, flags: int = 0, *, in_memory: bool = False, begun: bool = False) -> None:
+        clock, leap = host.current.clock()
+        self._config = config
+        self.opened = opened = in_memory_journal(config) if in_memory else open_journal(config, clock, begun=begun)
+        ledger = opened.restored.ledger
+        self.run_id, self.attempt = opened.run_id, opened.attempt
+        self.index = opened.restored.index.successor(opened.attempt)
+        self.past = ledger.past()
+        ledger.collect_finished()
+        ledger.collect_ended()
+        self._listeners = Listeners()
+        self.account = Account(opened.journal, ledger, clock, self._listeners, leap)
+        self._keeper: Keeper | None = None
+        opened.introduce(self.account)
+        self.facts = FactSheet(config, self.attempt, clock())
+        self.usage = UsageSheet(self.attempt, config.process_index) if config.usage_interval else None
+        self.account.begin_attempt(flags, opened.restored.last_sign)
+        if config.stalled_after:
+            self.account.limit_steps(config.stalled_after)
+
+    def before(self) -> int | None:
+        """Return when the attempt before this one began, ns since the epoch; None if it left no facts."""
+        if self.opened.run is None or not self.attempt:
+            return None
+        return facts.began(self.opened.run, self.attempt - 1, self._config.process_index)
+
+    def keep(self, work: Callable[[], None], between: Callable[[], None] = lambda: None) -> Keeper:
+        """Create the keeper of the journal, without starting it.
+
+        It calls `work` at every tick, and `between` also while it is busy catching up.
+        """
+        opened = self.opened
+        prepare = None if opened.missing is None else opened.prepare
+
+        def round_of_work() -> None:
+            if self.opened.lock is not None:
+                self.opened.lock.renew()
+            work()
+
+        sheets: list[Sheet] = [self.facts] if self.usage is None else [self.facts, self.usage]
+        self._keeper = Keeper(
+            self.account, opened.run, self.index, round_of_work, prepare, between, sheets, lambda: self.provisional
+        )
+        return self._keeper
+
+    def measure(
+        self,
+        provider: MeterProvider,
+        totals: Callable[[], Totals | None],
+        overhead: Callable[[], int],
+        dropped: Callable[[], dict[str, int]],
+        *ready: Callable[[], int | None],
+        beside: tuple[instruments.Cache, instruments.Waits] | None = None,
+    ) -> Durations:
+        """Register the account's instruments with a meter of `provider`.
+
+        Args:
+            provider: the meter provider.
+            totals: returns the account; None if there is nothing to measure.
+            overhead: returns the time that this package took on the training thread, ns.
+            dropped: returns the number of lost items by signal.
+            ready: returns the number of batches waiting in the loader, or None if unknown; may be omitted.
+            beside: return what the persistent compilation cache did, and how long this attempt waited to be started;
+                None if nobody looks at either.
+
+        Returns:
+            the histograms of the durations of steps and phases, for :meth:`hear`.
+        """
+        meter = provider.get_meter(SCOPE_NAME, __version__)
+        record = instruments.register(meter, totals, overhead, dropped, *ready)
+        if beside is not None:
+            instruments.register_process(meter, *beside)
+        return record
+
+    def hear(self, record: Durations) -> None:
+        """Record the durations of steps and phases."""
+        self._listeners.hear_durations(record.steps, record.phases)
+
+    def close(self, seconds: float, *, release: bool = False) -> bool:
+        """Stop the keeper, which writes the rest of the journal, and :meth:`release` the lock if `release` is true.
+
+        Waits `seconds` at most, in case the disk hangs; returns whether it finished in that time.
+        """
+
+        def close(_: int) -> None:
+            if self._keeper is not None:
+                self._keeper.stop()
+            if release:
+                self.release()
+
+        closed = not deadline.close_all([("journal", close)], seconds)
+        if not closed:
+            self.account.hang()
+        return closed
+
+    @property
+    def provisional(self) -> bool:
+        """Whether the leader of this launch may still choose another run for it."""
+        return self.opened.agreement is not None and self.opened.agreement.open
+
+    def ask_leader(self, *, begun: bool) -> str:
+        """While the run is :attr:`provisional`, see which one the leader has chosen; continue in it if `begun`.
+
+        For the keeper's thread; it may wait for the disk. Returns what is to be said, once.
+        """
+        agreement = self.opened.agreement
+        if agreement is None or not agreement.open:
+            return ""
+        text = agreement.look()
+        return agreement.fail() if begun and agreement.other and not self._adopt(agreement.other) else text
+
+    def _adopt(self, run_id: str) -> bool:
+        """Continue in another run: what was recorded so far becomes part of it.
+
+        Returns False if that run cannot be written, so that all stays as it is.
+        """
+        before, keeper = self.opened, self._keeper
+        if before.run is None or keeper is None or before.mirror is not None:
+            return False
+        opened: Opened | None = None
+        try:
+            opened = open_journal(self._config, self.account.clock, begun=True, only=run_id)
+            first, run, ledger = opened.journal.current, opened.run, opened.restored.ledger
+            first.release()
+            ledger.collect_finished()
+            ledger.collect_ended()
+            if run is None or first.path is None:
+                return False
+            keeper.move(run, opened.attempt, first.path, opened.restored)
+        except OSError as error:
+            logger.info("the journal stays in run %r: %s", self.run_id, error)
+            if opened is not None:
+                _withdraw(opened, opened.attempt, self._config.process_index)
+            return False
+        opened.journal, self.opened = self.account.journal, opened
+        logger.info("run %r, which this process began, is part of run %r, which its leader chose", self.run_id, run_id)
+        attempt, self.run_id, self.attempt = self.attempt, opened.run_id, opened.attempt
+        self.index = keeper.index
+        self.facts.move(self.attempt)
+        if self.usage is not None:
+            self.usage.move(self.attempt)
+        opened.introduce(self.account)
+        _withdraw(before, attempt, self._config.process_index)
+        return True
+
+    def withdraw(self) -> None:
+        """Stop, and remove this attempt's files: nothing has been recorded but its beginning."""
+        if self._keeper is not None:
+            self._keeper.abandon()
+        self.account.orphan(Ledger)
+        _withdraw(self.opened, self.attempt, self._config.process_index)
+
+    def release(self) -> None:
+        """Release the journal's lock, so that another process may write the run."""
+        if self.opened.lock is not None:
+            self.opened.lock.release()
+
+    def orphan(self) -> None:
+        """In a forked child, stop writing to the parent's journal and drop the lock inherited from the parent."""
+        self.account.orphan(self.opened.recall)
+        self.release()
+
+
+def _withdraw(opened: Opened, attempt: int, process: int) -> None:
+    """Give back the lock of an attempt and remove its files."""
+    if opened.run is not None:
+        opened.run.withdraw(attempt, process)
+    if opened.lock is not None:
+        opened.lock.release()
+
+
+def call_in_children(silence: Callable[[], None]) -> None:
+    """Call the bound method `silence` in every forked child, for as long as its object exists."""
+    if hasattr(os, "register_at_fork"):
+        method = weakref.WeakMethod(silence)  # fork handlers cannot be unregistered and must not keep the object alive
+        os.register_at_fork(after_in_child=lambda: (call := method()) and call())

@@ -1,0 +1,446 @@
+"""The background thread that maintains the journal: heartbeats, archiving of segments, snapshots, digests, upload.
+
+Everything here may wait for a disk. The training thread never waits for it.
+
+Longer than other files: what one tick does and what the end of the journal does share its state, under one lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from otel_goodput._journal import records
+from otel_goodput._journal.account import Account
+from otel_goodput._journal.digest import write_digest
+from otel_goodput._journal.journal import Segment
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._live.spares import Spares
+from otel_goodput._runtime import files, host
+from otel_goodput._runtime.files import write_privately
+from otel_goodput._runtime.guard import contain, report_once, started
+from otel_goodput._timeline.reader import Position
+from otel_goodput._timeline.recovery import Restored, restore, write_snapshot
+from otel_goodput._timeline.span_index import SpanIndex
+
+TICK_S: Final = 0.25
+HEARTBEAT_NS: Final = 1_000_000_000
+ROUNDS: Final = 64  # at most so many rounds of feeding the ledger in one tick
+# A thread that computes holds the GIL for 5 ms, whoever waits for it. So the ledger is fed a little at a time:
+BITE: Final = 32  # events
+PAUSE_S: Final = 0.0002  # between two bites, for the training thread;
+BITES: Final = 256  # in a tick at most; beyond, and
+LATE_PAUSES_S: Final = 0.01  # if pauses took so much longer, because the training thread keeps the GIL, all at once
+SYNC_S: Final = 5.0
+LAST_S: Final = 0.3  # for the ledger to catch up at the end; what it misses is in the journal
+MEMORY_LAST_S: Final = 3.0  # the same, if there is no journal on disk
+LATE_S: Final = 2.0  # for other threads to finish writing to a segment that is left
+ABANDONED_S: Final = 1.0  # for a round under way to end before its journal is given up
+SNAPSHOT_RECORDS: Final = records.CAPACITY  # of a loop, some 16,000 steps
+SNAPSHOT_S: Final = 300.0
+DIGEST_S: Final = 30.0  # from one digest to the next, if anything happened
+# While the disk cannot be written, records wait in memory: 64 segments of 1 MiB hold some 500,000 steps.
+MEMORY_SEGMENTS: Final = 64
+
+
+class Sheet(Protocol):
+    """A small file about this attempt."""
+
+    def keep(self, run: RunDirectory, *, last: bool = False) -> None:
+        """Write it if it is time, or the `last` time, and there is something new."""
+
+
+class Keeper:
+    """Maintains the journal of one process.
+
+    Args:
+        account: the account with the journal.
+        run: the run's folder; None if the journal is in memory only.
+        index: the span index of this attempt.
+        prepare: creates the run's folder if that has failed before; raises OSError if it fails again.
+        work: further work for every tick (summaries of steps, upload).
+        between: the part of it that must not wait for the ledger.
+        sheets: small files about this attempt, which write themselves when there is more to tell.
+        provisional: whether the run may still turn out to be another one. Until then nothing is written that tells of
+            more than this attempt: no snapshot, digest or notes.
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        run: RunDirectory | None,
+        index: SpanIndex,
+        work: Callable[[], None] = lambda: None,
+        prepare: Callable[[], None] | None = None,
+        between: Callable[[], None] = lambda: None,
+        sheets: Sequence[Sheet] = (),
+        provisional: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.account = account
+        self.run = run
+        self.work = work
+        self._sheets = sheets
+        self._provisional = provisional
+        self._between = between
+        self._behind = False
+        self.index = index
+        self._kept: list[Segment] = []  # full, drained, not yet in a snapshot
+        self._index_at: tuple[int, int] = (0, 0)  # segment, record
+        self._snapshot_at = (0, 0)
+        self._whole = False  # the whole journal is on disk, and the index is up to date
+        self._snapshot_time = time.monotonic()
+        self._digest_at = (0, 0)
+        self._digest_time = time.monotonic()
+        self._beaten = 0
+        self._synced = time.monotonic()
+        self._stop = threading.Event()
+        self._pass = threading.Lock()
+        self._thread = threading.Thread(target=self._loop, name="otel-goodput-keeper", daemon=True)
+        # Set when there is work before the next tick: by the spares, or by the journal itself if it has none.
+        self._wake = account.journal.rolled if run is None else threading.Event()
+        self._spares = Spares(account.journal, run, self._wake.set, self._save, self._waiting, prepare)
+        if run is not None:
+            account.notes.load(run, account.journal.process)
+
+    def start(self) -> None:
+        if host.current.in_memory:
+            return
+        lost = "nothing looks after the journal in the background, live figures may be late until the end"
+        if started(self._thread, lost):
+            self._spares.start()
+
+    def wake(self) -> None:
+        """Have the next tick begin at once."""
+        self._wake.set()
+
+    def _loop(self) -> None:
+        while not self._stop.is_set():
+            self.tick()
+            if not self._behind:
+                self._wake.wait(TICK_S)
+            self._wake.clear()
+
+    def tick(self) -> None:
+        """Do one round of work. Errors are reported, not raised."""
+        with self._pass:
+            for job in (
+                *(
+                    self.account.look_for_suspension,
+                    self._beat,
+                    self._retry,
+                    self._follow_up,
+                    self.work,
+                    self._seal,
+                    self._note,
+                    self._digest_now_and_then,
+                ),
+                *(self._tell, self._sync),
+            ):
+                try:
+                    job()
+                except Exception as error:
+                    contain(f"journal {job.__name__.strip('_')}", error)
+
+    def stop(self) -> None:
+        """Stop the thread, write everything and close the journal. May wait for the disk.
+
+        If the ledger has not caught up by then, the next attempt reads the rest from the journal.
+        """
+        self._stop.set()
+        self._wake.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(5.0)
+        self.tick()
+        with self._pass:
+            try:
+                self._finish()
+            except OSError as error:
+                self._spares.trouble(error)
+
+    def abandon(self) -> None:
+        """Stop the thread and give up the journal, without writing anything more."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(ABANDONED_S)
+        self._spares.clear()
+        for segment in (*self._kept, *self.account.journal.take_rest(), self.account.journal.current):
+            segment.release()
+
+    def move(self, run: RunDirectory, attempt: int, first: Path, before: Restored) -> None:
+        """Continue in another run, as its attempt `attempt`: what was recorded so far becomes part of it.
+
+        For `work`, which runs in the keeper's thread, and only while the run is provisional. The records are copied, in
+        their order, before anything goes on in the other folder, so that a process that is killed leaves two runs that
+        can be read.
+
+        Args:
+            run: the folder of the other run.
+            attempt: number of this attempt in it.
+            first: path of the first segment there.
+            before: that run so far.
+
+        Raises:
+            OSError: that folder cannot be written; the journal goes on where it is.
+        """
+        account, journal = self.account, self.account.journal
+        if not self._spares.writable or self._waiting():
+            raise OSError(errno.EAGAIN, "records wait in memory", str(run.path))
+        paths: dict[int, Path] = {0: first}
+
+        def path_of(segment: Segment) -> Path:
+            return paths.get(segment.number) or paths.setdefault(segment.number, self._spares.next_path(run, attempt))
+
+        def copy(segment: Segment) -> None:
+            data = records.readdressed(segment.buffer, attempt, before.last_sign)
+            used = records.HEADER_SIZE + records.used(data) * records.SIZE
+            write_privately(path_of(segment), data[:used], size=len(data))
+
+        with account.lock:  # totals() must wait: for a moment the ledger is that of neither run
+            self._kept += journal.take_full()
+            for segment in (*self._kept, *journal.segments):
+                copy(segment)
+            next_one = self._spares.move(run, attempt)
+            late = [segment for segment in journal.segments if segment.number < next_one.number]
+            until = time.monotonic() + LATE_S
+            while late[-1].read < late[-1].end and time.monotonic() < until:
+                if not journal.drain():
+                    time.sleep(0.001)
+            for segment in (*self._kept, *late):
+                try:
+                    if segment in late:
+                        copy(segment)  # again, with what has been written to it since
+                    segment.move(path_of(segment))
+                except OSError as error:
+                    segment.keep(records.readdressed(segment.buffer, attempt, before.last_sign), path_of(segment))
+                    self._spares.trouble(error)
+            journal.rewind(self._kept)
+            self._kept.clear()
+            account.ledger = before.ledger
+        self.run, self.index = run, before.index.successor(attempt)
+        self._index_at = self._snapshot_at = self._digest_at = (0, 0)
+        account.notes.load(run, journal.process)
+
+    @property
+    def left(self) -> int:
+        """After :meth:`stop`: number of spans in the journal not known to be exported; 0 if it is not all on disk."""
+        return self.index.all_unexported if self._whole else 0
+
+    # --- rounds -------------------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        now = self.account.clock()
+        if now - self._beaten >= HEARTBEAT_NS:
+            self._beaten = now
+            self.account.journal.current.beat(now)
+
+    def _retry(self) -> None:
+        if not self._spares.writable:
+            self._spares.lay()
+
+    def _follow_up(self) -> None:
+        """Feed the ledger until it has caught up; do the urgent work on the journal in between."""
+        journal = self.account.journal
+        late = 0.0
+        for _ in range(BITES):
+            if self._behind or late > LATE_PAUSES_S or self._stop.is_set():
+                break
+            if not self.account.take_some(BITE):
+                return
+            self._beat()
+            began = time.monotonic()
+            time.sleep(PAUSE_S)
+            late += time.monotonic() - began - PAUSE_S
+        for _ in range(ROUNDS):
+            self._behind = self.account.take_some()
+            if not self._behind or self._stop.is_set():
+                break
+            self._beat()
+            self._between()
+            for segment in journal.waiting():
+                segment.rest()
+            self._seal()
+
+    def _seal(self) -> None:
+        """Collect full segments; write a snapshot if enough has happened since the last one."""
+        journal = self.account.journal
+        self._kept += journal.take_full()
+        if self.run is None:
+            for segment in self._kept:
+                segment.release()
+            self._kept.clear()
+            return
+        waiting = [segment for segment in self._kept if segment.path is None]
+        if waiting and self._spares.writable:
+            for segment in waiting:
+                self._write_out(segment)
+            if not self._waiting():
+                journal.rolled.set()  # now there may be spares
+        while sum(segment.path is None for segment in self._kept) > MEMORY_SEGMENTS:
+            oldest = next(segment for segment in self._kept if segment.path is None)
+            self._kept.remove(oldest)
+            journal.dropped += oldest.read
+            report_once("journal memory", "the journal's disk has been unwritable for too long: records are dropped")
+        records_since = self._records_since()
+        if self._provisional():
+            return
+        if records_since >= SNAPSHOT_RECORDS or (
+            records_since and time.monotonic() - self._snapshot_time >= SNAPSHOT_S
+        ):
+            self._snapshot()
+
+    def _records_since(self) -> int:
+        number, read = self._snapshot_at
+        drained = self._drained()
+        return (drained.number - number) * records.CAPACITY + drained.read - read
+
+    def _drained(self) -> Segment:
+        """The segment that the ledger has reached."""
+        left = (segment for segment in self._kept if segment.read < segment.end)  # at the end
+        return next(left, self.account.journal.drained)
+
+    def _waiting(self) -> bool:
+        """Whether records wait in memory for the disk."""
+        return any(segment.path is None for segment in list(self._kept)) or bool(self.account.journal.in_memory)
+
+    def _save(self) -> None:
+        """Write the records that wait in memory as far as there are any. Raises OSError."""
+        for segment in (*(one for one in list(self._kept) if one.path is None), *self.account.journal.in_memory):
+            self._write(segment)
+
+    def _write(self, segment: Segment) -> None:
+        """Write what a segment in memory holds, and no more: the disk may have room for that alone. Raises OSError."""
+        if self.run is None:
+            return
+        if segment.copy is None:
+            segment.copy = self._spares.next_path(self.run)
+        with memoryview(segment.buffer) as whole:
+            used = records.HEADER_SIZE + records.used(segment.buffer) * records.SIZE
+            with whole[:used] as part:
+                write_privately(segment.copy, part, size=len(whole))
+
+    def _write_out(self, segment: Segment) -> None:
+        try:
+            self._write(segment)
+        except OSError as error:
+            self._spares.trouble(error)
+            return
+        segment.path = segment.copy
+
+    def _snapshot(self) -> None:
+        run, account = self.run, self.account
+        if run is None or not self._spares.writable:
+            return
+        journal = account.journal
+        with account.lock:
+            self._kept += journal.take_full()  # calls of totals() drain the journal, too
+            current = self._drained()
+            position: Position = (journal.attempt, current.number, current.read)
+            state = account.ledger.dump()
+        self._follow((current.number, current.read), current)
+        try:
+            write_snapshot(run, journal.process, state, self.index, journal.names, position)
+        except OSError as error:
+            self._spares.trouble(error)
+            return
+        self._snapshot_at = position[1:]
+        self._snapshot_time = time.monotonic()
+        for segment in [kept for kept in self._kept if kept.number < current.number and kept.path is not None]:
+            self._archive(segment)
+            self._kept.remove(segment)
+
+    def _follow(self, end: tuple[int, int], current: Segment) -> None:
+        """Bring the span index up to `end` (segment, record)."""
+        for segment in (*self._kept, current):
+            number, read = self._index_at
+            if segment.number < number or segment.number > end[0]:
+                continue
+            begin = read if segment.number == number else 0
+            stop = end[1] if segment.number == end[0] else segment.end
+            place = slice(*(records.HEADER_SIZE + at * records.SIZE for at in (begin, stop)))
+            with memoryview(segment.buffer) as whole, whole[place] as part:
+                self.index.follow(part, self.account.journal.names)
+            self._index_at = (segment.number, stop)
+
+    def _archive(self, segment: Segment) -> None:
+        """Compress a segment that a snapshot covers; exact windows still need it."""
+        if segment.path is None:
+            return
+        sealed = segment.path.with_name(segment.path.name + ".gz")
+        try:
+            write_privately(sealed, gzip.compress(segment.buffer, 1))
+            files.remove(segment.path)
+        except OSError as error:
+            self._spares.trouble(error)
+        segment.release()
+
+    def _digest_now_and_then(self) -> None:
+        if time.monotonic() - self._digest_time >= DIGEST_S and not self._provisional():
+            drained = self._drained()
+            if (drained.number, drained.read) != self._digest_at:
+                self._digest()
+
+    def _digest(self) -> None:
+        """Write the overview of the run. What goes wrong with it holds up nothing else, and is reported once."""
+        run, account = self.run, self.account
+        if run is None or not self._spares.writable:
+            return
+        journal = account.journal
+        with account.lock:
+            drained = self._drained()
+            position: Position = (journal.attempt, drained.number, drained.read)
+            now = max(account.clock(), account.reached)
+            overview = account.ledger.overview(now)
+        self._digest_time = time.monotonic()
+        self._digest_at = position[1:]
+        try:
+            write_digest(run, journal.process, overview, journal.attempt, now, position)
+        except (OSError, ValueError) as error:
+            report_once("digest", "the overview of the run cannot be saved (will retry): %s", error)
+
+    def _tell(self) -> None:
+        if self.run is not None and self._spares.writable:
+            for sheet in self._sheets:
+                sheet.keep(self.run)
+
+    def _note(self) -> None:
+        if self.run is not None and self._spares.writable and (self._stop.is_set() or not self._provisional()):
+            self.account.notes.keep(self.run, self.account.journal.process)
+
+    def _sync(self) -> None:
+        if self.run is not None and time.monotonic() - self._synced >= SYNC_S:
+            self._synced = time.monotonic()
+            self.account.journal.current.sync()
+
+    def _finish(self) -> None:
+        journal = self.account.journal
+        run = self.run
+        if run is None:
+            self.account.refresh(MEMORY_LAST_S)
+            return
+        with self.account.lock:  # totals() must wait: for a moment, parts of the journal are neither in it nor on disk
+            caught_up = self.account.refresh(LAST_S)
+            self._kept += journal.take_rest()
+            for segment in (*self._kept, journal.current):
+                if segment.path is None:
+                    self._write_out(segment)
+            journal.current.beat(self.account.clock())
+            self._digest()
+            self._snapshot()
+            if self._spares.writable:
+                for sheet in self._sheets:
+                    sheet.keep(run, last=True)
+            self._whole = caught_up and self._spares.writable
+            if not caught_up:
+                spans = self.account.ledger.settled.spans
+                self.account.leave(lambda: restore(run, journal.process, spans).ledger)
+        journal.current.sync()
+        self._spares.clear()
+        for segment in self._kept:
+            segment.release()
+        journal.current.release()

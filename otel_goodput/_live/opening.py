@@ -1,0 +1,411 @@
+"""Opens a run's journal: finds which attempt this is and what came before, and reports what is in the way.
+
+Longer than other files: every way in which an opening can fail has to leave training a journal.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from otel_goodput._accounting import Ledger
+from otel_goodput._journal import records
+from otel_goodput._journal.account import Account
+from otel_goodput._journal.journal import Journal, Segment
+from otel_goodput._journal.lock import Lock
+from otel_goodput._journal.mirror import Mirror, open_spool
+from otel_goodput._journal.notes import Note
+from otel_goodput._journal.rundir import RunDirectory, folder_name
+from otel_goodput._live import succession
+from otel_goodput._live.launches import Agreement, Launches, Vacancy
+from otel_goodput._live.succession import CONTINUED, Before, Sequel
+from otel_goodput._runtime import files
+from otel_goodput._runtime.clock import Clock
+from otel_goodput._settings.config import Config
+from otel_goodput._settings.options import Settings
+from otel_goodput._text.quantities import plural
+from otel_goodput._text.redact import printable, redacting_logger, without_credentials
+from otel_goodput._timeline.recovery import Restored, restore
+from otel_goodput.errors import JournalError
+from otel_goodput.semconv import Category
+
+logger = redacting_logger(__name__)
+
+NEWER: Final = "newer version"
+ASIDE: Final = "set aside"
+
+_STRANGERS: Final = 100
+_LAST: Final = 999_999_999  # highest attempt number that a file name can hold
+_LOOKS: Final = 5  # at a run that changes while it is looked at
+_BESIDE: Final = 5  # folders tried, if each one has files of a newer version
+
+
+@dataclass
+class Opened:
+    """A journal ready for the first record.
+
+    Attributes:
+        run_id: the configured one, or another if a living process is writing that run.
+        run: its folder; None if there cannot be one.
+        restored: the run so far, with the ledger to continue.
+        lock: held as long as this process writes.
+        mirror: set if the journal is at a URL.
+        continued: the note on an unfinished run that is continued; empty if there is nothing to say.
+        before: the finished run, if this is a new run because that one had finished.
+        remarks: further notes.
+        agreement: watches which run the leader has chosen; None if that is no question.
+        early: the run is of this process alone: it is not known yet which one it is of its launch.
+        missing: what belongs in ``run.json``, if the folder could not be created.
+    """
+
+    run_id: str
+    attempt: int
+    run: RunDirectory | None
+    journal: Journal
+    restored: Restored
+    lock: Lock | None
+    mirror: Mirror | None
+    missing: dict[str, Any] | None = None
+    continued: str = ""
+    before: Before | None = None
+    remarks: list[Note] = field(default_factory=list)
+    agreement: Agreement | Vacancy | None = None
+    early: bool = False
+
+    def introduce(self, account: Account) -> None:
+        """Add to the account's notes what this run continues or follows."""
+        for remark in self.remarks:
+            account.notes.add(*remark)
+        if self.continued:
+            account.notes.add(CONTINUED, self.continued, (Category.INFRASTRUCTURE_RECOVERY,))
+        if self.before is not None:
+            Sequel(account, self.run_id, self.before)
+
+    def prepare(self) -> None:
+        """Try again to create the folder and take the lock, if that has failed. Raises OSError if it fails again."""
+        if self.run is not None and self.missing is not None:
+            self.run.create(self.missing)
+            self.lock = self.run.lock(self.attempt, self.journal.process)
+            self.lock.acquire()
+            self.missing = None
+
+    def recall(self) -> Ledger:
+        """Read the ledger back from disk; an empty one if nothing is on disk."""
+        if self.run is None:
+            return Ledger()
+        return restore(self.run, self.journal.process, self.restored.ledger.settled.spans).ledger
+
+
+def in_memory_journal(config: Config) -> Opened:
+    """Return a journal without files, for an account that begins with this process and ends with it."""
+    journal = Journal(0, config.process_index, Segment(None))
+    return Opened(config.run_id, 0, None, journal, Restored(Ledger(config.windows)), None, None)
+
+
+def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str = "") -> Opened:
+    """Open the journal for a new attempt of this process. Problems are logged and never stop the training.
+
+    With `only`, it is that of this run, or OSError is raised.
+
+    `begun`: the job begins. Before that, a process that knows its launch but not its rank gets a run of its own, so
+    that the processes of the launch, which all take themselves for the first one, do not meet in one.
+    """
+    base = _base(config)
+    process = config.process_index
+    launches = Launches(config, base)
+    series, early = config.run_id, config.early and not begun
+    if early and config.launch is not None:
+        series += f"~{config.launch.label}-{os.getpid()}"
+    wanted: Vacancy | None = None
+    looks = _LOOKS
+    while True:
+        candidate = _candidate(config, base, series, launches)
+        run_id, run, mirror, restored = candidate.run_id, candidate.run, candidate.mirror, candidate.restored
+        if only not in ("", run_id):
+            raise FileExistsError(f"run {only!r} is not that of this launch any more")
+        before = [restored.attempt, *candidate.attempts]
+        before += [number for elder in candidate.elders for number in elder.attempts(process)]
+        attempt = min(max(before) + 1, _LAST)
+        identity = _identity(candidate, config, clock)
+        try:
+            run.create(identity)
+            taken = _taken(run, attempt, process)
+            lock = run.lock(attempt, process)
+            if not taken and lock.acquire():
+                if looks and run.attempts(process) != candidate.attempts:
+                    lock.release()  # another process has just left this run
+                    looks -= 1
+                    continue
+                run.sweep(process, attempt)
+                candidate.aside = _set_aside(restored)
+                run.create(identity)  # run.json may just have been set aside as damaged
+                first = _first_segment(run, attempt, process)
+                break
+        except OSError as error:
+            if only:
+                raise
+            logger.warning(
+                "the journal cannot be written to %s (%s): live figures continue, but a restart will not know of this "
+                "attempt unless the directory becomes writable; set OTEL_GOODPUT_DIR to another one",
+                run.path,
+                _reason(error, run.path),
+            )
+            journal = Journal(attempt, process, Segment(None))
+            remarks = _remarks(candidate)
+            return Opened(run_id, attempt, run, journal, restored, None, mirror, missing=identity, remarks=remarks)
+        if only:
+            raise FileExistsError(f"another living process writes run {only!r}")
+        if looks and run.attempts(process) != candidate.attempts:
+            looks -= 1
+            continue
+        other = f"{config.run_id}~{os.getpid() if config.launch is None else config.launch.label}"
+        if series != config.run_id:
+            other += f"-{os.urandom(3).hex()}"
+        text = (
+            f"run {run_id!r} is being written by another running process (pid "
+            f"{run.lock(max(0, attempt - 1), process).holder() or '?'}) as process {process}; this process records its "
+            f"own run {other!r}. Give each process its index ({Settings.process_index.variable}, process_index=), or "
+            f"each run its own id ({Settings.run_id.variable})"
+        )
+        if begun and wanted is None:
+            # The other one may not know yet either which process it is, and leave as soon as it does.
+            wanted = Vacancy(run_id, text)
+        else:
+            logger.warning("%s", text)
+        series = other
+    opened = Opened(run_id, attempt, run, Journal(attempt, process, first), restored, lock, mirror)
+    opened.continued = _say_what_was_before(opened, config, base, clock)
+    opened.before = candidate.before
+    opened.remarks = _remarks(candidate)
+    if wanted is not None:
+        opened.agreement = wanted
+    elif early:
+        opened.early = True
+    elif config.numbered and config.leads:
+        launches.choose(run_id, clock)
+    elif config.numbered and config.launch is not None:
+        opened.agreement = Agreement(launches, run_id, without_credentials(str(config.directory)))
+    if candidate.before is not None:
+        logger.info("run %r has finished, so this start records a new run, %r", candidate.before.run_id, run_id)
+    return opened
+
+
+def _reason(error: OSError, folder: Path) -> str:
+    """The reason of an error, and the path if that is not `folder` itself."""
+    where = f": {error.filename}" if error.filename not in (None, str(folder)) else ""
+    return f"{error.strerror or error}{where}"
+
+
+def _base(config: Config) -> Path:
+    """The local folder that holds the runs."""
+    if config.remote:
+        return open_spool(config.directory)
+    try:
+        base = files.named(config.directory)
+    except OSError:
+        return Path(config.directory).absolute()  # creating it will report why that fails
+    if files.open_to_all(base):
+        logger.warning(
+            "every user of this machine can replace files in %s, including the journal: `chmod +t` prevents that, "
+            "or choose another place with OTEL_GOODPUT_DIR",
+            base,
+        )
+    return base
+
+
+@dataclass
+class _Candidate:
+    """A run that this start may belong to, its content so far, and the finished run that it follows, if any."""
+
+    run_id: str
+    run: RunDirectory
+    mirror: Mirror | None
+    restored: Restored
+    attempts: list[int]  # of this process, as it began to be read
+    series: str = ""
+    before: Before | None = None
+    elders: list[RunDirectory] = field(default_factory=list)  # folders whose attempts count for the next attempt number
+    newer: RunDirectory | None = None  # the folder with files of a newer version, if that is why this one exists
+    aside: list[Path] = field(default_factory=list)  # new paths of damaged files
+
+
+def _candidate(config: Config, base: Path, series: str, launches: Launches) -> _Candidate:
+    """Find the run `series` or the latest run that followed it; a new run if that one has finished.
+
+    A launch that a launcher restarted goes on with its run. What the leader has chosen for this launch counts for all.
+    """
+
+    def look(run_id: str) -> _Candidate:
+        run, newer = RunDirectory(base / folder_name(run_id)), None
+        for _ in range(_BESIDE):
+            mirror = _mirror(config, run)
+            attempts = run.attempts(config.process_index)
+            restored = restore(run, config.process_index, config.windows)
+            if not restored.damages.newer:
+                break
+            newer, run = run, RunDirectory(run.path.with_name(f"{run.path.name}~v{records.VERSION}"))
+        elders = _beside(base, folder_name(run_id))
+        return _Candidate(run_id, run, mirror, restored, attempts, elders=elders, newer=newer)
+
+    if not config.numbered:
+        return look(series)
+    same = launches.restarted()
+    chosen = same or ("" if config.leads else launches.agreed())
+    if chosen and series == config.run_id:
+        return look(chosen)
+    found = look(series)
+    taken = succession.numbers(series, _folders(base, found.mirror))
+    for number in taken:
+        later = look(succession.numbered(series, number))
+        if succession.belongs(later.run, series):
+            found = later
+            break
+    number = max(taken, default=1)
+    before: Before | None = None
+    # A launcher that has restarted an earlier launch under this key has not restarted this one.
+    anew = config.renewable or (launches.last() is not None and not config.exit_given)
+    while anew and _finished(found, config):
+        index = found.restored.index
+        recovered = files.exists(found.run.recovered_path(found.restored.attempt, config.process_index))
+        top = found.restored.ledger.settled.steps.progress.top
+        before = Before(found.run_id, top, 0 if recovered else index.own_unexported)
+        number += 1
+        found = look(succession.numbered(series, number))
+        found.series, found.before = series, before
+    return found
+
+
+def _finished(candidate: _Candidate, config: Config) -> bool:
+    """Whether the run has finished: the leader's account of it says so, or this process's own if there is no other."""
+    if not config.leads and candidate.run.attempts(config.leader):
+        return succession.finished(restore(candidate.run, config.leader, config.windows))
+    return succession.finished(candidate.restored)
+
+
+def _beside(base: Path, name: str) -> list[RunDirectory]:
+    """The folder with this name, and the ones that other versions have created beside it."""
+    form = re.compile(re.escape(name) + r"(~v\d+)*")
+    try:
+        return [RunDirectory(base / found) for found in files.names(base) if form.fullmatch(found)]
+    except OSError:
+        return []
+
+
+def _set_aside(restored: Restored) -> list[Path]:
+    """Rename the damaged files that would be replaced; returns the new paths."""
+    aside = []
+    for path in filter(files.exists, restored.spoilt):  # others would not be replaced
+        try:
+            aside.append(files.set_aside(path, "damaged"))
+        except OSError as error:
+            logger.warning("journal: %s is damaged, and cannot be set aside: %s", path, error.strerror or error)
+    return aside
+
+
+def _remarks(candidate: _Candidate) -> list[Note]:
+    """Return the notes on what was found on disk; log those that reading it has not logged."""
+    remarks = []
+    if candidate.newer is not None:
+        text = (
+            f"run {candidate.run_id!r} has files of a newer version of otel_goodput in {candidate.newer.path}, which "
+            f"are left unchanged. This attempt is recorded separately in {candidate.run.path}, with its own figures. "
+            f"Use the newer version, or set a new run id ({Settings.run_id.variable})"
+        )
+        remarks.append(Note(NEWER, text))
+    if candidate.aside:
+        names = ", ".join(path.name for path in candidate.aside)
+        remarks.append(Note(ASIDE, f"Damaged files of this run have been set aside in {candidate.run.path}: {names}"))
+    for remark in remarks:
+        logger.warning("%s", printable(remark.text))
+    if candidate.restored.overlap is not None:
+        logger.warning("%s", candidate.restored.overlap.text)
+    more = (candidate.restored.damages.note(), candidate.restored.overlap)
+    return [*remarks, *(note for note in more if note is not None)]
+
+
+def _folders(base: Path, mirror: Mirror | None) -> set[str]:
+    """Names of all runs' folders, on this machine and at the URL."""
+    try:
+        found = {path.name for path in base.iterdir()}
+    except OSError:
+        found = set()
+    if mirror is not None:
+        try:
+            found.update(mirror.siblings())
+        except Exception as error:  # each fsspec filesystem raises its own errors
+            logger.warning("the runs at %s cannot be listed: %s", mirror.shown, without_credentials(str(error)))
+    return found
+
+
+def _first_segment(run: RunDirectory, attempt: int, process: int) -> Segment:
+    """Create the first segment, under the next free name if foreign files have its name."""
+    for serial in range(_STRANGERS):
+        try:
+            return Segment(run.segment_path(attempt, process, serial))
+        except FileExistsError:
+            continue
+    raise FileExistsError(f"{run.journal} is full of foreign files")
+
+
+def _identity(candidate: _Candidate, config: Config, clock: Clock) -> dict[str, Any]:
+    began = candidate.restored.ledger.settled.begin  # in case run.json existed, but cannot be read
+    moment = (began or clock()) / 1e9
+    identity = {"run_id": candidate.run_id, "job_name": config.job_name, "created_at": moment}
+    if candidate.before is not None:
+        identity.update(series=candidate.series, follows=candidate.before.run_id)
+    return identity
+
+
+def _taken(run: RunDirectory, attempt: int, process: int) -> bool:
+    """Whether a living process still writes the previous attempt."""
+    return attempt > 0 and run.lock(attempt - 1, process).held(watch=True)
+
+
+def _mirror(config: Config, run: RunDirectory) -> Mirror | None:
+    if not config.remote:
+        return None
+    try:
+        mirror = Mirror(config.directory, run)
+        mirror.fetch()
+    except (JournalError, OSError) as error:
+        logger.warning("%s; the journal stays in %s", error, run.path)
+        return None
+    except Exception as error:  # each fsspec filesystem raises its own errors
+        logger.warning(
+            "the journal at %s cannot be read (%s: %s); its contents are missing from the account",
+            without_credentials(config.directory),
+            type(error).__name__,
+            without_credentials(str(error)),
+        )
+        return None
+    return mirror
+
+
+def _say_what_was_before(opened: Opened, config: Config, base: Path, clock: Clock) -> str:
+    """Log which run is continued, if any; returns the text of the note on it, or an empty string."""
+    run_id, restored = opened.run_id, opened.restored
+    if restored.attempt < 0:
+        return ""
+    cursor = restored.ledger.settled
+    ago = succession.age(restored, clock)
+    if config.renewable:
+        if cursor.begin is None or not config.leads:
+            return ""
+        number = next(succession.free(config.run_id, base))
+        text = succession.continued(run_id, restored, clock, succession.numbered(config.run_id, number))
+        logger.warning("%s", text)
+        return text
+    if cursor.ended and cursor.clean:
+        logger.warning(
+            "run %r had ended %s ago after %s; this start continues it as another attempt, and the time between counts "
+            "as infrastructure recovery. To start a new run, set a new id (OTEL_GOODPUT_RUN_ID, run_id=)",
+            run_id,
+            ago,
+            plural(cursor.steps.attempts, "attempt"),
+        )
+    else:
+        logger.info("run %r continues after %s, attempt %d", run_id, ago, restored.attempt + 2)
+    return ""

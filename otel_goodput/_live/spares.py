@@ -1,0 +1,173 @@
+"""The thread that prepares spare segments, so that the journal need not continue in memory that a SIGKILL would lose.
+
+It does nothing else: a snapshot, an fsync or an archive may keep a slow disk busy for seconds, and a loop of empty
+steps fills a segment in 0.2 s.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from otel_goodput._journal.journal import Journal, Segment
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._runtime import files
+from otel_goodput._runtime.guard import contain, started
+from otel_goodput._text.redact import redacting_logger
+
+logger = redacting_logger(__name__)
+
+FEWEST: Final = 3
+MOST_SPARES: Final = 12  # if a fast loop leaves this thread little time
+
+
+class Spares:
+    """Prepares segments for one process's journal, and knows whether its disk can be written.
+
+    Args:
+        journal: the journal that needs segments.
+        run: the run's folder; None if the journal is in memory only.
+        laid: called after each round, so that the keeper can continue.
+        save: writes the records that wait in memory; raises OSError. Called before any room is taken for spares.
+        waiting: whether records wait in memory.
+        prepare: creates the run's folder if that has failed before; raises OSError if it fails again.
+
+    Attributes:
+        writable: whether the last write to the disk succeeded.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        run: RunDirectory | None,
+        laid: Callable[[], None] = lambda: None,
+        save: Callable[[], None] = lambda: None,
+        waiting: Callable[[], bool] = lambda: False,
+        prepare: Callable[[], None] | None = None,
+    ) -> None:
+        self.writable = prepare is None
+        self._journal = journal
+        self._run = run
+        self._laid = laid
+        self._save = save
+        self._waiting = waiting
+        self._prepare = prepare
+        self._numbers = count(1)  # the first segment already exists
+        self._wanted = FEWEST
+        self._stopped = False
+        self._rolled = journal.rolled
+        self._rolled.set()
+        self._laying = threading.Lock()
+        self._thread = threading.Thread(target=self._loop, name="otel-goodput-spares", daemon=True)
+
+    def start(self) -> None:
+        if self._run is not None:
+            started(self._thread, "no segments are prepared for the journal, a crash may lose its latest records")
+
+    def _loop(self) -> None:
+        while not self._stopped:
+            self._rolled.wait()
+            self._rolled.clear()
+            try:
+                self.lay()
+            except Exception as error:
+                contain("journal segments", error)
+            self._laid()
+
+    def lay(self) -> None:
+        """Create spares up to the wanted number; double that number if nearly all had been taken.
+
+        As long as records wait in memory there is no more than one, in which the journal continues: they come first.
+        """
+        if self._run is None:
+            return
+        with self._laying:
+            journal = self._journal
+            if self.writable and journal.current.number and len(journal.spares) <= 1:
+                self._wanted = min(MOST_SPARES, 2 * self._wanted)
+            while not self._stopped and len(journal.spares) < self._wanted:
+                if journal.spares and self._waiting():
+                    return
+                try:
+                    self._prepared()
+                    if not self.writable:
+                        self._save()
+                    spare = self._make(self._run)
+                except OSError as error:
+                    self.trouble(error)
+                    return
+                journal.spares.append(spare)
+                if not self.writable:
+                    self.writable = True
+                    logger.warning(
+                        "the journal's disk is writable again; the records that waited in memory are written now"
+                    )
+                if journal.current.path is None:
+                    journal.leave()
+                    return
+
+    def move(self, run: RunDirectory, attempt: int) -> Segment:
+        """Continue the journal in the folder of another run, as its attempt `attempt`; returns the first segment there.
+
+        Raises:
+            OSError: that folder cannot be written; nothing has changed.
+        """
+        with self._laying:
+            journal = self._journal
+            spare = Segment(run.segment_path(attempt, journal.process, next(self._numbers)))
+            before, self._run = journal.move(attempt, spare), run
+        for unused in before:
+            unused.release()
+            if unused.path is not None:
+                with suppress(OSError):
+                    files.remove(unused.path)
+        return spare
+
+    def _prepared(self) -> None:
+        """Create the run's folder if that has failed before. Raises OSError if it fails again."""
+        if self._prepare is not None:
+            self._prepare()
+            self._prepare = None
+
+    def _make(self, run: RunDirectory) -> Segment:
+        while True:
+            try:
+                return Segment(self.next_path(run))
+            except FileExistsError:
+                continue  # a foreign file has this name: try the next
+
+    def next_path(self, run: RunDirectory, attempt: int | None = None) -> Path:
+        """The path for the next segment, of this attempt or of another one."""
+        attempt = self._journal.attempt if attempt is None else attempt
+        return run.segment_path(attempt, self._journal.process, next(self._numbers))
+
+    def trouble(self, error: OSError) -> None:
+        """Handle a failed write: continue in memory and log it once. The next call of :meth:`lay` tries again."""
+        if not self.writable:
+            return
+        self.writable = False
+        reason = {errno.ENOSPC: "is full", errno.EROFS: "is read-only", errno.EDQUOT: "has no quota left"}.get(
+            error.errno or 0, f"cannot be written ({error.strerror or error})"
+        )
+        logger.warning(
+            "the journal's disk %s: %s. Training and live figures go on; records wait in memory until it can be "
+            "written again; a crash before then loses them",
+            reason,
+            self._run.path if self._run else "",
+        )
+
+    def clear(self) -> None:
+        """Stop, and remove the unused spares."""
+        self._stopped = True
+        self._rolled.set()
+        with self._laying:
+            while self._journal.spares:
+                spare = self._journal.spares.popleft()
+                spare.release()
+                if spare.path is not None:
+                    files.remove(spare.path)

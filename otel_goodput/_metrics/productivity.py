@@ -1,0 +1,118 @@
+"""ML productivity goodput: the factors, as far as known, by which a run's runtime goodput is multiplied.
+
+Their inputs are stored beside the journal, so that a restart and a report from disk have them too.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import NamedTuple
+
+from otel_goodput._accounting.totals import Totals
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.sidecars import checked_json, read_json, whole
+from otel_goodput._runtime.files import write_privately
+from otel_goodput._runtime.guard import report_once
+from otel_goodput._settings.config import Config
+from otel_goodput._text.durations import NS
+
+
+class Inputs(NamedTuple):
+    """Inputs that do not follow from events; each is None if not known.
+
+    Attributes:
+        submitted_at: when the run was first submitted, ns since the epoch.
+        flops_per_step: floating-point operations of the model in one step.
+        peak_flops: peak FLOP/s of all chips together.
+    """
+
+    submitted_at: int | None = None
+    flops_per_step: float | None = None
+    peak_flops: float | None = None
+
+    def over(self, older: Inputs) -> Inputs:
+        """Return these inputs, completed from `older`; the earlier of two submissions counts."""
+        moments = [moment for moment in (self.submitted_at, older.submitted_at) if moment is not None]
+        flops = self.flops_per_step or older.flops_per_step
+        return Inputs(min(moments, default=None), flops, self.peak_flops or older.peak_flops)
+
+    def complete(self, totals: Totals) -> Totals:
+        """Return `totals` with the factors that follow from these inputs.
+
+        * scheduling goodput: elapsed / (elapsed + time from the submission to the first job start);
+        * program goodput (MFU): FLOPs of the kept steps per second of productive time / peak FLOP/s of all chips.
+        """
+        if self.submitted_at is not None and totals.started_at is not None and totals.run.elapsed:
+            waited = max(0, totals.started_at - self.submitted_at)
+            totals = replace(totals, scheduling=totals.run.elapsed / (totals.run.elapsed + waited))
+        if self.flops_per_step and self.peak_flops and totals.run.productive:
+            achieved = self.flops_per_step * totals.kept / (totals.run.productive / NS)
+            totals = replace(totals, program=achieved / self.peak_flops)
+        return totals
+
+
+class Productivity:
+    """The inputs of one run: from the configuration, from earlier attempts, and those that become known later.
+
+    Args:
+        config: the user's configuration.
+        run: the run's folder; None for a run in memory.
+    """
+
+    def __init__(self, config: Config, run: RunDirectory | None) -> None:
+        self._ideal_step_time_s = config.ideal_step_time
+        self._run = run
+        self._kept = read_inputs(run) if run is not None else Inputs()
+        self._inputs = Inputs(config.submitted_at, config.flops_per_step, config.peak_flops).over(self._kept)
+
+    @property
+    def inputs(self) -> Inputs:
+        """The inputs known so far."""
+        return self._inputs
+
+    def learn(self, inputs: Inputs) -> None:
+        """Add `inputs`, which take precedence over those known so far."""
+        self._inputs = inputs.over(self._inputs)
+
+    def keep(self) -> None:
+        """Save the inputs if they have changed. An error is reported once; the next call tries again."""
+        if self._run is None or self._inputs == self._kept:
+            return
+        try:
+            inputs = self._inputs
+            write_privately(self._run.productivity_path, checked_json(inputs._asdict()))
+            self._kept = inputs
+        except OSError as error:
+            report_once("productivity", "cannot save the inputs of ML productivity goodput (will retry): %s", error)
+
+    def complete(self, totals: Totals) -> Totals:
+        """Return `totals` with the figures that derive from the configuration and these inputs."""
+        if self._ideal_step_time_s is not None:
+            totals = replace(totals, ideal_step_time=self._ideal_step_time_s * NS)
+        return self._inputs.complete(totals)
+
+
+def read_inputs(run: RunDirectory) -> Inputs:
+    """Return the saved inputs of a run; empty if there are none or they cannot be read."""
+    try:
+        found = read_json(run.productivity_path)
+        moment, flops, peak = (found.get(name) for name in Inputs._fields)
+        return Inputs(
+            None if moment is None else whole(moment),
+            None if flops is None else _finite(flops),
+            None if peak is None else _finite(peak),
+        )
+    except (OSError, ValueError, TypeError, AttributeError):
+        return Inputs()
+
+
+def _finite(found: object) -> float:
+    """Convert to a float.
+
+    Raises:
+        ValueError: it is not a finite number from 0.
+    """
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found <= sys.float_info.max:
+        raise ValueError(f"{found!r} is not a finite number >= 0")
+    return float(found)

@@ -1,0 +1,163 @@
+"""The traces of this attempt as this process uses them: their roots, its job, and the parents of its spans."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+
+from opentelemetry import trace as trace_api
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanContext
+
+from otel_goodput._accounting.events import NO_STEP
+from otel_goodput._journal.account import Account, nothing
+from otel_goodput._journal.records import CONTINUED, DETAILED, HALF, MOST_TOLD, ROOT
+from otel_goodput._recording import ids
+from otel_goodput._recording.budget import Budget
+from otel_goodput._recording.continuations import ContinuationSpan, continued_span
+from otel_goodput._recording.emitter import SpanEmitter
+from otel_goodput._recording.finished import AttemptSpan
+from otel_goodput._recording.volumes import Volumes
+
+
+class AttemptTraces:
+    """Chooses the trace and the parent of every span.
+
+    Args:
+        account: records root spans in the journal.
+        emitter: exports root spans.
+        budget: how many spans fit into each trace.
+        volumes: the traces of the attempt, and which one a step is in.
+        process: index of this process.
+        own: each step has a trace of its own.
+
+    Attributes:
+        job_context: span context of the job, the latest one if there are several.
+        job_span: span of the latest job; None before the first.
+        job_key: span id of the first job.
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        emitter: SpanEmitter,
+        budget: Budget,
+        volumes: Volumes,
+        process: int,
+        *,
+        own: bool = False,
+    ) -> None:
+        self.budget = budget
+        self.volumes = volumes
+        self.run_id = volumes.run_id
+        self.attempt = volumes.attempt
+        self.process = process
+        self.own = own
+        self.job_context: SpanContext = ids.job_span_context(self.run_id, self.attempt, process)
+        self.job_span: trace_api.Span | None = None
+        self.job_key = self.job_context.span_id
+        self._clock = account.clock
+        self._append: Callable[..., None] = account.append
+        self._emitter = emitter
+        self._begun: dict[int, object] = {0: None}
+        self._latest = 0  # number of the trace begun last
+        self._rooted = process > 0  # only process 0 writes the attempt's root
+        self._roots: deque[ReadableSpan] = deque()
+
+    @property
+    def identity(self) -> tuple[str, int, int]:
+        """Run, attempt and process."""
+        return self.run_id, self.attempt, self.process
+
+    def parent_of(self, step: int, around: SpanContext) -> SpanContext:
+        """Return the parent for a span in or for `step` that is opened inside `around` (which may be invalid)."""
+        volumes = self.volumes
+        number = volumes.number(step)
+        if around.is_valid and not self.budget.small:
+            theirs = volumes.number_of(around.trace_id)
+            if theirs is None or theirs == number or step < 0:
+                return around
+        return self.root(number)
+
+    def root(self, number: int) -> SpanContext:
+        """Return the default parent for this process's spans in the attempt's trace `number`, beginning that trace."""
+        if number:
+            if number not in self._begun:
+                self._continue(number)
+            return self.volumes.root(number)
+        return self.volumes.root(0) if self.budget.small else self.job_context
+
+    def root_of(self, trace_id: int) -> SpanContext:
+        """Same as :meth:`root`, by trace id; for a trace that is not the attempt's, that of trace 0."""
+        return self.root(self.volumes.number_of(trace_id) or 0)
+
+    def step_trace(self, step: int) -> int:
+        """Return the id of the separate trace of `step`, for when each step has its own."""
+        return ids.step_trace_id(self.run_id, self.attempt, step)
+
+    def tell_bounds(self, longest: int) -> None:
+        """Record the layout of traces, and the maximum of `longest` steps in a summary, in the journal.
+
+        A restart needs both to export what this process could not.
+        """
+        budget = self.budget
+        if budget.limit:
+            flags = min(budget.most, MOST_TOLD) | (DETAILED if budget.detailed else 0)
+            self._append(CONTINUED, 0, flags, 0, self.volumes.steps, budget.group * HALF + longest, self._clock())
+
+    def begin_root(self, moment: int) -> SpanContext:
+        """Return the span context of the attempt's root; process 0 also queues the root span for :meth:`write_roots`.
+
+        `moment` is the begin of the job, ns. Only the first call queues.
+        """
+        root = self.volumes.root(0)
+        if self.process:
+            return SpanContext(root.trace_id, root.span_id, True, ids.SAMPLED)
+        if not self._rooted:
+            self._rooted = True
+            emitter = self._emitter
+            self._roots.append(AttemptSpan(self.run_id, self.attempt, emitter.resource, emitter.scope, moment))
+            # Before the job's record, so that a restart can tell the root from the job even if we die in between.
+            self._append(ROOT, 0, 0, 0, root.span_id, NO_STEP, moment)
+            for group in range(1, self.budget.groups):
+                self._roots += self._further(group, 0, 0, moment)
+        return root
+
+    def forget_roots(self) -> None:
+        """Drop the queued root spans, because the user's own sampler dropped the job."""
+        self._roots.clear()
+
+    def write_roots(self) -> None:
+        """Emit the queued root spans: the attempt's, and those of further groups of processes."""
+        with suppress(IndexError):
+            while True:
+                self._emitter.emit(self._roots.popleft())
+
+    def place_job(self, span: trace_api.Span) -> None:
+        """Take `span`, which has just begun, as the job: what has no other parent hangs on it."""
+        self.job_context, self.job_span = span.get_span_context(), span
+
+    def close(self) -> None:
+        """Stop recording."""
+        self._append = nothing
+
+    def _continue(self, number: int) -> None:
+        """Begin the trace `number`, unless another thread has; process 0 emits its spans."""
+        before, token = self._latest, object()
+        if self._begun.setdefault(number, token) is not token:
+            return
+        self._latest = number
+        if self.process:
+            return  # process 0 emits them for all processes
+        moment = self._clock()
+        for group in range(self.budget.groups):
+            for span in self._further(group, number, before, moment):
+                self._emitter.emit(span)
+
+    def _further(self, group: int, number: int, before: int, moment: int) -> tuple[ReadableSpan, ...]:
+        """Return the spans that begin trace `number` of a group, after its trace `before`, at `moment` (ns)."""
+        volumes = self.volumes.of(group)
+        place = (volumes, number, before, self._emitter.resource, self._emitter.scope, moment)
+        self._append(CONTINUED, 1, group, 0, volumes.root(number).span_id, before * HALF + number, moment)
+        return continued_span(*place), ContinuationSpan(*place)

@@ -1,0 +1,124 @@
+"""How many of our spans a trace may hold, and each process's share of them.
+
+Processes do not communicate about this: a share depends only on the number of processes. The leader has half of a
+trace, or more if the others (the followers) need less; the followers share the rest. If there are more followers than
+spans in the rest, processes form groups with separate traces, so that every process can report a failure.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Final
+
+from otel_goodput._journal.unexported import ENDLESS
+
+# The worth of a span. A span is exported only while its share is filled to less than these tenths, so that room is
+# left for spans of higher worth.
+ROUTINE: Final = 0  # sampled steps, with their loads and parts
+NOTABLE: Final = 1  # slow steps and phases, and phases other than steps
+VITAL: Final = 2  # jobs, failures, summaries
+_TENTHS: Final = (6, 8, 10)
+
+SMALL: Final = 8  # a share of fewer spans is used for failures alone
+DETAILED: Final = 10  # a process with at least a tenth of a trace exports single steps, as the leader does
+RESERVED: Final = 8  # spans of every trace for its root and its links to other traces
+TRACES: Final = 10_000  # traces counted at a time
+
+
+def _followers(limit: int) -> int:
+    """Return the spans of a trace of `limit` left for followers, which is also the maximum of followers in a trace."""
+    return max(1, (limit - RESERVED) // 2)
+
+
+def groups(limit: int, processes: int) -> int:
+    """Return the number of groups of processes, each with separate traces. The leader is in group 0."""
+    return -(-processes // _followers(limit)) if limit and processes - 1 > _followers(limit) else 1
+
+
+def group(limit: int, processes: int, process: int, *, leads: bool = True) -> int:
+    """Return the group of a process."""
+    return 0 if leads or groups(limit, processes) == 1 else process // _followers(limit)
+
+
+def share(limit: int, processes: int, *, leads: bool = True) -> int:
+    """Return how many spans a process may put into one trace of its group.
+
+    Args:
+        limit: spans in a trace, of all processes together.
+        processes: number of processes.
+        leads: whether the process is the leader.
+    """
+    followers = min(processes - 1, _followers(limit))
+    each = max(1, _followers(limit) // followers) if followers else 0
+    return max(1, limit - RESERVED - each * followers) if leads else each
+
+
+class _Spent:
+    """Counts the spans put into one trace."""
+
+    __slots__ = ("_next", "spans")
+
+    def __init__(self) -> None:
+        self._next = count(1)
+        self.spans = 0
+
+    def add(self) -> None:
+        self.spans = next(self._next)  # next() is atomic, so no lock is needed
+
+
+class Budget:
+    """Limits and counts the spans that one process puts into each trace.
+
+    Args:
+        limit: our spans in a trace, of all processes together; 0 means no limit.
+        processes, process, leads: same as for :func:`group`.
+
+    Attributes:
+        limit: as given.
+        groups, group: the number of groups, and the group of this process.
+        most: this process's share: spans in one trace.
+        small: the share is for failures alone; the process's job is not exported.
+        detailed: this process exports single steps, as the leader does.
+        phases: worth of a phase that is not a step.
+        refused: number of spans that there was no room for.
+    """
+
+    def __init__(self, limit: int = 0, processes: int = 1, process: int = 0, *, leads: bool = True) -> None:
+        self.limit = limit
+        self.groups = groups(limit, processes)
+        self.group = group(limit, processes, process, leads=leads)
+        self._spent: dict[int, _Spent] = {}
+        self.most = share(limit, processes, leads=leads) if limit else ENDLESS
+        self.small = self.most < SMALL
+        self.detailed = leads or self.most >= limit // DETAILED
+        # A small share is all for failures. Others keep some room for spend(): parents of exported spans.
+        room = self.most if self.small else self.most - min(64, max(4, self.most // 16))
+        self._limits = (0, 0, room) if self.small else tuple(room * tenths // 10 for tenths in _TENTHS)
+        # Without single steps, phases compete with nothing, so the lowest worth is enough.
+        self.phases = NOTABLE if self.detailed else ROUTINE
+        self.refused = 0
+
+    def summaries(self) -> int:
+        """Return the number of step summaries that one trace has room for."""
+        return max(1, self.most // 8)
+
+    def take(self, trace_id: int, worth: int) -> bool:
+        """Count one more span in the trace; without room for its `worth`, count it as refused and return False."""
+        if not self.limit:
+            return True
+        spent = self._spent.get(trace_id) or self._open(trace_id)
+        if spent.spans >= self._limits[worth]:
+            self.refused += 1
+            return False
+        spent.add()
+        return True
+
+    def spend(self, trace_id: int) -> None:
+        """Count one more span in the trace without a limit, because a span inside it is exported."""
+        if self.limit:
+            (self._spent.get(trace_id) or self._open(trace_id)).add()
+
+    def _open(self, trace_id: int) -> _Spent:
+        if len(self._spent) >= TRACES:
+            self._spent.pop(next(iter(self._spent)), None)
+        return self._spent.setdefault(trace_id, _Spent())

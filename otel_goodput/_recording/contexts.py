@@ -1,0 +1,366 @@
+"""The context managers of phases: each starts a span and ends it; as a decorator, at every call of the function.
+
+Longer than other files: what enters, leaves and mends a phase shares its state.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from time import perf_counter_ns
+from types import TracebackType
+from typing import Any, Final
+
+from opentelemetry import trace as trace_api
+from opentelemetry.trace import INVALID_SPAN, Status, StatusCode
+from opentelemetry.util import types
+
+from otel_goodput._recording import plain
+from otel_goodput._recording.decorators import F, decorate
+from otel_goodput._recording.departure import clean_exit
+from otel_goodput._recording.entries import Entry
+from otel_goodput._recording.fast_span import FastSpan, leave_lapsed
+from otel_goodput._recording.nesting import innermost
+from otel_goodput._recording.phase_span import PhaseSpan
+from otel_goodput._recording.plain import error_name
+from otel_goodput._recording.tracer import Find, PhaseTracer
+from otel_goodput._runtime.guard import contain, unrecorded
+from otel_goodput.errors import PhaseError
+from otel_goodput.semconv import (
+    ELASTIC_WAITS,
+    ERROR_TYPE,
+    GOODPUT_BLOCKING,
+    GOODPUT_CUSTOM_NAME,
+    GOODPUT_ELASTIC_KIND,
+    GOODPUT_PHASE,
+    GOODPUT_STEP,
+    REASONS,
+    Phase,
+    Reason,
+)
+
+
+def enclosing(phase: str) -> trace_api.Span | None:
+    """Return the open save or restore (`phase`) around the caller, the SDK's span; None if there is none."""
+    nested = innermost()
+    while nested is not None:
+        if isinstance(nested, PhaseSpan) and not nested.closed and is_phase(nested.span, phase):
+            return nested.span
+        nested = nested.outer
+    span = trace_api.get_current_span()  # a user's own span may be a phase by its attribute
+    return span if is_phase(span, phase) and span.is_recording() else None
+
+
+def is_phase(span: trace_api.Span, phase: str) -> bool:
+    """Return whether the attributes of `span` make it a phase of this kind."""
+    attributes = getattr(span, "attributes", None) or {}
+    return bool(attributes.get(GOODPUT_PHASE) == phase)
+
+
+def _kind(value: object, phase: str) -> str:
+    """Return what a wait for slices is for."""
+    kind = plain.text(value)
+    if kind not in ELASTIC_WAITS:
+        kinds = ", ".join(ELASTIC_WAITS)
+        raise PhaseError(phase, f"{phase}(): kind must be one of {kinds}, not {plain.quoted(value)}")
+    return kind
+
+
+def _number(value: object, phase: str) -> int | None:
+    return None if value is None and phase != Phase.STEP else plain.numbered(value, phase)
+
+
+# How each argument is read, once, when the function is called: nothing of the user's is kept.
+_READ: Final[dict[str, Callable[[object, str], Any]]] = {
+    "start_time": plain.moment,
+    "end_time": plain.moment,
+    "blocking": lambda value, phase: plain.flag(value, "blocking", None),
+    "durable": lambda value, phase: plain.flag(value, "durable", True),
+    "name": lambda value, phase: (_kind if phase == Phase.ELASTIC_WAIT else plain.name)(value, phase),
+    "step": _number,
+}
+
+
+class PhaseContext:
+    """One phase: ``with phase as span:``, or a decorator that opens a new one at every call.
+
+    The tracer is looked up on entry, so that decorators may be applied before ``configure()``.
+    """
+
+    __slots__ = ("_arguments", "_entries", "_find", "_phase", "_wrong")
+
+    def __init__(self, find: Find, phase: str, **arguments: Any) -> None:
+        self._entries: list[Entry] = []
+        self._find = find
+        self._phase = phase
+        self._wrong: PhaseError | None = None  # why it is not recorded
+        self._arguments: dict[str, Any] = {}
+        for name, value in arguments.items():
+            try:
+                self._arguments[name] = _READ[name](value, phase)
+            except PhaseError as error:
+                self._wrong = self._wrong or error
+
+    def __enter__(self) -> Any:
+        begin = perf_counter_ns()
+        tracer = entry = None
+        try:
+            tracer = self._find()
+            if tracer is not None:
+                start = self._arguments.get("start_time")
+                leave_lapsed(tracer.line)
+                entry = Entry(tracer, start or tracer.clock(), sys._getframe(1))
+                if tracer.jobs.none_yet and self._holds_up(tracer):
+                    tracer.jobs.begin_implicit(entry.start)
+                if self._wrong is not None:
+                    raise self._wrong
+                self._entries.append(entry)
+                entry.span = span = self._begin(tracer, entry.start)
+                phase = self._phase_span(tracer, span)
+                shown = span if tracer.line.nesting.shared else phase
+                entry.attach(phase, tracer.line.nesting.enter(phase, shown))
+                return self._yielded(phase)
+        except Exception as error:
+            self._forget(entry)
+            unrecorded("phase start", error)
+        except BaseException as error:
+            self._forget(entry, error)
+            raise
+        finally:
+            if tracer is not None:
+                tracer.line.add_overhead(perf_counter_ns() - begin)
+        return self._yielded(self._phase_span(None, INVALID_SPAN))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        entry = self._entered()
+        if entry is None:
+            return
+        begin = perf_counter_ns()
+        try:
+            self._leave(entry, kind, error)
+            entry.detach()
+            self._entries.remove(entry)
+        except Exception as trouble:
+            self._forget(entry)
+            contain("phase end", trouble)
+        except BaseException as interrupt:
+            self._forget(entry, error or interrupt)
+            raise
+        finally:
+            entry.tracer.line.add_overhead(perf_counter_ns() - begin)
+
+    def until(self, end: int) -> None:
+        """Have the phase end at `end` (ns) when it is left."""
+        self._arguments["end_time"] = end
+
+    def _holds_up(self, tracer: PhaseTracer) -> bool:
+        """Whether the phase blocks training, and so begins an implicit job if none is open."""
+        return self._phase != Phase.EXCLUSION and tracer.blocks(self._arguments.get("blocking"))
+
+    def _entered(self) -> Entry | None:
+        """Return the entry that is being left.
+
+        If several are open: the one whose span is current, else the latest of this thread, else the latest.
+        """
+        entries = self._entries
+        if len(entries) < 2:
+            return entries[0] if entries else None
+        inner = list(reversed(entries))
+        return next((entry for entry in inner if entry.current), None) or next(
+            (entry for entry in inner if entry.here), inner[0]
+        )
+
+    def _leave(self, entry: Entry, kind: type[BaseException] | None, error: BaseException | None) -> None:
+        tracer, span = entry.tracer, entry.span
+        if span is None:
+            return
+        if kind is not None and error is not None and not clean_exit(error) and span.is_recording():
+            if isinstance(error, Exception):
+                span.add_event("exception", plain.described(error))
+            span.set_attribute(ERROR_TYPE, error_name(kind))
+            span.set_status(Status(StatusCode.ERROR, f"{kind.__name__}: {plain.message(error)}"))
+        if span.is_recording():  # else a shutdown has ended it
+            if not entry.here:
+                tracer.line.misused.elsewhere(self._phase)
+            if not tracer.closed:
+                self._finish(tracer, span, error)
+            span.end(self._end_time(tracer, span))
+
+    def _forget(self, entry: Entry | None, error: BaseException | None = None) -> None:
+        """Close and remove an entry whose begin or end was interrupted."""
+        if entry is not None:
+            entry.mend(error)
+            if entry in self._entries:
+                self._entries.remove(entry)
+
+    def __del__(self) -> None:
+        # A `with` statement holds its context manager until __exit__ has run. An entry that is still open here means
+        # that an interrupt came before __exit__ did anything.
+        for entry in reversed(self._entries):
+            if entry.in_with:
+                entry.mend(KeyboardInterrupt())
+
+    def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
+        """Start the span at `start` (ns)."""
+        arguments = self._arguments
+        phase = name = self._phase
+        attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
+        if phase == Phase.CUSTOM:
+            attributes[GOODPUT_CUSTOM_NAME] = name = arguments["name"]
+        elif phase == Phase.ELASTIC_WAIT:
+            attributes[GOODPUT_ELASTIC_KIND] = arguments["name"]
+        if arguments.get("step") is not None:
+            attributes[GOODPUT_STEP] = arguments["step"]
+        blocking = arguments.get("blocking")
+        if blocking is not None or not tracer.blocks(None):
+            # Also when the user did not say: a trace does not show which thread it was.
+            attributes[GOODPUT_BLOCKING] = bool(blocking)
+        return tracer.start_span(name, attributes, start)
+
+    def _phase_span(self, tracer: PhaseTracer | None, span: trace_api.Span) -> PhaseSpan:
+        """Return what others see of `span`."""
+        return PhaseSpan(None if tracer is None else tracer.line, span)
+
+    def _yielded(self, phase: PhaseSpan) -> trace_api.Span:
+        """Return what the ``with`` statement binds; with a provider of the user's, their own kind of span."""
+        shared = phase.closed or phase.nesting.shared
+        return phase.span if shared else phase
+
+    def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
+        """Do what is due just before the span ends."""
+
+    def _end_time(self, tracer: PhaseTracer, span: trace_api.Span) -> int:
+        end: int | None = self._arguments.get("end_time")
+        if end is None:
+            return tracer.clock()
+        start: int | None = getattr(span, "start_time", None)
+        return tracer.line.check_end(start, end) if start is not None and end < start else end
+
+    def __call__(self, function: F) -> F:
+        return decorate(self._again, function)
+
+    def _again(self) -> PhaseContext:
+        """Return a new context like this one."""
+        twin = type(self)(self._find, self._phase)
+        twin._arguments, twin._wrong = self._arguments, self._wrong
+        return twin
+
+
+class RestoreContext(PhaseContext):
+    """A checkpoint restore: steps are numbered on from the last one that the checkpoint stands for."""
+
+    __slots__ = ()
+
+    def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
+        if error is not None or self._arguments.get("blocking") is False:
+            return
+        if self._arguments.get("step") is not None:
+            tracer.restored(self._arguments["step"])
+        else:
+            tracer.restored_unlabeled()
+
+
+class JobContext(PhaseContext):
+    """The job: a whole attempt."""
+
+    __slots__ = ("_used",)
+
+    def __init__(self, find: Find, phase: str, **arguments: Any) -> None:
+        super().__init__(find, phase, **arguments)
+        self._used = False
+
+    def __enter__(self) -> Any:
+        self._used = True
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        tracer = self._find()
+        if tracer is not None:
+            tracer.end_job(error if error is not None and not clean_exit(error) else None)
+
+    def __call__(self, function: F) -> F:
+        self._used = True
+        return super().__call__(function)
+
+    def __del__(self) -> None:
+        super().__del__()
+        tracer = self._find() if not self._used else None
+        if tracer is not None:
+            tracer.line.misused.never_entered()
+
+    def _holds_up(self, tracer: PhaseTracer) -> bool:
+        return False
+
+    def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
+        if tracer.hooks.before_phase is not None:  # the first thing in a job may be a restore, which is no phase yet
+            tracer.hooks.before_phase()
+        return tracer.jobs.take_over() or tracer.jobs.start(start)
+
+    def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
+        tracer.line.end_inner(left=error is None or clean_exit(error))
+        if isinstance(error, KeyboardInterrupt):
+            tracer.account.notice(REASONS.index(Reason.SIGNAL), tracer.clock())
+
+
+class Unrecorded(trace_api.NonRecordingSpan):
+    """Replaces the span of a step where there is none; has all the methods of a step's span."""
+
+    def observe(self, output: object) -> None:
+        """Do nothing, same as :meth:`FastSpan.observe` without a device clock."""
+
+
+UNRECORDED: Final = Unrecorded(trace_api.INVALID_SPAN_CONTEXT)
+
+
+class FastContext(PhaseContext):
+    """A step, part or data load that needs more than the fast path: created before ``configure()``, with times given,
+    or with arguments to be checked.
+    """
+
+    __slots__ = ("_spans",)
+
+    def __init__(self, find: Find, phase: str, **arguments: Any) -> None:
+        super().__init__(find, phase, **arguments)
+        self._spans: list[FastSpan] = []
+
+    def __enter__(self) -> Any:
+        arguments = self._arguments
+        times = (arguments.get("start_time"), arguments.get("end_time"), arguments.get("blocking"))
+        try:
+            tracer = self._find()
+            if tracer is None:
+                return UNRECORDED
+            if self._wrong is not None:
+                raise self._wrong
+            if self._phase == Phase.STEP:
+                number = arguments["step"]
+                span = tracer.step(tracer.line.next_number() if number is None else number, *times)
+            elif self._phase == Phase.PART:
+                span = tracer.part(arguments["name"])
+            else:
+                span = tracer.load(*times)
+        except Exception as error:
+            unrecorded("phase start", error)
+            return UNRECORDED
+        self._spans.append(span)
+        return span.__enter__()
+
+    def until(self, end: int) -> None:
+        super().until(end)
+        for span in self._spans:
+            span.until(end)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        spans = self._spans
+        if spans:
+            current = innermost()
+            span = current if isinstance(current, FastSpan) and current in spans else spans[-1]
+            spans.remove(span)
+            span.__exit__(kind, error, traceback)

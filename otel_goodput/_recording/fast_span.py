@@ -1,0 +1,682 @@
+"""Low-overhead spans for steps, parts and data loads, of which there may be millions; they bypass the SDK's tracer.
+
+A :class:`FastSpan` is the context manager, the current span and the record of one phase at once. Expensive parts
+(identity, parent, attributes, the span to export) are created on first use; most steps never need them.
+
+Longer than other files: an interrupt may come between any two lines of a begin or an end, and the code that cleans up
+after it must be read together with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from threading import get_ident
+from types import MappingProxyType, TracebackType
+from typing import Any
+
+from opentelemetry import context as context_api
+from opentelemetry import trace as trace_api
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, Status, StatusCode
+from opentelemetry.util import types
+
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.rules import DATA_LOADING, PART, STEP
+from otel_goodput._journal.records import ERRED, EXPORT, INTERRUPTED, OUTLIER, SUMMARIZED
+from otel_goodput._recording import plain
+from otel_goodput._recording.decorators import F, decorate
+from otel_goodput._recording.departure import clean_exit
+from otel_goodput._recording.finished import PhaseReadableSpan
+from otel_goodput._recording.ids import SAMPLED, UNSAMPLED
+from otel_goodput._recording.job_thread import in_event_loop
+from otel_goodput._recording.nesting import (
+    PHASE,
+    PHASE_KEY,
+    SPAN_KEY,
+    Nested,
+    Nesting,
+    current_span,
+    detach,
+    identity,
+    innermost,
+    leave,
+)
+from otel_goodput._recording.plain import error_name
+from otel_goodput._recording.short_span import UNSET, ShortSpan
+from otel_goodput._recording.step_line import TIMED, StepLine
+from otel_goodput._recording.step_policy import EXPORTED, KEPT, SLOW, THINNED
+from otel_goodput._runtime.guard import contain, report_once
+from otel_goodput.semconv import (
+    ERROR_TYPE,
+    GOODPUT_BLOCKING,
+    GOODPUT_INTERRUPTED,
+    GOODPUT_PART_NAME,
+    GOODPUT_PHASE,
+    GOODPUT_STEP,
+    GOODPUT_STEP_COMPLETED,
+    GOODPUT_STEP_DEVICE_DURATION,
+    GOODPUT_STEP_OUTLIER,
+    GOODPUT_TRACE_NUMBER,
+    PHASES,
+)
+
+_attach = context_api.attach
+_detach = context_api.detach
+_current = context_api.get_current
+
+
+def leave_lapsed(line: StepLine) -> None:
+    """End the open step if its loop was left, and make sure that what the caller opens now is not inside it."""
+    line.lapse()
+    span = current_span()
+    if isinstance(span, FastSpan) and span._lapsed and span.closed:
+        _attach(alive(span.within))
+        leave(span)
+
+
+def step_around(line: StepLine) -> FastSpan | None:
+    """Return the step of `line` that the caller's context is in, which may have ended; None if there is none."""
+    phase = innermost()
+    while phase is not None:
+        if isinstance(phase, FastSpan) and phase.phase == STEP and phase._line is line:
+            return phase
+        phase = phase.outer
+    return None
+
+
+def alive(context: context_api.Context) -> context_api.Context:
+    """Return `context`, or if its span is a FastSpan that has ended, the nearest outer context whose span has not."""
+    while isinstance(span := context.get(SPAN_KEY), FastSpan) and span.closed:
+        context = span.within
+    return context
+
+
+class FastSpan(ShortSpan):
+    """One step, data load or part of a step: a context manager and a span.
+
+    Args:
+        line: records it.
+        phase: index into ``semconv.PHASES``.
+        step: step number.
+        blocking: the user's argument; None if not given.
+        start, end: the user's times, ns; None for the current time.
+    """
+
+    # Defaults are class attributes, so that an instance stores only values that differ.
+    _start_at: int | None = None
+    _end_at: int | None = None
+    _twins: Sequence[FastSpan] = ()  # spans opened by entering this object again while it is open
+    _context: SpanContext | None = None
+    _parent: SpanContext | None = None  # None until it is final
+    _token: Any = None
+    numbered = True  # the user gave the number of the step; False: it continues the count
+    _outermost = False  # it is noted in PHASE
+    _annotation: Any = None
+    _overlapping = False  # opened in another task than the steps
+    _lapsed = False  # over before anybody ended it
+
+    def __init__(
+        self, line: StepLine, phase: int, step: int, blocking: bool | None, start: int | None, end: int | None
+    ) -> None:
+        self._line = line
+        self._phase = phase
+        self.step = step
+        self._blocking = blocking
+        if start is not None:
+            self._start_at = start
+        if end is not None:
+            self._end_at = end
+
+    @classmethod
+    def of_part(cls, line: StepLine, name: str) -> FastSpan:
+        """Return a part of the open step, not begun yet."""
+        step = line.spans.step
+        if step is None and line.blocks(None):
+            line.misused.part_outside(name)
+        span = cls(line, PART, ev.NO_STEP if step is None else step.step, None, None, None)
+        span.title, span.label = name, line.account.journal.name(name)
+        return span
+
+    def unfold(self) -> None:
+        """Set on this instance the attributes that usually stay at their class default.
+
+        CPython derives the attribute layout from the first instances of a class; an attribute that first appears later
+        costs a microsecond for each object that has it.
+        """
+        names = (
+            "loop", "title", "label", "gate", "thread", "saved", "undone", "observation", "_outer",
+            "_keep", "_context", "_parent", "_end",
+        )  # fmt: skip
+        for name in names:
+            setattr(self, name, getattr(self, name))
+
+    # --- in a loop that is undisturbed; see turns.py ------------------------------------------------------------------
+
+    def next_in_loop(self, phase: int, step: int, key: int, start: int) -> FastSpan:
+        """Return the span that begins where this one ends, at `start` (ns), in the same place."""
+        span = FastSpan.__new__(FastSpan)  # a constructor takes as long as all this
+        span._line, span._phase, span.step, span._blocking = self._line, phase, step, None
+        span._start, span._key, span._within, span._outer = start, key, self._within, self._outer
+        span._outermost, span.thread, span.loop, span._ended = self._outermost, self.thread, self.loop, False
+        return span
+
+    @property
+    def touched(self) -> bool:
+        """Whether somebody has asked for its identity, or set anything on it."""
+        return (
+            self._shown is not None or self._context is not None or self._attributes is not None
+            or self._events is not None or self._links is not None or self._name is not None
+        )  # fmt: skip
+
+    def export(self, end: int, failed: bool, outlier: bool, interrupted: bool, device: int | None = None) -> None:
+        """Have the finished span made and passed to the span processors in the background; see :meth:`readable`."""
+        self._line.emitter.postpone(partial(self.readable, end, failed, outlier, interrupted, device))
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> FastSpan:
+        if not self._ended:
+            return self._enter_twin()
+        try:
+            self.open(self._line.clock() if self._start_at is None else self._start_at)
+            return self
+        except Exception as error:
+            contain("phase start", error)
+        except BaseException:
+            self.abandon(self._line.clock())
+            raise
+        return self
+
+    def open(self, start: int) -> None:
+        """Begin at `start` (ns) and make this the current span."""
+        line = self._line
+        if self._key:
+            # Entered again after its end: reset the state of the first use.
+            if self.loop is not None:
+                line.emitter.catch_up()
+            self._keep, self._status, self._context, self.saved, self.undone = False, UNSET, None, False, False
+            self._parent = self._shown = self._end = None
+            self._attributes = self._events = self._links = self.observation = None
+            self.gate, self._outermost = None, False
+        flags = 0
+        if self._phase == STEP and (line.blocks(self._blocking) or line.thread.moves(self._blocking)):
+            if line.spans.short:
+                self._sweep(start)
+            if self.step <= line.latest.step and self._start_at is None:
+                line.go_back(self.step)
+            if line.unsure:
+                line.begin_first(self.step)
+                if self.numbered:
+                    flags = ev.NUMBERED
+            line.latest = self
+            if line.thread.tasks:
+                line.thread.note_task()
+        elif not line.blocks(self._blocking):
+            flags = ev.NONBLOCKING
+            self._blocking = False
+        elif self._phase == DATA_LOADING and self._blocking is None and line.thread.in_another_task():
+            flags = ev.OVERLAPPING
+            self._overlapping = True
+        self._start = start
+        self._key = key = line.new_key()
+        self._within = within = _current()
+        place = line.place
+        if place.context is not within:
+            place = line.place = line.nesting.place(within)
+        if self._phase == STEP and type(place.span) is FastSpan and place.span._ended:
+            # Another thread has ended the step before, and could not restore the context of this one.
+            self._within = within = alive(within)
+            _attach(within)
+            place = line.place = line.nesting.place(within)
+        self._outer = place.phase
+        self.thread = get_ident()  # before others find it among the open spans
+        spans = line.spans
+        if self._phase == STEP:
+            spans.step = self
+            sampled = line.policy.at_begin(self, self, self)
+        else:
+            sampled = line.policy.at_begin(self, spans.step, line.latest)
+        self._sampled = sampled != THINNED
+        if sampled:
+            flags |= EXPORT
+        # Registered as open before anything is recorded, so that it will be ended even if an interrupt comes now.
+        self._ended = False
+        spans.short[key] = self
+        device = line.hooks.device
+        if device is not None and device.awake and self._blocking is not False and self._start_at is None:
+            if self._phase == STEP:
+                device.begin(key, STEP, start)
+            elif self._phase == DATA_LOADING and not self._overlapping:
+                device.load(start)
+        line.jobs.append(ev.START, self._phase, flags, self.label, key, self.step, start)
+        if place.covered:
+            self._token = _attach(context_api.Context({**within, PHASE_KEY: self, SPAN_KEY: self}))
+        else:
+            self._token = _attach(context_api.Context({**within, PHASE_KEY: self}))
+        if not place.keyed:
+            self._outermost = True
+            PHASE.set(self)
+        if sampled:
+            if self._phase == STEP and not flags & ev.NONBLOCKING:
+                line.thread.step()
+            line.announce(self)
+        annotate = line.hooks.annotate
+        if annotate is not None and self._phase == STEP and line.hooks.profiling():
+            self._annotation = annotate("step", step_num=self.step)
+            self._annotation.__enter__()
+        if not key & TIMED and self._start_at is None:
+            line.sample_overhead(line.clock() - start)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._twins and (twin := self._left_twin()) is not None:
+            twin.__exit__(kind, error, traceback)
+            return
+        try:
+            failed = kind is not None and not issubclass(kind, GeneratorExit)
+            if failed and error is not None and kind is not None:
+                self._fail(kind, error)
+            end = self._end_at
+            self.close(self._line.clock() if end is None else end, failed)
+        except Exception as trouble:
+            contain("phase end", trouble)
+        except BaseException:
+            self.abandon(self._line.clock(), failed=kind is not None)
+            raise
+
+    def until(self, end: int) -> None:
+        """Have it end at `end` (ns) when it is left."""
+        self._end_at = end
+
+    def _enter_twin(self) -> FastSpan:
+        """Enter a new span like this one, because this one is entered again while open, perhaps by another thread."""
+        twin = self._again()
+        if not isinstance(twin, FastSpan):
+            return self
+        self._twins = [*self._twins, twin]
+        return twin.__enter__()
+
+    def _left_twin(self) -> FastSpan | None:
+        """Return the twin that is being left, and forget it; None if this span itself is being left."""
+        current = innermost()
+        twin = next((twin for twin in reversed(self._twins) if twin is current), None)
+        if twin is None and current is not self:
+            twin = next((twin for twin in reversed(self._twins) if twin.thread == get_ident()), None)
+        if twin is not None:
+            self._twins = [other for other in self._twins if other is not twin]
+        return twin
+
+    def _fail(self, kind: type[BaseException], error: BaseException) -> None:
+        self.undone = not self.saved
+        if clean_exit(error):
+            return
+        if isinstance(error, Exception):
+            self.record_exception(error)
+        self._status = Status(StatusCode.ERROR, f"{kind.__name__}: {plain.message(error)}")
+        self.set_attribute(ERROR_TYPE, error_name(kind))
+
+    def close(self, end: int, failed: bool = False, flags: int = 0) -> int:
+        """End at `end` (ns) and restore the context; `failed`: left early.
+
+        Returns the time at which it ended, ns: `end`, or after the device mark if one was dispatched for a step.
+        """
+        if self._ended:
+            if self._lapsed and self.loop is not None:
+                self.loop.reliable = False  # its loop goes on after all
+            return end
+        line = self._line
+        if end < self._start:
+            end = line.check_end(self._start, end)
+        began = end
+        key = self._key
+        spans = line.spans
+        if spans.step is self:
+            spans.step = None
+        decision = line.policy.at_end(self, end - self._start, failed=failed)
+        exported = decision & EXPORTED
+        if exported:
+            if decision & KEPT:
+                self.keep(paid=True)
+            if failed and self._phase != STEP:
+                spans.hold(self.around)
+            elif line.left_out:
+                spans.keep(self.around)
+        if failed:
+            flags |= ev.FAILED
+        if self._status.status_code is StatusCode.ERROR:
+            flags |= ERRED
+        if decision & SLOW:
+            flags |= OUTLIER
+        observation = self.observation
+        device = line.hooks.device
+        if device is not None and device.awake and self._blocking is not False and self._start_at is None:
+            if self._phase == STEP and not flags & INTERRUPTED:
+                observation = device.end_step(self, end, begun=not flags & ev.IDLE)
+                if observation is not self.observation and self._end_at is None and not self._lapsed:
+                    end = line.clock()
+            elif self._phase == DATA_LOADING and not self._overlapping:
+                device.loaded(end)
+        if observation is not None:
+            observation.told = True
+            flags |= ev.ON_DEVICE
+        if self.gate is not None and not exported:
+            flags |= SUMMARIZED
+            self.gate.leave_out(self._start, end)
+        if failed and self._phase != STEP and (error := self.error):
+            line.account.error(self._phase, key, error, end)
+        line.jobs.append(ev.END, self._phase, flags | EXPORT if exported else flags, 0, key, self.step, end)
+        # Only now, so that it is ended again if an interrupt came before; a second END record is harmless.
+        self._ended = True
+        # Restore the context before unregistering: while it is registered as open, an interrupt is cleaned up after.
+        token, self._token = self._token, None
+        if token is not None:
+            if self.thread == get_ident():
+                if self.loop is None or not self.loop.elsewhere:
+                    _detach(token)
+                else:
+                    detach(token)
+            elif self.loop is None:  # else it is said what to write for such a loop
+                line.misused.elsewhere(PHASES[self._phase])
+        elif _current().get(PHASE_KEY) is self:
+            _attach(self._within)  # it was begun by the loop, see next_in_loop()
+        if self._outermost:
+            leave(self)
+        spans.short.pop(key, None)
+        if self._phase == STEP:
+            if spans.short and self._blocking is not False:
+                self._sweep(end)
+            if self._annotation is not None:
+                self._annotation.__exit__(None, None, None)
+                self._annotation = None
+            if not exported:
+                line.thinner.add(self.step, self._start, end)
+        if not key & TIMED and self._end_at is None:
+            line.sample_overhead(line.clock() - began)
+        if exported:
+            self._end = end
+            interrupted, outlier = bool(flags & INTERRUPTED), bool(decision & SLOW)
+            # partial() and not a lambda, which would make every access to a variable of this function slower.
+            if self.step < 0 and self._phase == DATA_LOADING and not failed:
+                line.keep_back(self, partial(self.export, end, failed, outlier, interrupted))
+            elif observation is None:
+                line.emitter.emit(self.readable(end, failed, outlier, interrupted))
+            else:
+                observation.then(partial(self.export, end, failed, outlier, interrupted))
+        return end
+
+    def abandon(
+        self, end: int, flags: int = 0, *, failed: bool = True, left: bool = False, took: int | None = None
+    ) -> None:
+        """End it at `end` (ns) in place of its owner, from anywhere, even if its begin or its end was interrupted.
+
+        Args:
+            end: when it ends, ns.
+            flags: ``INTERRUPTED``, or 0.
+            failed: it was not completed.
+            left: its loop was left by a break; the account decides whether it was completed.
+            took: ns spent in the loop's body before the break, by default all of the step. 0: it did no work.
+        """
+        try:
+            self._abandon(end, flags, failed, left, took)
+        except BaseException:
+            self._abandon(end, flags, failed, left, took)
+            raise
+
+    def _abandon(self, end: int, flags: int, failed: bool, left: bool, took: int | None) -> None:
+        line = self._line
+        if self._ended and self._key not in line.spans.short:
+            return
+        if current_span() is self:
+            # The token may belong to a context that no longer exists; attaching the previous context needs no token.
+            _attach(alive(self._within))
+        leave(self)
+        self._token = None
+        if flags & INTERRUPTED:
+            self._status = Status(StatusCode.ERROR, "interrupted by shutdown")
+        if left:
+            idle = took == 0 or line.policy.sampler.fleeting(end - self._start if took is None else took)
+            # An observed step counts as completed: its user said so. If steps are too short for the device clock to
+            # tell them apart, so does a step that did some work.
+            brief = line.hooks.device is not None and line.hooks.device.brief
+            failed = self.observation is None and (idle or not brief)
+            self.undone = failed and idle
+            flags |= failed and ev.LEFT | (ev.IDLE if idle else 0)
+        else:
+            self.undone = failed and not self.saved
+        if not self._ended:
+            self.close(end, failed, flags)
+        if self._annotation is not None:
+            self._annotation.__exit__(None, None, None)
+            self._annotation = None
+        if line.spans.step is self:
+            line.spans.step = None
+        line.spans.short.pop(self._key, None)
+
+    def lapse(self, now: int, *, failed: bool = False) -> None:
+        """End it where its work ended, because it is open at `now` (ns) although it is over.
+
+        Its loop was left, but is still referenced, or whoever was to end it was passed over by an exception. It took as
+        long as steps usually do, unless it was seen to take longer; what followed is no part of it (rule R4).
+
+        Args:
+            now: ns.
+            failed: an exception left its loop; used if the loop does not tell.
+        """
+        raised = True if self.loop is None else self.loop.raised(self.thread)
+        usual = self._line.policy.sampler.usual()
+        self._lapsed = True
+        end = now if usual is None else min(now, max(self._start + usual, self.seen))
+        self.abandon(end, left=not (failed if raised is None else raised))
+
+    def _sweep(self, now: int) -> None:
+        """End at `now` (ns) other spans that are still open on this thread, because a step begins or has ended on it.
+
+        Their begin or end was interrupted, or their loop was left but is still referenced. Spans of other tasks of an
+        event loop stay open.
+        """
+        span = innermost()
+        inside: set[Nested] = set()
+        while span is not None and span not in inside:
+            inside.add(span)
+            span = span.outer
+        for other in reversed(list(self._line.spans.short.values())):
+            if other in inside or (other.said_blocking is None and not in_event_loop()):
+                other.lapse(now)
+
+    def _again(self) -> AbstractContextManager[trace_api.Span]:
+        """Return a new span like this one, made by the current recorder; a null context if nothing records."""
+        return self._repeat()()
+
+    def _repeat(self) -> Callable[[], AbstractContextManager[trace_api.Span]]:
+        """Return a function that makes spans like this one. It holds nothing that cannot be sent to another process."""
+        return partial(
+            _like, self._line.find, self._phase, self.title, self.step, self._blocking, self._start_at, self._end_at
+        )
+
+    def __call__(self, function: F) -> F:
+        """Decorate `function`: each call is a new span like this one."""
+        return decorate(self._repeat(), function)
+
+    # --- identity -----------------------------------------------------------------------------------------------------
+
+    def keep(self, *, paid: bool = False) -> None:
+        """Export it, because something worth seeing happens in it. `paid`: room for it is reserved already."""
+        if not self._keep:
+            if not self._sampled and not paid:
+                self._line.policy.spend(self)
+            self._keep = True
+            context = self._context
+            if context is not None:  # already given out as not sampled; keep its trace, other spans may be in it
+                self._context = SpanContext(context.trace_id, self._key, False, SAMPLED)
+
+    @property
+    def parent(self) -> SpanContext | None:
+        """Its parent: the span around it, else the job. None if it is a root, in the trace of its step.
+
+        If steps have traces of their own, so have loads; else the attempt's trace would be full of loads.
+        """
+        if self._parent is not None:
+            return self._parent
+        line = self._line
+        traces = line.traces
+        if traces.own and self._phase == STEP:
+            return None
+        around = identity(self.around)
+        if traces.own and (not around.is_valid or traces.volumes.number_of(around.trace_id) is not None):
+            return None
+        parent = traces.parent_of(self.step, around)
+        if traces.job_span is not None:  # before the job begins, its identity may still change
+            self._parent = parent
+        return parent
+
+    @property
+    def resource(self) -> Resource:
+        return self._line.emitter.resource
+
+    @property
+    def instrumentation_scope(self) -> InstrumentationScope:
+        return self._line.emitter.scope
+
+    @property
+    def attributes(self) -> Mapping[str, types.AttributeValue]:
+        return MappingProxyType({**self._identity(self.parent), **(self._attributes or {})})
+
+    @property
+    def links(self) -> Sequence[Link]:
+        """Those that the user added; of a root, behind a link to the job."""
+        links = tuple(self._links or ())
+        return (Link(self._line.traces.job_context), *links) if self.parent is None else links
+
+    def _identity(self, parent: SpanContext | None) -> dict[str, types.AttributeValue]:
+        """Return the attributes that it has from its begin."""
+        attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: PHASES[self._phase]}
+        if self.step >= 0:
+            attributes[GOODPUT_STEP] = self.step
+        if self.title:
+            attributes[GOODPUT_PART_NAME] = self.title
+        if self._blocking is False:
+            attributes[GOODPUT_BLOCKING] = False
+        if parent is not None and (number := self._line.traces.volumes.number_of(parent.trace_id)):
+            attributes[GOODPUT_TRACE_NUMBER] = number
+        return attributes
+
+    def renumber(self, step: int) -> None:
+        """Set the number of its step, which was not known before."""
+        self.step, self._parent = step, None
+
+    @property
+    def nesting(self) -> Nesting:
+        return self._line.nesting
+
+    @property
+    def identity(self) -> SpanContext:
+        if self._context is None:
+            parent = self.parent
+            # If the step is not known yet, the next number is the best guess.
+            step = self.step if self.step >= 0 else self._line.next_number()
+            trace = self._line.traces.step_trace(step) if parent is None else parent.trace_id
+            self._context = SpanContext(trace, self._key, False, SAMPLED if self._sampled or self._keep else UNSAMPLED)
+        return self._context
+
+    def claim(self) -> bool:
+        if self._sampled or self._keep:
+            return True
+        around, line = self.around, self._line
+        if self._ended or line.closed or (isinstance(around, Nested) and not around.claim()):
+            return False
+        if not line.policy.claim(self):
+            return False
+        self.keep(paid=True)
+        line.note_parent(self)
+        return True
+
+    def enclosing(self) -> SpanContext:
+        around = self.around
+        context = around.shown() if isinstance(around, Nested) else around.get_span_context()
+        return self._line.traces.parent_of(self.step, context)
+
+    def now(self) -> int:
+        return self._line.clock()
+
+    def refuse(self, key: str) -> None:
+        self._line.misused.changed(key)
+
+    def end(self, end_time: int | None = None) -> None:
+        self.close(self._line.clock() if end_time is None else end_time)
+
+    # --- export -------------------------------------------------------------------------------------------------------
+
+    def observe(self, output: Any) -> None:
+        """Take the moment when `output` is ready as the time at which the step left the device.
+
+        Costs about a microsecond; never blocks.
+
+        Args:
+            output: a jax array, or a tree, of which the smallest array is watched. It must not be donated to the next
+                step; the loss is a good choice.
+        """
+        try:
+            if self._ended or self._phase != STEP:
+                report_once(
+                    "observe ended", "observe() was called on a span that is not an open step; the call is ignored"
+                )
+            elif (device := self._line.hooks.device) is not None:
+                device.observe(self, output)
+        except Exception as error:
+            contain("observe", error)
+
+    def readable(
+        self, end: int, failed: bool, outlier: bool, interrupted: bool, device: int | None = None
+    ) -> ReadableSpan:
+        """Return the finished span for exporters; `device`: ns the step was on the device, None if not known."""
+        if not (self._sampled or self._keep):
+            self.keep()
+        parent = self._parent or self.parent
+        attributes = self._identity(parent)
+        if failed and self._phase == STEP:
+            attributes[GOODPUT_STEP_COMPLETED] = False
+        if outlier:
+            attributes[GOODPUT_STEP_OUTLIER] = True
+        if device is not None:
+            attributes[GOODPUT_STEP_DEVICE_DURATION] = device
+        if interrupted:
+            attributes[GOODPUT_INTERRUPTED] = True
+        if self._attributes is not None:
+            attributes.update(self._attributes)
+        emitter = self._line.emitter
+        return PhaseReadableSpan(
+            self._name or self.title or PHASES[self._phase],
+            self._context or self.identity,
+            parent,
+            emitter.resource,
+            attributes,
+            self._events or (),
+            self.links if parent is None else self._links or (),
+            status=self._status,
+            start_time=self._start,
+            end_time=end,
+            instrumentation_scope=emitter.scope,
+        )
+
+
+def _like(
+    find: Callable[[], StepLine | None],
+    phase: int,
+    title: str,
+    step: int,
+    blocking: bool | None,
+    start: int | None,
+    end: int | None,
+) -> AbstractContextManager[trace_api.Span]:
+    """Return a new span, made by the recorder that records now; a null context if nothing records."""
+    line = find()
+    if line is None:
+        return nullcontext(trace_api.INVALID_SPAN)
+    if phase == PART:
+        return FastSpan.of_part(line, title)
+    return FastSpan(line, phase, step if phase == STEP else line.load_number(), blocking, start, end)

@@ -1,0 +1,236 @@
+"""The span of a step, data load or part: its identity, and the attributes, events and links that the user sets."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+
+from opentelemetry.attributes import BoundedAttributes
+from opentelemetry.sdk.trace import Event as SpanEvent
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
+from opentelemetry.util import types
+
+from otel_goodput._recording import plain
+from otel_goodput._recording.admission import Gate
+from otel_goodput._recording.departure import Place
+from otel_goodput._recording.nesting import Nested
+from otel_goodput._recording.observation import Observation
+from otel_goodput._runtime.guard import guarded
+from otel_goodput.semconv import ERROR_TYPE, GOODPUT_PART_NAME, GOODPUT_PHASE, GOODPUT_STEP, PHASES
+
+# Attributes that identify the phase, and so cannot be changed after its begin.
+_SETTLED = frozenset({GOODPUT_PHASE, GOODPUT_STEP, GOODPUT_PART_NAME})
+_LIMIT = 128  # maximum number of attributes, and of events; the SDK's default
+UNSET = Status(StatusCode.UNSET)
+
+
+class ShortSpan(Nested):
+    """The record of one step, load or part; :class:`~otel_goodput._recording.fast_span.FastSpan` opens and closes it.
+
+    It has the members of ``ReadableSpan`` that tell what it is, for span processors that are notified of its start.
+    Setters follow OpenTelemetry's contract: they never raise and do nothing after the end.
+
+    Attributes:
+        step: step number; ``NO_STEP``: none, or not known yet.
+        title, label: name of a part, and the journal's id of that name.
+        gate: gate of a load or part that is not exported because there are too many; else None.
+        thread: id of the thread that opened it; only set if it is sampled at its begin.
+        observation: observes when the step leaves the device.
+        loop: where the loop is whose step it is; None if it is not one of ``steps()``.
+        seen: when it was last seen to be in progress, ns; 0: when it began.
+        saved: a checkpoint was saved in it.
+        undone: it ended before it was completed, so that its number may be used again.
+    """
+
+    # Defaults are class attributes, so that an instance stores only values that differ.
+    step: int
+    label = 0
+    title = ""
+    gate: Gate | None = None
+    thread = 0
+    observation: Observation | None = None
+    loop: Place | None = None
+    seen = 0
+    saved = False
+    undone = False
+    _phase: int
+    _blocking: bool | None
+    _key = 0
+    _start = 0
+    _end: int | None = None
+    _ended = True  # until it is entered
+    _sampled = False
+    _keep = False
+    _name: str | None = None
+    _attributes: BoundedAttributes | None = None
+    _events: list[SpanEvent] | None = None
+    _links: list[Link] | None = None
+    _status = UNSET
+
+    # --- identity -----------------------------------------------------------------------------------------------------
+
+    @property
+    def key(self) -> int:
+        """Its span id."""
+        return self._key
+
+    @property
+    def phase(self) -> int:
+        """Index into ``semconv.PHASES``."""
+        return self._phase
+
+    @property
+    def start_time(self) -> int:
+        """ns since the epoch."""
+        return self._start
+
+    @property
+    def end_time(self) -> int | None:
+        """ns since the epoch; None while it is open, and if it is not exported."""
+        return self._end
+
+    @property
+    def name(self) -> str:
+        return self._name or self.title or PHASES[self._phase]
+
+    @property
+    def context(self) -> SpanContext:
+        return self.get_span_context()
+
+    @property
+    def kind(self) -> SpanKind:
+        return SpanKind.INTERNAL
+
+    @property
+    def status(self) -> Status:
+        return self._status
+
+    @property
+    def events(self) -> Sequence[SpanEvent]:
+        return tuple(self._events or ())
+
+    @property
+    def sampled(self) -> bool:
+        return self._sampled or self._keep
+
+    @property
+    def closed(self) -> bool:
+        return self._ended
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it blocks training; valid once it has begun."""
+        return self._blocking is not False
+
+    @property
+    def said_blocking(self) -> bool | None:
+        """The user's `blocking` argument; False once it has begun on a thread that does not train."""
+        return self._blocking
+
+    @property
+    def error(self) -> str:
+        """The ``error.type`` it ended with; empty if none."""
+        return str(self._attributes.get(ERROR_TYPE, "")) if self._attributes else ""
+
+    def is_recording(self) -> bool:
+        return not self._ended
+
+    # --- used by the recorder -----------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def parent(self) -> SpanContext | None:
+        """The context of its parent; None if it is a root."""
+
+    @abstractmethod
+    def keep(self, *, paid: bool = False) -> None:
+        """Export it, because something worth seeing happens in it. `paid`: room for it is reserved already."""
+
+    @abstractmethod
+    def renumber(self, step: int) -> None:
+        """Set the number of its step, which was not known before."""
+
+    @abstractmethod
+    def abandon(
+        self, end: int, flags: int = 0, *, failed: bool = True, left: bool = False, took: int | None = None
+    ) -> None:
+        """End it at `end` (ns) in place of its owner."""
+
+    @abstractmethod
+    def lapse(self, now: int, *, failed: bool = False) -> None:
+        """End it where its work ended, because it is open at `now` (ns) although it is over."""
+
+    @abstractmethod
+    def now(self) -> int:
+        """Return the current time, ns since the epoch."""
+
+    @abstractmethod
+    def refuse(self, key: str) -> None:
+        """Warn that the user tried to set `key`, an attribute that identifies the phase; it stays unchanged."""
+
+    # --- setters of OpenTelemetry's Span ------------------------------------------------------------------------------
+
+    @property
+    def _over(self) -> bool:
+        """Whether it has ended; unlike `closed`, False before it begins."""
+        return self._ended and self._key != 0
+
+    @guarded(None)
+    def set_attribute(self, key: str, value: types.AttributeValue) -> None:
+        if not self._over:
+            self._set(plain.attribute(key, value))
+
+    @guarded(None)
+    def set_attributes(self, attributes: Mapping[str, types.AttributeValue]) -> None:
+        if not self._over:
+            self._set(plain.attributes(attributes))
+
+    def _set(self, attributes: Mapping[str, types.AttributeValue]) -> None:
+        for key, value in attributes.items():
+            if key in _SETTLED:
+                self.refuse(key)
+                continue
+            if self._attributes is None:
+                self._attributes = BoundedAttributes(_LIMIT, immutable=False)
+            self._attributes[key] = value
+
+    @guarded(None)
+    def add_event(self, name: str, attributes: types.Attributes = None, timestamp: int | None = None) -> None:
+        if self._over:
+            return
+        if self._events is None:
+            self._events = []
+        if len(self._events) < _LIMIT:
+            moment = plain.integer(timestamp)
+            taken = BoundedAttributes(_LIMIT, plain.attributes(attributes))
+            self._events.append(
+                SpanEvent(plain.text(name) or plain.quoted(name), taken, self.now() if moment is None else moment)
+            )
+
+    @guarded(None)
+    def add_link(self, context: SpanContext, attributes: types.Attributes = None) -> None:
+        if self._over:
+            return
+        if self._links is None:
+            self._links = []
+        self._links.append(Link(context, plain.attributes(attributes)))
+
+    @guarded(None)
+    def record_exception(
+        self,
+        exception: BaseException,
+        attributes: types.Attributes = None,
+        timestamp: int | None = None,
+        escaped: bool = False,
+    ) -> None:
+        self.add_event("exception", {**plain.described(exception), **plain.attributes(attributes)}, timestamp)
+
+    @guarded(None)
+    def update_name(self, name: str) -> None:
+        if not self._over:
+            self._name = plain.text(name) or self._name
+
+    @guarded(None)
+    def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
+        if not self._over:
+            self._status = status if isinstance(status, Status) else Status(status, plain.text(description))

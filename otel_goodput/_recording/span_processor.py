@@ -1,0 +1,251 @@
+"""Turns spans into events of the ledger as they start and end: every span with ``goodput.phase`` counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from opentelemetry import trace as trace_api
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.trace import SpanContext, Status, StatusCode
+from opentelemetry.util import types
+
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._journal.account import Account
+from otel_goodput._journal.records import ERRED, EXPORT, INTERRUPTED, LARGEST, PARENT, SUMMARIZED, signed
+from otel_goodput._recording.admission import OTHERS, Admission, Gate, name_in
+from otel_goodput._recording.attempt_traces import AttemptTraces
+from otel_goodput._recording.budget import NOTABLE, VITAL
+from otel_goodput._recording.emitter import SpanEmitter
+from otel_goodput._recording.finished import PhaseReadableSpan, taken_after_all
+from otel_goodput._recording.hooks import Hooks
+from otel_goodput._recording.job_thread import JobThread
+from otel_goodput._recording.misuse import Misuse
+from otel_goodput._recording.open_spans import OpenSpans
+from otel_goodput._recording.short_span import ShortSpan
+from otel_goodput._runtime.guard import guarded, report_once
+from otel_goodput._text.redact import shown
+from otel_goodput.semconv import (
+    ERROR_TYPE,
+    GOODPUT_BLOCKING,
+    GOODPUT_CHECKPOINT_DURABLE,
+    GOODPUT_COMPILE_FUNCTION,
+    GOODPUT_INTERRUPTED,
+    GOODPUT_PHASE,
+    GOODPUT_STEP,
+    GOODPUT_STEP_COMPLETED,
+    SCOPE_NAME,
+)
+
+
+def _exception(kind: str, description: str) -> str:
+    """Return the exception that ended a job as ``type: message``, from its ``error.type`` and the span's status."""
+    message = description.partition(": ")[2]
+    return shown(f"{kind}: {message}" if message else kind)
+
+
+class PhaseSpanProcessor(SpanProcessor):
+    """Feeds an account from the spans of a tracer provider.
+
+    Args:
+        account: receives the events.
+        thread: the job's thread.
+        hooks: its device clock is notified of blocking phases.
+        traces: the traces of the attempt; None if their ids do not derive from run and attempt.
+        spans: the open spans; the processor maintains its `phases`.
+        emitter: exports spans that were not sampled and are exported after all.
+        admission: decides which phases are exported, if our sampler is used; None: all are.
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        thread: JobThread,
+        hooks: Hooks | None = None,
+        traces: AttemptTraces | None = None,
+        spans: OpenSpans | None = None,
+        emitter: SpanEmitter | None = None,
+        admission: Admission | None = None,
+    ) -> None:
+        self._account = account
+        self._thread = thread
+        self._hooks = hooks or Hooks()
+        self._job_trace = 0 if traces is None else traces.volumes.root(0).trace_id
+        self._job_key = 0 if traces is None else traces.job_key
+        self._spans = spans
+        self._open: dict[int, Span] = {} if spans is None else spans.phases
+        self._emitter = emitter
+        self._admission = admission
+        self._phases: dict[int, int] = {}  # index into semconv.PHASES of open spans, by span id
+        self._misused = Misuse(account.notes)
+        self._live = True
+        self._gates: dict[int, Gate] = {}  # gates of open spans, by span id
+
+    @guarded(None)
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        if isinstance(cast(trace_api.Span, span), ShortSpan):
+            return  # its journal has it already
+        attributes = span.attributes
+        named = attributes.get(GOODPUT_PHASE) if attributes else None
+        if named is None or attributes is None or not self._live:
+            if named is None and self._live:
+                self._count(span.context)
+            return
+        phase = rules.PHASE_INDEX.get(str(named))
+        if phase is None:
+            report_once("unknown phase", "a span has the unknown goodput.phase=%r and is not accounted for", named)
+            return
+        step = attributes.get(GOODPUT_STEP, ev.NO_STEP)
+        if not isinstance(step, int) or (phase == rules.STEP and step < 0) or abs(step) > LARGEST:
+            report_once(
+                "step number",
+                "a %s span needs goodput.step, an integer >= 0, but has %r; it is not accounted for",
+                named,
+                step,
+            )
+            return
+        if span.start_time is not None and abs(span.start_time) > LARGEST:
+            report_once("span time", "a %s span starts at %d ns and is not accounted for", named, span.start_time)
+            return
+        if self._admission is None and self._emitter is not None:
+            self._emitter.follow(span)
+        if phase == rules.JOB:
+            self._thread.take()
+        blocking = attributes.get(GOODPUT_BLOCKING)
+        flags = 0
+        if self._exported(span, attributes):
+            flags = EXPORT
+            if self._spans is not None and not self._held(span, phase):
+                self._spans.hold(self._spans.nesting.here())
+        if not self._thread.blocks(blocking if isinstance(blocking, bool) else None):
+            flags |= ev.NONBLOCKING
+        elif phase in rules.OWNERS and not isinstance(blocking, bool) and self._thread.in_another_task():
+            flags |= ev.OVERLAPPING
+        name = name_in(attributes)
+        if phase == rules.CUSTOM_PHASE and not name:
+            name = span.name
+        context = span.get_span_context()
+        self._phases[context.span_id] = phase
+        self._open[context.span_id] = span
+        start = span.start_time or self._account.clock()
+        device = self._hooks.device
+        # What a step dispatches is not that of a phase beside it.
+        beside = flags & ev.OVERLAPPING and self._spans is not None and self._spans.step is not None
+        if device is not None and not flags & ev.NONBLOCKING and not beside:
+            device.begin(context.span_id, phase, start)
+        self._account.start(phase, context.span_id, step, flags, name, start)
+        if context.trace_id != self._job_trace:
+            self._account.foreign_trace(context.span_id, context.trace_id)
+        if span.parent is not None and span.parent.span_id != self._job_key:
+            self._account.append(PARENT, 0, 0, 0, context.span_id, signed(span.parent.span_id), start)
+
+    def _held(self, span: Span, phase: int) -> bool:
+        """Whether ``PhaseTracer.start_span`` has held what is around: on the user's own provider it does so first."""
+        scope = span.instrumentation_scope
+        return self._admission is None and phase != rules.JOB and scope is not None and scope.name == SCOPE_NAME
+
+    def _count(self, context: SpanContext) -> None:
+        """Count a span of the user's own, and warn if there are too many in a trace."""
+        if self._admission is not None and context.trace_flags.sampled and self._admission.crowded(context.trace_id):
+            self._misused.own_spans(OTHERS)
+
+    def _exported(self, span: Span, attributes: Mapping[str, types.AttributeValue]) -> bool:
+        """Register the gate of a phase that begins; return whether its span is sampled."""
+        admission = self._admission
+        if admission is None:
+            return True
+        key = span.context.span_id
+        self._gates[key] = gate = admission.gate_of(attributes)
+        if span.context.trace_flags.sampled:
+            return True
+        admission.left_out[key] = gate
+        return False
+
+    def _left_out(self, context: SpanContext, start: int, end: int, failed: bool) -> Gate | None:
+        """Decide whether to export a phase from `start` to `end` (ns); return its gate if not, else None."""
+        key = context.span_id
+        gate, admission = self._gates.get(key), self._admission
+        if gate is None or admission is None:
+            return None
+        stands_out = gate.stands_out(max(0, end - start), failed)
+        if key not in admission.left_out or key in admission.kept:
+            return None
+        if stands_out and admission.afford(context.trace_id, VITAL if failed else NOTABLE):
+            return None
+        gate.leave_out(start, end)
+        return gate
+
+    def _forget(self, key: int) -> bool:
+        """Forget a phase whose end is in the journal; return whether it was not sampled at its begin."""
+        self._open.pop(key, None)
+        self._phases.pop(key, None)
+        self._gates.pop(key, None)
+        if self._admission is None:
+            return False
+        self._admission.kept.discard(key)
+        return self._admission.left_out.pop(key, None) is not None
+
+    @guarded(None)
+    def on_end(self, span: ReadableSpan) -> None:
+        if isinstance(span, PhaseReadableSpan) or not self._open or not self._live:
+            return
+        context = span.get_span_context()
+        if context is None or context.span_id not in self._open:
+            return
+        attributes = span.attributes or {}
+        flags = 0
+        if span.status.status_code is StatusCode.ERROR:
+            flags |= ERRED
+        if span.status.status_code is StatusCode.ERROR or attributes.get(GOODPUT_STEP_COMPLETED) is False:
+            flags |= ev.FAILED
+        if attributes.get(GOODPUT_CHECKPOINT_DURABLE) is False:
+            flags |= ev.PENDING
+        if attributes.get(GOODPUT_INTERRUPTED):
+            flags |= INTERRUPTED
+        phase = self._phases[context.span_id]
+        if rules.PHASE_INDEX.get(str(attributes.get(GOODPUT_PHASE))) != phase:
+            self._misused.changed(GOODPUT_PHASE)
+        end = min(span.end_time or self._account.clock(), LARGEST)
+        if self._hooks.device is not None:
+            self._hooks.device.end(context.span_id, end)
+        name = ""
+        if phase == rules.COMPILE:
+            name = str(attributes.get(GOODPUT_COMPILE_FUNCTION) or "")
+        elif phase == rules.JOB and attributes.get(ERROR_TYPE):
+            name = _exception(str(attributes[ERROR_TYPE]), span.status.description or "")
+        gate = self._left_out(context, span.start_time or end, end, bool(flags & ev.FAILED))
+        flags |= EXPORT if gate is None else SUMMARIZED
+        if gate is not None and gate.shared:
+            name = gate.name  # otherwise the journal has the name from the START record
+        if phase != rules.STEP and (error := attributes.get(ERROR_TYPE)):
+            self._account.error(phase, context.span_id, str(error), end)
+        if self._emitter is not None:
+            self._emitter.catch_up()
+        self._account.end(phase, context.span_id, flags, end, name)
+        # Only now, so that it is ended again if an interrupt came before.
+        if self._forget(context.span_id) and gate is None and self._spans is not None and self._emitter is not None:
+            self._emitter.emit(taken_after_all(span, self._spans.adopt(span)))
+
+    @guarded(None)
+    def shutdown(self) -> None:
+        """End the open phases, and bring the account up to date."""
+        if self._live:
+            self.end_open()
+            self._account.refresh()
+
+    def end_open(self) -> None:
+        """End the open phases, innermost first, mark them as interrupted, and stop recording."""
+        for span in reversed(list(self._open.values())):
+            span.set_attribute(GOODPUT_INTERRUPTED, True)
+            if (span.attributes or {}).get(GOODPUT_CHECKPOINT_DURABLE):
+                span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, False)
+            span.set_status(Status(StatusCode.ERROR, "interrupted by shutdown"))
+            span.end()
+        self._live = False
+
+    @guarded(False)
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        self._account.refresh()
+        return True

@@ -1,0 +1,295 @@
+"""The state that everything shares that records phases of one job."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from otel_goodput._accounting.events import LOOP, NO_STEP
+from otel_goodput._journal.account import Account
+from otel_goodput._journal.records import INTERRUPTED, PARENT, signed
+from otel_goodput._journal.thinning import SUMMARY, Thinner
+from otel_goodput._recording.admission import Admission
+from otel_goodput._recording.emitter import SpanEmitter
+from otel_goodput._recording.hooks import Hooks
+from otel_goodput._recording.job_spans import JobSpans
+from otel_goodput._recording.labels import Labels
+from otel_goodput._recording.misuse import Misuse
+from otel_goodput._recording.nesting import Place
+from otel_goodput._recording.open_spans import OpenSpans
+from otel_goodput._recording.short_span import ShortSpan
+from otel_goodput._recording.step_policy import StepPolicy
+from otel_goodput._runtime.guard import contain, report_once
+
+# Fast spans whose random id has none of these bits set are timed, to estimate our overhead on the training thread.
+TIMED: Final = 63
+SAMPLED_ONE_IN: Final = TIMED + 1
+LONGEST_SAMPLE: Final = 100_000  # ns
+MOST_STEPS: Final = 100_000  # maximum number of steps in a summary
+MOST_LOOPS: Final = 1_000  # places in a program that begin loops; further ones are taken for one
+KEPT_BACK: Final = 16  # data loads held until their step is known; if there are more, they are exported without it
+
+
+def thinner_of(admission: Admission) -> Thinner:
+    """Return what summarizes steps that are not exported, as many in a summary as the traces have room for."""
+    steps = admission.volumes.steps
+    each = min(-(-steps // admission.budget.summaries()), MOST_STEPS)
+    return Thinner(max(SUMMARY, each), steps)
+
+
+class StepLine:
+    """What the steps, loads, parts and compilations of one recorder share, and the tracer that opens them.
+
+    Args:
+        account: receives the records.
+        hooks: the callbacks.
+        policy: decides which steps, loads and parts are exported.
+        spans: the open spans of all kinds.
+        emitter: exports spans.
+        jobs: passes the records to the account, and begins implicit jobs.
+        misused: warns of wrong use.
+        new_key: returns a new span id.
+        find: returns what records now; None if nothing does.
+        labels: which steps checkpoints stand for.
+
+    Attributes:
+        thread: the job's thread.
+        nesting: how phases and the spans of others are nested.
+        place: where the latest span was opened.
+        admission: decides which other phases are exported.
+        traces: chooses traces and parents.
+        thinner: summarizes the steps that are not exported.
+        latest: the step that began, or was restored, last.
+        unsure: no step has begun since a restart or a restore, so the next step's number is not known.
+        overhead: estimated time that recording took on the training thread, ns.
+        slow_passes: number of loops whose iterator took a while to begin.
+        handled: id of the exception that was being handled when the latest loop began.
+        closed: recording has stopped.
+    """
+
+    latest: ShortSpan
+
+    def __init__(
+        self,
+        account: Account,
+        hooks: Hooks,
+        policy: StepPolicy,
+        spans: OpenSpans,
+        emitter: SpanEmitter,
+        jobs: JobSpans,
+        misused: Misuse,
+        new_key: Callable[[], int],
+        find: Callable[[], StepLine | None],
+        labels: Labels,
+    ) -> None:
+        self.account = account
+        self.clock = account.clock
+        self.thread = spans.thread
+        self.blocks = spans.thread.blocks
+        self.hooks = hooks
+        self.policy = policy
+        self.traces = traces = spans.traces
+        self.admission = admission = spans.admission
+        self.spans = spans
+        self.nesting = spans.nesting
+        self.place = Place()
+        self.emitter = emitter
+        self.jobs = jobs
+        self.misused = misused
+        self.thinner = thinner_of(admission)
+        self.left_out = admission.left_out
+        self.new_key = new_key
+        self.find = find
+        self.labels = labels
+        self.unsure = traces.attempt > 0
+        self.overhead = 0
+        self.slow_passes = 0
+        self.handled = 0
+        self.closed = False
+        traces.tell_bounds(self.thinner.most)
+        self._loads: deque[tuple[ShortSpan, Callable[[], None]]] = deque()  # held until their step is known
+        self._loops: dict[tuple[str, int], int] = {}  # numbers by place
+        self._loop = 0  # number of the latest
+        self._restored: ShortSpan | None = None  # represents the latest restored step
+        self._begun_before = NO_STEP  # the latest step that has begun here, when that was restored
+
+    def begin(self, first: ShortSpan) -> None:
+        """Start recording; `first` stands for the latest step before the first."""
+        self.latest = first
+
+    # --- numbers ------------------------------------------------------------------------------------------------------
+
+    def next_number(self) -> int:
+        """Return the default number of the next step: one after the latest, or the same if that was not completed."""
+        latest = self.latest
+        return latest.step if latest.undone else latest.step + 1
+
+    @property
+    def open_step(self) -> ShortSpan | None:
+        """The open step of the training thread."""
+        step = self.spans.step
+        return step if step is not None and step.blocks else None
+
+    def load_number(self) -> int:
+        """Return the step of a load that begins now: the open step, else the next one.
+
+        Return ``NO_STEP`` if no step has begun since a restart or a restore: the load gets its number with that step.
+        """
+        step = self.spans.step
+        if step is not None:
+            return step.step
+        return NO_STEP if self.unsure else self.next_number()
+
+    def go_back(self, number: int) -> None:
+        """Handle the begin of a step whose `number` is not above the latest: warn unless it is known to be repeated."""
+        latest = self.latest
+        if latest is not self._restored and not (latest.undone and latest.step == number):
+            self.misused.back(number, latest.step)
+
+    @property
+    def begun(self) -> int:
+        """Number of the step that began last in this process; ``NO_STEP`` before the first."""
+        return self._begun_before if self.latest is self._restored else self.latest.step
+
+    def restored(self, label: int, stand_in: Callable[[int], ShortSpan]) -> None:
+        """Note that the checkpoint `label` was restored: by default, the next step follows those that it stands for.
+
+        Args:
+            label: what the checkpoint is called.
+            stand_in: returns a step of the given number that never begins; the last of those becomes the latest step.
+        """
+        latest = self.begun
+        done = self.labels.restore(label, latest, again=self.unsure)
+        if done is not None:
+            self._begun_before = latest
+            self.latest = self._restored = stand_in(done)
+        self.unsure = True
+
+    def saves(self, label: int | None, *, blocking: bool) -> None:
+        """Note that a checkpoint with this `label` (None: that of the open step) begins to be saved."""
+        latest, step = self.latest, self.spans.step
+        done = latest.step
+        if step is None:
+            done -= latest.undone
+        elif label not in (None, step.step):
+            done = step.step - (not blocking or self.policy.sampler.fleeting(self.clock() - step.start_time))
+        if label is None and step is not None:
+            label = step.step
+        if label is not None:
+            self.labels.save(label, done)
+
+    def begin_first(self, number: int) -> None:
+        """Handle the begin of step `number`, the first one since a restart or a restore."""
+        if self.latest.step < 0 and self.labels.begins_anew(number):
+            self.misused.anew(number, *self.labels.durable)
+        self.number_loads(number)
+
+    def forget_number(self) -> None:
+        """Take the next step's number for unknown, because a checkpoint was restored whose step is not known."""
+        self.unsure = True
+
+    def keep_back(self, load: ShortSpan, emit: Callable[[], None]) -> None:
+        """Hold an ended load until its step is known; `emit` then exports it."""
+        if len(self._loads) >= KEPT_BACK:
+            self.number_loads(NO_STEP)
+        self._loads.append((load, emit))
+
+    def number_loads(self, number: int) -> None:
+        """Export the held loads as loads of step `number`; with ``NO_STEP``, without a step."""
+        self.unsure = self.unsure and number < 0
+        while self._loads:
+            try:
+                load, emit = self._loads.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            load.renumber(number)
+            emit()
+
+    # --- begin and end ------------------------------------------------------------------------------------------------
+
+    def announces(self, span: ShortSpan) -> bool:
+        """Whether :meth:`announce` does anything for a span like this one."""
+        return bool(self.emitter.starters) or self._noted(span)
+
+    def announce(self, span: ShortSpan) -> None:
+        """Record the parent of a sampled span that begins, and notify the span processors."""
+        self.note_parent(span)
+        if self.emitter.starters:
+            self.emitter.announce(span, span.within)
+
+    def note_parent(self, span: ShortSpan) -> None:
+        """Record the parent of a span that is exported."""
+        if self._noted(span) and (parent := span.parent) is not None:
+            self.jobs.append(PARENT, 0, 0, 0, span.key, signed(parent.span_id), span.start_time)
+
+    def _noted(self, span: ShortSpan) -> bool:
+        """Whether the parent is to be recorded: not the root of a trace, which follows from the step's number."""
+        parent, traces = span.parent, self.traces
+        return not (parent is None or parent.span_id == traces.job_key or traces.volumes.is_root(parent, span.step))
+
+    def check_end(self, start: int, end: int) -> int:
+        """Warn of a phase that ends before its start; return the end to use instead, ns: its start."""
+        report_once(
+            "end before start", "a phase ends %.6f s before it starts; its duration is taken as 0", (start - end) / 1e9
+        )
+        return start
+
+    def lapse(self) -> None:
+        """End the open step if its loop was left, although something still holds the iterator."""
+        step = self.open_step
+        if step is None or step.loop is None or step.closed:
+            return
+        now = self.clock()
+        left = step.loop.left(step.thread)
+        if left:
+            step.lapse(now)
+        elif left is False:
+            step.seen = now
+
+    def end_inner(self, *, left: bool) -> None:
+        """End the open blocking steps, loads and parts, because the job ends; `left`: not by an exception."""
+        now = self.clock()
+        for span in reversed(list(self.spans.short.values())):
+            if span.blocks:
+                span.lapse(now, failed=not left)
+        self.number_loads(NO_STEP)
+        self.emitter.catch_up()  # what is in the job is exported before it
+
+    def close_open(self) -> None:
+        """End the open steps, loads and parts and mark them as interrupted."""
+        for span in reversed(list(self.spans.short.values())):
+            try:
+                span.abandon(self.clock(), INTERRUPTED)
+            except Exception as error:
+                contain("closing open spans", error)
+
+    def sample_overhead(self, took: int) -> None:
+        """Add a timed begin or end of a fast span, which took `took` ns and represents those that are not timed."""
+        # Longer samples include waits for the scheduler or the GIL, which are not our overhead.
+        self.overhead += min(took, LONGEST_SAMPLE) * SAMPLED_ONE_IN
+
+    def add_overhead(self, took: int) -> None:
+        """Add the `took` ns of a begin or end that was timed for itself alone."""
+        self.overhead += took
+
+    def begin_loop(self, handled: BaseException | None, place: tuple[str, int]) -> None:
+        """Take note that a loop begins while `handled` is being handled: that exception cannot end it.
+
+        `place` is the file and the line that begins it: a loop that is begun there again is the same.
+        """
+        self.handled = id(handled)
+        if place not in self._loops and len(self._loops) < MOST_LOOPS:
+            self._loops[place] = len(self._loops) + 1
+        loop = self._loops.get(place, 0)
+        if loop != self._loop and self.blocks(None):
+            self._loop = loop
+            self.jobs.append(LOOP, 0, 0, 0, 0, loop, self.clock())
+
+    def close(self) -> None:
+        """Stop recording; later calls by holders of this object have no effect."""
+        self.closed = True
+        self.jobs.close()
+        self.traces.close()
+        self.hooks.close()
+        self.emitter.close()

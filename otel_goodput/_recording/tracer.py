@@ -1,0 +1,245 @@
+"""Records the phases of one job: opens their spans, and exports summaries off the training thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from opentelemetry import trace as trace_api
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanContext, Tracer
+from opentelemetry.util import types
+
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.events import LABEL, NO_STEP, NONBLOCKING
+from otel_goodput._recording.budget import VITAL
+from otel_goodput._recording.compile_phases import CompilePhases
+from otel_goodput._recording.fast_span import FastSpan
+from otel_goodput._recording.nesting import Nested, identity
+from otel_goodput._recording.span_processor import PhaseSpanProcessor
+from otel_goodput._recording.step_line import StepLine
+from otel_goodput._recording.summaries import phases_span, steps_span
+from otel_goodput.semconv import GOODPUT_BLOCKING, GOODPUT_PHASE, GOODPUT_STEP, GOODPUT_TRACE_NUMBER, Phase
+
+Find = Callable[[], "PhaseTracer | None"]
+
+LONGEST_TICK_S: Final = 1.0
+
+
+class PhaseTracer:
+    """Records phases into an account and a tracer provider.
+
+    Args:
+        line: the state of the recording.
+        tracer: starts the spans of all phases but steps, loads, parts and compilations.
+        processor: accounts for the spans that `tracer` starts.
+        samples_parents: `tracer` is of the user's own provider, whose sampler may follow the parent's flag.
+
+    Attributes:
+        compilations: opens compile phases.
+    """
+
+    def __init__(self, line: StepLine, tracer: Tracer, processor: PhaseSpanProcessor, *, samples_parents: bool) -> None:
+        self.line = line
+        self.compilations = CompilePhases(line)
+        # What others use of the line, who open phases or watch the job: see Watched.
+        self.clock, self.blocks, self.new_key, self.hooks, self.jobs, self.misused = (
+            line.clock,
+            line.blocks,
+            line.new_key,
+            line.hooks,
+            line.jobs,
+            line.misused,
+        )
+        self.account = line.account
+        self.notice = line.account.notice
+        self._tracer = tracer
+        self._samples_parents = samples_parents
+        self._processor = processor
+        self._ticking = threading.Lock()
+        self._summing = threading.Lock()
+        first = FastSpan(line, rules.STEP, -1, None, None, None)
+        first.unfold()
+        line.begin(first)
+
+    @property
+    def closed(self) -> bool:
+        """Whether recording has stopped."""
+        return self.line.closed
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt at the run, from 0."""
+        return self.line.traces.attempt
+
+    @property
+    def job_span(self) -> trace_api.Span | None:
+        """The job that began last; None before the first."""
+        return self.line.traces.job_span
+
+    # --- steps, loads and parts ---------------------------------------------------------------------------------------
+
+    def step(
+        self, number: int, start: int | None = None, end: int | None = None, blocking: bool | None = None
+    ) -> FastSpan:
+        """Return the span of a step, not begun yet; times in ns."""
+        return FastSpan(self.line, rules.STEP, number, blocking, start, end)
+
+    def load(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        blocking: bool | None = None,
+        step: int | None = None,
+    ) -> FastSpan:
+        """Return the span of a data load, not begun yet, for `step` or else :meth:`load_number`; times in ns."""
+        if step is None:
+            step = self.line.load_number()
+        return FastSpan(self.line, rules.DATA_LOADING, step, blocking, start, end)
+
+    def part(self, name: str) -> FastSpan:
+        """Return the span of a part of the open step, not begun yet."""
+        return FastSpan.of_part(self.line, name)
+
+    def stage(self, name: str, step: int | None, start: int, end: int, *, shown: bool = True) -> None:
+        """Record a part of the phase around the caller that is over; its span is exported if that phase's is.
+
+        Args:
+            name: of the part.
+            step: number of the step that the phase belongs to.
+            start, end: ns.
+            shown: it may be exported; else it is only counted.
+        """
+        if self.closed:
+            return
+        line, account = self.line, self.line.account
+        around = identity(self.line.nesting.here())
+        number = NO_STEP if step is None else step
+        if not (shown and around.is_valid):
+            key = self.new_key()
+            flags = 0 if self.blocks(None) else NONBLOCKING
+            account.start(rules.PART, key, number, flags, name, start)
+            account.end(rules.PART, key, 0, end)
+            return
+        part = FastSpan(line, rules.PART, number, None, start, end)
+        part.title, part.label = name, account.journal.name(name)
+        with part:
+            if around.trace_flags.sampled:
+                part.keep()
+
+    def restored(self, label: int, key: int | None = None) -> None:
+        """Note that the checkpoint `label` was restored: by default, the next step is the one after it.
+
+        `key`: of the open restore that did not know the label when it began.
+        """
+        if key is not None:
+            self.label(key, label)
+        if self.blocks(None) and not self._in_custom():
+            self.line.restored(label, self.step)
+
+    def restored_unlabeled(self) -> None:
+        """Note that a checkpoint was restored whose label is not known: so is the number of the next step."""
+        if self.blocks(None) and not self._in_custom():
+            self.line.forget_number()
+
+    def _in_custom(self) -> bool:
+        """Whether a custom phase is open amid training: what an evaluation restores does not move it (rule R4)."""
+        opened = [span.attributes or {} for span in tuple(self.line.spans.phases.values())]
+        return self.line.begun >= 0 and any(
+            one.get(GOODPUT_PHASE) == Phase.CUSTOM and one.get(GOODPUT_BLOCKING) is not False for one in opened
+        )
+
+    def saves(self, label: int, key: int) -> None:
+        """Note that the open save `key` saves the checkpoint `label`."""
+        self.label(key, label)
+        self.line.saves(label, blocking=self.blocks(None))
+
+    def label(self, key: int, label: int) -> None:
+        """Record that the open save or restore `key` is of the checkpoint `label`."""
+        self.jobs.append(LABEL, 0, 0, 0, key, label, self.clock())
+
+    # --- other phases -------------------------------------------------------------------------------------------------
+
+    def start_span(self, name: str, attributes: dict[str, types.AttributeValue], start: int | None) -> trace_api.Span:
+        """Start a span of the SDK under the current one, or else under the job; `start` in ns."""
+        if self.hooks.before_phase is not None:
+            self.hooks.before_phase()
+        line, around = self.line, self.line.nesting.here()
+        if self._samples_parents:
+            line.spans.hold(around)  # first: with an unsampled parent, the phase might not be recorded, nor accounted
+        step = line.spans.step if self.blocks(None) else None
+        # A restored checkpoint has nothing to do with the open step.
+        if step is not None and step.step >= 0 and attributes[GOODPUT_PHASE] != Phase.CHECKPOINT_RESTORE:
+            attributes.setdefault(GOODPUT_STEP, step.step)
+        number = line.latest.step if step is None else step.step
+        inside = identity(around)
+        parent = line.traces.parent_of(number, inside)
+        if trace := line.traces.volumes.number_of(parent.trace_id):
+            attributes[GOODPUT_TRACE_NUMBER] = trace
+        if parent is not inside or (isinstance(around, Nested) and not line.nesting.shared):
+            around = trace_api.NonRecordingSpan(parent)  # a tracer that asked a phase would have it exported
+        context = trace_api.set_span_in_context(around)
+        return self._tracer.start_span(name, context=context, attributes=attributes, start_time=start or self.clock())
+
+    def ensure_ended(self, span: trace_api.Span) -> None:
+        """Record the end of `span` in the journal, if an interrupt prevented that."""
+        if isinstance(span, ReadableSpan):
+            self._processor.on_end(span)
+
+    def end_job(self, error: BaseException | None) -> None:
+        """End the implicit job and what is open in it, because the user's job ends or recording stops.
+
+        `error` ended it; None if nothing went wrong.
+        """
+        named = [span for span in tuple(self.line.spans.phases.values()) if span is not self.jobs.implicit]
+        if not self.closed and any((span.attributes or {}).get(GOODPUT_PHASE) == Phase.JOB for span in named):
+            return  # a job is still open around the one that ended
+
+        def end() -> int:
+            self.line.end_inner(left=error is None)
+            return self.clock()
+
+        self.jobs.end_implicit(end, error=error)
+
+    # --- off the training thread --------------------------------------------------------------------------------------
+
+    def tick(self, *, final: bool = False) -> None:
+        """Export what is ready: roots, compilations, and summaries; with `final` also incomplete summaries."""
+        # The keeper, a flush and the shutdown may run this at once; one stuck in an exporter must not block the others.
+        if not self._ticking.acquire(timeout=LONGEST_TICK_S):
+            return
+        try:
+            self.line.lapse()
+            self.line.traces.write_roots()  # JobSpans.start() may have been interrupted before it wrote them
+            if final:
+                self.line.number_loads(NO_STEP)
+            self.hooks.tick()
+            self.sum_up(final=final)
+        finally:
+            self._ticking.release()
+
+    def sum_up(self, *, final: bool = False) -> None:
+        """Export summaries of steps and phases that were not exported; with `final` also incomplete summaries."""
+        line = self.line
+        traces, emitter = line.traces, line.emitter
+        place = (traces.identity, emitter.resource, emitter.scope)
+        emitter.catch_up(background=not final)
+        with self._summing:
+            for summary in line.thinner.summaries(final=final):
+                number = traces.volumes.number(summary.first)
+                if self._has_room(root := traces.root(number)):
+                    emitter.emit(steps_span(summary, root, number, *place))
+            for name, summary in line.admission.summaries(final=final):
+                number = traces.volumes.number(line.latest.step)
+                if self._has_room(root := traces.root(number)):
+                    emitter.emit(phases_span(name, summary, root, number, *place))
+
+    def _has_room(self, root: SpanContext) -> bool:
+        """Reserve room for a summary in the trace of `root`; return False if there is none."""
+        admission = self.line.admission
+        return not admission.budget.small and admission.afford(root.trace_id, VITAL)
+
+    def close(self) -> None:
+        """Stop recording; later calls by holders of this object have no effect."""
+        self.line.close()

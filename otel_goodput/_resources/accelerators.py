@@ -1,0 +1,100 @@
+"""The chips of this host, found from its machine type, the type of its TPU slice, or NVIDIA's driver.
+
+Chips are named as in ``integrations.peaks`` if they are in its table. The count is that of the host's chips, even if
+this process uses only some of them.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from otel_goodput._integrations.flops import find_chip
+from otel_goodput._resources.facts import Value, text
+from otel_goodput._runtime import files
+from otel_goodput.semconv import ACCELERATOR_COUNT, ACCELERATOR_TYPE
+
+DRIVER: Final = Path("/proc/driver/nvidia/gpus")
+_MODEL: Final = re.compile(r"^Model:\s*(\S.*?)\s*$", re.MULTILINE)
+
+
+class Accelerator(NamedTuple):
+    """One kind of chip.
+
+    Attributes:
+        name: common name.
+        machines: regular expression for all of a machine type with this chip; its group is the number of chips.
+        slices: regular expression for the beginning of a TPU slice's type.
+    """
+
+    name: str
+    machines: str
+    slices: str = ""
+
+
+# https://cloud.google.com/compute/docs/gpus and https://cloud.google.com/kubernetes-engine/docs/concepts/plan-tpus.
+# N1 is not here: any GPU may be attached to it.
+ACCELERATORS: Final = (
+    Accelerator("TPU v2", "", "v2"),
+    Accelerator("TPU v3", r"ct3p?-hightpu-(\d+)t", "v3"),
+    Accelerator("TPU v4", r"ct4p-hightpu-(\d+)t", "v4"),
+    Accelerator("TPU v5e", r"ct5lp?-hightpu-(\d+)t", "v5litepod|v5-lite|v5e"),
+    Accelerator("TPU v5p", r"ct5p-hightpu-(\d+)t", "v5p"),
+    Accelerator("TPU v6e", r"ct6e-standard-(\d+)t", "v6e"),
+    Accelerator("TPU 7x", r"tpu7x-standard-(\d+)t", "v?7x"),
+    Accelerator("A100", r"a2-(?:high|mega|ultra)gpu-(\d+)g"),
+    Accelerator("H100 SXM", r"a3-(?:high|mega|edge)gpu-(\d+)g"),
+    Accelerator("H200 SXM", r"a3-ultragpu-(\d+)g"),
+    Accelerator("B200", r"a4-highgpu-(\d+)g"),
+    Accelerator("GB200", r"a4x-highgpu-(\d+)g"),
+    Accelerator("GB300", r"a4x-maxgpu-(\d+)g"),
+    Accelerator("L4", r"g2-standard-\d+"),
+    Accelerator("RTX PRO 6000 Blackwell Server Edition", r"g4-standard-\d+"),
+)
+# Machine types whose number counts virtual CPUs, and their chips. The smaller ones of G4 have a part of a chip.
+_COUNTS: Final = {
+    **{f"g2-standard-{cpus}": 1 for cpus in (4, 8, 12, 16, 32)},
+    "g2-standard-24": 2,
+    "g2-standard-48": 4,
+    "g2-standard-96": 8,
+    **{f"g4-standard-{48 * count}": count for count in (1, 2, 4, 8)},
+}
+_VARIANT: Final = "(?:-nolssd|-metal)?"
+
+
+def of_machine(machine_type: str) -> dict[str, Value]:
+    """Return type and number of chips of a Google Cloud machine type such as ``a3-highgpu-8g``, as far as known."""
+    for accelerator in ACCELERATORS:
+        match = re.fullmatch(accelerator.machines + _VARIANT, machine_type) if accelerator.machines else None
+        if match is not None:
+            return _attributes(accelerator.name, int(match[1]) if match.groups() else _COUNTS.get(machine_type))
+    return {}
+
+
+def of_slice(slice_type: str) -> dict[str, Value]:
+    """Return the chip type of a TPU slice such as ``v5litepod-256`` or, as GKE names it, ``tpu-v6e-slice``."""
+    for accelerator in ACCELERATORS:
+        if accelerator.slices and re.fullmatch(f"(?:tpu-?)?(?:{accelerator.slices})(?:-.*)?", slice_type.lower()):
+            return _attributes(accelerator.name, None)
+    return {}
+
+
+def of_driver(gpus: Path = DRIVER) -> dict[str, Value]:
+    """Return type and number of the GPUs listed by NVIDIA's driver; empty if there are none, or several types."""
+    try:
+        models = [
+            _MODEL.search(files.read_named(path).decode("utf-8", "replace")) for path in gpus.glob("*/information")
+        ]
+    except OSError:
+        return {}
+    names = {text(match[1]) if match is not None else None for match in models}
+    name = names.pop() if len(names) == 1 else None
+    if name is None:
+        return {}
+    chip = find_chip(name)
+    return _attributes(name.removeprefix("NVIDIA ") if chip is None else chip.name, len(models))
+
+
+def _attributes(name: str, count: int | None) -> dict[str, Value]:
+    return {ACCELERATOR_TYPE: name} if count is None else {ACCELERATOR_TYPE: name, ACCELERATOR_COUNT: count}

@@ -1,0 +1,320 @@
+"""Describes the parts of a journal that could not be read: where, what is wrong, and how much time is uncertain.
+
+A reader skips records that it cannot verify (:mod:`~otel_goodput._journal.records`). This module separates damage from
+the incomplete records that a dying process normally leaves, and describes it. For an intact journal it does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._journal.notes import DAMAGED, Note
+from otel_goodput._journal.records import (
+    CAPACITY,
+    EMPTY,
+    HEADER_SIZE,
+    NAME,
+    RECORD,
+    SIZE,
+    UNKNOWN,
+    SegmentHeader,
+    Skip,
+    events_in,
+    sound,
+    used,
+)
+from otel_goodput._text.durations import NS
+from otel_goodput._text.redact import printable, redacting_logger
+
+logger = redacting_logger(__name__)
+
+RUNS: Final = 8  # of damaged records in one segment that are reported one by one
+HOLES: Final = 32  # empty records in a row that count as damage; interrupted threads do not leave so many
+SHOWN: Final = 4
+BOUND: Final = 1000  # damages remembered; the rest is only counted
+
+
+class Damage(NamedTuple):
+    """One part of a journal that was left out.
+
+    Attributes:
+        where: the file, and the place in it.
+        what: what is wrong.
+        begin, end: the time in which it is uncertain what happened, ns; None if that bound is not known.
+        newer: it is intact, but a newer version wrote it.
+        harmless: the account does not need it.
+    """
+
+    where: str
+    what: str
+    begin: int | None = None
+    end: int | None = None
+    newer: bool = False
+    harmless: bool = False
+
+    @property
+    def uncertain(self) -> int | None:
+        """How much time is uncertain because of it, ns; None if that is not known."""
+        if self.harmless:
+            return 0
+        return None if self.begin is None or self.end is None else max(0, self.end - self.begin)
+
+    def __str__(self) -> str:
+        uncertain = self.uncertain
+        if self.harmless:
+            effect = "the figures are not affected"
+        elif uncertain is None:
+            effect = "the amount of uncertain time is not known"
+        else:
+            effect = f"up to {uncertain / NS:.3g} s are uncertain"
+        return f"{printable(self.where)}: {printable(self.what)} ({effect})"
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form; times are in seconds since the epoch."""
+        return {
+            "where": printable(self.where),
+            "what": printable(self.what),
+            "from": None if self.begin is None else self.begin / NS,
+            "to": None if self.end is None else self.end / NS,
+            "uncertain_s": None if self.uncertain is None else self.uncertain / NS,
+            "newer_version": self.newer,
+        }
+
+
+class Damages:
+    """Collects what a reader of one journal had to leave out. The reader passes it the segments in order.
+
+    Attributes:
+        found: the first damages, up to a bound.
+        more: number of further damages.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[Damage] = []
+        self.more = 0
+        self._open: list[int] = []  # indices in `found` of damages whose `end` the next segment gives
+        self._last: int | None = None  # latest time read so far, ns
+
+    def __bool__(self) -> bool:
+        return bool(self.found)
+
+    @property
+    def serious(self) -> bool:
+        """Whether the figures may be affected."""
+        return any(not one.harmless for one in self.found)
+
+    @property
+    def newer(self) -> list[Damage]:
+        """The parts that a newer version wrote."""
+        return [one for one in self.found if one.newer]
+
+    def add(self, damage: Damage) -> None:
+        if damage in self.found:
+            return
+        if len(self.found) >= BOUND:
+            self.more += 1
+            return
+        if not damage.harmless and damage.end is None and damage.begin is not None:
+            self._open.append(len(self.found))
+        self.found.append(damage)
+
+    def file(self, path_name: str, error: BaseException, *, newer: bool = False, harmless: bool = False) -> None:
+        """Report that a whole file is left out."""
+        what = str(error) or type(error).__name__
+        self.add(Damage(path_name, what, None if harmless else self._last, newer=newer, harmless=harmless))
+
+    def small(self, path_name: str, error: BaseException) -> None:
+        """Report that one of the small files beside the journal is left out. It makes no time uncertain."""
+        self.add(Damage(path_name, str(error) or type(error).__name__, 0, 0))
+
+    def missing(self, attempt: int, first: int, last: int) -> None:
+        """Report that the segments `first` to `last` of an attempt are missing."""
+        which = f"segment {first} is" if first == last else f"segments {first} to {last} are"
+        self.add(Damage(f"attempt {attempt}", f"{which} missing", self._last))
+
+    def segment(
+        self,
+        name: str,
+        data: bytes,
+        room: int,
+        header: SegmentHeader,
+        skipped: Sequence[Skip],
+        times: tuple[int, int] | None,
+        *,
+        skip: int = 0,
+        sealed: bool = False,
+        last: bool = True,
+        opened: Mapping[int, int] | None = None,
+    ) -> None:
+        """Report the damages of a segment that has been read.
+
+        Args:
+            name, data, room, header: of its file.
+            skipped: the records that its reader left out.
+            times: the earliest and the latest time in it, ns; None if it has none.
+            skip: number of its first records that were not read on purpose.
+            sealed: it was archived when it was complete.
+            last: it is the last segment of its attempt.
+            opened: the phases that were open when it began, by key.
+        """
+        if times is not None:
+            self.close(times[0])
+        for damage in _damages(name, data, room, header, skipped, skip, sealed, last, opened or {}, self._last):
+            self.add(damage)
+        if times is not None:
+            self._last = max(times[1], self._last or 0)
+
+    def close(self, moment: int) -> None:
+        """End the uncertain time of open damages: from `moment` (ns) on, it is known again what happened."""
+        for place in self._open:
+            one = self.found[place]
+            if one.begin is None or one.begin <= moment:
+                self.found[place] = one._replace(end=moment)
+        self._open.clear()
+
+    def note(self) -> Note | None:
+        """The note to show with the figures; None if they are not affected."""
+        serious = [one for one in self.found if not one.harmless]
+        return told(serious, self.more) if serious else None
+
+    def log(self) -> None:
+        """Log the damages that affect the figures, in a few lines at most."""
+        serious = [one for one in self.found if not one.harmless]
+        for one in serious[:SHOWN]:
+            logger.warning("journal: left out: %s", one)
+        if more := self.more + len(serious[SHOWN:]):
+            logger.warning("journal: left out: %d more", more)
+
+
+def told(found: Sequence[Damage], more: int = 0) -> Note:
+    """The note on what was left out."""
+    lines = [str(one) for one in found[:SHOWN]]
+    more += len(found) - len(lines)
+    if more:
+        lines.append(f"and {more} more")
+    newer = all(one.newer for one in found)
+    say = (
+        "A newer version of otel_goodput wrote a part of this journal that this version cannot read; it is left out: "
+        if newer
+        else "The journal is damaged, and unreadable parts are left out of the account: "
+    )
+    text = say + "; ".join(lines) + "."
+    # The kind contains a checksum of the text: the same damage gives one note at every restart, another gives its own.
+    return Note(f"{DAMAGED} {crc32(text.encode('utf-8', 'replace')):08x}", text)
+
+
+def _damages(
+    name: str,
+    data: bytes,
+    room: int,
+    header: SegmentHeader,
+    skipped: Sequence[Skip],
+    skip: int,
+    sealed: bool,
+    last: bool,
+    opened: Mapping[int, int],
+    before: int | None,
+) -> Iterator[Damage]:
+    if header.torn:
+        yield Damage(f"{name}, its header", "the last sign of life is corrupt", _latest(data) or before)
+    there = min(used(data), room)
+    runs = [run for run in _runs(skipped) if run[2] != EMPTY or run[1] - run[0] >= HOLES]
+    if not sealed and last and there < CAPACITY:
+        # Ignore records that were being written when the process or its machine died: no intact record follows them.
+        lost = {place for place, cause in skipped if cause != UNKNOWN}
+        tail = there
+        while tail > header.reached and tail - 1 in lost:
+            tail -= 1
+        runs = [run for run in runs if run[0] < tail]
+    if len(runs) > RUNS:
+        merged = [(runs[0][0], runs[-1][1], runs[0][2])]
+        counts = f"{len(skipped)} records in {len(runs)} places cannot be read"
+    else:
+        merged, counts = runs, ""
+    trail = _Trail(data, opened) if merged else None
+    for first, end, cause in merged:
+        assert trail is not None
+        where = f"{name}, record {first}" if end - first == 1 else f"{name}, records {first} to {end - 1}"
+        newer = all(one[2] == UNKNOWN for one in runs) if counts else cause == UNKNOWN
+        begin, until = trail.doubt(first, end)
+        what = counts or _WORDS[cause]
+        since = before if begin is None else begin
+        yield Damage(where, what, until if since is None else since, until, newer)
+    cut = not last and max(room, skip) < CAPACITY
+    if cut or max(there, skip) < header.reached:
+        yield Damage(name, "its end is missing", _latest(data) or before)
+
+
+_WORDS: Final = {
+    "damaged": "the contents are corrupt",
+    UNKNOWN: "only a newer version knows this kind of record",
+    EMPTY: "the contents are gone",
+}
+
+
+def _runs(skipped: Iterable[Skip]) -> list[tuple[int, int, str]]:
+    """Group skipped records that are adjacent and have the same cause, as (first, one past the last, cause)."""
+    runs: list[tuple[int, int, str]] = []
+    for place, cause in skipped:
+        if runs and runs[-1][1] == place and runs[-1][2] == cause:
+            runs[-1] = (runs[-1][0], place + 1, cause)
+        else:
+            runs.append((place, place + 1, cause))
+    return runs
+
+
+def _sound(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
+    """(place, kind, phase, key, time) of the intact events of a segment."""
+    for place in range(min(used(data), (len(data) - HEADER_SIZE) // SIZE)):
+        raw = data[HEADER_SIZE + place * SIZE : HEADER_SIZE + (place + 1) * SIZE]
+        if sound(raw) and raw[0] < NAME:
+            for kind, phase, _, _, key, _, time in events_in(RECORD.unpack(raw)):
+                yield place, kind, phase, key, time
+
+
+def _latest(data: bytes) -> int | None:
+    return max((time for *_, time in _sound(data)), default=None)
+
+
+class _Trail:
+    """The intact events of a damaged segment, and what they tell about the damaged ones."""
+
+    def __init__(self, data: bytes, opened: Mapping[int, int]) -> None:
+        self._events = list(_sound(data))
+        self._opened = opened
+
+    def doubt(self, first: int, end: int) -> tuple[int | None, int | None]:
+        """Return (begin, end) of the time (ns) that is uncertain if the records from `first` up to `end` are lost.
+
+        It lasts at least until the next intact record. A phase that ends later without a START may have begun in the
+        lost records, so it extends the uncertain time. So does one that was open before and never ends: it may have
+        ended there.
+        """
+        begin = next((time for place, *_, time in reversed(self._events) if place < first), None)
+        opened = dict(self._opened)
+        until: int | None = None
+        latest: int | None = None
+        for place, kind, phase, key, time in self._events:
+            if place < first:
+                if kind == ev.START:
+                    opened[key] = phase
+                elif kind == ev.END:
+                    opened.pop(key, None)
+                continue
+            latest = time if latest is None else max(latest, time)
+            if place < end:
+                continue
+            if until is None:
+                until = time
+            if kind == ev.START:
+                opened.pop(key, None)
+                opened[key] = rules.JOB  # begun after the lost records: not affected
+            elif kind == ev.END and opened.pop(key, None) is None:
+                until = max(until, time)
+        if until is not None and latest is not None and any(phase != rules.JOB for phase in opened.values()):
+            until = max(until, latest)
+        return begin, until

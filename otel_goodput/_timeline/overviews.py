@@ -1,0 +1,153 @@
+"""The overview of a process's run, from the cheapest of its files that tells all: digest, or snapshot and segments."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Mapping
+from typing import Final, NamedTuple
+
+from otel_goodput._accounting.checkpoints import RankStages, StageSums
+from otel_goodput._accounting.overview import NOT_KNOWN, Overview
+from otel_goodput._journal import records
+from otel_goodput._journal.digest import Digest, decode
+from otel_goodput._journal.rundir import DIGEST as LONGEST
+from otel_goodput._journal.rundir import ListedRun, RunDirectory
+from otel_goodput._runtime import files
+from otel_goodput._text.redact import redacting_logger
+from otel_goodput._timeline.damage import Damages
+from otel_goodput._timeline.recovery import restore
+
+logger = redacting_logger(__name__)
+
+DIGEST: Final = "digest"
+SNAPSHOT: Final = "snapshot"
+READ_ANEW: Final = 16  # processes without a digest whose journals are read; those of more would take too long
+
+
+class Found(NamedTuple):
+    """An overview and where it is from.
+
+    Attributes:
+        overview: of the run.
+        source: ``DIGEST``, or ``SNAPSHOT`` and the records after it.
+        attempt: number of the last attempt.
+        at: the moment of the overview, ns.
+        dropped: what a digest had to leave out, see :class:`Digest`.
+        damages: what could not be read.
+    """
+
+    overview: Overview
+    source: str
+    attempt: int
+    at: int
+    dropped: dict[str, int]
+    damages: Damages
+
+
+def overview_of(
+    run: RunDirectory,
+    process: int = 0,
+    *,
+    within_s: float = 0.0,
+    only: Container[str] | None = None,
+) -> Found | None:
+    """The overview of a process's run; None if it has left no journal that can be read.
+
+    A process that has died has nothing in flight. The moment is now for one that is alive on this machine, else its
+    last sign of life.
+
+    Args:
+        run: the run's folder.
+        process: index of the process.
+        within_s: how old the digest of a process that is alive may be, in seconds. By default it is taken only if
+            nothing has been recorded since.
+        only: tables that are enough, by name of the overview's field, if there is a digest; ``jobs`` is one of them.
+    """
+    digest = _digest(run, process, only)
+    if digest is not None and _tells_all(run, process, digest, within_s):
+        return Found(digest.overview, DIGEST, digest.attempt, digest.written_at, digest.dropped, Damages())
+    restored = restore(run, process)
+    if restored.attempt < 0:
+        return None
+    dead = run.writing(restored.attempt, process) is False
+    at = time.time_ns() if run.alive(restored.attempt, process) else restored.last_sign
+    overview = restored.ledger.overview(at, dead=dead)
+    return Found(overview, SNAPSHOT, restored.attempt, at, {}, restored.damages)
+
+
+def read_digest(run: RunDirectory, process: int, only: Container[str] | None = None) -> Digest:
+    """Read the digest of a process, or of its tables those in `only`.
+
+    Raises:
+        OSError: it cannot be read, or is larger than a digest.
+        NewerVersion: a newer version wrote it.
+        ValueError: it is damaged.
+    """
+    return decode(files.read(run.digest_path(process), LONGEST), only)
+
+
+def _digest(run: RunDirectory, process: int, only: Container[str] | None) -> Digest | None:
+    try:
+        return read_digest(run, process, only)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, MemoryError) as error:
+        logger.warning("journal: %s is not used: %s", run.digest_path(process), error)
+        return None
+
+
+def _tells_all(run: RunDirectory, process: int, digest: Digest, within_s: float) -> bool:
+    """Whether a digest has all that the journal has, or is as young as asked."""
+    attempts = run.attempts(process)
+    if attempts and attempts[-1] > digest.attempt and any(run.segments(process, attempts[-1])):
+        return False
+    open_life = bool(digest.overview.jobs) and digest.overview.jobs[-1].end == NOT_KNOWN
+    alive = run.alive(digest.attempt, process)
+    if alive and time.time_ns() - digest.written_at <= within_s * 1e9:
+        return True
+    if open_life and (alive or run.writing(digest.attempt, process) is False):
+        return False  # its time goes on, or what was in flight is lost
+    segments = run.segments(process, digest.attempt)
+    if not segments:
+        return True
+    attempt, number, record = digest.position
+    last = segments[-1]
+    if (last.attempt, last.number) != (attempt, number):
+        return (last.attempt, last.number) < (attempt, number)
+    try:
+        data = last.contents().data
+        return records.used(data) <= record and records.decode_header(data).heartbeat <= digest.written_at
+    except (OSError, EOFError, ValueError):
+        return False
+
+
+def rank_stages(run: RunDirectory, process: int, own: Mapping[str, StageSums]) -> list[RankStages]:
+    """Return the stages of all processes of a run that tell of any, by process.
+
+    A process that is alive tells them up to half a minute late. Processes whose files cannot be read are left out.
+
+    Args:
+        run: the run's folder.
+        process: the one whose stages are known already.
+        own: its stages.
+    """
+    listed, found, unread = ListedRun(run.path), {process: own}, READ_ANEW
+    for index in listed.there:
+        if index == process:
+            continue
+        try:
+            found[index] = read_digest(listed, index, only=()).overview.stages
+        except (OSError, ValueError):  # there is none if it was killed early
+            if unread > 0:
+                unread -= 1
+                found[index] = _recorded(listed, index)
+    return [RankStages(index, sums) for index, sums in sorted(found.items()) if sums]
+
+
+def _recorded(run: RunDirectory, process: int) -> Mapping[str, StageSums]:
+    """Return the stages that a journal tells; none if it cannot be read."""
+    try:
+        told = overview_of(run, process)
+    except Exception:  # whatever one process left must not hide the others
+        return {}
+    return {} if told is None else told.overview.stages

@@ -1,0 +1,248 @@
+"""Reads the journal of a process: its segments in order, attempt by attempt, and what is wrong with them.
+
+Whoever needs the events of a run gets them here. A reader starts with the first segment, or goes on from a position.
+It holds one segment at a time, and it does not raise because of what the files contain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from operator import itemgetter
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.device import NEVER, place
+from otel_goodput._accounting.events import Event
+from otel_goodput._journal import records
+from otel_goodput._journal.records import NAME as NAME_KIND
+from otel_goodput._journal.records import Names, NewerVersion, Record, Skip
+from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.segment_file import NAME, SegmentFile
+from otel_goodput._timeline.damage import Damages
+from otel_goodput._timeline.overlaps import Overlaps
+
+Position = tuple[int, int, int]  # attempt, segment, record
+T = TypeVar("T", Record, Event)
+_Decode = Callable[[bytes, Names, int, list[Skip]], Iterator[T]]
+
+_HOLES: Final = 64  # remembered of one segment
+_time: Final = itemgetter(0)
+
+
+@dataclass
+class Reached:
+    """How far a journal has been read, and what it takes to go on from there.
+
+    Attributes:
+        attempt: number of the latest attempt, -1 if there is none.
+        names: the names that it has defined so far.
+        begun: an event of it has been read, not only a heartbeat.
+        position: what comes next; None if nothing was read.
+        holes: places before that which read as empty or damaged, and may still be written.
+        opened: its phases that are open before the segment at `position`, by key.
+    """
+
+    attempt: int = -1
+    names: Names = field(default_factory=Names)
+    begun: bool = False
+    position: Position | None = None
+    holes: list[Position] = field(default_factory=list)
+    opened: dict[int, int] = field(default_factory=dict)
+
+    def enter(self, attempt: int) -> None:
+        """Go on with the next attempt."""
+        self.attempt, self.names, self.begun = attempt, Names(), False
+        self.opened.clear()
+
+    def begin(self, entries: list[T]) -> T | None:
+        """Return the first event if `entries` begins the attempt; an ATTEMPT whose record is lost is put in front."""
+        if self.begun:
+            return None
+        first = next((one for one in entries if one.kind < NAME_KIND), None)
+        if first is None or first.kind == ev.HEARTBEAT:
+            return None
+        self.begun = True
+        if first.kind != ev.ATTEMPT:
+            first = _attempt(first, self.attempt)
+            entries.insert(0, first)
+        return first
+
+
+@dataclass
+class Part(Generic[T]):
+    """What was read of one segment.
+
+    Attributes:
+        segment: where it is from.
+        entries: its records or events, with the heartbeat of its header as the last one; empty if it cannot be read.
+        count: number of this segment, from 1.
+    """
+
+    segment: SegmentFile
+    entries: list[T]
+    count: int
+
+    @property
+    def attempt(self) -> int:
+        """The number of its attempt, from 0."""
+        return self.segment.attempt
+
+
+class Reader:
+    """Reads the segments that a process has left by now.
+
+    Args:
+        run, process: whose journal.
+
+    Attributes:
+        segments: all of them, in order.
+        overlaps: up to when each attempt counts.
+        reached: where it stands. Replace it before reading, to go on from there.
+        segment: the one that was read last; None before the first one.
+    """
+
+    def __init__(self, run: RunDirectory, process: int = 0) -> None:
+        self._unread: list[tuple[Path, Exception]] = []
+        self.segments = run.segments(process, left_out=lambda path, error: self._unread.append((path, error)))
+        self.overlaps = Overlaps(self.segments)
+        self.reached = Reached()
+        self.segment: SegmentFile | None = None
+
+    def records(self, damages: Damages, left_out: Collection[Path] = ()) -> Iterator[Part[Record]]:
+        """Yield the records of each segment that count.
+
+        Args:
+            damages: what cannot be read is added to it.
+            left_out: segments that the caller does not want; they are yielded without records.
+        """
+        return self._read(records.decode_segment, damages, left_out)
+
+    def events(self, damages: Damages) -> Iterator[Part[Event]]:
+        """As :meth:`records`, of the events alone, which takes less time."""
+        return self._read(records.decode_events, damages, ())
+
+    def _read(self, decode: _Decode[T], damages: Damages, left_out: Collection[Path]) -> Iterator[Part[T]]:
+        reached, start = self.reached, self.reached.position
+        for path, error in self._unread:
+            match = NAME.fullmatch(path.name)
+            if start is None or match is None or int(match[1]) >= start[0]:
+                _leave_out(damages, path, error)
+        after = (-1, 0) if start is None else start[:2]  # the place that is expected next
+        for count, segment in enumerate(self.segments, 1):
+            at = segment.attempt, segment.number
+            if start is not None and at < start[:2]:
+                continue
+            if segment.attempt != reached.attempt:
+                reached.enter(segment.attempt)
+            first = after[1] if segment.attempt == after[0] else 0
+            if segment.number > first:
+                damages.missing(segment.attempt, first, segment.number - 1)
+            after = segment.attempt, segment.number + 1
+            entries: list[T] = []
+            if segment.path not in left_out:
+                self.segment = segment
+                last = count == len(self.segments) or self.segments[count].attempt != segment.attempt
+                skip = start[2] if start is not None and at == start[:2] else 0
+                entries = self._decoded(segment, decode, damages, skip, last=last)
+            yield Part(segment, entries, count)
+
+    def _decoded(self, segment: SegmentFile, decode: _Decode[T], damages: Damages, skip: int, *, last: bool) -> list[T]:
+        reached = self.reached
+        skipped: list[Skip] = []
+        try:
+            data, room = segment.contents()
+            entries = list(decode(data, reached.names, skip, skipped))
+        except (OSError, EOFError, ValueError) as error:
+            _leave_out(damages, segment.path, error)
+            return []
+        attempt, number = segment.attempt, segment.number
+        reached.position = attempt, number, max(skip, records.used(data))
+        reached.holes += [(attempt, number, record) for record, why in skipped[:_HOLES] if why != records.UNKNOWN]
+        entries = self.overlaps.kept(attempt, entries)
+        times = _times(entries)
+        damages.segment(
+            segment.path.name,
+            data,
+            room,
+            records.decode_header(data),
+            skipped,
+            (min(times), max(times)) if times else None,
+            skip=skip,
+            sealed=segment.path.suffix == ".gz",
+            last=last,
+            opened=reached.opened,
+        )
+        reached.begin(entries)
+        if not last:
+            follow(reached.opened, entries)
+        return entries
+
+
+def follow(opened: dict[int, int], entries: list[T]) -> None:
+    """Bring `opened`, the open phases by key, behind what was read."""
+    for one in entries:
+        kind = one.kind
+        if kind == ev.START:
+            opened[one.key] = one.phase
+        elif kind == ev.END:
+            opened.pop(one.key, None)
+
+
+def _leave_out(damages: Damages, path: Path, error: Exception) -> None:
+    damages.file(path.name, error, newer=isinstance(error, NewerVersion))
+
+
+def _attempt(first: T, number: int) -> T:
+    if isinstance(first, Event):
+        return Event(first.time, ev.ATTEMPT, step=number)
+    return Record(ev.ATTEMPT, 0, 0, "", 0, number, first.time)
+
+
+def _times(entries: list[T]) -> list[int]:
+    if entries and isinstance(entries[0], Event):
+        return list(map(_time, entries))
+    return [one.time for one in entries if one.kind < NAME_KIND]
+
+
+# --- the events of a whole run ----------------------------------------------------------------------------------------
+
+
+def all_events(run: RunDirectory, process: int = 0, damages: Damages | None = None) -> Iterator[Event]:
+    """Yield every event of the run, ordered by attempt and time; reads the whole journal.
+
+    What has to be left out is added to `damages`, or logged if `damages` is None.
+    """
+    left_out = Damages() if damages is None else damages
+    attempt = -1
+    events: list[Event] = []
+    for part in Reader(run, process).events(left_out):
+        if part.attempt != attempt:
+            yield from ordered(events)
+            attempt, events = part.attempt, []
+        events += part.entries
+    yield from ordered(events)
+    if damages is None:
+        left_out.log()
+
+
+def ordered(events: list[Event]) -> Iterator[Event]:
+    """Yield the events of one attempt in time order, with the device ends of observed steps and marks filled in."""
+    yield from [event for event in events if event[1] == ev.ATTEMPT]
+    ends: dict[int, int] = {}
+    awaited: set[int] = set()
+    given_up: set[int] = set()
+    rest = []
+    for event in events:
+        kind = event[1]
+        if kind == ev.OBSERVED or kind == ev.MARK or (kind == ev.END and event[5] & ev.ON_DEVICE):
+            awaited.add(event[3])
+        elif kind == ev.DEVICE_END:
+            ends[event[3]] = max(1, event[0])
+        elif kind == ev.UNOBSERVED:
+            given_up.add(event[3])
+        if kind != ev.ATTEMPT:
+            rest.append(event)
+    rest.sort(key=itemgetter(0))
+    yield from place(rest, ends, awaited - given_up, NEVER) if awaited or ends else rest

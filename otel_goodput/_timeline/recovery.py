@@ -1,0 +1,233 @@
+"""Restores a run from its journal after a restart: the ledger, and which spans of a dead attempt were not exported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from otel_goodput._accounting import Event, Ledger, rules
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.codec import Blob, Blobs
+from otel_goodput._journal import records, state_file
+from otel_goodput._journal.notes import Note
+from otel_goodput._journal.rundir import SNAPSHOT, RunDirectory
+from otel_goodput._journal.sidecars import whole
+from otel_goodput._runtime import files
+from otel_goodput._runtime.files import write_privately
+from otel_goodput._text.redact import redacting_logger
+from otel_goodput._timeline.damage import Damages
+from otel_goodput._timeline.reader import Position, Reached, Reader
+from otel_goodput._timeline.span_index import SpanIndex
+
+logger = redacting_logger(__name__)
+
+FORM: Final = state_file.Form("snapshot", b"OGSTATE\0", 1, 64 * files.MIB, SNAPSHOT)
+_PLACES: Final = 2**31  # bound of the numbers of attempts, segments and records
+_LONG: Final = 3600 * 10**9  # ns
+
+
+@dataclass
+class Restored:
+    """A run as read from its journal.
+
+    Attributes:
+        ledger: the ledger up to the last record.
+        index: spans of the last attempt, and those that earlier attempts did not export.
+        reached: where to read on.
+        last_sign: latest timestamp of the last attempt, ns; 0 if there is none.
+        damages: what had to be left out.
+        spoilt: damaged files that a writer would replace.
+        left_out: segments whose events cannot be accounted for.
+        overlap: the note on attempts that were alive at once, if there were any.
+    """
+
+    ledger: Ledger
+    index: SpanIndex = field(default_factory=SpanIndex)
+    reached: Reached = field(default_factory=Reached)
+    last_sign: int = 0
+    damages: Damages = field(default_factory=Damages)
+    spoilt: list[Path] = field(default_factory=list)
+    left_out: frozenset[Path] = frozenset()
+    overlap: Note | None = None
+
+    @property
+    def attempt(self) -> int:
+        """Number of the last attempt, -1 if there is none."""
+        return self.reached.attempt
+
+
+# Segments left out one by one because their events cannot be accounted for; if there are more, all are left out.
+_HOSTILE: Final = 8
+_REHEARSED: Final = 5_000  # steps back that are tried out with a snapshot
+
+
+def restore(run: RunDirectory, process: int = 0, spans: Sequence[int] = ()) -> Restored:
+    """Read a run's journal. It takes about as long after a million steps as after a thousand.
+
+    It does not raise, whatever the files contain: what cannot be read is left out, reported and logged.
+
+    Args:
+        run: its folder.
+        process: index of the process with the journal.
+        spans: lengths of the rolling windows, ns.
+    """
+    with files.held(run.journal):
+        return _restored(run, process, spans)
+
+
+def _restored(run: RunDirectory, process: int, spans: Sequence[int]) -> Restored:
+    left_out: dict[Path, Exception] = {}
+    while True:
+        # Even a segment with a correct checksum may have been forged.
+        reader: Reader | None = None
+        try:
+            reader = Reader(run, process)
+            restored = _restore(reader, _from_snapshot(run, process, spans), spans, left_out)
+            _try_out(restored)
+            break
+        except Exception as error:
+            culprit = None if reader is None else reader.segment
+            if culprit is None or culprit.path in left_out or len(left_out) > _HOSTILE:
+                restored = Restored(Ledger(spans))
+                restored.damages.file(f"the journal of process {process}", error)
+                break
+            left_out[culprit.path] = error
+    for path, why in run.spoilt(process):
+        restored.damages.small(path.name, why)
+        if path.suffix != ".pace":
+            restored.spoilt.append(path)
+    restored.left_out = frozenset(left_out)
+    restored.damages.log()
+    return restored
+
+
+def _restore(reader: Reader, restored: Restored, spans: Sequence[int], left_out: Mapping[Path, Exception]) -> Restored:
+    """Read the segments after the snapshot.
+
+    Args:
+        reader: of the process's journal.
+        restored: what the snapshot holds.
+        spans: lengths of the rolling windows, ns.
+        left_out: segments to skip, because their events cannot be accounted for; if they are many, all are skipped.
+    """
+    if restored.reached.position is not None and reader.overlaps.ends(restored.attempt, restored.last_sign):
+        # Written by an attempt beside the next one: read the whole journal instead.
+        restored = Restored(Ledger(spans))
+    reader.reached, damages = restored.reached, restored.damages
+    attempt = restored.attempt
+    many = len(left_out) > _HOSTILE
+    skipped = {one.path for one in reader.segments} if many else left_out.keys()
+    for part in reader.records(damages, skipped):
+        if part.attempt != attempt:
+            attempt = part.attempt
+            restored.index = restored.index.successor(attempt)
+        if part.segment.path in skipped:
+            why = left_out.get(part.segment.path, ValueError("left out with others"))
+            damages.file(part.segment.path.name, ValueError(f"its contents cannot be accounted for: {why!r}"))
+            continue
+        restored.ledger.feed(records.events_of(part.entries))
+        for record in part.entries:
+            restored.index.take(record)
+        restored.last_sign = restored.index.last_sign
+    restored.overlap = reader.overlaps.note()
+    return restored
+
+
+def _try_out(restored: Restored) -> None:
+    """Do with it all that will be done later, so that hostile data raises here."""
+    cursor = restored.ledger.settled.clone()
+    cursor.apply_all(restored.ledger.pending)
+    json.dumps(restored.ledger.totals(restored.last_sign).to_json())
+    restored.ledger.overview(restored.last_sign)
+    restored.index.successor(restored.attempt + 1)
+
+
+def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int]) -> Restored:
+    path = run.snapshot_path(process)
+    try:
+        head, blobs = state_file.read(path, FORM)
+        ledger = Ledger.load(head["ledger"], blobs, spans)
+        index = SpanIndex.from_plain(head["spans"], Blobs())
+        attempt, number, read = (whole(one, _PLACES) for one in head["position"])
+        names = records.Names(dict(enumerate(map(str, head["names"]))))
+        opened = {entry.key: entry.phase for entry in index.opened}
+        reached = Reached(attempt, names, True, (attempt, number, read), opened=opened)
+        restored = Restored(ledger, index, reached, index.last_sign)
+        _prove(restored)
+        return restored
+    except (FileNotFoundError, NotADirectoryError):
+        return Restored(Ledger(spans))
+    except MemoryError:  # the file may be sound, and the journal needs less at once
+        logger.warning("journal: there is too little memory to read %s, the whole journal is read instead", path)
+        return Restored(Ledger(spans))
+    except Exception as error:  # a hostile file can raise anything
+        logger.warning("journal: %s is not used, the whole journal is read instead: %s", path, error)
+        restored = Restored(Ledger(spans))
+        newer = isinstance(error, records.NewerVersion)
+        restored.damages.file(path.name, error, newer=newer, harmless=True)
+        if not newer:
+            restored.spoilt.append(path)
+        return restored
+
+
+def snapshot_names(run: RunDirectory, process: int) -> tuple[int, dict[int, str]]:
+    """The attempt that wrote the snapshot, and its names by their ids; -1 and none if it cannot be read."""
+    try:
+        head, _ = state_file.read(run.snapshot_path(process), FORM)
+        return whole(head["position"][0], _PLACES), dict(enumerate(map(str, head["names"])))
+    except Exception:  # a hostile file can raise anything
+        return -1, {}
+
+
+def _prove(restored: Restored) -> None:
+    """Check that the content of a snapshot is well-formed; anybody can write a correct checksum.
+
+    Raises:
+        Exception: it is not.
+    """
+    whole(restored.last_sign)
+    _try_out(restored)
+    again = restored.ledger.clone(spans=())  # else hours in buckets of ms may pass
+    again.feed(_rehearsal(restored.last_sign, restored.attempt + 1, restored.ledger))
+    again.totals(restored.last_sign + 2 * _LONG)
+    again.overview(restored.last_sign + 2 * _LONG)
+
+
+def _rehearsal(last_sign: int, attempt: int, ledger: Ledger) -> list[Event]:
+    """What a next attempt may do after `last_sign` (ns): restore, go back, go on, save, and stand still for long."""
+    settled = ledger.settled
+    last = settled.steps.last_step or 0
+    far = max(0, last - _REHEARSED)  # from further on, it would take longer than all the rest of a restart
+    at = last_sign
+    found = [Event(at, ev.ATTEMPT, step=attempt), Event(at, ev.START, rules.JOB, 1)]
+    phases = [(phase, ev.NO_STEP) for phase in rules.OWNERS] + [(rules.EXCLUSION, ev.NO_STEP)]
+    steps = [
+        (rules.STEP, number)
+        for number in (last + 1, last + 2, max(far, settled.steps.safe + 1), far, far + 1, last + 3)
+    ]
+    for key, (phase, step) in enumerate((*phases, *steps, (rules.SAVE, last + 3), (rules.STEP, last + 4)), 2):
+        begun, ended = at + _LONG // 64, at + _LONG // 32
+        at = ended
+        found += [Event(begun, ev.START, phase, key, step), Event(ended, ev.END, phase, key)]
+    return [*found, Event(at + _LONG, ev.END, rules.JOB, 1)]
+
+
+def write_snapshot(
+    run: RunDirectory,
+    process: int,
+    ledger: tuple[dict[str, Any], list[Blob]],
+    index: SpanIndex,
+    names: Sequence[str],
+    position: Position,
+) -> None:
+    """Write a snapshot that covers all records before `position` (attempt, segment, record).
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    head, blobs = ledger
+    held = {"ledger": head, "spans": index.to_plain(Blobs()), "names": list(names), "position": position}
+    write_privately(run.snapshot_path(process), *state_file.pieces(FORM, state_file.text_of(held), blobs))

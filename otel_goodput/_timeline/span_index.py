@@ -1,0 +1,287 @@
+"""Tracks, from the journal's records, which spans of an attempt have not been exported."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.codec import FLAG, KEY, NUMBER, TEXT, Each, Pairs, Part, State, Whole, field
+from otel_goodput._journal.records import (
+    CONTINUED,
+    DETAILED,
+    EXPORT,
+    EXPORTED,
+    HALF,
+    LOADING,
+    MOST_TOLD,
+    NAME,
+    OWN_TRACES,
+    PARENT,
+    RECORD,
+    ROOT,
+    STEPPING,
+    SUMMARIZED,
+    SUMMED,
+    TRACE,
+    Record,
+    following,
+    foreign,
+    unsigned,
+)
+from otel_goodput._journal.thinning import SUMMARY, SUMMARY_ENTRY, Summary, Thinner
+from otel_goodput._journal.unexported import (
+    ENDLESS,
+    NO_PHASE,
+    PHASE_SUMMARIES,
+    REACHED,
+    SPAN_ENTRY,
+    SpanEntry,
+    Unexported,
+)
+from otel_goodput._journal.unexported import SUMMED as SUMMED_BY
+from otel_goodput.semconv import PHASES
+
+MOMENTS: Final = 1_000_000_000  # ns
+ATTEMPTS: Final = 16  # number of attempts whose unexported spans are remembered
+OPEN: Final = 4  # unsampled spans exported because they were interrupted; 1 if the share of a trace is small
+REMEMBERED: Final = 4096  # ended spans, and summaries, that are remembered; the exporters' queues hold fewer
+
+
+# Makes a SpanEntry without calling its constructor, because this runs for every record.
+_entry = tuple.__new__
+
+
+class SpanIndex(State):
+    """Follows the records of one attempt, so that a restart can export the spans that the attempt did not.
+
+    Attributes:
+        attempt: number of the attempt.
+        last_sign: latest timestamp of the attempt, ns.
+        summaries: summaries of unsampled steps that are not known to be exported.
+        phase_summaries: (name, summary) of other phases, left out because there are too many; not known to be exported.
+        unexported: what earlier attempts did not export.
+    """
+
+    attempt: int = field(NUMBER, -1)
+    unexported: list[Unexported] = field(Each(Part(lambda: Unexported)), make=list, key="earlier_attempts")
+    own_traces: bool = field(FLAG, False)
+    rooted: bool = field(FLAG, False, key="has_root")
+    steps: int = field(Whole(1), ENDLESS, key="steps_per_trace")
+    share: int = field(NUMBER, ENDLESS, key="spans_per_trace")
+    group: int = field(NUMBER, 0, key="process_group")
+    # A summary of steps ends where a checkpoint is saved.
+    _cuts: bool = field(FLAG, True, key="summaries_end_at_saves")
+    last_sign: int = field(NUMBER, 0)
+    summaries: list[Summary] = field(Each(SUMMARY_ENTRY), make=list, key="step_summaries")
+    phase_summaries: list[tuple[str, Summary]] = field(PHASE_SUMMARIES, make=list)
+    _open: dict[int, SpanEntry] = field(Pairs(KEY, SPAN_ENTRY), make=dict, key="open_spans")
+    _ended: deque[SpanEntry] = field(Each(SPAN_ENTRY, make=deque), make=deque, key="ended_spans")
+    # Number of the first of them, counted from 1 over all ended spans.
+    _first: int = field(NUMBER, 1, key="first_ended")
+    # Exporter -> number of the last ended span that it has exported.
+    _reached: dict[int, int] = field(REACHED, make=dict, key="exported_spans")
+    # Exporter, name -> ns; summaries that end by then are exported.
+    _summed: dict[tuple[int, str], int] = field(SUMMED_BY, make=dict, key="exported_summaries")
+    _thinner: Thinner = field(Part(lambda: Thinner), make=Thinner, key="unsampled_steps")
+    # For other phases, by name.
+    _thinners: dict[str, Thinner] = field(Pairs(TEXT, Part(lambda: Thinner)), make=dict, key="unsampled_phases")
+    _thinned = 0  # spans since summaries were last made
+
+    def __init__(self, attempt: int = -1, unexported: Sequence[Unexported] = ()) -> None:
+        super().__init__()
+        self.attempt = attempt
+        self.unexported = list(unexported)
+        self.loaded()
+
+    def loaded(self) -> None:
+        self._places = {entry.key: place for place, entry in enumerate(self._ended, self._first)}
+
+    def take(self, record: Record) -> None:
+        """Take the next record of the attempt."""
+        kind, phase, flags, name, key, step, time = record
+        if kind < NAME and time > self.last_sign:
+            self.last_sign = time
+        if kind == ev.START:
+            parent = self._step(step) if phase == rules.COMPILE and step >= 0 else 0
+            self._open[key] = SpanEntry(key, phase, name, step, flags, time, parent)
+            if phase == rules.SAVE and flags & EXPORT and self._cuts:
+                self._thinner.cut()
+        elif kind == ev.END:
+            opened = self._open.pop(key, None)
+            if opened is None:
+                return
+            if flags & EXPORT:
+                self._end(opened._replace(end=time, end_flags=flags))
+            elif opened.phase == rules.STEP:
+                self._thin(opened, time)
+            elif flags & SUMMARIZED:
+                self._leave_out(name or opened.name or PHASES[opened.phase], opened.start, time)
+        elif kind == PARENT and key in self._open:
+            self._open[key] = self._open[key]._replace(parent=unsigned(step))
+        elif kind == TRACE and key in self._open:
+            self._open[key] = self._open[key]._replace(trace=foreign(step, time))
+        elif kind == EXPORTED and flags & SUMMED:
+            self._sum_up()
+            theirs = [left.summed for left in self.unexported if left.attempt == key]
+            for summed in [self._summed] if key == self.attempt else theirs:
+                summed[phase, name] = max(summed.get((phase, name), 0), time)
+            self.summaries = self._unsummed(self.summaries)
+            self.phase_summaries = self._unsummed_phases(self.phase_summaries)
+        elif kind == EXPORTED:
+            self._reached[phase] = max(self._reached.get(phase, 0), self._places.get(key, 0))
+            self._forget()
+            for left in self.unexported:
+                left.reached[phase] = max(left.reached.get(phase, 0), left.places.get(key, 0))
+            self.unexported = [left for left in self.unexported if not left.exported_by(self._reached)]
+        elif kind == ROOT and not self.rooted:
+            self.rooted = True
+            self._end(SpanEntry(key, NO_PHASE, "", step, flags, time, end=time))
+        elif kind == CONTINUED and phase == 0:
+            self.steps, self.share, self._cuts = max(1, key), flags & MOST_TOLD, bool(flags & DETAILED)
+            self.group, most = divmod(step, HALF)
+            self._thinner = Thinner(max(1, most), self.steps)
+        elif kind == CONTINUED:
+            before, number = divmod(step, HALF)
+            self._end(SpanEntry(key, NO_PHASE, "", number, flags, time, parent=before, end=time))
+        elif kind == ev.ATTEMPT:
+            self.own_traces = bool(flags & OWN_TRACES)
+
+    def _end(self, entry: SpanEntry) -> None:
+        self._places[entry.key] = self._first + len(self._ended)
+        self._ended.append(entry)
+        if len(self._ended) > REMEMBERED:
+            self._drop()
+
+    def _step(self, number: int) -> int:
+        """The key of the open step with this number; 0 if there is none."""
+        opened = reversed(self._open.values())
+        return next((entry.key for entry in opened if entry.phase == rules.STEP and entry.step == number), 0)
+
+    def _unsummed(self, summaries: list[Summary], name: str = "") -> list[Summary]:
+        """The summaries that not every exporter has exported."""
+        common = min((self._summed.get((exporter, name), 0) for exporter in self._reached), default=0)
+        return [summary for summary in summaries if summary.end > common]
+
+    def _unsummed_phases(self, phase_summaries: list[tuple[str, Summary]]) -> list[tuple[str, Summary]]:
+        return [(name, summary) for name, summary in phase_summaries if self._unsummed([summary], name)]
+
+    def _sum_up(self) -> None:
+        """Make summaries and bound their number: without exporters, no EXPORTED record ever removes them."""
+        self._thinned = 0
+        self.summaries += self._thinner.summaries()
+        del self.summaries[:-REMEMBERED]
+        for name, thinner in self._thinners.items():
+            self.phase_summaries += [(name, summary) for summary in thinner.summaries()]
+        del self.phase_summaries[:-REMEMBERED]
+
+    def follow(self, data: memoryview, names: Sequence[str]) -> None:
+        """Take all records in `data`. They are this process's own, from memory, so checksums are not verified."""
+        opened, last = self._open, self.last_sign
+        for kind, phase, flags, name, key, step, time, _ in RECORD.iter_unpack(data):
+            if kind == ev.START and (phase == rules.STEP or phase == rules.DATA_LOADING):
+                opened[key] = _entry(SpanEntry, (key, phase, "", step, flags, time, 0, 0, None, 0))
+            elif kind == ev.END and not flags & EXPORT:
+                entry = opened.pop(key, None)
+                if entry is not None and entry.phase == rules.STEP:
+                    self._thin(entry, time)
+                elif entry is not None and flags & SUMMARIZED:
+                    self._leave_out(names[name] or entry.name or PHASES[entry.phase], entry.start, time)
+            elif kind in (LOADING, STEPPING):
+                entry = opened.pop(key, None)
+                if entry is not None:
+                    if flags & EXPORT:
+                        self._end(entry._replace(end=time, end_flags=flags))
+                    elif kind == LOADING:
+                        self._thin(entry, time)
+                begun, export = following(key), EXPORT if phase else 0
+                which = rules.DATA_LOADING if kind == LOADING else rules.STEP
+                opened[begun] = _entry(SpanEntry, (begun, which, "", step, export, time, 0, 0, None, 0))
+            else:
+                if kind and kind != NAME:
+                    self.take(Record(kind, phase, flags, names[name], key, step, time))
+                continue
+            if time > last:
+                last = time
+        self.last_sign = max(last, self.last_sign)
+
+    def _thin(self, entry: SpanEntry, end: int) -> None:
+        self._thinner.add(entry.step, entry.start, end)
+        self._thinned += 1
+        if self._thinned >= SUMMARY:
+            self._sum_up()
+
+    def _leave_out(self, name: str, start: int, end: int) -> None:
+        thinner = self._thinners.get(name)
+        if thinner is None:
+            thinner = self._thinners[name] = Thinner()
+        thinner.add(0, start, end)
+        self._thinned += 1
+        if self._thinned >= SUMMARY:
+            self._sum_up()
+
+    def _forget(self) -> None:
+        """Drop the spans that every exporter has exported."""
+        self._sum_up()
+        common = min(self._reached.values())
+        while self._ended and self._first <= common:
+            done = self._drop()
+            # A summary is exported within a second of its last step.
+            while self.summaries and self.summaries[0].end + MOMENTS < (done.end or 0):
+                self.summaries.pop(0)
+
+    def _drop(self) -> SpanEntry:
+        done = self._ended.popleft()
+        self._first += 1
+        self._places.pop(done.key, None)
+        return done
+
+    def successor(self, attempt: int) -> SpanIndex:
+        """Return the index for the next attempt. What this one did not export is in its `unexported`."""
+        unexported = self.unexported
+        spans = [*self._ended, *self._interrupted()]
+        if self.attempt >= 0 and spans:
+            # On copies, so that a second call returns the same.
+            summaries = self._unsummed(self.summaries + self._thinner.clone().summaries(final=True))
+            phase_summaries = list(self.phase_summaries)
+            for name, thinner in self._thinners.items():
+                phase_summaries += [(name, summary) for summary in thinner.clone().summaries(final=True)]
+            left = Unexported(self.attempt, self.last_sign, self.own_traces, spans, summaries)
+            left.phase_summaries, left.summed = self._unsummed_phases(phase_summaries), dict(self._summed)
+            left.steps, left.share, left.group = self.steps, self.share, self.group
+            before = self._first - 1
+            left.reached = {exporter: max(0, place - before) for exporter, place in self._reached.items()}
+            unexported = [*unexported, left]
+        return SpanIndex(attempt, unexported[-ATTEMPTS:])
+
+    def _interrupted(self) -> list[SpanEntry]:
+        """The spans that were open, innermost first, as far as the trace has room for them."""
+        left = 1 if self.share < OPEN else OPEN
+        found = []
+        for entry in reversed(self._open.values()):
+            if not entry.flags & EXPORT:
+                if not left or entry.phase == rules.JOB:
+                    continue
+                left -= 1
+            found.append(entry)
+        return found
+
+    @property
+    def opened(self) -> Iterable[SpanEntry]:
+        """The spans that are open."""
+        return self._open.values()
+
+    @property
+    def own_unexported(self) -> int:
+        """Number of remembered ended spans of this attempt that are not known to be exported."""
+        return len(self._ended)
+
+    @property
+    def all_unexported(self) -> int:
+        """As :attr:`own_unexported`, plus the spans that earlier attempts did not export."""
+        return self.own_unexported + sum(
+            len(left.spans) - min((left.reached.get(exporter, 0) for exporter in self._reached), default=0)
+            for left in self.unexported
+        )

@@ -1,0 +1,136 @@
+"""``otel-goodput compare``: two runs side by side, and conditions for CI on what changed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from otel_goodput._tools.arguments import DEFAULT, place
+from otel_goodput._tools.manual import DAMAGED, HOLDS, UNKNOWN
+
+if TYPE_CHECKING:
+    from otel_goodput.reports.conditions import Condition, Outcome
+    from otel_goodput.reports.run import RecordedRun
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments to `parser`."""
+    from otel_goodput.reports.conditions import GRAMMAR, NAMES
+
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = (
+        "A and B are ids of runs in DIR, or paths or URLs of run folders (./NAME is always a path).\n\n"
+        f"{GRAMMAR}\n{textwrap.fill(f'Figures: {NAMES};', 100)}\n"
+        "CATEGORY_per_step is the time of a category per kept step. step_time is the median net step\n"
+        "time, at_risk what a crash would lose now; a category is its share of the elapsed time."
+    )
+    parser.add_argument("a", metavar="A", help="baseline run")
+    parser.add_argument("b", metavar="B", help="run to compare with A")
+    parser.add_argument(
+        "--dir",
+        dest="directory",
+        default=None,
+        metavar="DIR",
+        help=f"folder or URL of all runs {DEFAULT}",
+    )
+    parser.add_argument(
+        "--process", type=int, default=0, metavar="K", help="use the journals of process K (default: 0, the leader)"
+    )
+    parser.add_argument(
+        "--fail-if",
+        type=_condition,
+        action="append",
+        default=[],
+        metavar="COND",
+        help=f"exit with status {HOLDS} if COND holds; may be repeated",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--html", type=Path, default=None, metavar="FILE", help="also write the comparison as one HTML file"
+    )
+
+
+def _condition(text: str) -> Condition:
+    from otel_goodput.reports.conditions import parse
+
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compare two runs, print the result, and return the exit status as ``--help`` explains it.
+
+    Raises:
+        JournalError: one of the runs does not exist or cannot be read.
+        OSError: the HTML file cannot be written.
+    """
+    from otel_goodput._tools.progress import ProgressLine
+    from otel_goodput.reports import comparison, comparison_page, comparison_text
+
+    there = place(options)
+    with ProgressLine() as progress, _opened(options.a, there) as a, _opened(options.b, there) as b:
+        sides = []
+        for at, one in enumerate((a, b)):
+            progress(at, 2, f"reading run {one.run_id}")
+            sides.append(comparison.side_of(one, options.process))
+        progress(1, 1, "comparing")
+        found = comparison.Comparison(*sides)
+    outcomes = [condition.check(found.figures) for condition in options.fail_if]
+    if options.html is not None:
+        from otel_goodput._runtime import files
+
+        files.write_named(options.html, comparison_page.render(found).encode("utf-8", "replace"))
+    if options.json:
+        conditions = [{"text": outcome.text, "holds": outcome.holds} for outcome in outcomes]
+        print(json.dumps({**found.to_json(), "conditions": conditions}))
+    else:
+        print(comparison_text.render(found), end="")
+    return _status(outcomes, damaged=found.damaged)
+
+
+def _status(outcomes: list[Outcome], *, damaged: bool) -> int:
+    from otel_goodput._text.redact import shown
+
+    for outcome in outcomes:
+        print(f"otel-goodput: {shown(outcome.text)}", file=sys.stderr)
+    if any(outcome.holds for outcome in outcomes):
+        return HOLDS
+    if any(outcome.holds is None for outcome in outcomes):
+        return UNKNOWN
+    return DAMAGED if damaged else 0
+
+
+@contextmanager
+def _opened(name: str, place: str) -> Iterator[RecordedRun]:
+    """Yield the run called `name` at `place`, else the run whose folder `name` is."""
+    from otel_goodput.errors import JournalError
+    from otel_goodput.reports.run import found_runs
+
+    where, run_id = _found(name, place)
+    with found_runs(where, run_id) as found:
+        if len(found) > 1:
+            ids = ", ".join(one.run_id for one in found)
+            raise JournalError(f"{name} holds {len(found)} runs; name one of them: {ids}")
+        yield found[0]
+
+
+def _found(name: str, place: str) -> tuple[str, str | None]:
+    """Return where to look for the run `name`, and its id there (None: it is the run's own folder)."""
+    from otel_goodput._journal.rundir import RunDirectory, folder_name
+
+    if "://" in name or name.startswith(("./", "../", "/", "~")):
+        return name, None
+    if "://" in place:
+        return place, name
+    local: Any = RunDirectory(Path(place).expanduser() / folder_name(name))
+    if not local.journal.is_dir() and (Path(name).expanduser() / "journal").is_dir():
+        return name, None
+    return place, name

@@ -1,0 +1,200 @@
+"""Checks the exporters: where each would send what, and whether it would arrive."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from otel_goodput._runtime.deadline import SHARE_OF_GRACE, Closer, close_all
+from otel_goodput._settings.config import Config
+from otel_goodput._tools.doctor.findings import OK, PROBLEM, WARNING, Export, Finding, LogCapture
+from otel_goodput._tools.doctor.plaintext import check_endpoint
+from otel_goodput.errors import ConfigurationError
+from otel_goodput.exporters import registry
+from otel_goodput.exporters.otlp_variables import Endpoint, connect
+from otel_goodput.exporters.spec import (
+    METRICS,
+    TRACES,
+    Destination,
+    ExporterContext,
+    Exporters,
+    ExporterUnavailable,
+    Situation,
+)
+
+Exporter = SpanExporter | MetricExporter
+
+
+class ExporterChecks:
+    """Checks the exporters that a job would open.
+
+    `exports` collects the signals that would be exported, and `active` the names of the exporters that get any.
+
+    Args:
+        config: the configuration in force.
+        directory: the run's folder; it is not created.
+        timeout_s: seconds that each connection and each export may take.
+        said: captures what exporters log.
+    """
+
+    def __init__(self, config: Config, directory: Path, timeout_s: float, said: LogCapture) -> None:
+        self._config = config
+        self._directory = directory
+        self._timeout_s = timeout_s
+        self._said = said
+        self.exports: list[Export] = []
+        self.active: list[str] = []
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the exporters, as the job would resolve them."""
+        try:
+            return registry.resolve(self._config.exporters, os.environ, directory=self._directory)
+        except ConfigurationError:  # reported by the check of the settings; a job falls back to this too
+            return registry.resolve((registry.AUTO,), os.environ, directory=self._directory)
+
+    def check(self, name: str) -> Iterator[Finding]:
+        """Open the exporter and test what can be tested without leaving data behind."""
+        about = f"exporter {name}"
+        context = ExporterContext(
+            job_name=self._config.job_name,
+            run_id=self._config.run_id,
+            process_index=self._config.process_index,
+            directory=self._directory,
+            # One export may take SHARE_OF_GRACE of the grace period; make that `timeout_s`.
+            grace_period_s=self._timeout_s / SHARE_OF_GRACE,
+        )
+        opened = None
+        try:
+            opened = registry.open_exporter(name, context)
+        except ExporterUnavailable as error:
+            what, do = f"cannot be opened: {error.reason}", error.hint or "use another exporter"
+            yield Finding(PROBLEM, about, what, do, f"{about} cannot be opened")
+        try:
+            yield from self._opened(name, about, context, opened)
+        finally:
+            if opened is not None:
+                registry.shut_down(opened, self._timeout_s)
+
+    def _opened(self, name: str, about: str, context: ExporterContext, opened: Exporters | None) -> Iterator[Finding]:
+        """Test an exporter that was opened; None if it could not be."""
+        heard = "; ".join(self._said.take())
+        if heard and opened is not None:
+            yield Finding(WARNING, about, heard)
+        destinations = self._described(name, context)
+        noted = [self._note(name, one) for one in destinations]
+        if any(noted) or not noted:  # nothing is known of what a third-party exporter does not describe
+            self.active.append(name)
+        if endpoints := self._endpoints_of(name):
+            yield from self._endpoints(about, endpoints, opened)
+        elif opened is not None:
+            where = _told(destinations) or "opened; its destination is unknown"
+            if registry.spec(name).local and self._config.remote:
+                what = f"{where}, on this machine only: these files are not copied to {self._config.directory}"
+                yield Finding(WARNING, about, what, "collect them there, or use another exporter")
+            else:
+                yield Finding(OK, about, where)
+
+    def _described(self, name: str, context: ExporterContext) -> list[Destination]:
+        """Return the destinations of an exporter; none if a third-party exporter fails to describe them."""
+        try:
+            return list(registry.spec(name).describe(context))
+        except Exception:
+            return []
+
+    def _endpoints_of(self, name: str) -> Sequence[Endpoint]:
+        """Return the OTLP endpoints of an exporter; none if a third-party exporter fails to name them."""
+        try:
+            return registry.spec(name).endpoints(os.environ)
+        except Exception:
+            return ()
+
+    def idle(self, names: tuple[str, ...]) -> Iterator[Finding]:
+        """Yield what is not exported, such as by exporters that `auto` would select but whose packages are missing."""
+        if not names:
+            yield Finding(
+                OK, "exporters", "none is configured; the journal records everything that `otel-goodput report` needs"
+            )
+        for name in registry.names() if registry.AUTO in self._config.exporters else ():
+            reason = registry.reason(name, Situation(os.environ, self._directory, None, names))
+            if reason and name not in names and (missing := registry.missing(name, os.environ)):
+                what = f"{reason}, but {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed: "
+                yield Finding(
+                    PROBLEM, f"exporter {name}", f"{what}nothing goes there", registry.spec(name).hint,
+                    f"packages of exporter {name} are missing",
+                )  # fmt: skip
+        if not self._config.exports_spans():
+            whose = "leading process" if self._config.processes == "leader" else f"process {self._config.processes}"
+            yield Finding(OK, "exporters", f"the {whose} exports the spans, as configured")
+        if not self._config.leads:
+            yield Finding(OK, "exporters", "the leading process exports the metrics of the job")
+
+    def _note(self, name: str, one: Destination) -> bool:
+        """Return whether this process exports the signal of a destination; if so, note it."""
+        wanted = self._config.exports_spans() if one.signal == TRACES else self._config.leads
+        if wanted:
+            self.exports.append(Export(name, one.signal, one.place))
+        return wanted
+
+    def _endpoints(self, about: str, endpoints: Sequence[Endpoint], opened: Exporters | None) -> Iterator[Finding]:
+        """Connect to the OTLP endpoints, and send empty exports over the real protocol."""
+        failures: dict[Endpoint, str] = {}
+        yield from dict.fromkeys(finding for one in endpoints for finding in check_endpoint(about, one, os.environ))
+        exporters = {} if opened is None else {TRACES: opened.span_exporter, METRICS: opened.metric_exporter}
+
+        def attempt(one: Endpoint, exporter: Exporter | None) -> None:
+            try:
+                address = one.address()
+            except ValueError as error:
+                failures[one] = f"invalid endpoint: {error}"
+                return
+            failure = connect(address, self._timeout_s) if address is not None else ""
+            if not failure and exporter is not None and not export_nothing(exporter):
+                failure = "; ".join(self._said.take()) or "it refuses an empty export"
+            failures[one] = failure
+
+        tries = [(one.signal, _later(partial(attempt, one, exporters.get(one.signal)))) for one in endpoints]
+        # The DNS lookup may take additional time, besides the connection and the export.
+        close_all(tries, 2 * self._timeout_s + 1)
+        outcomes: dict[tuple[str, str, str], list[Endpoint]] = {}
+        for one in endpoints:
+            failure = failures.get(one, f"no answer within {self._timeout_s:g} s")
+            advice = one.advice(failure) if failure else ""
+            # What exporters report names the place and may end with the advice, which the finding has already. It names
+            # the signal too; without it, both signals can share one finding.
+            failure = failure.removeprefix(f"{one.signal} to {one}: ").removesuffix(f"; {advice}")
+            outcomes.setdefault((failure.replace(f"{one.signal} ", ""), advice, one.wire), []).append(one)
+        for (failure, advice, _), same in outcomes.items():
+            where = " and ".join(f"{one.signal} to {one}" for one in same)
+            if same[0].url == same[-1].url:
+                where = f"{' and '.join(one.signal for one in same)} to {same[0]}"
+            if failure:
+                signals = " and ".join(dict.fromkeys(one.signal for one in same))
+                yield Finding(PROBLEM, about, f"{where}: {failure}", advice, f"{about} cannot send {signals}")
+            elif opened is not None:
+                yield Finding(OK, about, f"{where}: works (it accepted an empty export)")
+            else:
+                yield Finding(OK, about, f"{where}: reachable (the port accepts connections)")
+
+
+def _told(destinations: list[Destination]) -> str:
+    """Describe the destinations in one sentence, with signals grouped by place."""
+    by_place: dict[str, list[str]] = {}
+    for one in destinations:
+        by_place.setdefault(one.place, []).append(one.signal)
+    return "; ".join(f"{' and '.join(signals)} to {place}" for place, signals in by_place.items())
+
+
+def export_nothing(exporter: Exporter) -> bool:
+    """Send a request without spans or metrics; returns whether it was accepted."""
+    if isinstance(exporter, SpanExporter):
+        return exporter.export(()) is SpanExportResult.SUCCESS
+    return exporter.export(MetricsData(resource_metrics=())) is MetricExportResult.SUCCESS
+
+
+def _later(action: Callable[[], object]) -> Closer:
+    return lambda _: action()

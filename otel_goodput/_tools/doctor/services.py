@@ -1,0 +1,376 @@
+"""Checks each of Google's services: connects, and sends real but empty requests, which change nothing."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import pkgutil
+import re
+import shlex
+import socket
+import ssl
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, NamedTuple
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from otel_goodput import semconv
+from otel_goodput._runtime.answers import BoundedResponse
+from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT
+from otel_goodput._tools.doctor.findings import OK, PROBLEM, WARNING, Finding
+from otel_goodput.errors import GoodputError
+from otel_goodput.exporters import registry, status_codes
+from otel_goodput.exporters.google import GoogleExporterSpec, service_client
+from otel_goodput.exporters.google.connection import MONITORING, TELEMETRY, TRACE, Connection, Service, load
+from otel_goodput.exporters.google.delivery import Failure, cure, failure_of, short
+from otel_goodput.exporters.google.fitting import NOWHERE
+from otel_goodput.exporters.google.otlp import stub
+from otel_goodput.exporters.registry import importable
+
+ROOTS: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
+_BUNDLED: Final = ("grpc", "_cython/_credentials/roots.pem")
+_PROXIES: Final = ("grpc", "https", "http")  # gRPC reads the variables NAME_proxy in this order
+
+_TUNNEL: Final = "Tunnel connection failed: "  # http.client's message when a proxy refuses
+
+_ADDRESS: Final = f"set {OTEL_GOODPUT_GCP_ENDPOINT.name} to host:port or http://host:port"
+_NAMES: Final = "check the DNS resolver of this machine and the spelling of the name"
+_FIREWALL: Final = (
+    "check that firewall and routes allow the connection (without an external address: Private Google Access)"
+)
+_PROXY: Final = "check https_proxy, and list in no_proxy the hosts to reach without it"
+_AUTHORITY: Final = f"if a proxy inspects TLS traffic, put its CA certificate into {ROOTS}"
+_PLAINTEXT: Final = f"write http:// in {OTEL_GOODPUT_GCP_ENDPOINT.name} if that is an emulator"
+
+
+class Unreachable(GoodputError):
+    """A server cannot be reached; `do` says what may help."""
+
+    def __init__(self, why: str, do: str) -> None:
+        super().__init__(why)
+        self.do = do
+
+
+class Reached(NamedTuple):
+    """A successful connection: seconds of each stage, and seconds that our clock is ahead (None: unknown)."""
+
+    stages: Mapping[str, float]
+    ahead_s: float | None
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {seconds * 1000:.0f} ms" for name, seconds in self.stages.items())
+
+
+def reach(target: str, *, encrypted: bool, timeout_s: float) -> Reached:
+    """Connect to a server as gRPC would: through the proxy, if there is one, and with gRPC's trusted certificates.
+
+    Args:
+        target: ``host:port``.
+        encrypted: whether to use TLS; if so, the server's clock is read too.
+        timeout_s: seconds that each stage may take, except for DNS, which has no time limit.
+
+    Raises:
+        Unreachable: the server cannot be reached.
+    """
+    host, port = _address(target)
+    proxy = _proxy(host)
+    peer = (host, port) if proxy is None else (proxy.hostname or "", proxy.port or 80)
+    via = "" if proxy is None else "the proxy "
+    connection = http.client.HTTPConnection(*peer, timeout=timeout_s)
+    connection.response_class = BoundedResponse
+    if proxy is not None:
+        connection.set_tunnel(host, port, _authorization(proxy))
+    stages: dict[str, float] = {}
+    ahead_s = None
+    try:
+        with _failing(f"{via}{peer[0]}:{peer[1]}", timeout_s, _FIREWALL if proxy is None else _PROXY):
+            with _timed(stages, "DNS"):
+                socket.getaddrinfo(*peer, type=socket.SOCK_STREAM)
+            with _timed(stages, "TCP" if proxy is None else f"proxy {peer[0]}:{peer[1]}"):
+                connection.connect()
+        if encrypted:
+            with _failing(f"{host}:{port}", timeout_s, _FIREWALL), _timed(stages, "TLS"):
+                connection.sock = _context().wrap_socket(connection.sock, server_hostname=host)
+            ahead_s = ahead(connection, "/", host)
+    finally:
+        connection.close()
+    return Reached(stages, ahead_s)
+
+
+def ahead(
+    connection: http.client.HTTPConnection, path: str, host: str, headers: Mapping[str, str] | None = None
+) -> float | None:
+    """Return the seconds that this machine's clock is ahead of an HTTP server's; None if the server does not tell."""
+    try:
+        began = time.time()
+        connection.request("GET", path, headers={"Host": host, **(headers or {})})
+        there = parsedate_to_datetime(connection.getresponse().headers["Date"]).timestamp()
+    except (OSError, http.client.HTTPException, TypeError, ValueError, OverflowError):
+        return None
+    # The header holds whole seconds, truncated, and was written while the request was under way.
+    return (began + time.time()) / 2 - (there + 0.5)
+
+
+def _address(target: str) -> tuple[str, int]:
+    with suppress(ValueError):  # such as UnicodeError for an invalid host name
+        parts = urlsplit(f"//{target}")
+        if parts.hostname and parts.netloc == target and parts.hostname.encode("idna"):
+            return parts.hostname, parts.port or 443
+    raise Unreachable(f"{target!r} is not an address", _ADDRESS)
+
+
+def _proxy(host: str) -> SplitResult | None:
+    """Return the URL of the proxy that gRPC would use for `host`, if any. Raises Unreachable if that URL is wrong."""
+    proxies = getproxies()
+    url = next((proxies[name] for name in _PROXIES if name in proxies), "")
+    if not url or proxy_bypass(host):
+        return None
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    with suppress(ValueError):
+        if parts.hostname and parts.port != 0:
+            return parts
+    raise Unreachable("the URL of the proxy has no valid host and port", _PROXY)
+
+
+def _authorization(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+
+
+def _context() -> ssl.SSLContext:
+    """Return a context that trusts gRPC's certificate authorities, which are not the system's. Raises Unreachable."""
+    given = os.environ.get(ROOTS) or None
+    bundled = None if given or not importable(_BUNDLED[0]) else pkgutil.get_data(*_BUNDLED)
+    try:
+        return ssl.create_default_context(cafile=given, cadata=bundled and bundled.decode("ascii"))
+    except OSError as error:
+        why = f"the certificates of {ROOTS} cannot be read: {error.strerror or error}"
+        raise Unreachable(why, f"correct {ROOTS} or unset it") from None
+
+
+@contextmanager
+def _timed(stages: dict[str, float], name: str) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    stages[name] = time.monotonic() - began
+
+
+@contextmanager
+def _failing(where: str, timeout_s: float, do: str) -> Iterator[None]:
+    """Raise socket, TLS and HTTP errors as :class:`Unreachable`, with a message for people."""
+    try:
+        yield
+    except socket.gaierror as error:
+        raise Unreachable(f"the name of {where} cannot be resolved ({error.strerror})", _NAMES) from None
+    except ConnectionRefusedError:
+        raise Unreachable(f"nothing listens at {where}", do) from None
+    except TimeoutError:
+        raise Unreachable(f"{where} does not answer within {timeout_s:g} s", do) from None
+    except ssl.SSLCertVerificationError as error:
+        raise Unreachable(f"the certificate of {where} is not trusted: {error.verify_message}", _AUTHORITY) from None
+    except ssl.SSLError as error:
+        raise Unreachable(f"{where} does not speak TLS ({error.reason or error})", _PLAINTEXT) from None
+    except http.client.HTTPException as error:
+        raise Unreachable(f"{where} does not answer with HTTP ({type(error).__name__})", do) from None
+    except OSError as error:
+        if str(error).startswith(_TUNNEL):
+            why = f"{where} refuses to connect to it ({str(error).removeprefix(_TUNNEL)})"
+            raise Unreachable(why, do) from None
+        raise Unreachable(f"{where} cannot be reached ({error.strerror or error})", do) from None
+
+
+# The exporters to Google Cloud, by name; first those that `auto` may choose.
+GOOGLE: Final = {
+    found.name: found
+    for found in sorted(map(registry.spec, registry.OURS), key=lambda spec: not spec.automatic)
+    if isinstance(found, GoogleExporterSpec)
+}
+
+Ask = Callable[[Connection, float], object]
+"""Sends a request that holds nothing, given the seconds that the answer may take."""
+
+_COLLECTORS: Final = "opentelemetry.proto.collector"
+
+
+class Question(NamedTuple):
+    """One request: the displayed name of its method, the package that it needs, and the function that sends it."""
+
+    method: str
+    package: str
+    ask: Ask
+
+
+def _write_spans(connection: Connection, seconds: float) -> object:
+    types = load("google.cloud.trace_v2.types")
+    request = types.BatchWriteSpansRequest(name=f"projects/{connection.project}")
+    return service_client(TRACE, connection)().batch_write_spans(request=request, timeout=seconds, retry=None)
+
+
+def _write_series(connection: Connection, seconds: float) -> object:
+    types = load("google.cloud.monitoring_v3.types")
+    request = types.CreateTimeSeriesRequest(name=f"projects/{connection.project}")
+    return service_client(MONITORING, connection)().create_time_series(request=request, timeout=seconds, retry=None)
+
+
+def _export(signal: str, request_name: str, group: str) -> Ask:
+    """Return a function that exports a resource without spans or metrics; the resource names the project."""
+
+    def ask(connection: Connection, seconds: float) -> object:
+        messages = load(f"{_COLLECTORS}.{signal}.v1.{signal}_service_pb2")
+        request: Any = getattr(messages, request_name)()
+        attributes = getattr(request, group).add().resource.attributes
+        for key, value in (
+            (semconv.GCP_PROJECT_ID, connection.project),
+            (semconv.LOCATION, NOWHERE),
+            (semconv.SERVICE_NAME, __package__),
+            (semconv.SERVICE_INSTANCE_ID, "doctor"),
+        ):
+            attributes.add(key=key).value.string_value = value
+        return stub(signal, connection).Export(request, timeout=seconds)
+
+    return ask
+
+
+QUESTIONS: Final[dict[Service, tuple[Question, ...]]] = {
+    TRACE: (Question("BatchWriteSpans", "google.cloud.trace_v2", _write_spans),),
+    MONITORING: (Question("CreateTimeSeries", "google.cloud.monitoring_v3", _write_series),),
+    TELEMETRY: (
+        Question("traces", _COLLECTORS, _export("trace", "ExportTraceServiceRequest", "resource_spans")),
+        Question("metrics", _COLLECTORS, _export("metrics", "ExportMetricsServiceRequest", "resource_metrics")),
+    ),
+}
+
+# The meaning of a failure, by its cause (`Failure.cause`) or code.
+_MEANINGS: Final = {
+    "api": "its API is disabled",
+    "credentials": "the credentials are invalid",
+    "proxy": "something other than the service answers",
+    "quota project": "there is no usable quota project",
+    "scopes": "the machine's access scopes do not allow writing",
+    "PERMISSION_DENIED": "the role or the project is missing",
+    "UNAUTHENTICATED": "the credentials are not accepted",
+    "NOT_FOUND": "there is no such project",
+    "UNIMPLEMENTED": "the address belongs to another service",
+    "DEADLINE_EXCEEDED": "there is no answer in time",
+    "UNAVAILABLE": "there is no connection, or nothing answers",
+    "RESOURCE_EXHAUSTED": "the quota is used up",
+}
+# A service may reject a request because it is empty. It does so only after it has granted access.
+_LET_IN: Final = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE"})
+_ABOUT_THE_PROJECT: Final = re.compile(r"\bname\b.*\binvalid|name must|invalid project|project\S* (was )?not", re.I)
+_PASSING: Final = (status_codes.LATER | status_codes.UNSURE) - status_codes.NO_ANSWER
+_AGAIN: Final = "this may be temporary: try again"
+_BEYOND: Final = (
+    "check what is behind that address: a proxy, an emulator (OTEL_GOODPUT_GCP_ENDPOINT), or an outage at Google"
+)
+
+
+class Checked(NamedTuple):
+    """Findings about a service, and the seconds that this machine's clock is ahead of the service's (None: unknown)."""
+
+    findings: list[Finding]
+    ahead_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Checks services with the job's credentials and project.
+
+    Attributes:
+        connection: the connection to Google.
+        timeout_s: seconds for each stage of a connection and for each answer.
+        needed: services that the job would use; failures of other services are no problem.
+        owner: e-mail address of the credentials' owner; empty if unknown.
+        project: the project to write to; empty if unknown.
+        unasked: why no requests are sent; empty if they are.
+    """
+
+    connection: Connection
+    timeout_s: float
+    needed: frozenset[Service]
+    owner: str = ""
+    project: str = ""
+    unasked: str = ""
+
+    @property
+    def longest_s(self) -> float:
+        """Seconds after which callers should stop waiting for :meth:`check`."""
+        # DNS, TCP, TLS, the server's time, and two requests, one of them sent twice, each take `timeout_s` at most.
+        return 7 * self.timeout_s + 1
+
+    def check(self, service: Service) -> Checked:
+        """Connect to a service and send it empty requests. Each step has a time limit, except for the DNS lookup."""
+        target = self.connection.target(service)
+        try:
+            reached = reach(target, encrypted=not self.connection.plaintext, timeout_s=self.timeout_s)
+        except Unreachable as error:
+            return Checked([self.judged(service, PROBLEM, str(error), error.do)])
+        where = f"{target} is reached ({reached})"
+        if self.unasked:
+            finding = Finding(OK, service.name, f"{where}; no request was sent: {self.unasked}")
+            return Checked([finding], reached.ahead_s)
+        took: list[str] = []
+        failures: dict[str, tuple[list[str], Failure]] = {}
+        for question in QUESTIONS[service]:
+            began = time.monotonic()
+            failure = self._answer(question)
+            if failure is None:
+                took.append(f"{question.method} in {(time.monotonic() - began) * 1000:.0f} ms")
+            else:
+                methods, _ = failures.setdefault(failure.text, ([], failure))
+                methods.append(question.method)
+        findings = [self._failed(service, where, ", ".join(methods), why) for methods, why in failures.values()]
+        if not failures:
+            findings = [Finding(OK, service.name, f"{where} and accepts {', '.join(took)} (empty)")]
+        return Checked(findings, reached.ahead_s)
+
+    def _answer(self, question: Question) -> Failure | None:
+        failure = self._try(question)
+        if failure is not None and failure.code == "UNAUTHENTICATED":
+            self.connection.renew()  # as the exporters do: a token may have been revoked before its expiry
+            failure = self._try(question)
+        return failure
+
+    def _try(self, question: Question) -> Failure | None:
+        try:
+            question.ask(self.connection, self.timeout_s)
+        except Exception as error:
+            return failure_of(error)
+        return None
+
+    def _failed(self, service: Service, where: str, method: str, failure: Failure) -> Finding:
+        said, cause = f"{failure.code}: {short(failure.text)}", failure.cause
+        if cause in _LET_IN and _ABOUT_THE_PROJECT.search(failure.text):
+            cause = "NOT_FOUND"
+        if cause in _LET_IN:
+            return Finding(OK, service.name, f"{where} and grants access; it answers an empty {method} with {said}")
+        meaning = _MEANINGS.get(cause, "it refuses")
+        what = f"{where}, but {meaning}: {method}: {said}"
+        level = WARNING if cause in _PASSING else PROBLEM
+        return self.judged(service, level, what, self._help(service, cause), f"{service.name}: {meaning}")
+
+    def _help(self, service: Service, cause: str) -> str:
+        if cause == "PERMISSION_DENIED":
+            return (
+                f"if {self.project!r} is the right project, grant the role: `gcloud projects add-iam-policy-binding "
+                f"{shlex.quote(self.project)} --member={self._member()} --role={service.role}`"
+            )
+        help_ = cure(cause, service, self.connection.target(service), self.project)
+        return help_ or (_AGAIN if cause in _PASSING else _BEYOND)
+
+    def _member(self) -> str:
+        kind = "user" if self.owner and not self.owner.endswith(".gserviceaccount.com") else "serviceAccount"
+        return f"{kind}:{self.owner or 'EMAIL'}"
+
+    def judged(self, service: Service, level: str, what: str, do: str, brief: str = "") -> Finding:
+        """Return a finding about a service; its level is OK if the job does not need the service."""
+        if service in self.needed:
+            return Finding(level, service.name, what, do, brief or f"{service.name} cannot be reached")
+        return Finding(OK, service.name, f"no active exporter needs it; {what}", do)

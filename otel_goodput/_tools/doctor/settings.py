@@ -1,0 +1,313 @@
+"""The settings in force: ``otel-goodput env`` prints each with its source, and ``doctor`` checks them."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import metadata
+from typing import Any, Final, NamedTuple
+
+from otel_goodput._disruption.launchers import launches
+from otel_goodput._runtime.guard import TRUE
+from otel_goodput._runtime.installation import install_command
+from otel_goodput._settings import config as configuration
+from otel_goodput._settings import envvars, placement
+from otel_goodput._settings.config import RUN_ID_SOURCES, Config
+from otel_goodput._settings.envvars import PREFIX, STANDARD, EnvVar
+from otel_goodput._settings.options import ENVVARS, MOST_PROCESSES, OF_VARIABLE, Settings
+from otel_goodput._text.redact import HIDDEN, redact, secret
+from otel_goodput._tools.doctor.findings import OK, PROBLEM, WARNING, Finding, captured_logs
+from otel_goodput.errors import ConfigurationError
+from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES
+from otel_goodput.exporters.registry import importable, resolve
+
+_NAMELESS: Final = "\0"  # a job name that no user can have set
+
+
+class Row(NamedTuple):
+    """A variable, its value in force (as text without secrets), the source of the value, and a remark.
+
+    `ignored` says why the value in the environment is not used; empty if it is.
+    """
+
+    variable: EnvVar
+    value: str
+    source: str
+    ignored: str = ""
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        name, kind, default, brief = self.variable
+        return {
+            "name": name,
+            "value": self.value,
+            "source": self.source,
+            "type": kind,
+            "default": default,
+            "brief": brief,
+            "ignored": self.ignored or None,
+            "note": self.note or None,
+        }
+
+
+def environment(*, as_json: bool) -> int:
+    """Print the variables of this package, and those of OpenTelemetry that it uses. Returns the exit status, 0."""
+    with captured_logs():
+        found = rows(os.environ)
+    strangers = unknown(os.environ)
+    if as_json:
+        answer = {"variables": [row.to_json() for row in found], "unknown": strangers}
+        sys.stdout.write(json.dumps(answer, indent=1) + "\n")
+        return 0
+    for row in found:
+        sys.stdout.write("\n".join(_lines(row)) + "\n")
+    for name, alike in strangers.items():
+        meant = f"; did you mean {alike}?" if alike else ""
+        sys.stdout.write(redact(f"{name} is set, but there is no such variable{meant}") + "\n")
+    return 0
+
+
+def _lines(row: Row) -> Iterator[str]:
+    yield f"{row.variable.name} = {row.value or '(not set)'}  [{row.source}]"
+    yield f"    {row.variable.type}: {row.variable.brief}"
+    if row.ignored:
+        yield f"    ignored: {row.ignored}"
+    if row.note:
+        yield f"    {row.note}"
+
+
+def rows(environ: Mapping[str, str]) -> list[Row]:
+    """Return a row for every known variable, this package's first."""
+    # The index and count of processes are not variables of this package, and wrong ones would raise.
+    config = configuration.read(_NAMELESS, process_index=0, process_count=1, environ=environ)
+    found = []
+    for variable in (*ENVVARS, *STANDARD):
+        text = environ.get(variable.name, "").strip()
+        reason = refusal(variable, text) if text else ""
+        row = Row(variable, text, "environment") if text and not reason else Row(variable, variable.default, "default")
+        if reason:
+            row = row._replace(ignored=redact(f"{text!r}: {reason}"))
+            if variable.name in _PARTLY:
+                row = row._replace(value=text, source="environment")
+        if variable.name == Settings.directory.variable:
+            row = row._replace(value=config.directory)
+        elif variable.name == Settings.run_id.variable and not text:
+            row = _derived_run_id(row, config.run_id, environ)
+        found.append(row._replace(value=HIDDEN if text and secret(variable.name) else redact(row.value)))
+    return found
+
+
+def _derived_run_id(row: Row, run_id: str, environ: Mapping[str, str]) -> Row:
+    for name in configuration.RUN_ID_SOURCES:
+        if environ.get(name, "").strip():
+            return row._replace(value=run_id, source="environment", note=f"from {name}")
+    return row._replace(note="the job's name is the run's id")
+
+
+def refusal(variable: EnvVar, text: str) -> str:
+    """Return why the value `text` of `variable` is not used; empty if it is."""
+    try:
+        if variable.name in OF_VARIABLE:
+            given: Any = {"process_index": 0, "process_count": MOST_PROCESSES, OF_VARIABLE[variable.name]: text}
+            config = configuration.read(_NAMELESS, environ={}, **given)
+            if variable.name == Settings.exporters.variable:
+                resolve(config.exporters, {})
+        elif variable.name in _CHECKS:
+            return _CHECKS[variable.name](text)
+    except ConfigurationError as error:
+        return str(error).removeprefix("configure(): ")
+    return ""
+
+
+def _boolean(text: str) -> str:
+    try:
+        configuration.boolean(text)
+    except ValueError:
+        return "neither true nor false"
+    return ""
+
+
+def _milliseconds(text: str) -> str:
+    try:
+        number = float(text)
+    except ValueError:
+        return "not a number of milliseconds"
+    return "" if math.isfinite(number) and number > 0 else "must be above 0"
+
+
+def _whole_milliseconds(text: str) -> str:
+    try:
+        int(text)
+    except ValueError:
+        return "not a whole number of milliseconds"
+    return _milliseconds(text)
+
+
+def _protocol(text: str) -> str:
+    return "" if text.lower() in EXPORTER_MODULES else f"known are {', '.join(EXPORTER_MODULES)}"
+
+
+def _pairs(text: str) -> str:
+    wrong = [item.strip() for item in text.split(",") if item.strip() and "=" not in item]
+    return f"{', '.join(map(repr, wrong))} is not key=value; the rest is used" if wrong else ""
+
+
+_CHECKS: Final[dict[str, Callable[[str], str]]] = {
+    envvars.OTEL_GOODPUT_STRICT.name: _boolean,
+    "OTEL_SDK_DISABLED": _boolean,
+    "OTEL_METRIC_EXPORT_INTERVAL": _milliseconds,
+    "OTEL_BSP_SCHEDULE_DELAY": _whole_milliseconds,
+    "OTEL_EXPORTER_OTLP_PROTOCOL": _protocol,
+    "OTEL_RESOURCE_ATTRIBUTES": _pairs,
+}
+
+# If a part of such a variable is wrong, the rest is still used.
+_PARTLY: Final = frozenset({"OTEL_RESOURCE_ATTRIBUTES"})
+
+
+def unknown(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the unknown variables with this package's prefix, each with a similar known one (empty: there is none)."""
+    names = [variable.name for variable in ENVVARS]
+    ends = {name.removeprefix(PREFIX): name for name in names}
+    found = {}
+    for name in sorted(name for name in environ if name.startswith(PREFIX) and name not in names):
+        alike = difflib.get_close_matches(name.removeprefix(PREFIX), ends, 1)
+        found[name] = ends[alike[0]] if alike else ""
+    return found
+
+
+PACKAGES: Final = (
+    "opentelemetry-api",
+    "opentelemetry-sdk",
+    "opentelemetry-exporter-otlp-proto-grpc",
+    "opentelemetry-exporter-otlp-proto-http",
+    "fsspec",
+)
+
+
+class InForce(NamedTuple):
+    """The configuration that a job started here would have; `run_id` is empty if only the job's code sets it."""
+
+    config: Config
+    run_id: str
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the relevant packages that are installed."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def in_force(environ: Mapping[str, str]) -> InForce:
+    """Return the configuration that follows from `environ` alone."""
+    config = configuration.read(environ=environ)
+    named = (Settings.run_id.variable, *RUN_ID_SOURCES, "OTEL_SERVICE_NAME")
+    known = any(environ.get(name, "").strip() for name in named)
+    return InForce(config, config.run_id if known else "")
+
+
+def check(environ: Mapping[str, str], rows: Sequence[Row], config: Config) -> Iterator[Finding]:
+    """Yield findings on the settings, the launcher, and the index of this process."""
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() in TRUE:
+        yield Finding(WARNING, "settings", "OTEL_SDK_DISABLED is set: nothing is recorded", "unset it to record")
+    for row in rows:
+        name = row.variable.name
+        if row.ignored:
+            used = "" if row.source == "environment" else f"; {row.value or 'no value'!r} is used"
+            what = f"{name} is ignored{used}: {row.ignored}"
+            yield Finding(PROBLEM, "settings", what, "correct it or unset it", f"{name} is ignored")
+        if row.note and row.source == "environment" and not row.note.startswith("from "):
+            yield Finding(WARNING, "settings", f"{name} {row.note}", "unset it")
+    for name, alike in unknown(environ).items():
+        do = f"did you mean {alike}?" if alike else "`otel-goodput env` lists all variables"
+        yield Finding(WARNING, "settings", f"{name} is set, but there is no such variable", do)
+    if config.submitted_at is not None and config.submitted_at > time.time_ns():
+        yield Finding(
+            WARNING, "settings", "OTEL_GOODPUT_SUBMITTED_AT lies in the future", "it is in Unix seconds (UTC)"
+        )
+    if config.usage_interval is not None and not importable("psutil"):
+        what = f"{Settings.usage_interval.variable} is set, but psutil is not installed: nothing is sampled"
+        yield Finding(WARNING, "settings", what, install_command("usage"))
+    yield from _place(environ)
+    yield from _launchers(environ)
+
+
+def _launchers(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what the launcher that started this process says about the job."""
+    for launch in launches(environ):
+        said = [f"{launch.name} started this job" + (f", {launch.job_id}" if launch.job_id else "")]
+        if launch.restarts is not None:
+            most = "" if launch.max_restarts is None else f" of at most {launch.max_restarts}"
+            said.append(f"after {launch.restarts} restarts{most}")
+        if launch.ends_at is not None:
+            left = (launch.ends_at - time.time_ns()) / 1e9
+            said.append(f"and ends it in {left / 60:.0f} min" if left > 0 else "and its time limit has passed")
+        yield Finding(OK, "launcher", " ".join(said))
+
+
+def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield findings on the index of this process and the number of processes."""
+    wrong = [
+        name for name in placement.NUMBERS if environ.get(name, "").strip() and placement.number(environ, name) is None
+    ]
+    for name in wrong:
+        yield Finding(
+            PROBLEM, "processes", f"{name}={environ[name]!r} is not an integer >= 0", "correct it or unset it",
+            f"{name} is not an integer >= 0",
+        )  # fmt: skip
+    told, (rank, size, doubt, advice) = placement.places(environ), placement.place(environ)
+    others = [each for each in told if not _within(told, each)]
+    for numbers in ([each.rank for each in others if each.rank], [each.size for each in others if each.size]):
+        if len({each.number for each in numbers}) > 1:
+            said = f"{', '.join(map(str, numbers))}: {numbers[0].by} counts"
+            yield Finding(WARNING, "processes", said, "check that all of them mean this process")
+    if doubt:
+        yield Finding(PROBLEM, "processes", doubt, advice, "the index of this process is unclear")
+    elif rank and size and rank.number >= size.number:
+        yield Finding(
+            PROBLEM,
+            "processes",
+            f"this is process {rank.number} ({rank.by}) of {size.number} ({size.by}), which is impossible: "
+            f"{rank.number + 1} processes are assumed",
+            "correct these variables, or pass process_index= and process_count= to configure()",
+            f"{rank.by} contradicts {size.by}",
+        )
+    elif size and size.number > 1 and not rank:
+        yield Finding(
+            WARNING,
+            "processes",
+            f"{size.by} says {size.number} processes, but the index of this process is not set: every process "
+            "assumes it is 0, and all but one record separate runs",
+            f"set {placement.LAUNCHERS[0].rank[0]}, or pass process_index= to configure()",
+        )
+    elif rank:
+        of = f"of {size.number} ({rank.by}, {size.by})" if size else f"({rank.by}), of an unknown number"
+        role = (
+            "its phases make up the run's figures"
+            if rank.number == 0
+            else "its phases are traced but do not count in the run's figures"
+        )
+        yield Finding(OK, "processes", f"this is process {rank.number} {of}; {role}")
+    elif not wrong:
+        yield Finding(OK, "processes", "one process (the environment names no others)")
+
+
+def _within(told: Sequence[placement.Place], outer: placement.Place) -> bool:
+    """Whether an inner source counts a multiple of the processes of `outer`.
+
+    It then starts several processes in each place of `outer`, and both are right.
+    """
+    of = outer.size.number if outer.size else 0
+    sizes = [each.size.number for each in told[: told.index(outer)] if each.size is not None]
+    return of > 0 and any(size > of and size % of == 0 for size in sizes)

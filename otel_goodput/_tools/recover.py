@@ -1,0 +1,167 @@
+"""``otel-goodput recover``: exports, without a restart, what a killed attempt did not: spans and the last metrics."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+from otel_goodput._journal.sidecars import checked_json
+from otel_goodput._recording.unexported import UnexportedSpan, unexported_spans
+from otel_goodput._resources import process as process_resource
+from otel_goodput._runtime import files
+from otel_goodput._runtime.pipelines import last_values
+from otel_goodput._settings import config as configuration
+from otel_goodput._text.redact import encodable, shown
+from otel_goodput._timeline.recovery import Restored
+from otel_goodput._tools.arguments import found_in
+from otel_goodput._tools.manual import DAMAGED
+from otel_goodput.errors import ConfigurationError
+from otel_goodput.exporters.registry import numbers, open_exporter, resolve, shut_down
+from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterUnavailable
+from otel_goodput.reports.run import RecordedRun
+
+
+def run(options: argparse.Namespace) -> int:
+    """Recover the runs that the arguments name as :func:`recover` does, and return the highest exit status.
+
+    An error in one run is printed, so that the others are still recovered.
+
+    Raises:
+        ConfigurationError: an exporter cannot be used.
+        JournalError: there is no such run.
+    """
+    with found_in(options) as found:
+        return max(_attempted(one, options) for one in found)
+
+
+def _attempted(found: RecordedRun, options: argparse.Namespace) -> int:
+    try:
+        return recover(found, options.process, options.exporters, again=options.again)
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        why = shown(str(error) or type(error).__name__)
+        print(f"otel-goodput: run {found.run_id!r} cannot be recovered: {why}", file=sys.stderr)
+        return 1
+
+
+def recover(found: RecordedRun, process: int, exporters: str | None, *, again: bool = False) -> int:
+    """Export the spans that dead attempts of a run did not export, and the last metrics, and print the outcome.
+
+    The metrics are those of the leader, and are sent if spans are: a process that ended well has sent both.
+
+    `process` is the index of the process whose journal is read; `again` also exports spans that were recovered before.
+    Returns an exit status: 0 on success, 1 if an exporter failed or none can be used, 3 if a part of the journal cannot
+    be read.
+
+    Raises:
+        ConfigurationError: `exporters` names an unknown exporter.
+    """
+    found = found.listed()
+    restored = found.restored(process)
+    if (note := restored.damages.note()) is not None:
+        print(f"otel-goodput: {note.text}", file=sys.stderr)
+    status = _recover(found, restored, process, exporters, again=again)
+    return max(status, DAMAGED) if note is not None else status
+
+
+def _recover(found: RecordedRun, restored: Restored, process: int, exporters: str | None, *, again: bool) -> int:
+    run, mirror, run_id = found.folder, found.mirror, found.run_id
+    if restored.attempt < 0:
+        print(f"run {run_id!r}: process {process} left no journal", file=sys.stderr)
+        return 1
+    if run.alive(restored.attempt, process):
+        print(f"run {run_id!r}: attempt {restored.attempt + 1} is still running, so there is nothing to recover")
+        return 0
+    index = restored.index.successor(restored.attempt + 1)
+    config = configuration.read(
+        encodable(str(run.identity().get("job_name") or run_id)), run_id=run_id, exporters=exporters
+    )
+    # This command may run elsewhere than the job did, so the process count in its environment may be too low.
+    count = max(config.process_count, process + 1)
+    resource = process_resource.describe(config.job_name, run_id, restored.attempt, process, count, detect=False)
+    names = resolve(config.exporters, os.environ, directory=None if mirror else run.path)
+    number = numbers(names)
+    done = {left.attempt: run.recovered_by(left.attempt, process) for left in index.unexported}
+    if again:
+        done = dict.fromkeys(done, frozenset())
+        for attempt in done:
+            files.remove(run.recovered_path(attempt, process))
+    elif names and done and all(number[name] in by for name in names for by in done.values()):
+        print(f"run {run_id!r}: already recovered; use --again to export the spans again")
+        return 0
+    described = Resource(dict(resource.attributes))
+    unexported = unexported_spans(run, index, run_id, process, described, restored.attempt)
+    if not unexported:
+        print(f"run {run_id!r}: attempt {restored.attempt + 1} has no spans left to export")
+        return 0
+    context = ExporterContext(
+        job_name=config.job_name,
+        run_id=run_id,
+        attempt=restored.attempt,
+        process_index=process,
+        directory=None if mirror else run.path,
+        grace_period_s=config.grace_period,
+    )
+    metrics = None
+    if process == 0:
+        metrics = last_values(found.report(ranks=False).totals, described)
+    reached: set[int] = set()
+    missed: set[int] = set()  # not those that cannot be used here, as `file` for a run at a URL
+    for name in names:
+        try:
+            opened = open_exporter(name, context)
+        except ExporterUnavailable as error:
+            print(f"otel-goodput: {shown(str(error))}", file=sys.stderr)
+            continue
+        try:
+            left = [one for one in unexported if again or number[name] not in one.exported_by]
+            outcomes = {what: done for what, done in (_spans(opened, left), _metrics(opened, metrics)) if what}
+        finally:
+            shut_down(opened, config.grace_period)
+        for what, exported in outcomes.items():
+            print(
+                f"run {run_id!r}: {what} {'exported through' if exported else 'could not be exported through'} {name}"
+            )
+        if outcomes:
+            (reached if all(outcomes.values()) else missed).add(number[name])
+    if reached:
+        for attempt, before in done.items():
+            mark = run.recovered_path(attempt, process)
+            said = {"at": time.time(), "spans": len(unexported), "exporters": sorted(before | reached)}
+            files.write_privately(mark, checked_json(said))
+            if mirror is not None:
+                mirror.put(mark)
+    if missed:
+        print(f"run {run_id!r}: run this command again once the exporter is reachable", file=sys.stderr)
+        return 1
+    if reached:
+        return 0
+    print(
+        f"run {run_id!r}: nothing was exported, because no exporter is configured: "
+        "set OTEL_GOODPUT_EXPORTERS or pass --exporters",
+        file=sys.stderr,
+    )
+    return 1
+
+
+def _spans(opened: Exporters, spans: Sequence[UnexportedSpan]) -> tuple[str, bool]:
+    """Export spans; returns what they are, an empty text if the exporter takes none, and whether that succeeded."""
+    if opened.span_exporter is None:
+        return "", True
+    exported = not spans or opened.span_exporter.export([one.span for one in spans]) is SpanExportResult.SUCCESS
+    return f"{len(spans)} spans", exported
+
+
+def _metrics(opened: Exporters, metrics: MetricsData | None) -> tuple[str, bool]:
+    """Export metrics, likewise."""
+    if opened.metric_exporter is None or metrics is None:
+        return "", True
+    return "the last metrics", opened.metric_exporter.export(metrics) is MetricExportResult.SUCCESS

@@ -1,0 +1,98 @@
+"""Runs ``otel-goodput send``: reads its arguments, sends the files and prints the outcome."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+
+from otel_goodput._runtime.installation import install_command
+from otel_goodput._text.redact import redact, secrets
+from otel_goodput._tools.send.lines import signals_of, sources
+from otel_goodput._tools.send.screen import Screen
+from otel_goodput._tools.send.sending import Sending, SentFile, Stopped
+from otel_goodput.errors import ConfigurationError
+from otel_goodput.exporters.otlp_variables import variables
+from otel_goodput.exporters.spec import SIGNALS
+
+
+def run(options: argparse.Namespace) -> int:
+    """Send the files; returns the exit status: 0 if everything has arrived, 1 if not, 2 on wrong usage.
+
+    Raises:
+        GoodputError: another process is sending a file, or the saved progress does not match it.
+        OSError: a file cannot be read, or its progress cannot be saved beside it.
+    """
+    environ = _environment(options)
+    screen = Screen(secrets(environ), quiet=options.quiet or options.json, waits=not options.quiet)
+    try:
+        named = {path: signals_of(path) for path in sources(options.files)}
+        sending = Sending(environ, screen, patience_s=options.timeout, again=options.again, dry=options.dry_run)
+    except ConfigurationError as error:
+        screen.complain(str(error))
+        return 2
+    except ImportError as error:
+        screen.complain(f"{error}: {install_command('otlp')}")
+        return 2
+    with closing(sending):
+        files = {each: signals for path, signals in named.items() for each in (*sending.earlier(path, signals), path)}
+        for path, signals in files.items():
+            if options.again:
+                sending.forget(path, signals)
+        accounts, reason = _send(sending, files, screen, "would go" if options.dry_run else "sent")
+    if reason:
+        left = sum(account.left for account in accounts)
+        screen.complain(
+            f"{reason}; {left} requests are left; run this command again{', without --again,' * options.again} "
+            "to continue"
+        )
+    done = not reason and all(account.whole() for account in accounts)
+    if options.json:
+        answer = {
+            "done": done,
+            "dry_run": options.dry_run,
+            "reason": redact(reason, secrets(environ)),
+            "files": [{**asdict(account), "file": redact(account.file)} for account in accounts],
+        }
+        sys.stdout.write(json.dumps(answer) + "\n")
+    return 0 if done else 1
+
+
+def _send(
+    sending: Sending, files: Mapping[Path, Sequence[str]], screen: Screen, verb: str
+) -> tuple[list[SentFile], str]:
+    """Send the files; returns the outcome of each, and why not all were sent (empty if they were)."""
+    accounts: list[SentFile] = []
+    reasons: dict[str, None] = {}
+    over = False
+    for path, signals in files.items():
+        account = SentFile(file=str(path), receiver=sending.receiver(signals))
+        accounts.append(account)
+        stays = over
+        if not over:
+            try:
+                sending.file(path, signals, account)
+            except Stopped as stopped:
+                reasons[str(stopped)] = None
+                stays, over = True, stopped.everywhere
+        if stays:
+            account.left = sending.rest(path, signals)
+        screen.tell(f"{path}: {account} {verb} to {account.receiver}" if account.sent else f"{path}: {account}")
+    return accounts, "; ".join(reasons)
+
+
+def _environment(options: argparse.Namespace) -> dict[str, str]:
+    """Return the environment, with the command line's endpoint and protocol overriding those of both signals."""
+    environ = dict(os.environ)
+    for name, value in (("ENDPOINT", options.endpoint), ("PROTOCOL", options.protocol)):
+        if value is not None:
+            for signal in SIGNALS:
+                own, common = variables(signal, name)
+                environ.pop(own, None)
+                environ[common] = value
+    return environ

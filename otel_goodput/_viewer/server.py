@@ -1,0 +1,414 @@
+"""The server behind ``otel-goodput serve``: the page of every run of a place, live (extra ``serve``).
+
+=========================================  =============================================================
+``/``                                      the index of runs
+``/runs/<name>``                           the page of a run
+``/compare?a=<name>&b=<name>``             two runs side by side
+``/api/runs``, ``/api/runs/events``        the index as JSON, and what changes in it
+``/api/runs/<name>/document``              everything that the page shows, see ``_viewer/document.py``
+``/api/runs/<name>/window?begin=&end=``    exact spans of a window, ns from the origin of the document
+``/api/runs/<name>/events``                what changes in a run, and its new spans, once a second
+``/api/compare?a=&b=``                     the comparison as JSON
+=========================================  =============================================================
+
+``<name>`` is looked up among the known runs; no path is ever made of it. Nothing is written. What may ask stands in
+``_viewer/gate.py``.
+
+Longer than other files: the routes, and what each may answer, are in one place for review.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import importlib.util
+import json
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from otel_goodput._runtime.guard import report_once
+from otel_goodput._runtime.installation import install_command
+from otel_goodput._text.redact import redacting_logger, shown
+from otel_goodput._viewer import SPANS, page
+from otel_goodput._viewer.catalogue import Catalogue
+from otel_goodput._viewer.gate import Gate, Hosts
+from otel_goodput._viewer.places import Directory, Remote
+from otel_goodput._viewer.reading import Readings
+from otel_goodput._viewer.streams import Streams, Topic, event
+from otel_goodput._viewer.watch import Terms, Watch, Watches
+from otel_goodput.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+ASKING_S: Final = 10.0  # s from connecting, or from the last answer, until a whole request must have come
+_MOST: Final = 1000
+_LEAST: Final = 16
+
+
+def most_connections() -> int:
+    """Return how many connections the server may have: half of the files that this process may open."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return _MOST // 2
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST if soft == resource.RLIM_INFINITY else max(_LEAST, min(_MOST, soft // 2))
+
+
+def bounded(protocol: type[Any], most: int, asking_s: float = ASKING_S) -> type[Any]:
+    """Return uvicorn's `protocol` of a connection, with at most `most` of them at once."""
+    waiting: dict[Any, asyncio.TimerHandle] = {}  # the one that has waited longest is the first
+
+    def leave(connection: Any) -> None:
+        timer = waiting.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+
+    class Bounded(protocol):  # type: ignore[misc]  # uvicorn is imported where it is used
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            if len(self.connections) > most:
+                gives_way = next(iter(waiting), self)
+                leave(gives_way)
+                gives_way.transport.abort()
+            self._wait()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            leave(self)
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._wait()
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            self._wait()
+
+        def _wait(self) -> None:
+            if self.transport.is_closing() or (self.cycle is not None and not self.cycle.response_complete):
+                leave(self)
+            elif self not in waiting:
+                waiting[self] = self.loop.call_later(asking_s, self.transport.abort)
+
+    return Bounded
+
+
+logger = redacting_logger(__name__)
+
+IDLE: Final = "idle"
+STOPPED: Final = "stopped"
+_FAR: Final = 2**62  # ns; a window's ends are no further away
+
+Endpoint = Callable[["Request"], Awaitable["Response"]]
+
+
+class Application:
+    """The routes, and what they stand on.
+
+    Args:
+        place: where the runs are.
+        hosts: names of this server.
+        token: see :class:`Gate`.
+        cookie: name of its cookie.
+        terms: how it shows runs.
+
+    Raises:
+        ConfigurationError: starlette is not installed.
+    """
+
+    def __init__(self, place: Directory | Remote, hosts: Hosts, token: str | None, cookie: str, terms: Terms) -> None:
+        check()
+        from starlette.applications import Starlette
+        from starlette.routing import Route
+
+        self.readings = readings = Readings()
+        self.catalogue = Catalogue(place, readings)
+        self.watches = Watches(readings, terms)
+        self.streams: Streams | None = None
+        self._index: Topic | None = None
+        routes: dict[str, Endpoint] = {
+            "/": self._runs_page,
+            "/runs/{name}": self._run_page,
+            "/compare": self._runs_page,
+            "/api/runs": self._runs,
+            "/api/runs/{name}/document": self._document,
+            "/api/runs/{name}/window": self._window,
+            "/api/compare": self._compare,
+            "/favicon.ico": self._icon,
+        }
+        starlette = Starlette(
+            # Starlette's routes add HEAD to GET.
+            routes=[Route(path, _contained(answer), methods=["GET"]) for path, answer in routes.items()],
+            exception_handlers={404: self._nothing_there},
+            lifespan=self._life,
+        )
+        starlette.router.redirect_slashes = False
+        self._routes = starlette
+        self.gate = Gate(self._streamed, hosts, token, cookie)
+
+    @asynccontextmanager
+    async def _life(self, _: object) -> AsyncIterator[None]:
+        self.streams = Streams()
+        self._index = Topic(self._changes)
+        yield
+
+    async def _streamed(self, scope: Any, receive: Any, send: Any) -> None:
+        """Streams are answered here: they follow the client and the end of the server, which a route cannot."""
+        path = scope.get("path", "")
+        if scope["type"] != "http" or not path.startswith("/api/runs") or not path.endswith("/events"):
+            await self._routes(scope, receive, send)
+            return
+        assert self.streams is not None and self._index is not None
+        topic: Topic | None = self._index
+        if path != "/api/runs/events":
+            watch = await self._watched(path.removeprefix("/api/runs/").removesuffix("/events"))
+            topic = None if watch is None else watch.topic
+        if topic is None:
+            await self._routes({**scope, "path": "/api/nothing"}, receive, send)
+            return
+        await self.streams.send(topic, scope, receive, send)
+
+    def end(self) -> None:
+        """Let all streams end. Called in the event loop."""
+        if self.streams is not None:
+            self.streams.end()
+
+    # --- pages --------------------------------------------------------------------------------------------------------
+
+    async def _runs_page(self, request: Request) -> Response:  # and two side by side: it knows its address
+        return _html(request, None)
+
+    async def _run_page(self, request: Request) -> Response:
+        watch = await self._watched(request.path_params["name"])
+        if watch is None:
+            return _error(404, "this server has no such run")
+        # Relative, so that a proxy may serve all of this below a path of its own.
+        return _html(request, f"../api/runs/{watch.key}/document")
+
+    async def _icon(self, _: Request) -> Response:
+        from starlette.responses import Response
+
+        return Response(status_code=204, headers={"cache-control": "max-age=86400"})
+
+    async def _nothing_there(self, _: Request, __: Exception) -> Response:
+        return _error(404, "page not found")
+
+    # --- data ---------------------------------------------------------------------------------------------------------
+
+    async def _runs(self, _: Request) -> Response:
+        answer = await asyncio.to_thread(self.catalogue.answer)
+        return _json({**answer, "now": time.time()})
+
+    def _changes(self) -> bytes:
+        return event(_dumped(self.catalogue.changes()), "runs")
+
+    async def _document(self, request: Request) -> Response:
+        from starlette.responses import Response
+
+        watch = await self._watched(request.path_params["name"])
+        if watch is None:
+            return _error(404, "this server has no such run")
+        packed, tag = await asyncio.to_thread(watch.document)
+        headers = {"etag": tag, "cache-control": "private, no-cache"}
+        if tag in [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]:
+            return Response(status_code=304, headers=headers)
+        return Response(packed, media_type="application/octet-stream", headers={**headers, "content-encoding": "gzip"})
+
+    async def _window(self, request: Request) -> Response:
+        from starlette.responses import Response
+
+        watch = await self._watched(request.path_params["name"])
+        if watch is None:
+            return _error(404, "this server has no such run")
+        try:
+            begin, end = (int(request.query_params[name]) for name in ("begin", "end"))
+        except (KeyError, ValueError):
+            return _error(400, "a window needs begin and end: whole numbers of ns from the run's origin")
+        if not -_FAR < begin < end < _FAR:
+            return _error(400, "a window begins before it ends")
+        packed = await asyncio.to_thread(watch.window, begin, end)
+        return Response(packed, media_type="application/octet-stream", headers={"content-encoding": "gzip"})
+
+    async def _compare_of(self, request: Request) -> tuple[Watch, Watch] | None:
+        found = [await self._watched(request.query_params.get(name, "")) for name in ("a", "b")]
+        return None if found[0] is None or found[1] is None else (found[0], found[1])
+
+    async def _compare(self, request: Request) -> Response:
+        found = await self._compare_of(request)
+        if found is None:
+            return _error(404, "a comparison needs two runs of this place: a and b")
+        from otel_goodput.reports.comparison import compare
+
+        comparison = await asyncio.to_thread(compare, found[0].run, found[1].run)
+        return _json(comparison.to_json())
+
+    async def _watched(self, name: str) -> Watch | None:
+        run = await asyncio.to_thread(self.catalogue.find, name)
+        return None if run is None else self.watches.of(run)
+
+
+def _contained(answer: Endpoint) -> Endpoint:
+    """An answer that fails says that it failed, and nothing of what is inside; the log of the server has the rest."""
+
+    async def contained(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except Exception as error:
+            why = shown(str(error)) or type(error).__name__
+            logger.warning("%s %s cannot be answered: %s", request.method, request.url.path, why)
+            return _error(500, "this cannot be shown; the server's log says why")
+
+    return contained
+
+
+def _html(request: Request, source: str | None) -> Response:
+    from starlette.responses import HTMLResponse
+
+    headers = {"content-security-policy": page.served_policy(), "vary": "accept-encoding"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return HTMLResponse(page.packed(source), headers={**headers, "content-encoding": "gzip"})
+    return HTMLResponse(page.html(None, source=source), headers=headers)
+
+
+def _dumped(found: Any) -> bytes:
+    return json.dumps(found, separators=(",", ":")).encode()
+
+
+def _json(found: Any, status: int = 200) -> Response:
+    from starlette.responses import Response
+
+    return Response(_dumped(found), status_code=status, media_type="application/json")
+
+
+def _error(status: int, why: str) -> Response:
+    return _json({"error": why}, status)
+
+
+# --- running it -------------------------------------------------------------------------------------------------------
+
+
+def check() -> None:
+    """Check that what the extra installs is there.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
+    for package in ("starlette", "uvicorn"):
+        if importlib.util.find_spec(package) is None:
+            raise ConfigurationError(f"serve needs starlette and uvicorn: {install_command('serve')}")
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on `host` and `port` (0: any that is free).
+
+    Raises:
+        ConfigurationError: the port is in use or not allowed, or the host is no address of this machine.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError) as error:
+        raise ConfigurationError(f"--host {host!r} is no address of this machine: {error}") from error
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            why = "another program listens there; choose another port with --port, or --port 0 for any free one"
+        else:
+            why = f"{error.strerror}; choose others with --host and --port"
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {why}") from error
+    return listener
+
+
+def run(
+    place: Directory | Remote,
+    listener: socket.socket,
+    *,
+    hosts: Hosts,
+    token: str | None = None,
+    idle_s: float | None = None,
+    spans: int = SPANS,
+    started: Callable[[], None] = lambda: None,
+) -> str:
+    """Serve `place` on `listener` until a signal comes, or nobody has asked for `idle_s` seconds.
+
+    `started` is called once requests are answered. Returns why it ended: ``IDLE`` or ``STOPPED``. Ctrl-C raises
+    KeyboardInterrupt after all connections are closed.
+
+    Raises:
+        ConfigurationError: starlette or uvicorn is not installed.
+    """
+    check()
+    import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    most = most_connections()
+    port = listener.getsockname()[1]
+    application = Application(place, hosts, token, f"otel-goodput-{port}", Terms(spans, port, idle_s))
+    gate = application.gate
+    why = STOPPED
+
+    class Server(uvicorn.Server):
+        """Ends its streams first when it stops; otherwise it would wait for them."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                asyncio.get_running_loop().set_exception_handler(_say_once)
+                started()
+
+        async def on_tick(self, counter: int) -> bool:
+            nonlocal why
+            if idle_s is not None and not gate.under_way and time.monotonic() - gate.asked >= idle_s:
+                why, self.should_exit = IDLE, True
+            ending = await super().on_tick(counter)
+            if ending:
+                application.end()
+            return ending
+
+    config = uvicorn.Config(
+        gate,
+        log_config=None,  # its lines go the way of ours: redacted, without control characters
+        access_log=False,  # addresses may hold the token
+        server_header=False,
+        proxy_headers=False,
+        ws="none",
+        log_level="error",  # not a line for each of whatever comes that is not HTTP
+        http=bounded(H11Protocol, most),
+        loop="asyncio",
+        timeout_graceful_shutdown=1,
+        timeout_keep_alive=5,
+        backlog=min(128, most // 4),  # so many are accepted before those that are too many give way
+    )
+    try:
+        asyncio.run(partial(Server(config).serve, sockets=[listener])())
+    finally:
+        application.readings.close()
+    return why
+
+
+def _say_once(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report what failed in the event loop, such as to accept a connection, once instead of each time."""
+    what, error = context.get("message", "the server failed"), context.get("exception")
+    report_once(f"serve: {what}", "%s: %s", what, "" if error is None else f"{type(error).__name__}: {error}")
+
+
+def addresses(host: str, port: int, token: str | None) -> Iterable[str]:
+    """Return the addresses to open in a browser."""
+    if host in ("", "0.0.0.0", "::"):
+        names = [socket.gethostname()]
+    else:
+        names = [f"[{host}]" if ":" in host else host]
+    return [f"http://{name}:{port}/{f'?token={token}' if token else ''}" for name in names]

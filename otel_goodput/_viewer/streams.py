@@ -1,0 +1,212 @@
+"""Server-sent events: what changes is made once, and each client gets the latest of it as fast as it reads.
+
+sse-starlette would send one generator's events to one client, with pings. What clients share, the latest value in place
+of a queue, and letting go of a client that takes nothing would still be here, and are nearly all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from otel_goodput._text.redact import redacting_logger
+from otel_goodput._viewer.gate import Receive, Scope, Send, refuse
+
+logger = redacting_logger(__name__)
+
+EVERY_S: Final = 1.0
+_SHARE: Final = 20  # making what changed takes at most one part in this many of a core
+_HEARTBEAT_S: Final = 10.0  # without news a sign of life, so that both sides notice a dead connection
+# The comment is for proxies and people, the event for the page, whose EventSource does not show it comments.
+_ALIVE: Final = b": heartbeat\nevent: alive\ndata: {}\n\n"
+_GUARD_S: Final = 2.5  # how often that is looked after
+_PATIENCE_S: Final = 60.0  # a client that takes nothing for so long is let go
+MOST: Final = 500  # streams at a time
+
+
+class Topic:
+    """Something that changes, and those who listen. Belongs to one event loop; costs nothing while nobody listens.
+
+    Args:
+        make: returns the latest as bytes of an event; called in a thread of its own, once a second at most.
+        before: returns the events that one who comes later needs before the latest.
+    """
+
+    def __init__(self, make: Callable[[], bytes], before: Callable[[], bytes] = bytes) -> None:
+        self._make = make
+        self.before = before
+        self._clients: set[Client] = set()
+        self._task: asyncio.Task[None] | None = None
+        self.version = 0
+        self.latest = b""
+
+    def join(self, client: Client) -> None:
+        """A listener comes: followed by :meth:`leave`."""
+        self._clients.add(client)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._loop())
+
+    def leave(self, client: Client) -> None:
+        """A listener goes; the last one ends the work."""
+        self._clients.discard(client)
+        if not self._clients and self._task is not None:
+            self._task.cancel()
+            self._task = None
+            self.version, self.latest = self.version + 1, b""
+
+    @property
+    def listeners(self) -> int:
+        """How many listen."""
+        return len(self._clients)
+
+    async def _loop(self) -> None:
+        while True:
+            took = 0.0
+            try:
+                latest, took = await asyncio.to_thread(self._timed)
+                if latest != self.latest:
+                    self.latest, self.version = latest, self.version + 1
+                    for client in self._clients:
+                        client.ring()
+            except Exception as error:  # a run that is damaged just now may be whole in the next second
+                logger.warning("changes cannot be sent to a page: %s: %s", type(error).__name__, error)
+            await asyncio.sleep(max(EVERY_S, _SHARE * took))
+
+    def _timed(self) -> tuple[bytes, float]:
+        began = time.thread_time()
+        return self._make(), time.thread_time() - began
+
+
+def event(data: bytes, name: str = "") -> bytes:
+    """Return one line of data as an event."""
+    return (f"event: {name}\n".encode() if name else b"") + b"data: " + data + b"\n\n"
+
+
+class Client:
+    """One stream: what it was told last. Belongs to one event loop."""
+
+    def __init__(self, topic: Topic, task: asyncio.Task[Any]) -> None:
+        self.topic = topic
+        self.version = -1
+        self.told = time.monotonic()
+        self.gone = False
+        self.stuck = False
+        self.sending = False
+        self._task = task
+        self._waiting: asyncio.Future[None] | None = None
+
+    def ring(self) -> None:
+        """There is something for it."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def rung(self) -> None:
+        """Wait until there is."""
+        self._waiting = asyncio.get_running_loop().create_future()
+        await self._waiting
+
+    def check(self, now: float) -> None:
+        """Let it say that it lives, or let it go if it takes nothing any more."""
+        if not self.sending:
+            if now - self.told >= _HEARTBEAT_S:
+                self.ring()
+        elif now - self.told >= _PATIENCE_S and not self.stuck:
+            self.stuck = True
+            self._task.cancel()
+
+    def lose(self) -> None:
+        """It has gone."""
+        self.gone = True
+        self.ring()
+
+
+class Streams:
+    """All streams of a server. What is new wakes the task of each client once, and no task is made for it: with many
+    clients this is most of what a server does.
+    """
+
+    def __init__(self) -> None:
+        self.ending = False
+        self._clients: set[Client] = set()
+        self._guard: asyncio.Task[None] | None = None
+
+    @property
+    def open(self) -> int:
+        """How many there are."""
+        return len(self._clients)
+
+    def end(self) -> None:
+        """Let all of them end: the server stops. Called in the event loop."""
+        self.ending = True
+        for client in self._clients:
+            client.ring()
+
+    async def send(self, topic: Topic, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request with the stream of a topic, until the client goes or the server stops."""
+        if self.open >= MOST:
+            await refuse(send, 503, f"{MOST} streams are open, which is this server's limit", [(b"retry-after", b"10")])
+            return
+        headers = [
+            (b"content-type", b"text/event-stream; charset=utf-8"),
+            (b"x-accel-buffering", b"no"),  # a proxy must not wait for more
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.body", "body": b""})
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        client = Client(topic, task)
+        self._clients.add(client)
+        topic.join(client)
+        if self._guard is None or self._guard.done():
+            self._guard = asyncio.create_task(self._watch())
+        gone = asyncio.create_task(_gone(receive, client))
+        try:
+            await self._follow(client, send)
+        except asyncio.CancelledError:
+            if not client.stuck:
+                raise
+        finally:
+            gone.cancel()
+            topic.leave(client)
+            self._clients.discard(client)
+            if not self._clients and self._guard is not None:
+                self._guard.cancel()
+                self._guard = None
+
+    async def _follow(self, client: Client, send: Send) -> None:
+        async def passed(body: bytes, *, more: bool = True) -> None:
+            """What the client has not taken yet holds up this one stream only."""
+            client.told, client.sending = time.monotonic(), True
+            await send({"type": "http.response.body", "body": body, "more_body": more})
+            client.sending = False
+
+        topic = client.topic
+        await passed(b"retry: 2000\n\n")
+        while not client.gone and not self.ending:
+            if topic.latest and topic.version > client.version:
+                before = topic.before() if client.version < 0 else b""
+                client.version = topic.version
+                await passed(before + topic.latest)
+            elif time.monotonic() - client.told >= _HEARTBEAT_S:
+                await passed(_ALIVE)
+            else:
+                await client.rung()
+        if not client.gone:
+            await passed(b"event: end\ndata: {}\n\n", more=False)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_GUARD_S)
+            now = time.monotonic()
+            for client in self._clients:
+                client.check(now)
+
+
+async def _gone(receive: Receive, client: Client) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    client.lose()

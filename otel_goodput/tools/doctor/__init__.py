@@ -1,6 +1,0 @@
-"""``otel-goodput env`` prints the configuration, ``otel-goodput doctor`` checks whether it can work."""
-
-from otel_goodput.tools.doctor.examination import examine
-from otel_goodput.tools.doctor.settings import environment
-
-__all__ = ["environment", "examine"]
