@@ -42,6 +42,7 @@ from otel_goodput.semconv import REASONS
 
 NO_KEY: Final = 0  # of a job whose begin was not read
 NEVER: Final = 1 << 63  # later than any record
+_EVENTS_A_REPORT: Final = 4096  # of progress
 CORNERS: Final = 4000  # of the curve of unsaved progress
 Progress = Callable[[int, int, str], None]
 
@@ -61,15 +62,17 @@ def tell(
         state: of the process, see :func:`~otel_goodput._timeline.standing.state_of`.
         asked: the moment of the account, ns, by the clock of the latest attempt.
         past: something may have been recorded long after `asked`: it is left out, by whatever clock.
-        progress: called with segments read, all segments, and what is read.
+        progress: called with segments read, all segments, and what is read; then with zeros and what is accounted.
     """
     teller = Teller()
     events = teller.heard(_attempts(run, process, progress))
     if not past:
         events = _of_latest(events, (run.attempts(process) or [0])[-1], asked)
     lives = Lives(events, state, asked if past else NEVER)
-    for event in lives:
+    for count, event in enumerate(lives):
         teller.take(event)
+        if progress is not None and not count % _EVENTS_A_REPORT:
+            progress(0, 0, f"process {process}: event {count:,}")
     return teller.detail(asked)
 
 

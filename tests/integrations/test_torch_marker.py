@@ -38,6 +38,19 @@ def recorder(tmp_path: Path, torch: Any) -> Iterator[Recorder]:
     made.shutdown()
 
 
+def check_stream(recorder: Recorder, stream: Queue, begun: int) -> None:
+    """All that the stream did since `begun` was productive, and nothing behind the moment at which the job ended.
+
+    A machine that wakes the job late also wakes the watcher late, which then finds the last mark ready too late.
+    """
+    late = stream.clock() - stream.free
+    totals = recorder.totals()
+    productive = totals.run.categories["productive"] + totals.run.categories["program_startup"]
+    assert totals.clock == "device" and totals.kept == 20
+    busy = stream.free - begun
+    assert 0.95 * busy <= productive <= 1.05 * busy + late
+
+
 def test_steps_on_the_stream(recorder: Recorder, torch: Any) -> None:
     with recorder.job():
         for number, _ in recorder.steps(range(20)):
@@ -46,10 +59,7 @@ def test_steps_on_the_stream(recorder: Recorder, torch: Any) -> None:
                 begun = torch.stream.clock()
             work = torch.stream.dispatch(10 * MS)
         time.sleep(max(0, work.end - torch.stream.clock()) / 1e9)
-    totals = recorder.totals()
-    productive = totals.run.categories["productive"] + totals.run.categories["program_startup"]
-    assert totals.clock == "device" and totals.kept == 20
-    assert productive == pytest.approx(torch.stream.free - begun, rel=0.05)
+    check_stream(recorder, torch.stream, begun)
 
 
 def test_steps_on_an_xpu(recorder: Recorder, torch: Any) -> None:
@@ -63,10 +73,7 @@ def test_steps_on_an_xpu(recorder: Recorder, torch: Any) -> None:
                 begun = torch.stream.clock()
             work = torch.stream.dispatch(10 * MS)
         time.sleep(max(0, work.end - torch.stream.clock()) / 1e9)
-    totals = recorder.totals()
-    productive = totals.run.categories["productive"] + totals.run.categories["program_startup"]
-    assert totals.clock == "device" and totals.kept == 20
-    assert productive == pytest.approx(torch.stream.free - begun, rel=0.05)
+    check_stream(recorder, torch.stream, begun)
 
 
 def test_on_the_cpu_it_is_synchronous(recorder: Recorder, torch: Any) -> None:
