@@ -1,7 +1,7 @@
 """All names that this package exports: phases, categories, attributes, metrics, resource keys.
 
 Names follow OpenTelemetry's semantic conventions and units follow UCUM. No other module may spell one of these names
-as a literal; the tables in the README are generated from this module. Longer than other files: it is a table.
+as a literal. The tables of the documentation are generated from this module.
 """
 
 from __future__ import annotations
@@ -11,11 +11,19 @@ from typing import Final, NamedTuple
 SCOPE_NAME: Final = "otel_goodput"
 
 
+def _names(cls: type) -> tuple[str, ...]:
+    """Return the names that a class declares, in their order."""
+    return tuple(value for key, value in vars(cls).items() if key.isupper())
+
+
 # --- phases -----------------------------------------------------------------------------------------------------------
 
 
 class Phase:
-    """Names of the phases. They are also the span names, except that a custom phase's span has the user's name."""
+    """Names of the phases. They are also the span names, except that a custom phase's span has the user's name.
+
+    The journal stores indices into this table: append, never reorder.
+    """
 
     JOB: Final = "job"
     ACCELERATOR_INIT: Final = "accelerator_init"
@@ -34,28 +42,13 @@ class Phase:
     PART: Final = "part"
 
 
-# The journal stores indices into this table: append, never reorder.
-PHASES: Final[tuple[str, ...]] = (
-    Phase.JOB,
-    Phase.ACCELERATOR_INIT,
-    Phase.TRAINING_PREP,
-    Phase.DATA_LOADING,
-    Phase.STEP,
-    Phase.CHECKPOINT_SAVE,
-    Phase.CHECKPOINT_RESTORE,
-    Phase.CUSTOM,
-    Phase.COMPILE,
-    Phase.ELASTIC_WAIT,
-    Phase.ELASTIC_REINIT,
-    Phase.EXCLUSION,
-    Phase.PART,
-)
+PHASES: Final = _names(Phase)
 
 
 class CheckpointStage:
-    """Names of the parts of saves and restores, as Orbax tells them: ``checkpoint.<operation>.<stage>``.
+    """Names of the parts of saves and restores, as Orbax reports them: ``checkpoint.<operation>.<stage>``.
 
-    ``total`` is what the call takes as a whole, and ``commit`` goes on beside training.
+    ``total`` is the whole call; ``commit`` runs while training continues.
     """
 
     SAVE_TOTAL: Final = "checkpoint.save.total"
@@ -73,20 +66,7 @@ class CheckpointStage:
 
 # Name of the part -> (operation, stage), in the order of reports.
 CHECKPOINT_STAGES: Final[dict[str, tuple[str, str]]] = {
-    name: (name.split(".")[1], name.split(".")[2])
-    for name in (
-        CheckpointStage.SAVE_TOTAL,
-        CheckpointStage.SAVE_WAIT,
-        CheckpointStage.SAVE_COPY,
-        CheckpointStage.SAVE_FIND_OLD,
-        CheckpointStage.SAVE_COMMIT,
-        CheckpointStage.SAVE_DELETE_OLD,
-        CheckpointStage.RESTORE_TOTAL,
-        CheckpointStage.RESTORE_READ,
-        CheckpointStage.EMERGENCY_TOTAL,
-        CheckpointStage.EMERGENCY_READ,
-        CheckpointStage.EMERGENCY_BROADCAST,
-    )
+    name: (operation, stage) for name in _names(CheckpointStage) for _, operation, stage in [name.split(".")]
 }
 
 # The root of an attempt's trace: zero duration, written when the first job begins; not a phase.
@@ -128,28 +108,14 @@ class Category:
     OTHER: Final = "other"
 
 
-CATEGORIES: Final[tuple[str, ...]] = (
-    Category.PRODUCTIVE,
-    Category.ACCELERATOR_INIT,
-    Category.TRAINING_PREP,
-    Category.PROGRAM_STARTUP,
-    Category.DATA_LOADING,
-    Category.CHECKPOINT_SAVE,
-    Category.CHECKPOINT_RESTORE,
-    Category.CUSTOM,
-    Category.WASTED_PROGRESS,
-    Category.STALLED,
-    Category.INFRASTRUCTURE_RECOVERY,
-    Category.ELASTIC_SLICE_DOWN,
-    Category.ELASTIC_SCALE_UP,
-    Category.ELASTIC_REINITIALIZATION,
-    Category.IN_FLIGHT,
-    Category.OTHER,
-)
+CATEGORIES: Final = _names(Category)
 
 
 class Reason:
-    """Why an attempt followed another (rule R6)."""
+    """Why an attempt followed another (rule R6).
+
+    The journal stores indices into this table: append, never reorder.
+    """
 
     CRASH: Final = "crash"
     PREEMPTION: Final = "preemption"
@@ -159,15 +125,7 @@ class Reason:
     ROLLBACK: Final = "rollback"
 
 
-# The journal stores indices into this table: append, never reorder.
-REASONS: Final[tuple[str, ...]] = (
-    Reason.CRASH,
-    Reason.PREEMPTION,
-    Reason.MAINTENANCE,
-    Reason.SIGNAL,
-    Reason.RESTART,
-    Reason.ROLLBACK,
-)
+REASONS: Final = _names(Reason)
 
 
 class ClockState:
@@ -178,7 +136,7 @@ class ClockState:
     UNKNOWN: Final = "unknown"  # an asynchronous runtime is in use, and the end on the device is not known
 
 
-CLOCK_STATES: Final[tuple[str, ...]] = (ClockState.DEVICE, ClockState.HOST, ClockState.UNKNOWN)
+CLOCK_STATES: Final = _names(ClockState)
 
 # Clocks of steps whose end on the device is not known. The journal stores indices into this table.
 FALLBACK_CLOCKS: Final[tuple[str, ...]] = (ClockState.HOST, ClockState.UNKNOWN)
@@ -191,11 +149,11 @@ class JobState:
     ENDED: Final = "ended"  # the job ended by itself, without an error or a notice of its end
 
 
-JOB_STATES: Final[tuple[str, ...]] = (JobState.RUNNING, JobState.ENDED)
+JOB_STATES: Final = _names(JobState)
 
 
 class SchedulingStage:
-    """Names of what an attempt waits for before its program runs, in their order."""
+    """What an attempt waits for before its program runs, in this order."""
 
     QUEUED: Final = "queued"  # from the creation of the pod until it is given a node
     IMAGE_PULL: Final = "image_pull"
@@ -203,12 +161,7 @@ class SchedulingStage:
     PROGRAM_START: Final = "program_start"  # from the start of the container until configure()
 
 
-SCHEDULING_STAGES: Final[tuple[str, ...]] = (
-    SchedulingStage.QUEUED,
-    SchedulingStage.IMAGE_PULL,
-    SchedulingStage.CONTAINER_START,
-    SchedulingStage.PROGRAM_START,
-)
+SCHEDULING_STAGES: Final = _names(SchedulingStage)
 
 
 # --- span attributes --------------------------------------------------------------------------------------------------
@@ -515,42 +468,7 @@ DROPPED: Final = Metric(
     "goodput.telemetry.dropped", COUNTER, "{item}", (GOODPUT_SIGNAL,), "Telemetry items that were lost."
 )
 
-METRICS: Final[tuple[Metric, ...]] = (
-    TIME,
-    RATIO,
-    BADPUT_RATIO,
-    STALLED_RATIO,
-    STEP_DURATION,
-    PHASE_DURATION,
-    PART_DURATION,
-    QUEUE_DEPTH,
-    STEP_COUNT,
-    STEP_AGE,
-    STEP_MAX,
-    STEP_IDEAL,
-    STEP_DEVIATION,
-    AT_RISK,
-    DISRUPTIONS,
-    WINDOW_DISRUPTIONS,
-    OVERLAPPED_LOADING,
-    FIRST_STEP,
-    REGAINED,
-    SCHEDULING_RATIO,
-    SCHEDULING_DURATION,
-    PROGRAM_RATIO,
-    PRODUCTIVITY,
-    SLICE_EFFICIENCY,
-    SLICE_SHARE,
-    SLICE_WINDOW_EFFICIENCY,
-    CLOCK,
-    JOB_STATE,
-    LAST_SIGN,
-    STRAGGLER,
-    COMPILE_CACHE,
-    COMPILE_TIME_SAVED,
-    OVERHEAD,
-    DROPPED,
-)
+METRICS: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
 
 
 # --- resource ---------------------------------------------------------------------------------------------------------

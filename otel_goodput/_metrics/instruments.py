@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
@@ -28,59 +29,56 @@ from otel_goodput.semconv import Category, JobState, Metric
 # Hits and misses of the persistent compilation cache, and the seconds that hits saved; None if it is not in use.
 Cache = Callable[[], tuple[int, int, float] | None]
 Waits = Callable[[], Mapping[str, int]]  # ns by stage, of those that are known
-Observe = Callable[[], Iterable[Observation]]
+Rows = Iterable[tuple[float, Mapping[str, str]]]
+"""Values with their attributes."""
+NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
 
 
 def register_process(meter: Meter, cache: Cache, waits: Waits) -> None:
-    """Create the instruments.
+    """Create the instruments of this process that are not part of the account.
 
     Args:
         meter: creates them.
         cache: returns what the persistent compilation cache did.
         waits: returns how long this attempt waited before its program ran.
     """
-    create: Final = {
-        semconv.UP_DOWN: meter.create_observable_up_down_counter,
-        semconv.COUNTER: meter.create_observable_counter,
-        semconv.GAUGE: meter.create_observable_gauge,
-    }
-    rows: Final[tuple[tuple[Metric, Observe], ...]] = (
-        (semconv.COMPILE_CACHE, lambda: _lookups(cache)),
-        (semconv.COMPILE_TIME_SAVED, lambda: _saved(cache)),
-        (semconv.SCHEDULING_DURATION, lambda: _waited(waits)),
+    _create(meter, semconv.COMPILE_CACHE, lambda: _lookups(cache()))
+    _create(meter, semconv.COMPILE_TIME_SAVED, lambda: _present((result := cache()) and result[2]))
+    _create(
+        meter,
+        semconv.SCHEDULING_DURATION,
+        lambda: ((duration / NS, {semconv.GOODPUT_SCHEDULING_STAGE: stage}) for stage, duration in waits().items()),
     )
-    for metric, observe in rows:
-        create[metric.kind](metric.name, [_contained(metric, observe)], metric.unit, metric.brief)
 
 
-def _lookups(cache: Cache) -> Iterable[Observation]:
+def _lookups(result: tuple[int, int, float] | None) -> Rows:
     """Both results, also those that have not happened yet: a rate needs a series that begins at 0."""
-    found = cache()
-    if found is not None or "jax" in sys.modules:
-        for result, count in zip(semconv.CACHE_RESULTS, found or (0, 0), strict=False):
-            yield Observation(count, {semconv.GOODPUT_COMPILE_CACHE_RESULT: result})
+    if result is not None or "jax" in sys.modules:
+        for name, count in zip(semconv.CACHE_RESULTS, result or (0, 0), strict=False):
+            yield count, {semconv.GOODPUT_COMPILE_CACHE_RESULT: name}
 
 
-def _saved(cache: Cache) -> Iterable[Observation]:
-    found = cache()
-    if found is not None:
-        yield Observation(found[2])
+def _present(value: float | None, attributes: Mapping[str, str] = NO_ATTRIBUTES) -> Rows:
+    """Return the row of a value; none if the value is not known."""
+    return () if value is None else ((value, attributes),)
 
 
-def _waited(waits: Waits) -> Iterable[Observation]:
-    for stage, duration in waits().items():
-        yield Observation(duration / NS, {semconv.GOODPUT_SCHEDULING_STAGE: stage})
+def _create(meter: Meter, metric: Metric, rows: Callable[[], Rows]) -> None:
+    """Create an observable instrument. An error in its callback costs this instrument's points alone."""
 
-
-def _contained(metric: Metric, observe: Observe) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    def rows(_: CallbackOptions) -> Iterable[Observation]:
+    def observe(_: CallbackOptions) -> Iterable[Observation]:
         try:
-            return list(observe())
+            return [Observation(*row) for row in rows()]
         except Exception as error:
             contain(f"metric {metric.name}", error)
             return []
 
-    return rows
+    creators = {
+        semconv.UP_DOWN: meter.create_observable_up_down_counter,
+        semconv.COUNTER: meter.create_observable_counter,
+        semconv.GAUGE: meter.create_observable_gauge,
+    }
+    creators[metric.kind](metric.name, [observe], metric.unit, metric.brief)
 
 
 MOST_TIMED: Final = 300  # names with durations: each has a series per value of blocking and of error.type
@@ -139,8 +137,6 @@ class Durations:
             )
 
 
-Rows = Iterable[tuple[float | int, dict[str, str]]]
-
 CARDINALITY: Final = 2000  # https://opentelemetry.io/docs/specs/otel/metrics/sdk/#cardinality-limits
 
 
@@ -158,12 +154,12 @@ class Snapshot:
 
     def __call__(self, instrument: str) -> Totals | None:
         mine = self._mine
-        asked: set[str] | None = getattr(mine, "asked", None)
-        if asked is None or instrument in asked:
-            found = self._totals()
-            mine.totals = None if found is None else self._bounded(found)
-            mine.asked = asked = set()
-        asked.add(instrument)
+        observed: set[str] | None = getattr(mine, "observed", None)
+        if observed is None or instrument in observed:
+            current = self._totals()
+            mine.totals = None if current is None else self._bounded(current)
+            mine.observed = observed = set()
+        observed.add(instrument)
         totals: Totals | None = mine.totals
         return totals
 
@@ -186,19 +182,16 @@ class Snapshot:
         return replace(partition, custom=custom)
 
 
-def _time(totals: Totals) -> Rows:
-    yield from _by_category(totals.run, lambda duration: duration / NS, {}, productive=True)
-
-
-def _by_category(
-    partition: Partition, figure: Callable[[int], float], more: dict[str, str], *, productive: bool
-) -> Rows:
-    """Yield a figure for every category, also for those without time, so that a series falls to 0 visibly."""
+def _by_category(partition: Partition, unit: int, window: Mapping[str, str], *, productive: bool) -> Rows:
+    """Yield the time of every category in `unit` ns, also 0, so that a series falls to 0 visibly."""
     for name, duration in partition.categories.items():
         if productive or name != Category.PRODUCTIVE:
-            yield figure(duration), {**more, semconv.GOODPUT_CATEGORY: name, semconv.GOODPUT_CUSTOM_NAME: ""}
+            yield duration / unit, {**window, semconv.GOODPUT_CATEGORY: name, semconv.GOODPUT_CUSTOM_NAME: ""}
     for name, duration in partition.custom.items():
-        yield figure(duration), {**more, semconv.GOODPUT_CATEGORY: Category.CUSTOM, semconv.GOODPUT_CUSTOM_NAME: name}
+        yield (
+            duration / unit,
+            {**window, semconv.GOODPUT_CATEGORY: Category.CUSTOM, semconv.GOODPUT_CUSTOM_NAME: name},
+        )
 
 
 def _partitions(totals: Totals) -> Iterable[tuple[str, Partition]]:
@@ -217,8 +210,7 @@ def _badput(totals: Totals) -> Rows:
     for window, partition in _partitions(totals):
         elapsed = partition.elapsed
         if elapsed and partition.known:
-            share = _share_of(elapsed)
-            yield from _by_category(partition, share, {semconv.GOODPUT_WINDOW: window}, productive=False)
+            yield from _by_category(partition, elapsed, {semconv.GOODPUT_WINDOW: window}, productive=False)
 
 
 def _stalled(totals: Totals) -> Rows:
@@ -231,30 +223,21 @@ def _stalled(totals: Totals) -> Rows:
                 )
 
 
-def _share_of(elapsed: int) -> Callable[[int], float]:
-    return lambda duration: duration / elapsed
-
-
 def _steps(totals: Totals) -> Rows:
     yield totals.kept, {semconv.GOODPUT_STEP_STATE: semconv.STEP_KEPT}
     yield totals.lost, {semconv.GOODPUT_STEP_STATE: semconv.STEP_LOST}
 
 
+def _started(totals: Totals) -> bool:
+    return totals.started_at is not None
+
+
 def _step_age(totals: Totals) -> Rows:
     """Yield both activities, so that the end of one cannot be mistaken for a series that stopped."""
-    if totals.started_at is not None:
+    if _started(totals):
         for activity in semconv.ACTIVITIES:
             now = totals.in_step == (activity == semconv.IN_STEP)
             yield (totals.since_step or 0) / NS if now else 0.0, {semconv.GOODPUT_ACTIVITY: activity}
-
-
-def _max_step(totals: Totals) -> Rows:
-    if totals.run.max_productive_step is not None:
-        yield totals.run.max_productive_step, {}
-
-
-def _at_risk(totals: Totals) -> Rows:
-    yield totals.at_risk / NS, {}
 
 
 def _disruptions(totals: Totals) -> Rows:
@@ -273,101 +256,83 @@ def _window_disruptions(totals: Totals) -> Rows:
                 )
 
 
-def _overlapped(totals: Totals) -> Rows:
-    yield totals.overlapped_data_loading / NS, {}
-
-
-def _slices_now(totals: Totals) -> Rows:
-    for state, share in totals.slices.items():
-        yield float(share), {semconv.GOODPUT_SLICE_STATE: state}
-
-
-def _if_known(figure: Callable[[Totals], float | None], unit: int = 1) -> Callable[[Totals], Rows]:
-    """Return the row of a figure, in multiples of `unit`; there is none while it is not known."""
-
-    def rows(totals: Totals) -> Rows:
-        value = figure(totals)
-        if value is not None:
-            yield value / unit, {}
-
-    return rows
-
-
-def _regained(totals: Totals) -> Rows:
-    """Yield nothing while the latest disruption has not been made up for: the time of an earlier one says nothing."""
-    if totals.history and totals.history[-1].regained is not None:
-        yield totals.history[-1].regained / NS, {}
-
-
-def _slices(totals: Totals) -> Rows:
-    for state, share in totals.run.slice_efficiency.items():
-        yield float(share), {semconv.GOODPUT_SLICE_STATE: state}
-
-
-def _window_slices(totals: Totals) -> Rows:
-    for span, partition in totals.rolling:
-        for state, share in partition.slice_efficiency.items():
-            yield float(share), {semconv.GOODPUT_WINDOW: window_name(span), semconv.GOODPUT_SLICE_STATE: state}
-
-
-def _clock(totals: Totals) -> Rows:
-    """Yield the current clock state only; earlier ones are no longer reported."""
-    if totals.started_at is not None:
-        yield 1, {semconv.GOODPUT_CLOCK_STATE: totals.clock}
-
-
 def _job_state(totals: Totals) -> Rows:
     """Yield both states, as 0 or 1, so that the end of a state cannot be mistaken for a series that stopped."""
-    if totals.started_at is not None:
+    if _started(totals):
         for state in semconv.JOB_STATES:
             yield int(totals.finished == (state == JobState.ENDED)), {semconv.GOODPUT_JOB_STATE: state}
 
 
-def _last_sign(totals: Totals) -> Rows:
-    if totals.started_at is not None:
-        yield totals.last_sign / NS, {}
+def _slices(shares: Mapping[str, float], window: Mapping[str, str] = NO_ATTRIBUTES) -> Rows:
+    for state, share in shares.items():
+        yield float(share), {**window, semconv.GOODPUT_SLICE_STATE: state}
 
 
-def _straggler(totals: Totals) -> Rows:
+def _window_slices(totals: Totals) -> Rows:
+    for span, partition in totals.rolling:
+        yield from _slices(partition.slice_efficiency, {semconv.GOODPUT_WINDOW: window_name(span)})
+
+
+def _regained(totals: Totals) -> float | None:
+    """Return None while the latest disruption has not been made up for, whatever earlier ones took."""
+    return totals.history[-1].regained if totals.history else None
+
+
+def _straggler(totals: Totals) -> float | None:
     slowest = straggler(totals.paces)
-    if slowest is not None:
-        yield slowest.ratio, {}
+    return None if slowest is None else slowest.ratio
 
 
-def _of_fates(rows: Callable[[Totals], Rows]) -> Callable[[Totals], Rows]:
-    """Return `rows`, but without any row while the fate of the run's steps is unknown; ratios check each window."""
-    return lambda totals: rows(totals) if totals.run.known else ()
+def _value(
+    figure: Callable[[Totals], float | None], unit: int = 1, *, host_clock: bool = True
+) -> Callable[[Totals], Rows]:
+    """Return the row of a figure, in multiples of `unit`; there is none while it is not known.
 
+    Without `host_clock` there is none either while it is not known which steps are kept; ratios check each window.
+    """
+
+    def rows(totals: Totals) -> Rows:
+        value = figure(totals) if host_clock or totals.run.known else None
+        return () if value is None else _present(value / unit if unit > 1 else value)
+
+    return rows
+
+
+_of_known_steps = partial(_value, host_clock=False)
 
 # The rows of each metric. A metric has no rows if it depends on inputs that were not given, or on steps whose end on
 # the device is unknown. Times by category and counts are exact nevertheless: a step that was dispatched counts as kept,
 # also as the highest step, until the run goes back.
 ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
-    (semconv.TIME, _time),
+    (semconv.TIME, lambda totals: _by_category(totals.run, NS, NO_ATTRIBUTES, productive=True)),
     (semconv.RATIO, _ratio),
     (semconv.BADPUT_RATIO, _badput),
     (semconv.STALLED_RATIO, _stalled),
     (semconv.STEP_COUNT, _steps),
     (semconv.STEP_AGE, _step_age),
-    (semconv.STEP_MAX, _max_step),
-    (semconv.STEP_IDEAL, _of_fates(_if_known(lambda totals: totals.ideal_step_time, NS))),
-    (semconv.STEP_DEVIATION, _of_fates(_if_known(lambda totals: totals.step_time_deviation, NS))),
-    (semconv.AT_RISK, _of_fates(_at_risk)),
+    (semconv.STEP_MAX, _value(lambda totals: totals.run.max_productive_step)),
+    (semconv.STEP_IDEAL, _of_known_steps(lambda totals: totals.ideal_step_time, NS)),
+    (semconv.STEP_DEVIATION, _of_known_steps(lambda totals: totals.step_time_deviation, NS)),
+    (semconv.AT_RISK, _of_known_steps(lambda totals: totals.at_risk, NS)),
     (semconv.DISRUPTIONS, _disruptions),
     (semconv.WINDOW_DISRUPTIONS, _window_disruptions),
-    (semconv.OVERLAPPED_LOADING, _overlapped),
-    (semconv.FIRST_STEP, _of_fates(_if_known(lambda totals: totals.first_step, NS))),
-    (semconv.REGAINED, _of_fates(_regained)),
-    (semconv.SCHEDULING_RATIO, _if_known(lambda totals: totals.scheduling)),
-    (semconv.PROGRAM_RATIO, _of_fates(_if_known(lambda totals: totals.program))),
-    (semconv.PRODUCTIVITY, _of_fates(_if_known(lambda totals: totals.productivity))),
-    (semconv.SLICE_EFFICIENCY, _slices),
-    (semconv.SLICE_SHARE, _slices_now),
+    (semconv.OVERLAPPED_LOADING, _value(lambda totals: totals.overlapped_data_loading, NS)),
+    (semconv.FIRST_STEP, _of_known_steps(lambda totals: totals.first_step, NS)),
+    (semconv.REGAINED, _of_known_steps(_regained, NS)),
+    (semconv.SCHEDULING_RATIO, _value(lambda totals: totals.scheduling)),
+    (semconv.PROGRAM_RATIO, _of_known_steps(lambda totals: totals.program)),
+    (semconv.PRODUCTIVITY, _of_known_steps(lambda totals: totals.productivity)),
+    (semconv.SLICE_EFFICIENCY, lambda totals: _slices(totals.run.slice_efficiency)),
+    (semconv.SLICE_SHARE, lambda totals: _slices(totals.slices)),
     (semconv.SLICE_WINDOW_EFFICIENCY, _window_slices),
-    (semconv.CLOCK, _clock),
+    # Only the current clock: earlier ones are no longer reported.
+    (
+        semconv.CLOCK,
+        lambda totals: _present(1 if _started(totals) else None, {semconv.GOODPUT_CLOCK_STATE: totals.clock}),
+    ),
     (semconv.JOB_STATE, _job_state),
-    (semconv.LAST_SIGN, _last_sign),
-    (semconv.STRAGGLER, _of_fates(_straggler)),
+    (semconv.LAST_SIGN, _value(lambda totals: totals.last_sign if _started(totals) else None, NS)),
+    (semconv.STRAGGLER, _of_known_steps(_straggler)),
 )
 
 
@@ -375,16 +340,12 @@ def register_account(meter: Meter, totals: Callable[[], Totals | None]) -> None:
     """Create the instruments of the account on `meter`; `totals` returns it, None if there is nothing to measure."""
     snapshot = Snapshot(totals)
     for metric, rows in ROWS:
-        observed = [_callback(metric, rows, snapshot)]
-        _creators(meter)[metric.kind](metric.name, observed, metric.unit, metric.brief)
+        _create(meter, metric, partial(_observed, snapshot, metric, rows))
 
 
-def _creators(meter: Meter) -> dict[str, Callable[..., object]]:
-    return {
-        semconv.UP_DOWN: meter.create_observable_up_down_counter,
-        semconv.COUNTER: meter.create_observable_counter,
-        semconv.GAUGE: meter.create_observable_gauge,
-    }
+def _observed(snapshot: Snapshot, metric: Metric, rows: Callable[[Totals], Rows]) -> Rows:
+    totals = snapshot(metric.name)
+    return () if totals is None else rows(totals)
 
 
 def register(
@@ -407,42 +368,20 @@ def register(
         the histograms, to record durations as they become known.
     """
     register_account(meter, totals)
-    create = _creators(meter)
-
-    def overhead_rows(_: CallbackOptions) -> Iterable[Observation]:
-        yield Observation(overhead() / NS)
-
-    def dropped_rows(_: CallbackOptions) -> Iterable[Observation]:
-        for signal, count in dropped().items():
-            yield Observation(count, {semconv.GOODPUT_SIGNAL: signal})
-
-    def queue_rows(_: CallbackOptions) -> Iterable[Observation]:
-        try:
-            depth = queue_depth()
-            depth = None if depth is None else int(depth)  # the user's function may return anything
-        except Exception as error:
-            contain("queue_depth", error)
-            return
-        if depth is not None:
-            yield Observation(depth)
-
-    create[semconv.QUEUE_DEPTH.kind](
-        semconv.QUEUE_DEPTH.name, [queue_rows], semconv.QUEUE_DEPTH.unit, semconv.QUEUE_DEPTH.brief
+    _create(meter, semconv.QUEUE_DEPTH, lambda: _depth(queue_depth))
+    _create(meter, semconv.OVERHEAD, lambda: _present(overhead() / NS))
+    _create(
+        meter,
+        semconv.DROPPED,
+        lambda: ((count, {semconv.GOODPUT_SIGNAL: signal}) for signal, count in dropped().items()),
     )
-    create[semconv.OVERHEAD.kind](semconv.OVERHEAD.name, [overhead_rows], semconv.OVERHEAD.unit, semconv.OVERHEAD.brief)
-    create[semconv.DROPPED.kind](semconv.DROPPED.name, [dropped_rows], semconv.DROPPED.unit, semconv.DROPPED.brief)
     return Durations(meter)
 
 
-def _callback(
-    metric: Metric, rows: Callable[[Totals], Rows], snapshot: Snapshot
-) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    def observe(_: CallbackOptions) -> Iterable[Observation]:
-        try:
-            totals = snapshot(metric.name)
-            return [] if totals is None else [Observation(*row) for row in rows(totals)]
-        except Exception as error:
-            contain(f"metric {metric.name}", error)
-            return []
-
-    return observe
+def _depth(queue_depth: Callable[[], int | None]) -> Rows:
+    try:
+        depth = queue_depth()
+        return _present(None if depth is None else int(depth))  # the user's function may return anything
+    except Exception as error:
+        contain("queue_depth", error)
+        return ()

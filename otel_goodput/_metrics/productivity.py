@@ -96,8 +96,8 @@ class Productivity:
 def read_inputs(run: RunDirectory) -> Inputs:
     """Return the saved inputs of a run; empty if there are none or they cannot be read."""
     try:
-        found = read_json(run.productivity_path)
-        moment, flops, peak = (found.get(name) for name in Inputs._fields)
+        saved = read_json(run.productivity_path)
+        moment, flops, peak = (saved.get(name) for name in Inputs._fields)
         return Inputs(
             None if moment is None else whole(moment),
             None if flops is None else _finite(flops),
@@ -107,12 +107,12 @@ def read_inputs(run: RunDirectory) -> Inputs:
         return Inputs()
 
 
-def _finite(found: object) -> float:
+def _finite(value: object) -> float:
     """Convert to a float.
 
     Raises:
         ValueError: it is not a finite number from 0.
     """
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found <= sys.float_info.max:
-        raise ValueError(f"{found!r} is not a finite number >= 0")
-    return float(found)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= sys.float_info.max:
+        raise ValueError(f"{value!r} is not a finite number >= 0")
+    return float(value)

@@ -50,10 +50,7 @@ class WorkloadSeries(NamedTuple):
 
 
 GOODPUT_TIME: Final = WorkloadSeries(
-    f"{PREFIX}goodput_time",
-    DOUBLE,
-    (GOODPUT_SOURCE, ACCELERATOR_TYPE, CLUSTER_NAME),
-    "Productive seconds of the run.",
+    f"{PREFIX}goodput_time", DOUBLE, (GOODPUT_SOURCE, ACCELERATOR_TYPE, CLUSTER_NAME), "Productive seconds of the run."
 )
 BADPUT_TIME: Final = WorkloadSeries(
     f"{PREFIX}badput_time",
@@ -62,22 +59,13 @@ BADPUT_TIME: Final = WorkloadSeries(
     "Unproductive seconds of the run, by source.",
 )
 ELAPSED_TIME: Final = WorkloadSeries(
-    f"{PREFIX}total_elapsed_time",
-    DOUBLE,
-    (ACCELERATOR_TYPE, WINDOW_TYPE, CLUSTER_NAME),
-    "Elapsed seconds of the run.",
+    f"{PREFIX}total_elapsed_time", DOUBLE, (ACCELERATOR_TYPE, WINDOW_TYPE, CLUSTER_NAME), "Elapsed seconds of the run."
 )
 DISRUPTIONS: Final = WorkloadSeries(
-    f"{PREFIX}disruptions",
-    INT64,
-    (ACCELERATOR_TYPE, WINDOW_TYPE, CLUSTER_NAME),
-    "Restarts and rollbacks of the run.",
+    f"{PREFIX}disruptions", INT64, (ACCELERATOR_TYPE, WINDOW_TYPE, CLUSTER_NAME), "Restarts and rollbacks of the run."
 )
 MAX_STEP: Final = WorkloadSeries(
-    f"{PREFIX}max_productive_steps",
-    INT64,
-    (ACCELERATOR_TYPE, CLUSTER_NAME),
-    "Highest step kept.",
+    f"{PREFIX}max_productive_steps", INT64, (ACCELERATOR_TYPE, CLUSTER_NAME), "Highest step kept."
 )
 STEP_DEVIATION: Final = WorkloadSeries(
     f"{PREFIX}step_time_deviation",
@@ -111,19 +99,7 @@ AVAILABLE_SLICES: Final = WorkloadSeries(
     "Time-weighted share of slices available.",
 )
 
-SERIES: Final[tuple[WorkloadSeries, ...]] = (
-    GOODPUT_TIME,
-    BADPUT_TIME,
-    ELAPSED_TIME,
-    DISRUPTIONS,
-    MAX_STEP,
-    STEP_DEVIATION,
-    PERFORMANCE,
-    INTERVAL_GOODPUT,
-    INTERVAL_BADPUT,
-    STEPPING_SLICES,
-    AVAILABLE_SLICES,
-)
+SERIES: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, WorkloadSeries))
 
 # Google's names for the sources of badput, by our category. A custom phase's name is appended after a dot.
 BADPUT_SOURCES: Final[dict[str, str]] = {
