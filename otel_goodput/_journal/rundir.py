@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -48,6 +49,8 @@ DIGEST: Final = files.MIB
 REASONS: Final = files.MIB
 FACTS: Final = 64 * files.KIB
 USAGE: Final = 256 * files.KIB
+# A change of a folder within the granularity of its time stamps, or of a clock elsewhere, is not seen by the stamp.
+_SETTLED_NS: Final = 3_000_000_000
 _BEYOND: Final = 1e9 * 9  # s; ns since the epoch must fit a signed integer of 64 bits
 _EXPORTERS: Final = frozenset(range(256))  # a record has a byte for the number of an exporter
 _PACE: Final = re.compile(r"p(\d{4,9})\.pace")
@@ -92,6 +95,8 @@ def folder_name(run_id: str) -> str:
 
 class RunDirectory:
     """One run's folder. The constructor touches no file; :meth:`create` creates the folder."""
+
+    _packed: Mapping[str, SegmentFile] = {}  # by name: those that need not be read again
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -246,30 +251,24 @@ class RunDirectory:
         process: int = 0,
         attempt: int | None = None,
         left_out: Callable[[Path, Exception], None] | None = None,
-        known: dict[str, SegmentFile] | None = None,
     ) -> list[SegmentFile]:
         """The segments in use, ordered by attempt and number.
 
         Unused segments are skipped. Those that cannot be read are passed to `left_out` with the error, or logged.
-        `known` remembers packed ones by name for who asks again and again: they are not read again.
         """
         with files.held(self.journal):
-            return self._segments_in_use(process, attempt, left_out or log_left_out, {} if known is None else known)
+            return self._segments_in_use(process, attempt, left_out or log_left_out)
 
     def _segments_in_use(
-        self,
-        process: int,
-        attempt: int | None,
-        left_out: Callable[[Path, Exception], None],
-        packed: dict[str, SegmentFile],
+        self, process: int, attempt: int | None, left_out: Callable[[Path, Exception], None]
     ) -> list[SegmentFile]:
-        found: dict[tuple[int, int], SegmentFile] = {}
+        in_use: dict[tuple[int, int], SegmentFile] = {}
         for name in self._names(process, attempt):
             match = NAME.fullmatch(name)
             if not match or int(match[2]) != process or (attempt is not None and int(match[1]) != attempt):
                 continue
-            if name in packed:
-                found.setdefault((packed[name].attempt, packed[name].number), packed[name])
+            if (packed := self._packed.get(name)) is not None:
+                in_use.setdefault((packed.attempt, packed.number), packed)
                 continue
             path = self.journal / name
             try:
@@ -286,11 +285,14 @@ class RunDirectory:
                 continue
             place = (header.attempt, header.number)
             # A compressed copy and its original may both exist if the process died before it removed the original.
-            if place not in found or path.suffix != ".gz":
-                found[place] = SegmentFile(path, header.attempt, header.process, header.number, head)
+            if place not in in_use or path.suffix != ".gz":
+                in_use[place] = SegmentFile(path, header.attempt, header.process, header.number, head)
                 if path.suffix == ".gz":
-                    packed[path.name] = found[place]
-        return [found[place] for place in sorted(found)]
+                    self._remember(in_use[place])
+        return [in_use[place] for place in sorted(in_use)]
+
+    def _remember(self, packed: SegmentFile) -> None:
+        """Called for each packed segment whose head was read; here it does nothing."""
 
     def sweep(self, process: int, before: int) -> None:
         """Remove unused spare segments of attempts before `before`, and partly written files of this process."""
@@ -378,18 +380,17 @@ class ListedRun(RunDirectory):
         process: int = 0,
         attempt: int | None = None,
         left_out: Callable[[Path, Exception], None] | None = None,
-        known: dict[str, SegmentFile] | None = None,
     ) -> list[SegmentFile]:
         if attempt is not None:
-            return super().segments(process, attempt, left_out, known)
+            return super().segments(process, attempt, left_out)
         if process not in self._looked:
             unread: list[tuple[Path, Exception]] = []
-            found = super().segments(process, None, lambda path, error: unread.append((path, error)), known)
-            self._looked[process] = found, unread
-        found, unread = self._looked[process]
+            segments = super().segments(process, None, lambda path, error: unread.append((path, error)))
+            self._looked[process] = segments, unread
+        segments, unread = self._looked[process]
         for path, error in unread:
             (left_out or log_left_out)(path, error)
-        return list(found)
+        return list(segments)
 
     def _all_names(self) -> list[str]:
         return self._listed
@@ -400,19 +401,32 @@ class ListedRun(RunDirectory):
         return process in self._segments or any(path.name in self._known for path in summaries)
 
 
+class WatchedRun(RunDirectory):
+    """A run's folder that is read again and again: it is listed only if it has changed, and packed segments once."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._stamp = -1  # of the folder when it was listed; -1: list it again
+        self._listed: list[str] = []
+        self._packed: dict[str, SegmentFile] = {}
+
+    def _all_names(self) -> list[str]:
+        try:
+            stamp = self.journal.stat().st_mtime_ns
+        except OSError:
+            return []
+        if stamp != self._stamp:
+            self._listed = super()._all_names()
+            self._stamp = stamp if time.time_ns() - stamp > _SETTLED_NS else -1
+        return self._listed
+
+    def _remember(self, packed: SegmentFile) -> None:
+        self._packed[packed.path.name] = packed
+
+
 def log_left_out(path: Path, error: Exception) -> None:
     """Log that a segment cannot be read."""
     logger.warning("journal: %s is left out: %s", printable(str(path)), error)
-
-
-def head_of(path: Path) -> tuple[Path, records.SegmentHeader | None]:
-    """Return the current path of a segment and its header; the header is None if the segment was never used.
-
-    Raises:
-        OSError, EOFError, ValueError: it cannot be read, or is not a segment.
-    """
-    path, head = _head(path)
-    return path, records.decode_header(head) if any(head) else None
 
 
 def _head(path: Path) -> tuple[Path, bytes]:

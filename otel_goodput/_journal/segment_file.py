@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -50,6 +51,14 @@ class SegmentFile:
         """Read those of its first `count` records that are sound, and the heartbeat. Raises as :meth:`contents`."""
         data = beginning(self.path, records.HEADER_SIZE + count * records.SIZE)
         return list(records.decode_segment(data, records.Names()))
+
+    def has_any(self, places: Collection[int]) -> bool:
+        """Whether there is a sound record at any of these places. Raises as :meth:`contents`."""
+        data = self._contents().data
+        return any(
+            len(record := data[at : at + records.SIZE]) == records.SIZE and records.sound(record)
+            for at in (records.HEADER_SIZE + place * records.SIZE for place in places)
+        )
 
     def contents(self) -> Contents:
         """Read and decompress the segment; read again if a heartbeat was just being written.

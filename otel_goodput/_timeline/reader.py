@@ -28,6 +28,7 @@ T = TypeVar("T", Record, Event)
 _Decode = Callable[[bytes, Names, int, list[Skip]], Iterator[T]]
 
 _HOLES: Final = 64  # remembered of one segment
+_BEHIND: Final = 16  # places after the last record of a segment that is left, which a thread may have taken
 _time: Final = itemgetter(0)
 
 
@@ -40,7 +41,7 @@ class Reached:
         names: the names that it has defined so far.
         begun: an event of it has been read, not only a heartbeat.
         position: what comes next; None if nothing was read.
-        holes: places before that which read as empty or damaged, and may still be written.
+        holes: places before that which read as empty or damaged, in segments that may still be written.
         opened: its phases that are open before the segment at `position`, by key.
     """
 
@@ -48,7 +49,7 @@ class Reached:
     names: Names = field(default_factory=Names)
     begun: bool = False
     position: Position | None = None
-    holes: list[Position] = field(default_factory=list)
+    holes: set[Position] = field(default_factory=set)
     opened: dict[int, int] = field(default_factory=dict)
 
     def enter(self, attempt: int) -> None:
@@ -101,6 +102,7 @@ class Reader:
         overlaps: up to when each attempt counts.
         reached: where it stands. Replace it before reading, to go on from there.
         segment: the one that was read last; None before the first one.
+        unreadable: segments that were listed, and whose contents cannot be read.
     """
 
     def __init__(self, run: RunDirectory, process: int = 0) -> None:
@@ -109,6 +111,7 @@ class Reader:
         self.overlaps = Overlaps(self.segments)
         self.reached = Reached()
         self.segment: SegmentFile | None = None
+        self.unreadable: set[Path] = set()
 
     def records(self, damages: Damages, left_out: Collection[Path] = ()) -> Iterator[Part[Record]]:
         """Yield the records of each segment that count.
@@ -155,12 +158,11 @@ class Reader:
             data, room = segment.contents()
             entries = list(decode(data, reached.names, skip, skipped))
         except (OSError, EOFError, ValueError) as error:
+            self.unreadable.add(segment.path)
             _leave_out(damages, segment.path, error)
             return []
-        attempt, number = segment.attempt, segment.number
-        reached.position = attempt, number, max(skip, records.used(data))
-        reached.holes += [(attempt, number, record) for record, why in skipped[:_HOLES] if why != records.UNKNOWN]
-        entries = self.overlaps.kept(attempt, entries)
+        self._move(segment, max(skip, records.used(data)), [at for at, why in skipped if why != records.UNKNOWN])
+        entries = self.overlaps.kept(segment.attempt, entries)
         times = _times(entries)
         damages.segment(
             segment.path.name,
@@ -178,6 +180,19 @@ class Reader:
         if not last:
             follow(reached.opened, entries)
         return entries
+
+    def _move(self, segment: SegmentFile, end: int, lost: list[int]) -> None:
+        """Note that a segment has been read up to the record `end`, of which those at `lost` cannot be read."""
+        holes = lost[:_HOLES]
+        if segment is self.segments[-1]:
+            while lost and lost[-1] == end - 1:  # perhaps they are being written
+                end = lost.pop()
+            holes = [at for at in holes if at < end]
+        else:
+            holes += range(end, min(end + _BEHIND, records.CAPACITY))
+        self.reached.position = segment.attempt, segment.number, end
+        if segment.path.suffix != ".gz":
+            self.reached.holes |= {(segment.attempt, segment.number, at) for at in holes}
 
 
 def follow(opened: dict[int, int], entries: list[T]) -> None:

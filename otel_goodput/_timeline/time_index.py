@@ -149,7 +149,7 @@ class TimeIndex:
         def left_out(path: Path, why: Exception) -> None:
             missing.append((path.name, str(why)))
 
-        segments = self.run.segments(self.process, left_out=left_out, known=self._segments)
+        segments = self.run.segments(self.process, left_out=left_out)
         found = _Listing(segments, [self._first(segment, missing) for segment in segments]), missing
         if self._once:
             self._listing = found

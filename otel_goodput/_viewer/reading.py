@@ -38,11 +38,6 @@ class Reading:
         with self._lock:
             return None if self._report is None else self._followed.news(self._report)
 
-    def close(self) -> None:
-        """Close the files."""
-        with self._lock:
-            self._followed.close()
-
 
 class Readings:
     """The runs that are followed."""
@@ -55,18 +50,7 @@ class Readings:
         """Return the reading of a run; it begins with the first question."""
         now = time.monotonic()
         with self._lock:
-            left = [name for name, one in self._readings.items() if now - one.asked > _KEPT_S]
-            closing = [self._readings.pop(name) for name in left]
-            found = self._readings.setdefault(str(run.folder.path), Reading(run))
-            found.asked = now
-        for one in closing:
-            one.close()
-        return found
-
-    def close(self) -> None:
-        """Follow nothing any more."""
-        with self._lock:
-            closing = list(self._readings.values())
-            self._readings.clear()
-        for one in closing:
-            one.close()
+            self._readings = {name: one for name, one in self._readings.items() if now - one.asked <= _KEPT_S}
+            reading = self._readings.setdefault(str(run.folder.path), Reading(run))
+            reading.asked = now
+            return reading

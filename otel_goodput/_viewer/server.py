@@ -392,10 +392,7 @@ def run(
         timeout_keep_alive=5,
         backlog=min(128, most // 4),  # so many are accepted before those that are too many give way
     )
-    try:
-        asyncio.run(partial(Server(config).serve, sockets=[listener])())
-    finally:
-        application.readings.close()
+    asyncio.run(partial(Server(config).serve, sockets=[listener])())
     return why
 
 

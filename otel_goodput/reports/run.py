@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from otel_goodput._accounting.checkpoints import RankStages
-from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.paces import Pace
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal.facts import Facts, read_facts
@@ -28,7 +27,6 @@ from otel_goodput._metrics.productivity import Inputs, read_inputs
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import Moment
 from otel_goodput._text.redact import encodable, redacting_logger, without_credentials
-from otel_goodput._timeline.damage import Damages
 from otel_goodput._timeline.deaths import Culprit, culprits
 from otel_goodput._timeline.following import Follower
 from otel_goodput._timeline.overviews import rank_stages
@@ -52,24 +50,6 @@ _AGAIN_S: Final = 15.0
 _SHARE: Final = 1000
 
 Time: TypeAlias = int | Moment  # ns since the epoch, or a moment that may be relative to the start of the run
-
-
-class _Source(Protocol):
-    """The journal of a process as it was read: once, or again and again."""
-
-    last_sign: int
-
-    @property
-    def attempt(self) -> int: ...
-
-    @property
-    def ledger(self) -> Ledger: ...
-
-    @property
-    def damages(self) -> Damages: ...
-
-    @property
-    def overlap(self) -> Note | None: ...
 
 
 class RecordedRun:
@@ -211,7 +191,7 @@ class RecordedRun:
         """Return the run as its folder is now, for who asks for much of it at once: what is there is read once."""
         return RecordedRun(ListedRun(self.folder.path), self.mirror)
 
-    def _source(self, process: int) -> _Source:
+    def _source(self, process: int) -> Restored:
         return self.restored(process)
 
     def _sidecars(self, process: int, *, whole: bool) -> _Sidecars:
@@ -235,15 +215,11 @@ class FollowedRun(RecordedRun):
         """
         return self._tail.news(self._follower, report.totals.at)
 
-    def close(self) -> None:
-        """Close the files; a later report opens them again."""
-        self._follower.close()
-
-    def _source(self, process: int) -> _Source:
+    def _source(self, process: int) -> Restored:
         if process:
             return super()._source(process)
         self._follower.poll()
-        return self._follower
+        return self._follower.state
 
     def _sidecars(self, process: int, *, whole: bool) -> _Sidecars:
         return self._kept if whole and not process else super()._sidecars(process, whole=whole)

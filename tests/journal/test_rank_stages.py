@@ -65,7 +65,6 @@ def test_every_process_is_heard_also_one_that_was_killed(run: RunDirectory) -> N
     assert Session.open(RecordedRun(run)).report.to_json()["checkpoints"]["save"] == told
     followed = FollowedRun(run)
     assert followed.report().to_json()["checkpoints"]["save"] == told
-    followed.close()
     assert RecordedRun(run).report(process=1).to_json()["checkpoints"]["save"]["blocking_copy"]["count"] == 2
 
 

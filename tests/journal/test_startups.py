@@ -118,7 +118,6 @@ def test_a_report_tells(attempt: Callable[..., Path]) -> None:
     assert then["scheduling"]["reschedules"] == 0 and "compile_cache" not in then
     followed = FollowedRun(RunDirectory(folder))
     assert followed.report().to_json()["scheduling"] == fields["scheduling"]
-    followed.close()
 
 
 def test_damaged_facts_cost_only_what_they_tell(attempt: Callable[..., Path]) -> None:

@@ -77,7 +77,6 @@ def disruption(folder: Path) -> dict[str, Any]:
     (told,) = report.to_json()["disruption_list"]
     followed = FollowedRun(run)
     assert followed.report().to_json()["disruption_list"] == [told], "the live page says the same"
-    followed.close()
     (shown,) = Container(document(Session.open(RecordedRun(run)))).head["disruptions"]
     assert {name: shown[name] for name in ("reason", "process", "process_known")}.items() <= told.items()
     assert report.to_json()["disruption_reasons"] == {told["reason"]: 1}

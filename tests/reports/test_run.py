@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -58,11 +57,11 @@ def test_however_it_is_read_the_report_is_the_same(run: RecordedRun) -> None:
     listed = run.listed()
     assert listed.report().to_json() == listed.report().to_json() == report
     assert Session.open(run).report.to_json() == report
-    with closing(FollowedRun(run.folder)) as followed:
-        assert followed.report().to_json() == followed.report().to_json() == report
-        at = run.report().totals.at - 10**9
-        assert followed.report(at=at).to_json() == run.report(at=at).to_json() != report
-        assert followed.report().to_json() == report
+    followed = FollowedRun(run.folder)
+    assert followed.report().to_json() == followed.report().to_json() == report
+    at = run.report().totals.at - 10**9
+    assert followed.report(at=at).to_json() == run.report(at=at).to_json() != report
+    assert followed.report().to_json() == report
 
 
 @pytest.mark.parametrize("kind", [RecordedRun, FollowedRun])

@@ -66,24 +66,24 @@ def test_what_is_told_adds_up(tmp_path: Path, observed: bool, chunk: int) -> Non
     owners: list[tuple[int, int, int]] = []
     first, reached = 0, 0
     names: list[str] = []
-    with Follower(grows.run) as follower:
-        for at in range(0, len(events), chunk):
-            grows.write(events[at : at + chunk])
-            follower.poll()
-            reached = events[min(len(events), at + chunk) - 1].time
-            news = tail.news(follower, reached)
-            if news is None:
-                first = reached
-                continue
-            assert (news.until, news.cut) == (reached, False)
-            spans(found, news.detail)
-            if news.detail.owners:
-                since = news.detail.owners[0][0]
-                owners = [(a, min(b, since), c) for a, b, c in owners if a < since] + news.detail.owners
-                names = list(news.detail.names) or names
-            # Little is told again: what was open, and what has something new.
-            assert len(news.detail.steps) + len(news.detail.phases) <= chunk + 3
-        whole = tell(grows.run, 0, state="running", asked=reached)
+    follower = Follower(grows.run)
+    for at in range(0, len(events), chunk):
+        grows.write(events[at : at + chunk])
+        follower.poll()
+        reached = events[min(len(events), at + chunk) - 1].time
+        news = tail.news(follower, reached)
+        if news is None:
+            first = reached
+            continue
+        assert (news.until, news.cut) == (reached, False)
+        spans(found, news.detail)
+        if news.detail.owners:
+            since = news.detail.owners[0][0]
+            owners = [(a, min(b, since), c) for a, b, c in owners if a < since] + news.detail.owners
+            names = list(news.detail.names) or names
+        # Little is told again: what was open, and what has something new.
+        assert len(news.detail.steps) + len(news.detail.phases) <= chunk + 3
+    whole = tell(grows.run, 0, state="running", asked=reached)
     wanted: dict[tuple[str, int], tuple[object, ...]] = {}
     spans(wanted, whole)
     known = {key: wanted[key] for key in found}
@@ -106,17 +106,17 @@ def test_of_too_much_the_last_is_told(tmp_path: Path) -> None:
     events = list(Story(False).life(0, 0, 400))
     grows, tail = Growing(tmp_path), Tail()
     told: list[News] = []
-    with Follower(grows.run) as follower:
-        written = 0
-        for until in accumulate([50, 100, 3 * MOST, 100]):
-            grows.write(events[written:until])
-            written = until
-            follower.poll()
-            news = tail.news(follower, events[until - 1].time)
-            if news is not None:
-                told.append(news)
-                if news.cut:
-                    followed = list(follower.ledger.opened)
+    follower = Follower(grows.run)
+    written = 0
+    for until in accumulate([50, 100, 3 * MOST, 100]):
+        grows.write(events[written:until])
+        written = until
+        follower.poll()
+        news = tail.news(follower, events[until - 1].time)
+        if news is not None:
+            told.append(news)
+            if news.cut:
+                followed = list(follower.ledger.opened)
     few, much, again = told
     assert not few.cut and not again.cut and much.cut
     assert much.begin > few.until + NS and not much.detail.owners

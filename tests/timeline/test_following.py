@@ -33,10 +33,10 @@ from otel_goodput._timeline.recovery import restore
 def compared(follower: Follower) -> None:
     """The account, and what goes with it, are those of a restart."""
     restored = restore(follower.run, follower.process)
-    at = max(restored.last_sign, follower.last_sign)
-    assert follower.totals(at).to_json() == restored.ledger.totals(at).to_json()
-    assert follower.totals(at, dead=True).to_json() == restored.ledger.totals(at, dead=True).to_json()
-    assert (follower.attempt, follower.last_sign) == (restored.attempt, restored.last_sign)
+    at = max(restored.last_sign, follower.state.last_sign)
+    assert follower.ledger.totals(at).to_json() == restored.ledger.totals(at).to_json()
+    assert follower.ledger.totals(at, dead=True).to_json() == restored.ledger.totals(at, dead=True).to_json()
+    assert (follower.attempt, follower.state.last_sign) == (restored.attempt, restored.last_sign)
 
 
 WRITER = """
@@ -83,47 +83,47 @@ def start(directory: Path, first: int, last: int, ending: str) -> warm.Process:
 def test_a_process_that_writes_dies_and_begins_again(tmp_path: Path) -> None:
     """Several segments, snapshots that move on, SIGKILL, and another attempt, polled all the while."""
     run = RunDirectory(tmp_path / "run")
-    with Follower(run) as follower:
-        follower.poll()
-        assert follower.attempt == -1 and follower.totals().kept == 0
-        seen = 0
-        for first, last, ending in ((0, 40_000, "kill"), (39_000, 60_000, "end")):
-            process = start(tmp_path, first, last, ending)
-            try:
-                while process.poll() is None:
-                    seen += follower.poll()
-                    time.sleep(0.02)
-            finally:
-                process.kill()
-                assert process.stderr is not None
-                said = process.stderr.read().decode()
-                process.stderr.close()
-            assert process.wait(60) == (-signal.SIGKILL if ending == "kill" else 0), said
-            seen += follower.poll()
-            compared(follower)
-        assert follower.attempt == 1 and follower.totals().ended
-        assert follower.totals().kept >= 59_000
-        assert len(run.segments()) >= 4
-        assert seen > 60_000 or follower.restored > 1
-        assert follower.recent[-1].attempt == 1
-        names = {placed.record.name for placed in follower.recent} - {""}
-        assert names <= {"evaluation", *(f"part {number}" for number in range(60))}
+    follower = Follower(run)
+    follower.poll()
+    assert follower.attempt == -1 and follower.ledger.totals().kept == 0
+    seen = 0
+    for first, last, ending in ((0, 40_000, "kill"), (39_000, 60_000, "end")):
+        process = start(tmp_path, first, last, ending)
+        try:
+            while process.poll() is None:
+                seen += follower.poll()
+                time.sleep(0.02)
+        finally:
+            process.kill()
+            assert process.stderr is not None
+            said = process.stderr.read().decode()
+            process.stderr.close()
+        assert process.wait(60) == (-signal.SIGKILL if ending == "kill" else 0), said
+        seen += follower.poll()
+        compared(follower)
+    assert follower.attempt == 1 and follower.ledger.totals().ended
+    assert follower.ledger.totals().kept >= 59_000
+    assert len(run.segments()) >= 4
+    assert seen > 60_000 or follower.restored > 1
+    assert follower.recent[-1].attempt == 1
+    names = {placed.record.name for placed in follower.recent} - {""}
+    assert names <= {"evaluation", *(f"part {number}" for number in range(60))}
 
 
 def test_steps_are_seen_as_they_are_written(record: Callable[..., Recording]) -> None:
     recording = record()
-    with Follower(RunDirectory(recording.folder)) as follower:
-        with goodput.job():
-            for number in range(5):
-                with goodput.step(number):
-                    follower.poll()
-                assert follower.poll() == 1
-                compared(follower)
-        assert follower.restored == 1
-        goodput.shutdown()
-        follower.poll()
-        assert follower.totals().ended
-        compared(follower)
+    follower = Follower(RunDirectory(recording.folder))
+    with goodput.job():
+        for number in range(5):
+            with goodput.step(number):
+                follower.poll()
+            assert follower.poll() == 1
+            compared(follower)
+    assert follower.restored == 1
+    goodput.shutdown()
+    follower.poll()
+    assert follower.ledger.totals().ended
+    compared(follower)
 
 
 def test_an_idle_journal_costs_next_to_nothing(record: Callable[..., Recording]) -> None:
@@ -131,9 +131,9 @@ def test_an_idle_journal_costs_next_to_nothing(record: Callable[..., Recording])
     with goodput.job(), goodput.step(1):
         pass
     goodput.shutdown()
-    with Follower(RunDirectory(recording.folder)) as follower:
-        follower.poll()
-        best = min(timed(follower.poll) for _ in range(200))
+    follower = Follower(RunDirectory(recording.folder))
+    follower.poll()
+    best = min(timed(follower.poll) for _ in range(200))
     assert best < 0.001
 
 
@@ -210,8 +210,9 @@ def writings(draw: st.DrawFn) -> list[tuple[str, Any]]:
 def test_whatever_is_written_in_whatever_pieces(writings: list[tuple[str, Any]]) -> None:
     import tempfile
 
-    with tempfile.TemporaryDirectory() as place, Follower(RunDirectory(Path(place).resolve())) as follower:
-        run = follower.run
+    with tempfile.TemporaryDirectory() as place:
+        run = RunDirectory(Path(place).resolve())
+        follower = Follower(run)
         run.make()
         for what, about in writings:
             if what == "poll":
@@ -248,7 +249,8 @@ def test_whatever_is_written_in_whatever_pieces(writings: list[tuple[str, Any]])
 
 def test_an_index_of_the_process_is_its_own(record: Callable[..., Recording]) -> None:
     recording = record()
-    with Follower(RunDirectory(recording.folder), 3) as follower, goodput.job():
+    follower = Follower(RunDirectory(recording.folder), 3)
+    with goodput.job():
         follower.poll()
         assert follower.attempt == -1
 
@@ -260,22 +262,22 @@ def test_hostile_records_are_left_out(record: Callable[..., Recording]) -> None:
     with goodput.job(), goodput.step(1):
         pass
     goodput.shutdown()
-    with Follower(run) as follower:
+    follower = Follower(run)
+    follower.poll()
+    segment = run.segments()[-1]
+    data = bytearray(segment.path.read_bytes())
+    end = records.used(bytes(data))
+    hostile = [
+        record_of(kind, 4, 2**64 - 1, -(2**63), moment, 0xFFFF)
+        for kind in (1, 2, 3, 5, 8, 12)
+        for moment in (-(2**63), 2**63 - 1)
+    ]
+    data[HEADER_SIZE + end * SIZE : HEADER_SIZE + (end + len(hostile)) * SIZE] = b"".join(hostile)
+    segment.path.write_bytes(data)
+    for _ in range(3):
         follower.poll()
-        segment = run.segments()[-1]
-        data = bytearray(segment.path.read_bytes())
-        end = records.used(bytes(data))
-        hostile = [
-            record_of(kind, 4, 2**64 - 1, -(2**63), moment, 0xFFFF)
-            for kind in (1, 2, 3, 5, 8, 12)
-            for moment in (-(2**63), 2**63 - 1)
-        ]
-        data[HEADER_SIZE + end * SIZE : HEADER_SIZE + (end + len(hostile)) * SIZE] = b"".join(hostile)
-        segment.path.write_bytes(data)
-        for _ in range(3):
-            follower.poll()
-        assert follower.totals().kept >= 0
-        until(lambda: follower.poll() == 0)
+    assert follower.ledger.totals().kept >= 0
+    until(lambda: follower.poll() == 0)
 
 
 def test_it_goes_on_where_a_copy_has_been_renamed_into_place(record: Callable[..., Recording], base: int) -> None:
@@ -290,12 +292,12 @@ def test_it_goes_on_where_a_copy_has_been_renamed_into_place(record: Callable[..
     (segment,) = run.segments()
     whole = segment.path.read_bytes()
     run.snapshot_path(0).unlink()
-    with Follower(run) as follower:
-        for count in (3, 9, 15, records.used(whole)):
-            part = whole[: HEADER_SIZE + count * SIZE]
-            other = segment.path.with_name("p0000.copy")
-            other.write_bytes(part)
-            other.rename(segment.path)
-            follower.poll()
-            compared(follower)
-        assert follower.totals().kept == 10
+    follower = Follower(run)
+    for count in (3, 9, 15, records.used(whole)):
+        part = whole[: HEADER_SIZE + count * SIZE]
+        other = segment.path.with_name("p0000.copy")
+        other.write_bytes(part)
+        other.rename(segment.path)
+        follower.poll()
+        compared(follower)
+    assert follower.ledger.totals().kept == 10

@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 import threading
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +84,8 @@ def test_what_is_said_is_in_every_view(tmp_path: Path) -> None:
     report = open_run(folder).report()
     assert report.totals.disruptions == {"crash": 1, "maintenance": 1}
     assert str(report) == text
-    with closing(FollowedRun(RunDirectory(folder))) as followed:
-        assert followed.report().to_json()["disruption_list"] == after["disruption_list"]
+    followed = FollowedRun(RunDirectory(folder))
+    assert followed.report().to_json()["disruption_list"] == after["disruption_list"]
 
     session = Session.open(RecordedRun(RunDirectory(folder)))
     assert [loss.reason for loss in session.overview.disruptions] == ["maintenance", "crash"]
