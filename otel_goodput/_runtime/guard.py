@@ -5,11 +5,13 @@ With ``OTEL_GOODPUT_STRICT=1`` (set in the tests) they are raised instead.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import wraps
-from threading import Thread
+from threading import Thread, get_ident
 from typing import ParamSpec, TypeVar
 
 from otel_goodput._settings.envvars import OTEL_GOODPUT_STRICT
@@ -70,6 +72,21 @@ def started(thread: Thread, lost: str) -> bool:
         report_once(f"thread {thread.name}", "%s: %s; training goes on", lost, error)
         return False
     return True
+
+
+@contextmanager
+def quietly(*loggers: str) -> Iterator[None]:
+    """Suppress what this thread logs to these loggers of other packages."""
+    thread = get_ident()
+
+    def others(_: logging.LogRecord) -> bool:  # filters run on the thread that logs
+        return get_ident() != thread
+
+    with ExitStack() as exits:
+        for logger in map(logging.getLogger, loggers):
+            logger.addFilter(others)
+            exits.callback(logger.removeFilter, others)
+        yield
 
 
 def guarded(default: T) -> Callable[[Callable[P, T]], Callable[P, T]]:

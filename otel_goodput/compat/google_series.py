@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final
 
+from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
@@ -70,7 +71,8 @@ class GoogleSeries:
             for metric, of in instruments.ROWS
             if metric in metrics
         }
-        return bool(self._exporter.write([(row, self._resource) for row in rows(points)], WRITE_S))
+        pairs = [(row, self._resource) for row in rows(points)]
+        return self._exporter.write_rows(pairs, WRITE_S) is MetricExportResult.SUCCESS
 
     def close(self) -> None:
         """Send what waits for its turn: a series takes a point in five seconds. A later write begins anew."""

@@ -5,19 +5,23 @@ Values that cannot be sent are converted (an integer above 64 bits to text), nev
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from opentelemetry.attributes import BoundedAttributes
-from opentelemetry.sdk.metrics.export import Metric, MetricsData
+from opentelemetry.sdk.metrics.export import Metric, MetricsData, ScopeMetrics
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util import BoundedList
 from opentelemetry.trace import Link, Status
 
 from otel_goodput._text.redact import encodable
+from otel_goodput.exporters import walk
 
 _Item = TypeVar("_Item")
+Attributes = Mapping[str, Any] | None
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 UNNAMED: Final = "unnamed"
@@ -34,93 +38,83 @@ def fitting(span: ReadableSpan, *, floats: bool = True) -> ReadableSpan:
     """
     start = span.start_time or span.end_time or 0
     end = max(span.end_time or start, start)
-    start, end = _moment(start), _moment(end)
-    name = encodable(str(span.name)) or UNNAMED
-    given = span.attributes  # the property makes a new view each time
-    attributes = _attributes(given, floats)
-    events = [_event(event, floats) for event in span.events]
-    links = [_link(link, floats) for link in span.links]
-    description = span.status.description
-    same = (
-        attributes is given
-        and name == span.name
-        and (start, end) == (span.start_time, span.end_time)
-        and all(one is other for one, other in zip(events, span.events, strict=True))
-        and all(one is other for one, other in zip(links, span.links, strict=True))
-        and (description is None or encodable(description) == description)
-    )
-    if same:
-        return span
-    description = encodable(description) if description else description
-    return replaced(span, name, attributes, events, description, links=links, times=(start, end))
+    return converted(span, _name, partial(_attributes, floats=floats), _moment, (_moment(start), _moment(end)))
 
 
-def replaced(
+def converted(
     span: ReadableSpan,
-    name: str,
-    attributes: Mapping[str, Any] | None,
-    events: list[Event],
-    description: str | None,
-    *,
-    links: list[Link] | None = None,
+    text: Callable[[str], str],
+    attributes: Callable[[Attributes], Attributes],
+    moment: Callable[[int], int] | None = None,
     times: tuple[int | None, int | None] | None = None,
 ) -> ReadableSpan:
-    """Return a copy of a span with other contents; it still says what the SDK has dropped of it."""
-    start, end = (span.start_time, span.end_time) if times is None else times
+    """Return the span with its texts, attributes, the moments of its events, and its start and end converted.
+
+    It is the span itself if that changes nothing. `attributes` returns what it is given if that is to stay. A copy
+    still says how much of the span the SDK has dropped.
+    """
+
+    def event_of(event: Event) -> Event:
+        name, kept = text(event.name), attributes(event.attributes)
+        time = event.timestamp if moment is None else moment(event.timestamp)
+        if (name, time) == (event.name, event.timestamp) and kept is event.attributes:
+            return event
+        return Event(name, _bounded(kept, event.dropped_attributes), time)
+
+    def link_of(link: Link) -> Link:
+        kept = attributes(link.attributes)
+        return link if kept is link.attributes else Link(link.context, _bounded(kept, link.dropped_attributes))
+
+    name, description, given = text(span.name), span.status.description, span.attributes
+    kept, message = attributes(given), text(description) if description else description
+    events, links = [event_of(event) for event in span.events], [link_of(link) for link in span.links]
+    times = times or (span.start_time, span.end_time)
+    same = (name, message, times) == (span.name, description, (span.start_time, span.end_time)) and kept is given
+    if same and all(map(operator.is_, (*events, *links), (*span.events, *span.links))):
+        return span
     return ReadableSpan(
         name,
         span.get_span_context(),
         span.parent,
         span.resource,
-        counting(attributes, span.dropped_attributes),
-        _counted(events, span.dropped_events),
-        _counted(list(span.links) if links is None else links, span.dropped_links),
+        _bounded(kept, span.dropped_attributes),
+        _shortened(events, span.dropped_events),
+        _shortened(links, span.dropped_links),
         span.kind,
-        status=Status(span.status.status_code, description) if description else span.status,
-        start_time=start,
-        end_time=end,
+        status=Status(span.status.status_code, message) if message else span.status,
+        start_time=times[0],
+        end_time=times[1],
         instrumentation_scope=span.instrumentation_scope,
     )
 
 
-def _event(event: Event, floats: bool) -> Event:
-    name, attributes = encodable(event.name) or UNNAMED, _attributes(event.attributes, floats)
-    moment = _moment(event.timestamp)
-    if (name, moment) == (event.name, event.timestamp) and attributes is event.attributes:
-        return event
-    return Event(name, counting(attributes, event.dropped_attributes), moment)
-
-
-def _link(link: Link, floats: bool) -> Link:
-    attributes = _attributes(link.attributes, floats)
-    if attributes is link.attributes:
-        return link
-    return Link(link.context, counting(attributes, link.dropped_attributes))
-
-
-def counting(attributes: Mapping[str, Any] | None, dropped: int) -> Mapping[str, Any] | None:
+def _bounded(attributes: Attributes, dropped: int) -> Attributes:
     """Return attributes that say how many others the SDK has dropped."""
     if not dropped:
         return attributes
-    counting = BoundedAttributes(attributes=attributes)
-    counting.dropped = dropped
-    return counting
+    bounded = BoundedAttributes(attributes=attributes)
+    bounded.dropped = dropped
+    return bounded
 
 
-def _counted(items: list[_Item], dropped: int) -> Sequence[_Item]:
+def _shortened(items: list[_Item], dropped: int) -> Sequence[_Item]:
     """Return events or links that say how many others the SDK has dropped."""
     if not dropped:
         return items
-    counted = BoundedList.from_seq(len(items), items)
-    counted.dropped = dropped
-    return counted
+    shortened = BoundedList.from_seq(len(items), items)
+    shortened.dropped = dropped
+    return shortened
 
 
-def _attributes(attributes: Mapping[str, Any] | None, floats: bool) -> Mapping[str, Any] | None:
+def _name(text: str) -> str:
+    return encodable(str(text)) or UNNAMED
+
+
+def _attributes(attributes: Attributes, floats: bool) -> Attributes:
     """Return the attributes themselves if all of them can be sent, else converted ones."""
     if not attributes or all(_fits(key, floats) and _fits(value, floats) for key, value in attributes.items()):
         return attributes
-    return {encodable(key) or UNNAMED: _value(value, floats) for key, value in attributes.items()}
+    return {_name(key): _value(value, floats) for key, value in attributes.items()}
 
 
 def _fits(value: Any, floats: bool) -> bool:
@@ -132,7 +126,7 @@ def _fits(value: Any, floats: bool) -> bool:
         return INT64_MIN <= value <= INT64_MAX
     if isinstance(value, float):
         return floats
-    return all(_fits(one, floats) for one in value) if isinstance(value, Sequence) else True
+    return all(_fits(item, floats) for item in value) if isinstance(value, Sequence) else True
 
 
 def _value(value: Any, floats: bool) -> Any:
@@ -142,7 +136,7 @@ def _value(value: Any, floats: bool) -> Any:
         return value
     if isinstance(value, (int, float)):
         return repr(value)
-    return [_value(one, floats) if isinstance(one, str) else str(one) for one in value]
+    return [_value(item, floats) if isinstance(item, str) else str(item) for item in value]
 
 
 def _moment(time: int) -> int:
@@ -154,30 +148,16 @@ def _moment(time: int) -> int:
 
 
 def fitting_metrics(data: MetricsData) -> MetricsData:
-    """Return the metrics themselves, or a copy with attributes, texts and times that cannot be sent converted."""
-    resources = []
-    for resource in data.resource_metrics:
-        scopes = []
-        for scope in resource.scope_metrics:
-            metrics = [_metric(metric) for metric in scope.metrics]
-            changed = any(one is not other for one, other in zip(metrics, scope.metrics, strict=True))
-            scopes.append(replace(scope, metrics=metrics) if changed else scope)
-        changed = any(one is not other for one, other in zip(scopes, resource.scope_metrics, strict=True))
-        resources.append(replace(resource, scope_metrics=scopes) if changed else resource)
-    changed = any(one is not other for one, other in zip(resources, data.resource_metrics, strict=True))
-    return replace(data, resource_metrics=resources) if changed else data
+    """Return the metrics with attributes, texts and times that cannot be sent converted."""
+    return walk.converted(data, _metric)
 
 
-def _metric(metric: Metric) -> Metric:
-    given = metric.data.data_points
-    points: list[Any] = [_point(point) for point in given]
+def _metric(_: ScopeMetrics, metric: Metric) -> Metric:
+    points = [_point(point) for point in metric.data.data_points]
     description = encodable(metric.description or "")
-    if description == (metric.description or "") and all(
-        one is other for one, other in zip(points, given, strict=True)
-    ):
+    if description == (metric.description or "") and all(map(operator.is_, points, metric.data.data_points)):
         return metric
-    data: Any = metric.data
-    return replace(metric, description=description, data=replace(data, data_points=points))
+    return replace(walk.with_points(metric, points), description=description)
 
 
 def _point(point: Any) -> Any:

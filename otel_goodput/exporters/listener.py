@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from otel_goodput._recording.passing import PassingMetricExporter, PassingSpanExporter
 from otel_goodput._runtime.deadline import LAST_WORD_S, ShutdownSignal
 from otel_goodput._runtime.guard import report_once
+from otel_goodput.exporters.otlp_answers import Rejections
 
 YOUNG_S: Final = 60.0  # a collector that was not reached for so long is not about to start
 PAUSE_S: Final = 0.1
@@ -89,28 +90,41 @@ class Listener:
         return False
 
 
-class AwaitingSpanExporter(PassingSpanExporter):
-    """A span exporter that waits for its receiver at the end."""
+class ReceiverSpanExporter(PassingSpanExporter):
+    """Exports spans to a receiver: waits for it at the end (`listener`; None: never), and counts what it rejects."""
 
-    def __init__(self, exporter: SpanExporter, listener: Listener) -> None:
+    def __init__(self, exporter: SpanExporter, listener: Listener | None, rejections: Rejections) -> None:
         super().__init__(exporter)
         self._listener = listener
+        self._rejections = rejections
+
+    @property
+    def refused(self) -> int:
+        return self._rejections.refused
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        if self._listener is None:
+            return self._exporter.export(spans)
         well = self._listener.deliver(lambda: self._exporter.export(spans) is SpanExportResult.SUCCESS)
         return SpanExportResult.SUCCESS if well else SpanExportResult.FAILURE
 
 
-class AwaitingMetricExporter(PassingMetricExporter):
-    """A metric exporter that waits for its receiver at the end."""
+class ReceiverMetricExporter(PassingMetricExporter):
+    """Exports metrics to a receiver, in the same way."""
 
-    def __init__(self, exporter: MetricExporter, listener: Listener) -> None:
+    def __init__(self, exporter: MetricExporter, listener: Listener | None, rejections: Rejections) -> None:
         super().__init__(exporter)
         self._listener = listener
+        self._rejections = rejections
+
+    @property
+    def refused(self) -> int:
+        return self._rejections.refused
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         def send() -> bool:
             result = self._exporter.export(metrics_data, timeout_millis=timeout_millis, **kwargs)
             return result is MetricExportResult.SUCCESS
 
-        return MetricExportResult.SUCCESS if self._listener.deliver(send) else MetricExportResult.FAILURE
+        well = send() if self._listener is None else self._listener.deliver(send)
+        return MetricExportResult.SUCCESS if well else MetricExportResult.FAILURE

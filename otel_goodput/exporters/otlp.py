@@ -8,25 +8,31 @@ listen yet, and last values with times that Cloud Monitoring accepts, in case it
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
-from functools import partial
+from importlib import import_module
 from typing import Any, Final
 
-from otel_goodput._runtime.guard import report_once
+from otel_goodput._runtime.guard import quietly, report_once
+from otel_goodput.exporters.buffering import BufferingSpanExporter
+from otel_goodput.exporters.listener import Address, Listener, ReceiverMetricExporter, ReceiverSpanExporter
+from otel_goodput.exporters.otlp_answers import Rejections, accepted
 from otel_goodput.exporters.otlp_variables import (
     EXPORTER_MODULES,
-    GRPC,
     HTTP,
+    PARSER,
     Endpoint,
     address,
     endpoint,
+    headers,
     protocol,
     timeout,
     variables,
 )
+from otel_goodput.exporters.spacing import SpacedExporter
 from otel_goodput.exporters.spec import (
+    METRICS,
     SIGNALS,
+    TRACES,
     Destination,
     ExporterContext,
     Exporters,
@@ -36,6 +42,7 @@ from otel_goodput.exporters.spec import (
 )
 
 _HISTOGRAM_VARIABLE: Final = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
+_STOCK: Final = {TRACES: "trace_exporter:OTLPSpanExporter", METRICS: "metric_exporter:OTLPMetricExporter"}
 
 
 def open_otlp(context: ExporterContext) -> Exporters:
@@ -43,49 +50,65 @@ def open_otlp(context: ExporterContext) -> Exporters:
 
     Raises:
         ImportError: the extra `otlp` is not installed.
-        ExporterUnavailable: a header cannot be sent, so that every export would fail.
+        ExporterUnavailable: a header cannot be sent, so that every export would fail; or OpenTelemetry's variable for
+            credentials names a provider that is not installed.
     """
-    from otel_goodput.exporters import otlp_grpc, otlp_http
-    from otel_goodput.exporters.buffering import BufferingSpanExporter
-    from otel_goodput.exporters.listener import AwaitingMetricExporter, AwaitingSpanExporter, Listener
-    from otel_goodput.exporters.otlp_variables import headers, unsaid
-    from otel_goodput.exporters.spacing import SpacedExporter
-
-    environ, grace = context.environ, context.grace_period_s
-    traces = importlib.import_module(f"{EXPORTER_MODULES[protocol(environ, 'traces')]}.trace_exporter")
-    metrics = importlib.import_module(f"{EXPORTER_MODULES[protocol(environ, 'metrics')]}.metric_exporter")
-    asked = [headers(environ, signal, protocol(environ, signal)) for signal in SIGNALS]
-    for wrong in dict.fromkeys(text for one in asked for text in one.unsendable):
-        raise ExporterUnavailable("otlp", wrong, "see OTEL_EXPORTER_OTLP_HEADERS")
-    for wrong in dict.fromkeys(text for one in asked for text in one.malformed):
-        report_once(wrong, "%s; it is left out", wrong)
-    make_spans = partial(traces.OTLPSpanExporter, timeout=timeout(environ, "traces", grace))
-    make_values = partial(
-        metrics.OTLPMetricExporter,
-        timeout=timeout(environ, "metrics", grace),
-        preferred_aggregation=_aggregation(environ),
+    environ = context.environ
+    given = [headers(environ, signal, protocol(environ, signal)) for signal in SIGNALS]
+    for problem in dict.fromkeys(text for each in given for text in each.unsendable):
+        raise ExporterUnavailable("otlp", problem, "see OTEL_EXPORTER_OTLP_HEADERS")
+    for problem in dict.fromkeys(text for each in given for text in each.malformed):
+        report_once(problem, "%s; it is left out", problem)
+    listeners: dict[Address, Listener] = {}
+    opened: dict[str, Any] = {}
+    for signal, wrapper in ((TRACES, ReceiverSpanExporter), (METRICS, ReceiverMetricExporter)):
+        rejections = Rejections(endpoint(environ, signal))
+        listener, place = None, address(environ, signal)
+        if place is not None:
+            listener = listeners.setdefault(place, Listener(place, context.stopping))
+        opened[signal] = wrapper(_stock(signal, context, rejections), listener, rejections)
+    return Exporters(
+        "otlp",
+        BufferingSpanExporter(opened[TRACES], context.stopping),
+        SpacedExporter(opened[METRICS], context.stopping),
     )
-    wires = {GRPC: otlp_grpc, HTTP: otlp_http}
-    with unsaid():
-        spans = wires[protocol(environ, "traces")].spans(environ, make_spans)
-        values = wires[protocol(environ, "metrics")].values(environ, make_values)
-    places = [address(environ, signal) for signal in SIGNALS]
-    listeners = {place: Listener(place, context.stopping) for place in places if place is not None}
-    if places[0] is not None:
-        spans = AwaitingSpanExporter(spans, listeners[places[0]])
-    if places[1] is not None:
-        values = AwaitingMetricExporter(values, listeners[places[1]])
-    return Exporters("otlp", BufferingSpanExporter(spans, context.stopping), SpacedExporter(values, context.stopping))
 
 
-def _aggregation(environ: Mapping[str, str]) -> dict[type, Any] | None:
-    """Return exponential histograms as the preferred aggregation; None if the standard variable chooses one."""
-    if environ.get(_HISTOGRAM_VARIABLE):
-        return None
-    from opentelemetry.sdk.metrics import Histogram
-    from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
+def _stock(signal: str, context: ExporterContext, rejections: Rejections) -> Any:
+    """Return OpenTelemetry's exporter of a signal, whose receiver's answers go to `rejections`."""
+    environ, place = context.environ, endpoint(context.environ, signal)
+    module, _, name = _STOCK[signal].partition(":")
+    make = getattr(import_module(f"{EXPORTER_MODULES[place.wire]}.{module}"), name)
+    settings: dict[str, Any] = {"timeout": timeout(environ, signal, context.grace_period_s)}
+    if signal == METRICS and not environ.get(_HISTOGRAM_VARIABLE):
+        from opentelemetry.sdk.metrics import Histogram
+        from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 
-    return {Histogram: ExponentialBucketHistogramAggregation()}
+        settings["preferred_aggregation"] = {Histogram: ExponentialBucketHistogramAggregation()}
+    if place.wire == HTTP:
+        from otel_goodput.exporters.otlp_http import session
+
+        settings["session"] = session(environ, place, rejections)
+    with quietly(PARSER):  # its messages contain the values of headers
+        exporter = make(**settings)
+    stub, client = getattr(exporter, "_stub", None), getattr(exporter, "_client", None)
+    if callable(stub) and client is not None:  # over gRPC; without these attributes nothing is counted
+        exporter._stub = lambda channel: _JudgedClient(stub(channel), rejections)  # when it connects again
+        exporter._client = _JudgedClient(client, rejections)
+    return exporter
+
+
+class _JudgedClient:
+    """A gRPC client of OTLP's service whose answers go to `rejections`: a success may say that parts were rejected."""
+
+    def __init__(self, client: Any, rejections: Rejections) -> None:
+        self._client = client
+        self._rejections = rejections
+
+    def Export(self, *args: Any, **settings: Any) -> Any:
+        answer = self._client.Export(*args, **settings)
+        self._rejections.note(accepted(answer))
+        return answer
 
 
 def packages(environ: Mapping[str, str]) -> list[str]:
@@ -104,8 +127,8 @@ def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
 
 def auto(situation: Situation) -> str:
     # Prefer the common variable, which people look for first.
-    asked = (name for signal in SIGNALS for name in reversed(variables(signal, "ENDPOINT")))
-    return next((f"{name} is set" for name in asked if situation.environ.get(name)), "")
+    names = (name for signal in SIGNALS for name in reversed(variables(signal, "ENDPOINT")))
+    return next((f"{name} is set" for name in names if situation.environ.get(name)), "")
 
 
 OTLP: Final = ExporterSpec(

@@ -12,10 +12,6 @@ import importlib
 import zlib
 from typing import Any, Final, NamedTuple, Protocol
 
-from opentelemetry.sdk.metrics.export import MetricExporter
-from opentelemetry.sdk.trace.export import SpanExporter
-
-from otel_goodput._recording.passing import PassingMetricExporter, PassingSpanExporter
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._text.redact import shown
 
@@ -37,10 +33,10 @@ class Headers(Protocol):
 
 
 class Accepted(NamedTuple):
-    """What a receiver has accepted: all but `rejected` spans or points; `said` is its message, often empty."""
+    """What a receiver has accepted: all but `rejected` spans or points; its `message` is often empty."""
 
     rejected: int
-    said: str
+    message: str
 
 
 class NotAccepted(Exception):
@@ -123,29 +119,5 @@ class Rejections:
         """Count and report what `answer` says."""
         self.refused += answer.rejected
         if answer.rejected:
-            site = f"partial {self._receiver} {answer.said[:80]}"
-            report_once(site, "%s did not accept %d items: %s", self._receiver, answer.rejected, shown(answer.said))
-
-
-class CountingSpanExporter(PassingSpanExporter):
-    """Passes spans on, and counts in `refused` those that the receiver rejected."""
-
-    def __init__(self, exporter: SpanExporter, rejections: Rejections) -> None:
-        super().__init__(exporter)
-        self._rejections = rejections
-
-    @property
-    def refused(self) -> int:
-        return self._rejections.refused
-
-
-class CountingMetricExporter(PassingMetricExporter):
-    """Passes metrics on, and counts in `refused` the points that the receiver rejected."""
-
-    def __init__(self, exporter: MetricExporter, rejections: Rejections) -> None:
-        super().__init__(exporter)
-        self._rejections = rejections
-
-    @property
-    def refused(self) -> int:
-        return self._rejections.refused
+            site = f"partial {self._receiver} {answer.message[:80]}"
+            report_once(site, "%s did not accept %d items: %s", self._receiver, answer.rejected, shown(answer.message))

@@ -9,25 +9,15 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final
 
-from opentelemetry.sdk.metrics.export import MetricExporter
-from opentelemetry.sdk.trace.export import SpanExporter
-
-from otel_goodput._recording.passing import PassingMetricExporter, PassingSpanExporter
 from otel_goodput._runtime.answers import TooLong, bound, whole
 from otel_goodput._runtime.guard import report_once
-from otel_goodput.exporters.otlp_answers import (
-    CountingMetricExporter,
-    CountingSpanExporter,
-    NotAccepted,
-    Rejections,
-    read,
-)
-from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES, HTTP, Endpoint, endpoint
+from otel_goodput.exporters.otlp_answers import NotAccepted, Rejections, read
+from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES, HTTP, Endpoint
 from otel_goodput.exporters.spec import ExporterUnavailable
 
 if TYPE_CHECKING:
@@ -111,24 +101,12 @@ def _body(response: requests.Response) -> bytes:
         raise _failure(f"its answer cannot be read: {error}", reported=False) from error
 
 
-def spans(environ: Mapping[str, str], make: Callable[..., SpanExporter]) -> PassingSpanExporter:
-    """Return the exporter of spans that `make` makes with a session; it counts what the receiver rejects.
+def session(environ: Mapping[str, str], place: Endpoint, rejections: Rejections) -> requests.Session:
+    """Return the session that OpenTelemetry would use, with checks; `rejections` counts what the receiver rejects.
 
     Raises:
         ExporterUnavailable: OpenTelemetry's variable for credentials names a provider that is not installed.
     """
-    rejections = Rejections(where := endpoint(environ, "traces"))
-    return CountingSpanExporter(make(session=_session(environ, where, rejections)), rejections)
-
-
-def values(environ: Mapping[str, str], make: Callable[..., MetricExporter]) -> PassingMetricExporter:
-    """Return the exporter of metrics that `make` makes, in the same way."""
-    rejections = Rejections(where := endpoint(environ, "metrics"))
-    return CountingMetricExporter(make(session=_session(environ, where, rejections)), rejections)
-
-
-def _session(environ: Mapping[str, str], place: Endpoint, rejections: Rejections) -> requests.Session:
-    """Return the session that OpenTelemetry would use, with checks."""
     common, own = (environ.get(name.format(place.signal.upper()), "") for name in _PROVIDER_VARIABLES)
     import requests
 
@@ -145,8 +123,8 @@ def _provided(name: str) -> requests.Session:
     """Return the session that an installed package provides under `name`. OpenTelemetry does not pass it on."""
     import requests
 
-    for found in entry_points(group=_PROVIDERS, name=name):
-        made = found.load()()
+    for provider in entry_points(group=_PROVIDERS, name=name):
+        made = provider.load()()
         if isinstance(made, requests.Session):
             return made
         raise ExporterUnavailable("otlp", f"the credential provider {name!r} does not make a requests.Session")

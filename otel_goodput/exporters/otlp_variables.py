@@ -7,13 +7,10 @@ position only: any part of a malformed item may be the secret.
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 import socket
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -77,19 +74,19 @@ _SENDABLE: Final = {
     GRPC: (re.compile(r"(?!grpc-)(?!.*-bin$)[0-9a-z_.-]+"), re.compile(r"[ -~]*")),
     HTTP: (re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"), re.compile(r"[\t -~\xa0-\xff]*")),
 }
-_PARSER: Final = "opentelemetry.util.re"
+PARSER: Final = "opentelemetry.util.re"  # the logger of OpenTelemetry's parser of headers
 
 
 class Headers(NamedTuple):
     """The headers of a signal.
 
     Attributes:
-        found: values by name; names are in lower case.
+        values: by name; names are in lower case.
         malformed: messages about items that are not headers; OpenTelemetry drops them.
         unsendable: messages about headers that the protocol cannot carry.
     """
 
-    found: dict[str, str]
+    values: dict[str, str]
     malformed: tuple[str, ...]
     unsendable: tuple[str, ...]
 
@@ -99,7 +96,7 @@ def headers(environ: Mapping[str, str], signal: str, wire: str) -> Headers:
     variable, text = next(
         ((name, value) for name in variables(signal, "HEADERS") if (value := environ.get(name, "").strip())), ("", "")
     )
-    found: dict[str, str] = {}
+    sendable: dict[str, str] = {}
     malformed, unsendable = [], []
     names, values = _SENDABLE[wire]
     for place, item in enumerate(map(str.strip, text.split(",")), 1):
@@ -111,28 +108,12 @@ def headers(environ: Mapping[str, str], signal: str, wire: str) -> Headers:
             continue
         parsed = parse_env_headers(item, liberal=True)
         if any(names.fullmatch(name) and values.fullmatch(value) for name, value in parsed.items()):
-            found |= parsed
+            sendable |= parsed
         else:
             unsendable.append(
                 f"item {place} of {variable} cannot be sent over {wire}: it contains characters that are not allowed"
             )
-    return Headers(found, tuple(malformed), tuple(unsendable))
-
-
-@contextmanager
-def unsaid() -> Iterator[None]:
-    """Suppress what OpenTelemetry logs about headers in this thread: it contains their values."""
-    mine = threading.get_ident()
-
-    def others(_: logging.LogRecord) -> bool:
-        return threading.get_ident() != mine
-
-    logger = logging.getLogger(_PARSER)
-    logger.addFilter(others)
-    try:
-        yield
-    finally:
-        logger.removeFilter(others)
+    return Headers(sendable, tuple(malformed), tuple(unsendable))
 
 
 _DEFAULTS: Final = {GRPC: "http://localhost:4317", HTTP: "http://localhost:4318"}

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import inspect
 import math
-import operator
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
@@ -30,18 +30,21 @@ from opentelemetry.sdk.metrics.export import (
     MetricExportResult,
     MetricsData,
     NumberDataPoint,
+    ScopeMetrics,
     Sum,
 )
-from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-from opentelemetry.trace import Link
 
 from otel_goodput._recording.passing import PassingMetricExporter
 from otel_goodput._runtime.deadline import ShutdownSignal
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._text.redact import secrets, without, without_secrets
-from otel_goodput.exporters.fitting import counting, fitting, fitting_metrics, replaced
+from otel_goodput.exporters import walk
+from otel_goodput.exporters.fitting import Attributes, converted, fitting, fitting_metrics
 from otel_goodput.semconv import SCOPE_NAME
+
+T = TypeVar("T")
 
 
 class Redaction:
@@ -49,39 +52,21 @@ class Redaction:
 
     def __init__(self) -> None:
         self._hidden = secrets(os.environ)
+        self._text = partial(without, self._hidden)
 
     def __call__(self, span: ReadableSpan) -> ReadableSpan:
         scope = span.instrumentation_scope
         if scope is None or scope.name != SCOPE_NAME:
             return span
-        given, description = span.attributes, span.status.description
-        name, attributes = without(self._hidden, span.name), self._attributes(given)
-        said = None if description is None else without(self._hidden, description)
-        events, links = [self._event(event) for event in span.events], [self._link(link) for link in span.links]
-        same = name == span.name and attributes is given and said == description
-        if same and all(map(operator.is_, (*events, *links), (*span.events, *span.links))):
-            return span
-        return replaced(span, name, attributes, events, said, links=links)
+        return converted(span, self._text, self._attributes)
 
-    def _attributes(self, given: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    def _attributes(self, given: Attributes) -> Attributes:
         changed = {}
         for name, value in (given or {}).items():
             shown = without_secrets(name, value, self._hidden)
             if shown != (list(value) if isinstance(value, tuple) else value):
                 changed[name] = shown
         return {**given, **changed} if given and changed else given
-
-    def _link(self, link: Link) -> Link:
-        attributes = self._attributes(link.attributes)
-        return (
-            link if attributes is link.attributes else Link(link.context, counting(attributes, link.dropped_attributes))
-        )
-
-    def _event(self, event: Event) -> Event:
-        name, attributes = without(self._hidden, event.name), self._attributes(event.attributes)
-        if name == event.name and attributes is event.attributes:
-            return event
-        return Event(name, counting(attributes, event.dropped_attributes), event.timestamp)
 
 
 Series = tuple[str, tuple[tuple[str, str], ...]]  # metric and attributes
@@ -95,73 +80,62 @@ class FirstPoints:
 
     def at_zero(self, data: MetricsData) -> MetricsData:
         """Return `data` with 0 in the first points of counters that begin."""
-        return replace(
-            data,
-            resource_metrics=[
-                replace(
-                    resource,
-                    scope_metrics=[
-                        replace(scope, metrics=[self._from_zero(metric) for metric in scope.metrics])
-                        if scope.scope.name == SCOPE_NAME
-                        else scope
-                        for scope in resource.scope_metrics
-                    ],
-                )
-                for resource in data.resource_metrics
-            ],
-        )
+        return walk.converted(data, self._from_zero)
 
     def sent(self, data: MetricsData) -> None:
         """Take note that the points of `data` have been sent."""
-        for resource in data.resource_metrics:
-            for scope in resource.scope_metrics:
-                for metric in scope.metrics:
-                    if (counted := _counter(metric)) is not None:
-                        self._begun.update(_series(metric.name, point) for point in counted.data_points)
+        for metric in walk.own_metrics(data):
+            if _is_counter(metric):
+                points: Iterable[Any] = metric.data.data_points
+                self._begun.update(_series(metric.name, point) for point in points)
 
-    def _from_zero(self, metric: Metric) -> Metric:
-        counted = _counter(metric)
-        if counted is None:
+    def _from_zero(self, scope: ScopeMetrics, metric: Metric) -> Metric:
+        if scope.scope.name != SCOPE_NAME or not _is_counter(metric):
             return metric
-        points = list(self._points(metric.name, counted.data_points))
-        return replace(metric, data=replace(counted, data_points=points))
+        points: Iterable[Any] = metric.data.data_points
+        begun = self._begun
+        return walk.with_points(
+            metric,
+            [
+                point if _series(metric.name, point) in begun else replace(point, value=type(point.value)())
+                for point in points
+            ],
+        )
 
-    def _points(self, name: str, points: Iterable[NumberDataPoint]) -> Iterator[NumberDataPoint]:
-        for point in points:
-            begun = _series(name, point) in self._begun
-            yield point if begun else replace(point, value=type(point.value)())
 
-
-def _counter(metric: Metric) -> Sum | None:
-    """Return the points of a cumulative counter, None if `metric` is none."""
+def _is_counter(metric: Metric) -> bool:
     data: Any = metric.data
-    if (
+    return (
         isinstance(data, Sum)
         and data.is_monotonic
         and data.aggregation_temporality == AggregationTemporality.CUMULATIVE
-    ):
-        return data
-    return None
+    )
 
 
 def _series(name: str, point: NumberDataPoint) -> Series:
     return name, tuple(sorted((key, str(value)) for key, value in (point.attributes or {}).items()))
 
 
-class _Ground:
-    """Shared by both wrappers: checks that this is not a forked child, and reports errors."""
+class _ForkGuard:
+    """Calls an exporter's methods: not in a forked child, and without raising what they raise."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, kind: str) -> None:
+        self._name, self._kind = name, kind
         self._pid = os.getpid()
         self.muted = False
 
-    def owned(self) -> bool:
+    @property
+    def open(self) -> bool:
         return os.getpid() == self._pid and not self.muted
 
-    def tell(self, doing: str, error: Exception) -> None:
-        site = f"exporter {self._name}: {doing}"
-        report_once(site, "%s failed: %s: %s", site, type(error).__name__, error)
+    def call(self, doing: str, method: Callable[[], T], failed: T) -> T:
+        """Return what `method` returns, `failed` if it raises; reported once."""
+        try:
+            return method()
+        except Exception as error:
+            site = f"exporter {self._name}: {doing} {self._kind}"
+            report_once(site, "%s failed: %s: %s", site, type(error).__name__, error)
+            return failed
 
 
 def _dropped(exporter: object, failed: int) -> int:
@@ -174,7 +148,7 @@ class SafeSpanExporter(SpanExporter):
     """A span exporter that never raises, and does nothing in forked children."""
 
     def __init__(self, name: str, exporter: SpanExporter) -> None:
-        self._ground = _Ground(name)
+        self._guard = _ForkGuard(name, "spans")
         self._exporter = exporter
         # The shutdown of some exporters takes a timeout, that of others does not.
         self._timed = "timeout_millis" in inspect.signature(exporter.shutdown).parameters
@@ -183,7 +157,7 @@ class SafeSpanExporter(SpanExporter):
 
     def mute(self) -> None:
         """Do nothing from now on: what it would export is of no use."""
-        self._ground.muted = True
+        self._guard.muted = True
 
     @property
     def dropped(self) -> int:
@@ -196,36 +170,26 @@ class SafeSpanExporter(SpanExporter):
         return int(getattr(self._exporter, "waiting", 0))
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        if not self._ground.owned():
+        if not self._guard.open:
             return SpanExportResult.FAILURE
-        try:
-            result = self._exporter.export([fitting(self._redacted(span)) for span in spans])
-        except Exception as error:
-            self._ground.tell("exporting spans", error)
-            result = SpanExportResult.FAILURE
+
+        def send() -> SpanExportResult:
+            return self._exporter.export([fitting(self._redacted(span)) for span in spans])
+
+        result = self._guard.call("exporting", send, SpanExportResult.FAILURE)
         if result is not SpanExportResult.SUCCESS:
             self._failed += len(spans)
         return result
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        if not self._ground.owned():
+        if not self._guard.open:
             return True
-        try:
-            return self._exporter.force_flush(timeout_millis)
-        except Exception as error:
-            self._ground.tell("flushing spans", error)
-            return False
+        return self._guard.call("flushing", lambda: self._exporter.force_flush(timeout_millis), False)
 
     def shutdown(self, timeout_millis: float = 30_000) -> None:
-        if not self._ground.owned():
-            return
-        try:
-            if self._timed:
-                self._exporter.shutdown(timeout_millis=timeout_millis)  # type: ignore[call-arg]
-            else:
-                self._exporter.shutdown()
-        except Exception as error:
-            self._ground.tell("closing spans", error)
+        if self._guard.open:
+            timeout = {"timeout_millis": timeout_millis} if self._timed else {}
+            self._guard.call("closing", lambda: self._exporter.shutdown(**timeout), None)
 
 
 class SafeMetricExporter(PassingMetricExporter):
@@ -238,7 +202,7 @@ class SafeMetricExporter(PassingMetricExporter):
 
     def __init__(self, name: str, exporter: MetricExporter, stopping: ShutdownSignal) -> None:
         super().__init__(exporter)
-        self._ground = _Ground(name)
+        self._guard = _ForkGuard(name, "metrics")
         self._stopping = stopping
         self._first = FirstPoints()
         self._failed = 0
@@ -246,7 +210,7 @@ class SafeMetricExporter(PassingMetricExporter):
 
     def mute(self) -> None:
         """Do nothing from now on: what it would export is of no use."""
-        self._ground.muted = True
+        self._guard.muted = True
 
     def current(self, since: float) -> bool:
         """Return whether an export that began after `since` (monotonic s) has succeeded, with all that it held back."""
@@ -258,47 +222,35 @@ class SafeMetricExporter(PassingMetricExporter):
         return _dropped(self._exporter, self._failed)
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
-        if not self._ground.owned():
+        if not self._guard.open:
             return MetricExportResult.FAILURE
         begun = time.monotonic()
-        try:
+
+        def send() -> MetricExportResult:
             data = fitting_metrics(metrics_data)
             if not self._stopping.last:
                 data = self._first.at_zero(data)
             result = self._exporter.export(data, timeout_millis=timeout_millis, **kwargs)
             if result is MetricExportResult.SUCCESS:
                 self._first.sent(data)
-        except Exception as error:
-            self._ground.tell("exporting metrics", error)
-            result = MetricExportResult.FAILURE
+            return result
+
+        result = self._guard.call("exporting", send, MetricExportResult.FAILURE)
         if result is MetricExportResult.SUCCESS:
             self._succeeded = begun
         else:
-            self._failed += sum(
-                len(metric.data.data_points)
-                for resource in metrics_data.resource_metrics
-                for scope in resource.scope_metrics
-                for metric in scope.metrics
-            )
+            self._failed += sum(1 for _ in walk.every_point(metrics_data))
         return result
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        if not self._ground.owned():
+        if not self._guard.open:
             return True
-        try:
-            return self._exporter.force_flush(timeout_millis)
-        except Exception as error:
-            self._ground.tell("flushing metrics", error)
-            return False
+        return self._guard.call("flushing", lambda: self._exporter.force_flush(timeout_millis), False)
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
-        if not self._ground.owned():
+        if not self._guard.open:
             return
         # The SDK's reader passes the timeout (ms) under the name `timeout`.
         given = kwargs.pop("timeout", timeout_millis)
-        try:
-            self._exporter.shutdown(
-                timeout_millis=float(given) if isinstance(given, (int, float)) else timeout_millis, **kwargs
-            )
-        except Exception as error:
-            self._ground.tell("closing metrics", error)
+        timeout = float(given) if isinstance(given, (int, float)) else timeout_millis
+        self._guard.call("closing", lambda: self._exporter.shutdown(timeout_millis=timeout, **kwargs), None)

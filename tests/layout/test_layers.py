@@ -241,7 +241,6 @@ FRAGMENTS = {
     "compat.__main__": "python -m otel_goodput.compat",
     "compat.ml_goodput_measurement.measurement": "a module of ml-goodput-measurement has this name",
     "compat.ml_goodput_measurement.monitoring_elastic": "as above",
-    "exporters.otlp_grpc": "imports what is only there with an extra",
     "_tools.runs": "a command; imported when it is called",
     "_tools.send.arguments": "the command's help, without what the command imports",
 }

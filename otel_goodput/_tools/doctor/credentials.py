@@ -18,7 +18,7 @@ from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT
 from otel_goodput._text.quantities import format_duration
 from otel_goodput._tools.doctor.findings import OK, PROBLEM, WARNING, Finding
 from otel_goodput.exporters.google.connection import TRACE, Connection
-from otel_goodput.exporters.google.delivery import cure, short
+from otel_goodput.exporters.google.delivery import advice_on, short
 
 VARIABLE: Final = "GOOGLE_APPLICATION_CREDENTIALS"
 GCLOUD: Final = "CLOUDSDK_CONFIG"
@@ -260,7 +260,9 @@ class Identity:
             return Finding(PROBLEM, ABOUT, f"{self.file.where}: {self.file.wrong}", self.file.do, _BRIEF)
         if self.file is not None or self._metadata:
             return Finding(OK, ABOUT, self._whose())
-        return Finding(WARNING, ABOUT, f"there is no credentials file, and {NO_MACHINE}", cure(ABOUT, TRACE, "", ""))
+        return Finding(
+            WARNING, ABOUT, f"there is no credentials file, and {NO_MACHINE}", advice_on(ABOUT, TRACE, "", "")
+        )
 
     def check(self, project: str) -> Iterator[Finding]:
         """Load the credentials and request a token; `good` then tells whether that succeeded.
@@ -309,10 +311,12 @@ class Identity:
             yield Finding(OK, QUOTA, what)
         elif self.file is not None and self.file.type in USER:
             what = "no quota project is set; some services refuse user credentials without one"
-            yield Finding(WARNING, QUOTA, what, cure(QUOTA, TRACE, "", project or "PROJECT"))
+            yield Finding(WARNING, QUOTA, what, advice_on(QUOTA, TRACE, "", project or "PROJECT"))
 
     def _bad(self, why: str) -> Finding:
-        return Finding(PROBLEM, ABOUT, f"{self._whose()}: {why}", advice(why) or cure(ABOUT, TRACE, "", ""), _BRIEF)
+        return Finding(
+            PROBLEM, ABOUT, f"{self._whose()}: {why}", advice(why) or advice_on(ABOUT, TRACE, "", ""), _BRIEF
+        )
 
     def _whose(self) -> str:
         if self.file is not None:

@@ -25,7 +25,7 @@ from otel_goodput.exporters.google.connection import (
     Connection,
     load,
 )
-from otel_goodput.exporters.google.delivery import cure, short
+from otel_goodput.exporters.google.delivery import advice_on, short
 
 _USUAL: Final = tuple(name for name, spec in GOOGLE.items() if spec.automatic)  # what `auto` selects on Google Cloud
 _DISTRIBUTIONS: Final = (
@@ -262,7 +262,7 @@ def _named(source: str, project: str, sources: Mapping[str, str]) -> Finding:
 
 def _no_project() -> Finding:
     what = "no Google Cloud project is known"
-    return Finding(PROBLEM, _PROJECT, what, cure(_PROJECT, TRACE, "", ""), what)
+    return Finding(PROBLEM, _PROJECT, what, advice_on(_PROJECT, TRACE, "", ""), what)
 
 
 def _imported() -> str:

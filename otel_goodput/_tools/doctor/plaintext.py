@@ -22,7 +22,7 @@ def check_endpoint(about: str, one: Endpoint, environ: Mapping[str, str]) -> Ite
         return
     host = _host(one.url)
     held = "the URL" if _opens(one.url) else ""
-    if headers(environ, one.signal, one.wire).found:
+    if headers(environ, one.signal, one.wire).values:
         named = next(name for name in variables(one.signal, "HEADERS") if environ.get(name, "").strip())
         held = f"the headers of {named}"
     if held and not _here(host):

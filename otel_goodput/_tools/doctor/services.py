@@ -27,7 +27,7 @@ from otel_goodput.errors import GoodputError
 from otel_goodput.exporters import registry, status_codes
 from otel_goodput.exporters.google import GoogleExporterSpec, service_client
 from otel_goodput.exporters.google.connection import MONITORING, TELEMETRY, TRACE, Connection, Service, load
-from otel_goodput.exporters.google.delivery import Failure, cure, failure_of, short
+from otel_goodput.exporters.google.delivery import Failure, advice_on, failure_of, short
 from otel_goodput.exporters.google.fitting import NOWHERE
 from otel_goodput.exporters.google.otlp import stub
 from otel_goodput.exporters.registry import importable
@@ -362,7 +362,7 @@ class Asker:
                 f"if {self.project!r} is the right project, grant the role: `gcloud projects add-iam-policy-binding "
                 f"{shlex.quote(self.project)} --member={self._member()} --role={service.role}`"
             )
-        help_ = cure(cause, service, self.connection.target(service), self.project)
+        help_ = advice_on(cause, service, self.connection.target(service), self.project)
         return help_ or (_AGAIN if cause in _PASSING else _BEYOND)
 
     def _member(self) -> str:

@@ -327,7 +327,7 @@ class _Settings:
         asked = headers(environ, where.signal, where.wire)
         for wrong in (*asked.malformed, *asked.unsendable):
             raise ConfigurationError(wrong)
-        self.headers = asked.found
+        self.headers = asked.values
         self.compress = setting("COMPRESSION").lower() == "gzip"
         self.insecure = setting("INSECURE").lower()
         self.authority, self.certificate, self.key = (
@@ -336,7 +336,7 @@ class _Settings:
 
 
 def _taken(answer: Accepted) -> Answer:
-    return Answer(ACCEPTED, answer.said, answer.rejected)
+    return Answer(ACCEPTED, answer.message, answer.rejected)
 
 
 class _Grpc:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_goodput._runtime.deadline import SHARE_OF_GRACE
@@ -41,6 +40,15 @@ if TYPE_CHECKING:
 
 RPC_S: Final = 10.0
 
+PACKAGES: Final = ("opentelemetry.exporter.cloud_trace", "opentelemetry.exporter.cloud_monitoring")
+OTLP_PACKAGES: Final = (
+    "opentelemetry.exporter.otlp.proto.common",
+    "opentelemetry.proto.collector",
+    "grpc",
+    "google.auth",
+)
+WORKLOAD_PACKAGES: Final = ("google.cloud.monitoring_v3",)
+
 _CLIENTS: Final = {
     TRACE: ("google.cloud.trace_v2", "TraceServiceClient", "trace_service", "TraceServiceGrpcTransport"),
     MONITORING: ("google.cloud.monitoring_v3", "MetricServiceClient", "metric_service", "MetricServiceGrpcTransport"),
@@ -50,16 +58,15 @@ _CLIENTS: Final = {
 def open_gcp(context: ExporterContext) -> Exporters:
     """Open the exporter to Cloud Trace and Cloud Monitoring."""
     from otel_goodput.exporters.buffering import BufferingSpanExporter
-    from otel_goodput.exporters.google import translation
     from otel_goodput.exporters.google.metrics import CloudMonitoringExporter
-    from otel_goodput.exporters.google.spans import CloudTraceExporter
+    from otel_goodput.exporters.google.spans import RESOURCE, RESOURCE_VARIABLE, CloudTraceExporter
 
     connection = Connection(context.environ)
     spans = CloudTraceExporter(
         connection,
         _delivery(TRACE, "spans", connection, context),
         service_client(TRACE, connection),
-        context.environ.get(translation.RESOURCE_VARIABLE) or translation.RESOURCE,
+        context.environ.get(RESOURCE_VARIABLE) or RESOURCE,
     )
     return Exporters(
         "gcp",
@@ -143,13 +150,14 @@ def _spec(
     brief: str,
     open: Callable[[ExporterContext], Exporters],
     services: Mapping[str, Service],
-    packages: str,
+    packages: Sequence[str],
     **more: Any,
 ) -> GoogleExporterSpec:
-    """Return a spec; `packages` says where the needed modules are listed, ``module:constant``."""
+    """Return a spec; `packages` are the modules that it needs."""
     described = partial(_describe, services)
-    needed = partial(_packages, packages)
-    return GoogleExporterSpec(name, brief, open, described, tuple(services), packages=needed, services=services, **more)
+    return GoogleExporterSpec(
+        name, brief, open, described, tuple(services), packages=lambda _: packages, services=services, **more
+    )
 
 
 def _describe(services: Mapping[str, Service], context: ExporterContext) -> list[Destination]:
@@ -166,12 +174,6 @@ def _describe(services: Mapping[str, Service], context: ExporterContext) -> list
     ]
 
 
-def _packages(place: str, _: Mapping[str, str]) -> Sequence[str]:
-    module, constant = place.split(":")
-    found: Sequence[str] = getattr(import_module(module), constant)
-    return found
-
-
 def _here(situation: Situation) -> str:
     return "this is Google Cloud, or a project of it is named" if on_google_cloud(situation.environ) else ""
 
@@ -186,7 +188,7 @@ GCP: Final = _spec(
     "Cloud Trace and Cloud Monitoring (`workload.googleapis.com/goodput.…`)",
     open_gcp,
     {TRACES: TRACE, METRICS: MONITORING},
-    "otel_goodput.exporters.google.translation:PACKAGES",
+    PACKAGES,
     extra="gcp",
     auto=_auto_gcp,
     number=34,
@@ -196,7 +198,7 @@ GCP_OTLP: Final = _spec(
     "the same over OTLP to `telemetry.googleapis.com`",
     open_gcp_otlp,
     {TRACES: TELEMETRY, METRICS: TELEMETRY},
-    "otel_goodput.exporters.google.otlp:PACKAGES",
+    OTLP_PACKAGES,
     extra="gcp-otlp",
     number=35,
 )
@@ -205,7 +207,7 @@ WORKLOAD: Final = _spec(
     "Google's own goodput series, used by Google's ML Goodput dashboards",
     open_workload,
     {METRICS: MONITORING},
-    "otel_goodput.exporters.google.translation:WORKLOAD_PACKAGES",
+    WORKLOAD_PACKAGES,
     extra="gcp",
     auto=_here,
     number=37,

@@ -2,73 +2,29 @@
 
 They are determined on first use, in an export thread: looking for credentials may take seconds, and so may importing
 Google's libraries.
-
-Google's library asks the metadata server not through proxies, as its own transport does, and within bounds.
 """
 
 from __future__ import annotations
 
-import http.client
 import importlib
-import logging
 import os
+import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+import warnings
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
 from otel_goodput._disruption.metadata import metadata_host
-from otel_goodput._runtime.answers import BoundedResponse, whole
+from otel_goodput._runtime.answers import bound
+from otel_goodput._runtime.guard import quietly
 from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
 from otel_goodput.errors import GoodputError
 from otel_goodput.version import __version__
-
-TIMEOUT_S: Final = 30.0  # in a call without a timeout
-
-
-class MetadataAnswer(NamedTuple):
-    """What ``google.auth.transport.Response`` has; names of headers are in lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-    data: bytes
-
-
-class MetadataRequest:
-    """Asks as ``google.auth.transport.Request`` does; `error` is the library's TransportError, which it raises."""
-
-    def __init__(self, error: type[Exception]) -> None:
-        self._error = error
-
-    def __call__(
-        self,
-        url: str,
-        method: str = "GET",
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-        **_: Any,
-    ) -> MetadataAnswer:
-        parts = urlsplit(url)
-        if parts.scheme != "http":
-            raise self._error(f"the metadata server is asked over http, not over {parts.scheme}")
-        connection = http.client.HTTPConnection(parts.netloc, timeout=TIMEOUT_S if timeout is None else timeout)
-        connection.response_class = BoundedResponse
-        try:
-            connection.request(method, parts._replace(scheme="", netloc="").geturl(), body, headers or {})
-            answer = connection.getresponse()
-            given = {name.lower(): value for name, value in answer.getheaders()}
-            return MetadataAnswer(answer.status, given, whole(answer.read))
-        except (http.client.HTTPException, OSError) as error:
-            raise self._error(error) from error
-        finally:
-            connection.close()
-
 
 _LONG_AGO: Final = datetime(1970, 1, 1)  # without a zone, like the times of Google's library
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
@@ -96,6 +52,8 @@ REFRESH_S: Final = 30.0  # for a new token, in a call without a timeout
 # Google's library logs here, at each search, what we report once.
 _LOGGERS: Final = ("google.auth._default", "google.auth.compute_engine._metadata")
 
+_DEPRECATED: Final = rf"opentelemetry\.exporter\.cloud_|{re.escape(__name__.rpartition('.')[0])}"
+
 # Whether gRPC has fork support; it reads this variable when it is imported.
 _FORKS: Final = "GRPC_ENABLE_FORK_SUPPORT"
 
@@ -104,8 +62,8 @@ _loading = threading.Lock()
 
 def on_google_cloud(environ: Mapping[str, str]) -> bool:
     """Return whether this process runs there, or a variable of ours names a project or endpoint. No network is used."""
-    told = (*PROJECT_SOURCES[:1], OTEL_GOODPUT_GCP_ENDPOINT.name)
-    return any(environ.get(name, "").strip() for name in told) or metadata_host(environ) is not None
+    ours = (*PROJECT_SOURCES[:1], OTEL_GOODPUT_GCP_ENDPOINT.name)
+    return any(environ.get(name, "").strip() for name in ours) or metadata_host(environ) is not None
 
 
 def load(module: str) -> Any:
@@ -181,14 +139,14 @@ class Connection:
         environ: environment variables; they may name the project, and an endpoint other than Google's.
 
     Attributes:
-        failing: names of the services that do not take what is sent, which has been told.
+        failing: names of the services that do not take what is sent, which has been reported.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._given = next((text for name in PROJECT_SOURCES if (text := environ.get(name, "").strip())), "")
         self._endpoint = environ.get(OTEL_GOODPUT_GCP_ENDPOINT.name, "").strip().rstrip("/")
         self._lock, self._renewing = threading.Lock(), threading.Lock()
-        self._found: tuple[Any, str] | None = None
+        self._default: tuple[Any, str] | None = None
         self._missed: tuple[float, Exception] | None = None  # when the search for credentials failed, and why
         self._channels: dict[str, Any] = {}
         self.failing: set[str] = set()
@@ -218,50 +176,45 @@ class Connection:
             NoProject: neither a variable nor the credentials name one.
             google.auth.exceptions.GoogleAuthError: no variable names one, and there are no credentials.
         """
-        found = self._given or ("" if self.plaintext else self._find()[1])
-        if not found:
+        project = self._given or ("" if self.plaintext else self._find()[1])
+        if not project:
             raise NoProject
-        return found
+        return project
 
     def known_project(self) -> str:
         """Return the project as far as it is known without asking; empty for an emulator, whose it is in name only."""
         if self.plaintext:
             return ""
-        return self._given or ("" if self._found is None else self._found[1])
+        return self._given or ("" if self._default is None else self._default[1])
 
     def _find(self) -> tuple[Any, str]:
         with self._lock:
-            if self._found is None:
+            if self._default is None:
                 if self._missed is not None and time.monotonic() < self._missed[0] + LOOK_AGAIN_S:
                     raise self._missed[1].with_traceback(None)
 
                 auth = load("google.auth")
-                with suppress(ImportError):  # reported by the code that needs it
-                    # Its import sets warning filters. If another thread imported it during the call below, that call
-                    # would reset them when it returns, and the user would see a useless warning.
-                    load("google.auth.transport.requests")
+                # Not during the call below: importing it sets warning filters, which that call resets when it returns.
+                request = self.token_request(proxies=False)  # for the metadata server
                 try:
                     with quietly(*_LOGGERS):
-                        credentials, project = auth.default(
-                            scopes=[SCOPE], request=MetadataRequest(auth.exceptions.TransportError)
-                        )
+                        credentials, project = auth.default(scopes=[SCOPE], request=request)
                 except auth.exceptions.GoogleAuthError as error:
                     self._missed = time.monotonic(), error
                     raise
-                self._found = credentials, project or ""
-            return self._found
+                self._default = credentials, project or ""
+            return self._default
 
     @cached_property
     def _http(self) -> Any:
         return self.token_request()
 
     @staticmethod
-    def token_request() -> Any:
-        """Return what Google's library asks for a token with; answers are read within bounds."""
-        from otel_goodput._runtime.answers import bound
-
+    def token_request(*, proxies: bool = True) -> Any:
+        """Return what Google's library sends HTTP requests with; answers are read within bounds."""
         requests = load("google.auth.transport.requests")
         session = load("requests").Session()
+        session.trust_env = proxies
         bound(session)
         return requests.Request(session)
 
@@ -319,9 +272,23 @@ class Connection:
 
     def renew(self) -> None:
         """Have the next request get a new token, because the present one was rejected."""
-        if self._found is not None:
+        if self._default is not None:
             # The token stays: a request of another thread may be about to use it, and would fail without one.
-            self._found[0].expiry = _LONG_AGO
+            self._default[0].expiry = _LONG_AGO
+
+
+def stock_exporter(module: str, name: str, project: str, client: object, **settings: object) -> Any:
+    """Return one of Google's own exporters, which translates for us, and is given our `client` to send with."""
+    hide_deprecations()
+    return getattr(load(module), name)(project_id=project, client=client, **settings)
+
+
+def hide_deprecations() -> None:
+    """Ignore the warnings of Google's exporters, which as errors would cost the data: they are deprecated.
+
+    Called before each use of them, because others reset the filters.
+    """
+    warnings.filterwarnings("ignore", category=DeprecationWarning, module=_DEPRECATED)
 
 
 def _left_alone(channel: Any) -> Any:
@@ -332,18 +299,3 @@ def _left_alone(channel: Any) -> Any:
     with suppress(ImportError, AttributeError):  # this is not gRPC's public interface
         load("grpc._cython.cygrpc").fork_unregister_channel(channel)
     return channel
-
-
-@contextmanager
-def quietly(*loggers: str) -> Iterator[None]:
-    """Suppress what this thread logs to these loggers."""
-    thread = threading.get_ident()
-
-    def others(record: logging.LogRecord) -> bool:
-        return record.thread != thread
-
-    with ExitStack() as exits:
-        for logger in map(logging.getLogger, loggers):
-            logger.addFilter(others)
-            exits.callback(logger.removeFilter, others)
-        yield

@@ -1,6 +1,6 @@
 """Deliver requests: try again as long as that may help, then report the failure once, with what would help.
 
-Items are sent in batches, so that a bad item does not cost the others of its request.
+``google.api_core.retry`` is not used: it sleeps through the beginning of a shutdown, and so misses its deadline.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeVar
+
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput._runtime.deadline import LAST_WORD_S, ShutdownSignal
 from otel_goodput._runtime.guard import logger, report_once
@@ -33,7 +36,7 @@ class Outcome(Enum):
 
     DELIVERED = "delivered"
     REFUSED = "refused"  # the request is at fault
-    LATE = "late"  # not in time; it may help to send it again later
+    TIMED_OUT = "timed out"  # it may help to send it again later
     CIRCUIT_OPEN = "circuit open"  # requests are not sent for some time
 
 
@@ -58,7 +61,7 @@ FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 16.0
 FIRST_PAUSE_S: Final = 30.0
 LONGEST_PAUSE_S: Final = 600.0
-MOST_TOLD: Final = 5
+MOST_REASONS: Final = 5
 _FIGURES: Final = re.compile(r"\d+")
 
 # Patterns of error messages that tell the cause better than the status code. The first match counts.
@@ -73,7 +76,7 @@ _CAUSES: Final = (
     (r"authentication scopes|SCOPE_INSUFFICIENT", "scopes"),
     (r"requires a quota project|USER_PROJECT_DENIED|serviceusage", "quota project"),
 )
-_CURES: Final = {
+_ADVICE: Final = {
     "credentials": "on Google Cloud attach a service account to the machine or pod; elsewhere run `gcloud auth "
     "application-default login` or point GOOGLE_APPLICATION_CREDENTIALS to a key",
     "project": "set OTEL_GOODPUT_GCP_PROJECT",
@@ -105,7 +108,7 @@ class Failure:
 
     @property
     def cause(self) -> str:
-        """Key of the table of cures: the cause according to the message, else the code."""
+        """Key of the table of advice: the cause according to the message, else the code."""
         return next((cause for words, cause in _CAUSES if re.search(words, self.text, re.IGNORECASE)), self.code)
 
 
@@ -139,7 +142,7 @@ class Delivery:
         self._open_until = 0.0
         self._openings = 0
         self._silent_since: float | None = None  # when deliveries began to fail, monotonic s; None: they do not
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def __call__(self, send: Send, budget_s: float) -> RequestResult:
         """Send a request, and try again until an answer settles it or the time is over.
@@ -180,9 +183,9 @@ class Delivery:
             self._stopping.wait(pause)
             wait = min(2 * wait, LONGEST_WAIT_S)
         if failure is None:  # no time for a try: earlier requests used it and reported why, or the exporter was late
-            return RequestResult(Outcome.LATE)
+            return RequestResult(Outcome.TIMED_OUT)
         self._late(failure)
-        return RequestResult(Outcome.LATE, failure.text, repeated)
+        return RequestResult(Outcome.TIMED_OUT, failure.text, repeated)
 
     def batch(self, request: Callable[[Sequence[T]], Send], items: Sequence[T], budget_s: float) -> RequestResult:
         """Send the request that `request` makes of some items. If it cannot make one, they count as refused."""
@@ -202,14 +205,14 @@ class Delivery:
             return self._stopping.left(math.inf) - LAST_WORD_S
         return until - time.monotonic()
 
-    # --- what people are told -----------------------------------------------------------------------------------------
+    # --- messages for people -----------------------------------------------------------------------------------------
 
     def refused(self, what: str, count: int, text: str) -> None:
-        """Log that the service refused `count` items, such as `what`: each reason once, `MOST_TOLD` reasons in all."""
+        """Log that the service refused `count` items, such as `what`: each reason once, `MOST_REASONS` in all."""
         reason = _FIGURES.sub("", text)
-        if reason in self._told or len(self._told) >= MOST_TOLD:
+        if reason in self._reported or len(self._reported) >= MOST_REASONS:
             return
-        self._told.add(reason)
+        self._reported.add(reason)
         more = f" and {count - 1} more are" if count > 1 else " is"
         logger.warning(
             "%s: %s%s not accepted: %s; %s counts all refused items",
@@ -234,7 +237,7 @@ class Delivery:
     def _late(self, failure: Failure) -> None:
         self._silence()
         if failure.code == "DEADLINE_EXCEEDED" and self._service.name in self._connection.failing:
-            return  # why has been told; now there was no time left to hear it again
+            return  # the cause has been reported; this time there was too little time for an answer
         away = failure.code == "UNAVAILABLE"
         self._report(failure, "cannot be reached" if away else f"does not accept {self._items}", "it is retried")
 
@@ -243,14 +246,14 @@ class Delivery:
             self._silent_since = time.monotonic()
 
     def _report(self, failure: Failure, what: str, then: str) -> None:
-        service, said = self._service, short(failure.text).rstrip(".")
+        service, text = self._service, short(failure.text).rstrip(".")
         self._connection.failing.add(service.name)
-        help_ = cure(failure.cause, service, self._connection.target(service), self._project())
+        help_ = advice_on(failure.cause, service, self._connection.target(service), self._project())
         then = "The process stops" if self._stopping.begun else f"Training goes on; {then}"
         self._report_once(
             f"{service.name} {failure.cause}",
             "%s %s: %s: %s%s. %s",
-            service.name, what, failure.code, said, f"; {help_}" if help_ else "", then,
+            service.name, what, failure.code, text, f"; {help_}" if help_ else "", then,
         )  # fmt: skip
 
     def _project(self) -> str:
@@ -260,10 +263,10 @@ class Delivery:
             return "?"
 
 
-def cure(cause: str, service: Service, target: str, project: str) -> str:
+def advice_on(cause: str, service: Service, target: str, project: str) -> str:
     """Return what may help against the cause of a failure; empty if nothing is known."""
     install = install_command("gcp", "gcp-otlp", options="--force-reinstall") if cause == "package" else ""
-    return _CURES.get(cause, "").format(
+    return _ADVICE.get(cause, "").format(
         api=service.api, role=service.role, target=target, project=project, install=install
     )
 
@@ -319,47 +322,47 @@ def _details(error: Any) -> tuple[float | None, int | None]:
 
 # After so many items were rejected and none accepted, a rejected batch is dropped without being halved.
 HOPELESS: Final = 16
+# As long as Google's own client tries. Meanwhile new spans wait in the processor's queue.
+PATIENCE_S: Final = 120.0
 
 
-class Batches:
-    """Sends items; a rejected batch is halved until the bad items are alone.
+class DeliveredSpanExporter(SpanExporter):
+    """A span exporter whose requests are delivered; a rejected batch is halved until the bad spans are alone."""
 
-    Args:
-        delivery: delivers requests to the service.
-        request: makes one request of some items; returns the function that sends it.
-        name: returns the name of an item, for people.
-
-    Attributes:
-        refused: number of items that the service rejected.
-    """
-
-    def __init__(
-        self, delivery: Delivery, request: Callable[[Sequence[Any]], Send], name: Callable[[Any], str]
-    ) -> None:
+    def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery
-        self._request = request
-        self._name = name
-        self.refused = 0
+        self._refused = 0
 
-    def send(self, items: Sequence[Any], budget_s: float) -> bool:
-        """Send items within `budget_s` seconds. Return False if a request could not be delivered."""
-        until = time.monotonic() + budget_s
-        waiting = [items] if items else []
-        taken, before = False, self.refused
+    def request(self, spans: Sequence[ReadableSpan]) -> Send:
+        """Make one request of some spans, and return the function that sends it."""
+        raise NotImplementedError
+
+    @property
+    def refused(self) -> int:
+        """Number of spans that the service rejected."""
+        return self._refused
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        until = time.monotonic() + PATIENCE_S
+        waiting = [spans] if spans else []
+        accepted, before = False, self._refused
         while waiting:
             batch = waiting.pop()
-            answer = self._delivery.batch(self._request, batch, until - time.monotonic())
+            answer = self._delivery.batch(self.request, batch, until - time.monotonic())
             if answer.outcome is Outcome.DELIVERED:
-                taken = True
+                accepted = True
             elif answer.outcome is not Outcome.REFUSED:
-                return False
-            elif len(batch) == 1 or (not taken and self.refused - before >= HOPELESS):
-                self._refuse(batch, answer.text)
+                return SpanExportResult.FAILURE
+            elif len(batch) == 1 or (not accepted and self._refused - before >= HOPELESS):
+                self._refused += len(batch)
+                self._delivery.refused(f"span {str(batch[0].name)!r}", len(batch), answer.text)
             else:
                 middle = len(batch) // 2
                 waiting += [batch[middle:], batch[:middle]]
+        return SpanExportResult.SUCCESS
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
         return True
 
-    def _refuse(self, batch: Sequence[Any], text: str) -> None:
-        self.refused += len(batch)
-        self._delivery.refused(f"span {self._name(batch[0])!r}", len(batch), text)
+    def shutdown(self) -> None:
+        """Do nothing: no spans are held here."""

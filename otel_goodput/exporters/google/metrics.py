@@ -1,5 +1,8 @@
 """The metrics of the `gcp` exporter: Google's exporter translates them, and we deliver what it would send.
 
+Theirs neither retries nor keeps what it could not send. Its translation is kept by Google as its terms change:
+descriptors with kind, type and unit; keys of labels; the monitored resource; histograms as distributions.
+
 Metric descriptors, with units and descriptions for readers, are created without holding up the points. Without our
 descriptor Cloud Monitoring makes one from the first point, which has neither unit nor description. If our role may not
 create descriptors, or the method does not answer, nothing else is missing.
@@ -11,23 +14,22 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
 
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData, ResourceMetrics
+from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
 from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
 from otel_goodput._runtime.guard import contain, report_once
-from otel_goodput.exporters.google.connection import Connection
+from otel_goodput.exporters import walk
+from otel_goodput.exporters.google.connection import Connection, hide_deprecations, stock_exporter
 from otel_goodput.exporters.google.delivery import Delivery, Outcome, short
 from otel_goodput.exporters.google.fitting import Labels, fitting_metric, location
-from otel_goodput.exporters.google.series import SHARE_OF_TIMEOUT, SeriesWriter
-from otel_goodput.exporters.google.time_series import TimeSeriesRequests, series_of
-from otel_goodput.exporters.google.translation import MetricTranslation
+from otel_goodput.exporters.google.series import SHARE_OF_TIMEOUT, SeriesExporter, TimeSeriesRequests, series_of
 
+_MONITORING: Final = "opentelemetry.exporter.cloud_monitoring"
 HEAD_START_S: Final = 1.0  # how long the first points wait for their descriptors
 BUDGET_S: Final = 30.0  # for one descriptor
 
@@ -57,7 +59,7 @@ class Descriptions:
         with suppress(RuntimeError):  # no more threads: there will be no descriptions
             threading.Thread(target=self._work, name="otel-goodput-descriptions", daemon=True).start()
 
-    def ask(self, requests: Iterable[Any]) -> None:
+    def want(self, requests: Iterable[Any]) -> None:
         """Have these created, and the missing ones of earlier calls; wait for them for `HEAD_START_S` at most."""
         with self._lock:
             self._wanted |= {request.metric_descriptor.type: request for request in requests}
@@ -78,7 +80,7 @@ class Descriptions:
         """End the thread."""
         self._calls.put(False)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Report a failure, once. Called when points were accepted, so that the failure concerns descriptors alone."""
         tried = self._idle.is_set()  # else the failure may be over by now
         if tried and self._trouble is not None:
@@ -106,7 +108,7 @@ class Descriptions:
                 return
             self._trouble = None  # what an earlier try met may be over, and a circuit that is open tries nothing
             answer = self._delivery(partial(self._create, request), BUDGET_S)
-            if answer.outcome in (Outcome.LATE, Outcome.CIRCUIT_OPEN):
+            if answer.outcome in (Outcome.TIMED_OUT, Outcome.CIRCUIT_OPEN):
                 return
             if answer.outcome is Outcome.REFUSED:
                 report_once(f"descriptor {name}", "the description of %s is not accepted: %s", name, short(answer.text))
@@ -114,7 +116,34 @@ class Descriptions:
                 self._wanted.pop(name, None)
 
 
-class CloudMonitoringExporter(MetricExporter):
+class MetricTranslation:
+    """Translates metrics for Cloud Monitoring."""
+
+    def __init__(self, project: str) -> None:
+        self._descriptors: list[Any] = []
+        self._series: list[Any] = []
+        self._stock = stock_exporter(_MONITORING, "CloudMonitoringMetricsExporter", project, self)
+
+    def __call__(self, data: MetricsData) -> tuple[list[Any], list[Any]]:
+        """Return requests for the descriptors that are new, and a ``TimeSeries`` for each point."""
+        self._descriptors, self._series = [], []
+        hide_deprecations()
+        self._stock.export(data)
+        return self._descriptors, self._series
+
+    def common_project_path(self, project: str) -> str:
+        """Return a path. Google's exporter calls this method of its client, and the next two."""
+        return f"projects/{project}"
+
+    def create_metric_descriptor(self, request: Any) -> Any:
+        self._descriptors.append(request)
+        return request.metric_descriptor
+
+    def create_time_series(self, request: Any) -> None:
+        self._series += type(request).pb(request).time_series
+
+
+class CloudMonitoringExporter(SeriesExporter):
     """Exports metrics to Cloud Monitoring, under ``workload.googleapis.com/``.
 
     Args:
@@ -134,7 +163,7 @@ class CloudMonitoringExporter(MetricExporter):
         run_id: str,
         process_index: int,
     ) -> None:
-        super().__init__()
+        super().__init__(delivery, TimeSeriesRequests(connection, client))
         self._connection = connection
         self._delivery = delivery
         self._client = client
@@ -142,46 +171,25 @@ class CloudMonitoringExporter(MetricExporter):
         self._lock = threading.Lock()
         self._labels = Labels()
         self._translation: MetricTranslation | None = None
-        self._well = False  # the previous points were accepted
+        self._latest = MetricExportResult.FAILURE
         self._descriptions = Descriptions(describing, self._create)
-        self._writer = SeriesWriter(delivery, TimeSeriesRequests(connection, client))
-
-    @property
-    def refused(self) -> int:
-        """Number of points that Cloud Monitoring rejected."""
-        return self._writer.refused
-
-    @property
-    def held(self) -> int:
-        """Number of points that are not written yet."""
-        return self._writer.held
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
-        budget = timeout_millis / 1000 * SHARE_OF_TIMEOUT
+        seconds = timeout_millis / 1000
         with self._lock:
-            fitted = self._fitted(metrics_data)
+            fitted = walk.converted(metrics_data, lambda _, metric: fitting_metric(metric, self._labels), self._task)
             if self._translation is None:
                 # This looks up the project and maybe credentials; if that fails, it is a failed delivery.
-                found = self._delivery(lambda _: self._connection.project, budget)
-                if found.outcome is not Outcome.DELIVERED:
+                lookup = self._delivery(lambda _: self._connection.project, seconds * SHARE_OF_TIMEOUT)
+                if lookup.outcome is not Outcome.DELIVERED:
                     return MetricExportResult.FAILURE
                 self._translation = MetricTranslation(self._connection.project)
             descriptors, series = self._translation(fitted)
-            if self._well:
-                self._descriptions.tell()
-            self._descriptions.ask(descriptors)
-        self._well = self._writer.write(map(series_of, series), budget)
-        return MetricExportResult.SUCCESS if self._well else MetricExportResult.FAILURE
-
-    def _fitted(self, data: MetricsData) -> MetricsData:
-        return MetricsData([self._fitted_resource(each) for each in data.resource_metrics])
-
-    def _fitted_resource(self, metrics: ResourceMetrics) -> ResourceMetrics:
-        scopes = []
-        for scope in metrics.scope_metrics:
-            found = (fitting_metric(metric, self._labels) for metric in scope.metrics)
-            scopes.append(replace(scope, metrics=[metric for metric in found if metric is not None]))
-        return replace(metrics, resource=self._task(metrics.resource), scope_metrics=scopes)
+            if self._latest is MetricExportResult.SUCCESS:
+                self._descriptions.report()
+            self._descriptions.want(descriptors)
+        self._latest = self.write(map(series_of, series), seconds)
+        return self._latest
 
     def _task(self, resource: Resource) -> Resource:
         """Return the resource of a ``generic_task``: one for each process of a run, the same in all its attempts.
@@ -194,9 +202,6 @@ class CloudMonitoringExporter(MetricExporter):
 
     def _create(self, request: Any, seconds: float) -> None:
         self._client().create_metric_descriptor(request=request, timeout=seconds, retry=None)
-
-    def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        return True
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
         until = time.monotonic() + timeout_millis / 1000

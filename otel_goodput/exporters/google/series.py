@@ -11,10 +11,13 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
+
 from otel_goodput._runtime.guard import report_once
+from otel_goodput.exporters.google.connection import Connection, load
 from otel_goodput.exporters.google.delivery import HOPELESS, Delivery, Outcome, RequestResult, Send, short
 from otel_goodput.exporters.spacing import SPACING
 
@@ -62,7 +65,7 @@ class SeriesWriter:
         self._request = request
         self._lock = threading.Lock()
         self._held: dict[Hashable, Series] = {}
-        self._told: set[Hashable] = set()  # series of the latest export
+        self._latest: set[Hashable] = set()  # series of the latest export
         self._written: dict[Hashable, int] = {}  # end of the newest point that the service has or may have, unix ns
         self._early: dict[Hashable, int] = {}  # how often in a row it was rejected as too early
         self._starts: dict[Hashable, int] = {}  # later start of a cumulative series that had to restart, unix ns
@@ -79,9 +82,9 @@ class SeriesWriter:
         """Write points that may be written now, hold the others. Return False if a request could not be delivered."""
         with self._lock:
             now = time.monotonic()
-            self._told = set()
+            self._latest = set()
             for one in series:
-                self._told.add(one.key)
+                self._latest.add(one.key)
                 if self._avoided.get(one.key, now) <= now:
                     self._held[one.key] = one
                 else:
@@ -95,7 +98,7 @@ class SeriesWriter:
         """
         with self._lock:
             due = {one.key for one in self._due()}
-            self._held = {key: one for key, one in self._held.items() if key in self._told or key in due}
+            self._held = {key: one for key, one in self._held.items() if key in self._latest or key in due}
             until = time.monotonic() + budget_s
             for _ in range(LAST_TRIES):
                 if not self._held:
@@ -212,3 +215,105 @@ def _numbers(text: str) -> Iterator[int]:
 def _halves(batch: Sequence[Series]) -> tuple[Sequence[Series], Sequence[Series]]:
     middle = len(batch) // 2
     return batch[:middle], batch[middle:]
+
+
+class SeriesExporter(MetricExporter):
+    """A metric exporter whose points are written as series.
+
+    Args:
+        delivery, request: as for :class:`SeriesWriter`.
+        preferences: of the metric reader, as for the SDK's ``MetricExporter``.
+    """
+
+    def __init__(self, delivery: Delivery, request: Callable[[Sequence[Series]], Send], **preferences: Any) -> None:
+        super().__init__(**preferences)
+        self._writer = SeriesWriter(delivery, request)
+
+    @property
+    def refused(self) -> int:
+        """Number of points that the service rejected."""
+        return self._writer.refused
+
+    @property
+    def held(self) -> int:
+        """Number of points that are not written yet."""
+        return self._writer.held
+
+    def write(self, series: Iterable[Series], timeout_s: float) -> MetricExportResult:
+        """Write points within an export's timeout. It succeeds if they are written, or will be tried again."""
+        well = self._writer.write(series, timeout_s * SHARE_OF_TIMEOUT)
+        return MetricExportResult.SUCCESS if well else MetricExportResult.FAILURE
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
+        self._writer.finish(timeout_millis / 1000)
+
+
+# --- Cloud Monitoring's messages --------------------------------------------------------------------------------------
+
+_TYPES: Final = "google.cloud.monitoring_v3.types"
+_CUMULATIVE: Final = 3  # google.api.MetricDescriptor.MetricKind
+
+
+def time_series(
+    metric: str, labels: Mapping[str, str], resource: str, where: Mapping[str, str], value: float, end: int
+) -> Any:
+    """Return a ``TimeSeries``, a protobuf message, with one `value` at `end` (unix ns).
+
+    Args:
+        metric: type of the metric.
+        labels: the metric's.
+        resource: type of the monitored resource.
+        where: the resource's labels.
+        value: an int or a float, which are different types of value.
+        end: of the point, unix ns.
+    """
+    types = load(_TYPES)
+    data = types.TimeSeries.pb(types.TimeSeries())
+    data.metric.type = metric
+    data.metric.labels.update(labels)
+    data.resource.type = resource
+    data.resource.labels.update(where)
+    point = data.points.add()
+    point.interval.end_time.FromNanoseconds(end)
+    if isinstance(value, int):
+        point.value.int64_value = value
+    else:
+        point.value.double_value = value
+    return data
+
+
+def series_of(data: Any) -> Series:
+    """Return a ``TimeSeries`` (a protobuf message with one point) as what the writer takes."""
+    interval = data.points[0].interval
+    labels = tuple(sorted(data.metric.labels.items()))
+    start = interval.start_time.ToNanoseconds() if data.metric_kind == _CUMULATIVE else None
+    where = tuple(sorted(data.resource.labels.items()))
+    key = (data.metric.type, labels, where)
+    return Series(key, called(data.metric.type, labels), start, interval.end_time.ToNanoseconds(), data)
+
+
+class TimeSeriesRequests:
+    """Makes the request for some series whose data is a ``TimeSeries``; a call returns the function that sends it."""
+
+    def __init__(self, connection: Connection, client: Callable[[], Any]) -> None:
+        self._connection = connection
+        self._client = client
+
+    def __call__(self, series: Sequence[Series]) -> Send:
+        request = load(_TYPES).CreateTimeSeriesRequest()
+        message = type(request).pb(request)
+        for one in series:
+            interval = one.data.points[0].interval
+            interval.end_time.FromNanoseconds(one.end)
+            if one.start is not None:
+                interval.start_time.FromNanoseconds(one.start)
+            message.time_series.append(one.data)
+
+        def send(seconds: float) -> None:
+            message.name = f"projects/{self._connection.project}"
+            self._client().create_time_series(request=request, timeout=seconds, retry=None)
+
+        return send

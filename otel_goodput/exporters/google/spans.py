@@ -1,24 +1,123 @@
-"""The spans of the `gcp` exporter: Google's exporter translates them, and we deliver what it would send."""
+"""The spans of the `gcp` exporter: Google's exporter translates them, and we deliver what it would send.
+
+Theirs loses a batch when a request fails. Its translation is kept by Google as Cloud Trace changes: attributes, events,
+links and status cut to what is taken, and attributes that Cloud Trace knows by other names.
+
+People read the step's number beside the span's name in Cloud Trace, and durations with their unit. That is for display
+only: metrics and filters use span names, which must stay few.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import SpanExportResult
 
+from otel_goodput._runtime.guard import quietly
+from otel_goodput._text.durations import NS
+from otel_goodput._text.quantities import format_duration
+from otel_goodput.errors import GoodputError
 from otel_goodput.exporters.fitting import fitting
-from otel_goodput.exporters.google.connection import Connection
-from otel_goodput.exporters.google.delivery import Batches, Delivery, Outcome, Send
+from otel_goodput.exporters.google.connection import Connection, hide_deprecations, load, stock_exporter
+from otel_goodput.exporters.google.delivery import PATIENCE_S, DeliveredSpanExporter, Delivery, Outcome, Send
 from otel_goodput.exporters.google.fitting import settled
-from otel_goodput.exporters.google.translation import SpanTranslation
+from otel_goodput.semconv import (
+    GOODPUT_PHASE,
+    GOODPUT_STEP,
+    GOODPUT_STEPS_FIRST,
+    GOODPUT_STEPS_LAST,
+    SPAN_ATTRIBUTES,
+    STEPS_SUMMARY_SPAN,
+    Phase,
+)
 
-# As long as Google's own client tries. Meanwhile new spans wait in the processor's queue.
-PATIENCE_S: Final = 120.0
+_TRACE: Final = "opentelemetry.exporter.cloud_trace"
+TEXT: Final = ".text"  # appended to the key of an attribute in ns
+_LENGTHS: Final = tuple(attribute.key for attribute in SPAN_ATTRIBUTES if attribute.type == "int (ns)")
 
 
-class CloudTraceExporter(SpanExporter):
+def display_name(span: ReadableSpan) -> str | None:
+    """Return ``step 123`` or ``steps 100 to 1099``; None if the span's own name is to be shown."""
+    attributes: Mapping[str, Any] = span.attributes or {}
+    if span.name == Phase.STEP == attributes.get(GOODPUT_PHASE) and GOODPUT_STEP in attributes:
+        return f"{span.name} {attributes[GOODPUT_STEP]}"
+    if span.name == STEPS_SUMMARY_SPAN and GOODPUT_STEPS_FIRST in attributes and GOODPUT_STEPS_LAST in attributes:
+        return f"{span.name} {attributes[GOODPUT_STEPS_FIRST]} to {attributes[GOODPUT_STEPS_LAST]}"
+    return None
+
+
+def lengths(span: ReadableSpan) -> Iterator[tuple[str, str]]:
+    """Yield (key, text) of an additional attribute for each attribute of ours in ns: the duration with its unit."""
+    attributes: Mapping[str, Any] = span.attributes or {}
+    for key in _LENGTHS if len(attributes) > 1 else ():
+        value = attributes.get(key)
+        if isinstance(value, int):
+            yield key + TEXT, format_duration(value / NS)
+
+
+# Resource attributes that distinguish the spans of processes, pods and attempts.
+RESOURCE: Final = r"(service|goodput|k8s|cloud|gcp|host)\."
+NOTHING: Final = r"(?!)"
+MOST_ATTRIBUTES: Final = 1024  # of a span, see https://cloud.google.com/trace/docs/quotas
+LONGEST_VALUE: Final = 1024  # characters; names of clusters and jobs are shorter
+RESOURCE_VARIABLE: Final = "OTEL_EXPORTER_GCP_TRACE_RESOURCE_REGEX"
+
+
+class SpanTranslation:
+    """Translates spans for Cloud Trace; `resource` is a regular expression of the resource attributes to add to them.
+
+    They are added here: Google's exporter would translate them again for each span, which takes longer than the rest.
+    """
+
+    def __init__(self, project: str, resource: str) -> None:
+        self._resource = re.compile(resource)
+        self._request: Any = None
+        self._stock = stock_exporter(_TRACE, "CloudTraceSpanExporter", project, self, resource_regex=NOTHING)
+
+    def __call__(self, spans: Sequence[ReadableSpan]) -> Any:
+        """Return the request that writes the spans.
+
+        Raises:
+            GoodputError: one of them cannot be translated.
+        """
+        hide_deprecations()
+        with quietly(_TRACE):  # it logs each failure with a traceback, also for each half of a batch
+            if self._stock.export(spans) is not SpanExportResult.SUCCESS:
+                raise GoodputError("Google's exporter cannot translate it")
+        translated = type(self._request).pb(self._request).spans
+        if len(translated) != len(spans):
+            raise GoodputError("it has no identity")
+        resources = {id(span.resource): span.resource for span in spans}
+        prepared = {key: self._prepared(resource) for key, resource in resources.items()}
+        for span, one in zip(spans, translated, strict=True):
+            shown = display_name(span)
+            if shown is not None:
+                one.display_name.value = shown
+            more = prepared[id(span.resource)]
+            if len(one.attributes.attribute_map) + len(more.attribute_map) <= MOST_ATTRIBUTES:
+                one.attributes.MergeFrom(more)
+                for key, text in lengths(span):
+                    one.attributes.attribute_map[key].string_value.value = text
+        return self._request
+
+    def _prepared(self, resource: Resource) -> Any:
+        types = load("google.cloud.trace_v2.types")
+        attributes = types.Span.Attributes.pb(types.Span.Attributes())
+        for key, value in resource.attributes.items():
+            if self._resource.match(key):
+                attributes.attribute_map[key].string_value.value = str(value)[:LONGEST_VALUE]
+        return attributes
+
+    def batch_write_spans(self, request: Any) -> None:
+        """Keep the request. Google's exporter calls this method of its client."""
+        self._request = request
+
+
+class CloudTraceExporter(DeliveredSpanExporter):
     """Exports spans to Cloud Trace.
 
     Args:
@@ -29,31 +128,24 @@ class CloudTraceExporter(SpanExporter):
     """
 
     def __init__(self, connection: Connection, delivery: Delivery, client: Callable[[], Any], resource: str) -> None:
+        super().__init__(delivery)
         self._connection = connection
-        self._delivery = delivery
         self._client = client
         self._resource = resource
         self._translation: SpanTranslation | None = None
-        self._batches = Batches(delivery, self._request, lambda span: str(span.name))
-
-    @property
-    def refused(self) -> int:
-        """Number of spans that Cloud Trace rejected."""
-        return self._batches.refused
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         if self._translation is None:
             # This looks up the project and maybe credentials; if that fails, it is a failed delivery.
-            found = self._delivery(lambda _: self._connection.project, PATIENCE_S)
-            if found.outcome is not Outcome.DELIVERED:
+            lookup = self._delivery(lambda _: self._connection.project, PATIENCE_S)
+            if lookup.outcome is not Outcome.DELIVERED:
                 return SpanExportResult.FAILURE
             self._translation = SpanTranslation(self._connection.project, self._resource)
         for resource in {id(span.resource): span.resource for span in spans}.values():
             settled(resource)
-        well = self._batches.send([fitting(span, floats=False) for span in spans], PATIENCE_S)
-        return SpanExportResult.SUCCESS if well else SpanExportResult.FAILURE
+        return super().export([fitting(span, floats=False) for span in spans])
 
-    def _request(self, spans: Sequence[ReadableSpan]) -> Send:
+    def request(self, spans: Sequence[ReadableSpan]) -> Send:
         assert self._translation is not None
         request = self._translation(spans)
 
@@ -61,9 +153,3 @@ class CloudTraceExporter(SpanExporter):
             self._client().batch_write_spans(request=request, timeout=seconds, retry=None)
 
         return send
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return True
-
-    def shutdown(self) -> None:
-        """Do nothing: no spans are held here."""

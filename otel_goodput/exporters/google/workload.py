@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData, NumberDataPoint
+from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, NumberDataPoint
 from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
@@ -19,8 +19,7 @@ from otel_goodput._text.durations import NS, parse_duration
 from otel_goodput.exporters.google.connection import Connection
 from otel_goodput.exporters.google.delivery import Delivery
 from otel_goodput.exporters.google.fitting import VALUE_LENGTH, location
-from otel_goodput.exporters.google.series import SHARE_OF_TIMEOUT, Series, SeriesWriter
-from otel_goodput.exporters.google.time_series import TimeSeriesRequests, series_of, time_series
+from otel_goodput.exporters.google.series import Series, SeriesExporter, TimeSeriesRequests, series_of, time_series
 from otel_goodput.semconv import Category
 
 PERCENT: Final = 100.0
@@ -204,7 +203,7 @@ _CONVERSIONS: Final[Sequence[tuple[semconv.Metric, set[str], Callable[[Points], 
 )
 
 
-class WorkloadExporter(MetricExporter):
+class WorkloadExporter(SeriesExporter):
     """Exports goodput to Google's own series in Cloud Monitoring.
 
     Args:
@@ -215,40 +214,27 @@ class WorkloadExporter(MetricExporter):
     """
 
     def __init__(self, connection: Connection, delivery: Delivery, client: Callable[[], Any], replica: str) -> None:
-        super().__init__()
+        super().__init__(delivery, TimeSeriesRequests(connection, client))
         self._replica = replica
         self._nameless = 0
-        self._writer = SeriesWriter(delivery, TimeSeriesRequests(connection, client))
 
     @property
     def refused(self) -> int:
         """Number of points that Cloud Monitoring rejected, or that lack a needed attribute."""
-        return self._writer.refused + self._nameless
-
-    @property
-    def held(self) -> int:
-        """Number of points that are not written yet."""
-        return self._writer.held
+        return super().refused + self._nameless
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
-        found = []
+        pairs: list[tuple[Row, Resource]] = []
         for resource in metrics_data.resource_metrics:
             metrics = _by_name(resource)
             self._nameless += nameless(metrics)
-            found += [(row, resource.resource) for row in rows(metrics)]
-        well = self.write(found, timeout_millis / 1000)
-        return MetricExportResult.SUCCESS if well else MetricExportResult.FAILURE
+            pairs += [(row, resource.resource) for row in rows(metrics)]
+        return self.write_rows(pairs, timeout_millis / 1000)
 
-    def write(self, told: Iterable[tuple[Row, Resource]], seconds: float) -> bool:
-        """Write rows, each of a resource, within `seconds`; returns whether they are written or will be tried again."""
-        series = [_series(row, resource, self._replica) for row, resource in told if math.isfinite(row.value)]
-        return self._writer.write(series, seconds * SHARE_OF_TIMEOUT)
-
-    def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        return True
-
-    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
-        self._writer.finish(timeout_millis / 1000)
+    def write_rows(self, pairs: Iterable[tuple[Row, Resource]], seconds: float) -> MetricExportResult:
+        """Write rows, each of a resource, within `seconds`."""
+        finite = ((row, resource) for row, resource in pairs if math.isfinite(row.value))
+        return self.write([_series(row, resource, self._replica) for row, resource in finite], seconds)
 
 
 def _by_name(resource: Any) -> dict[str, Points]:

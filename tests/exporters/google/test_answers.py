@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from google.auth import exceptions
 from http_server import HttpServer, Response, dripping, flooding
 
-from otel_goodput.exporters.google.connection import Connection, MetadataRequest
+from otel_goodput.exporters.google.connection import Connection
 
 ASKING: dict[str, Callable[[], Any]] = {
     "tokens": Connection.token_request,
-    "the metadata server": lambda: MetadataRequest(exceptions.TransportError),
+    "the metadata server": partial(Connection.token_request, proxies=False),
 }
 ENDLESS = {
     "body": flooding(b"HTTP/1.1 200 OK\r\n\r\n"),

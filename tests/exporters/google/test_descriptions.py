@@ -40,7 +40,7 @@ def refusing() -> Iterator[Descriptions]:
 
 
 def ask(descriptions: Descriptions, request: Any = REQUEST) -> None:
-    descriptions.ask([request])
+    descriptions.want([request])
     descriptions.wait(HEAD_START_S)
 
 
@@ -48,7 +48,7 @@ def test_a_refusal_is_told_when_points_are_accepted(caplog: pytest.LogCaptureFix
     with refusing() as descriptions:
         ask(descriptions)
         with caplog.at_level(logging.WARNING):
-            descriptions.tell()
+            descriptions.report()
     assert [record.getMessage() for record in caplog.records] == [
         "refuses descriptions: PERMISSION_DENIED. Points are written without it"
     ]
@@ -60,5 +60,5 @@ def test_a_refusal_of_long_ago_is_not_told(caplog: pytest.LogCaptureFixture) -> 
         ask(descriptions)
         ask(descriptions)
         with caplog.at_level(logging.WARNING):
-            descriptions.tell()
+            descriptions.report()
     assert not caplog.records

@@ -71,14 +71,14 @@ def test_a_service_that_is_known_to_be_away_is_not_complained_of_for_being_late(
         client().create_time_series(name="projects/test-project", time_series=[], timeout=seconds, retry=None)
 
     google.fail("CreateTimeSeries", "UNAVAILABLE", None)
-    assert metrics(send, 0.4).outcome is Outcome.LATE
+    assert metrics(send, 0.4).outcome is Outcome.TIMED_OUT
     google.heal()
     google.hang("CreateTimeSeries")
     for delivery in (metrics, others):
-        assert delivery(send, 0.4).outcome is Outcome.LATE
+        assert delivery(send, 0.4).outcome is Outcome.TIMED_OUT
     [line] = told
     assert line.startswith("Cloud Monitoring cannot be reached: UNAVAILABLE")
     assert metrics(lambda _: None, 0.4).outcome is Outcome.DELIVERED  # it is there again
-    assert others(send, 0.4).outcome is Outcome.LATE
+    assert others(send, 0.4).outcome is Outcome.TIMED_OUT
     assert told[-1].startswith("Cloud Monitoring does not accept points: DEADLINE_EXCEEDED")
     google.heal()

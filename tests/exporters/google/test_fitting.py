@@ -20,7 +20,7 @@ from opentelemetry.trace import Link, Status, StatusCode
 from exporters.telemetry import context, rich_spans
 from otel_goodput.exporters.fitting import fitting, fitting_metrics
 from otel_goodput.exporters.google.fitting import Labels
-from otel_goodput.exporters.google.translation import RESOURCE, SpanTranslation
+from otel_goodput.exporters.google.spans import RESOURCE, SpanTranslation
 
 NOW = time.time_ns()
 TEXT = st.text(st.characters(exclude_categories=()), max_size=20)

@@ -24,8 +24,7 @@ from typing import Any
 import otel_goodput as goodput
 from otel_goodput._accounting import Totals
 from otel_goodput._metrics.instruments import ROWS
-from otel_goodput.exporters.google.otlp import PACKAGES as OTLP_PACKAGES
-from otel_goodput.exporters.google.translation import PACKAGES
+from otel_goodput.exporters.google import OTLP_PACKAGES, PACKAGES
 from otel_goodput.semconv import STEP_DURATION
 
 OPTIONS: dict[str, Any] = {
