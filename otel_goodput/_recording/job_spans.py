@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from opentelemetry import trace as trace_api
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, StatusCode, Tracer
+from opentelemetry.trace import Link, StatusCode
 from opentelemetry.util import types
 
 from otel_goodput._accounting import rules
@@ -17,6 +17,7 @@ from otel_goodput._recording.attempt_traces import AttemptTraces
 from otel_goodput._recording.job_thread import JobThread
 from otel_goodput._recording.misuse import Misuse
 from otel_goodput._recording.plain import error_name
+from otel_goodput._recording.span_processor import PhaseSpans
 from otel_goodput.semconv import ERROR_TYPE, GOODPUT_PHASE, Phase
 
 
@@ -25,7 +26,7 @@ class JobSpans:
 
     Args:
         account: receives the records.
-        tracer: starts the spans.
+        starter: starts the spans.
         generator: generates span ids; None with the user's own provider.
         traces: the traces of the attempt, which contain the jobs.
         thread: the job's thread.
@@ -38,7 +39,7 @@ class JobSpans:
     def __init__(
         self,
         account: Account,
-        tracer: Tracer,
+        starter: PhaseSpans,
         generator: ids.PrivateIdGenerator | None,
         traces: AttemptTraces,
         thread: JobThread,
@@ -46,7 +47,7 @@ class JobSpans:
     ) -> None:
         self.append: Callable[..., None] = self._append_first
         self._account = account
-        self._tracer = tracer
+        self._starter = starter
         self._generator = generator
         self._traces = traces
         self._thread = thread
@@ -89,8 +90,8 @@ class JobSpans:
         if self._generator is not None:
             self._generator.fix_next(identity.trace_id, identity.span_id)
         attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: Phase.JOB}
-        span = self._tracer.start_span(Phase.JOB, context=parent, attributes=attributes, links=links, start_time=start)
-        if not span.is_recording():
+        span = self._starter.start(Phase.JOB, parent, attributes, start, links)
+        if self._generator is None and not span.get_span_context().trace_flags.sampled:
             traces.forget_roots()
         traces.write_roots()
         traces.place_job(span)

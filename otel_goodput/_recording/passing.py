@@ -10,6 +10,8 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from otel_goodput._runtime.guard import containing
+
 
 class PassingSpanExporter(SpanExporter):
     """Passes everything on to `exporter`."""
@@ -73,15 +75,18 @@ class SwitchedSpanProcessor(SpanProcessor):
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         for each in self._current:
-            each.on_start(span, parent_context)
+            with containing("span processor"):
+                each.on_start(span, parent_context)
 
     def _on_ending(self, span: Span) -> None:
         for each in self._current:
-            each._on_ending(span)
+            with containing("span processor"):
+                each._on_ending(span)
 
     def on_end(self, span: ReadableSpan) -> None:
         for each in self._current:
-            each.on_end(span)
+            with containing("span processor"):
+                each.on_end(span)
 
     def shutdown(self) -> None:
         for each in self._current:

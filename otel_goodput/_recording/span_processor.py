@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from opentelemetry import trace as trace_api
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
-from opentelemetry.trace import SpanContext, Status, StatusCode
+from opentelemetry.trace import Link, SpanContext, Status, StatusCode, Tracer
 from opentelemetry.util import types
 
 from otel_goodput._accounting import events as ev
@@ -25,7 +25,7 @@ from otel_goodput._recording.job_thread import JobThread
 from otel_goodput._recording.misuse import Misuse
 from otel_goodput._recording.open_spans import OpenSpans
 from otel_goodput._recording.short_span import ShortSpan
-from otel_goodput._runtime.guard import guarded, report_once
+from otel_goodput._runtime.guard import contain, guarded, report_once
 from otel_goodput._text.redact import shown
 from otel_goodput.semconv import (
     ERROR_TYPE,
@@ -109,7 +109,7 @@ class PhaseSpanProcessor(SpanProcessor):
         if span.start_time is not None and abs(span.start_time) > LARGEST:
             report_once("span time", "a %s span starts at %d ns and is not accounted for", named, span.start_time)
             return
-        if self._admission is None and self._emitter is not None:
+        if self._admission is None and self._emitter is not None and span.context.trace_flags.sampled:
             self._emitter.follow(span)
         if phase == rules.JOB:
             self._thread.take()
@@ -154,11 +154,12 @@ class PhaseSpanProcessor(SpanProcessor):
     def _exported(self, span: Span, attributes: Mapping[str, types.AttributeValue]) -> bool:
         """Register the gate of a phase that begins; return whether its span is sampled."""
         admission = self._admission
+        sampled: bool = span.context.trace_flags.sampled
         if admission is None:
-            return True
+            return sampled
         key = span.context.span_id
         self._gates[key] = gate = admission.gate_of(attributes)
-        if span.context.trace_flags.sampled:
+        if sampled:
             return True
         admission.left_out[key] = gate
         return False
@@ -216,7 +217,10 @@ class PhaseSpanProcessor(SpanProcessor):
         elif phase == rules.JOB and attributes.get(ERROR_TYPE):
             name = _exception(str(attributes[ERROR_TYPE]), span.status.description or "")
         gate = self._left_out(context, span.start_time or end, end, bool(flags & ev.FAILED))
-        flags |= EXPORT if gate is None else SUMMARIZED
+        if gate is not None:
+            flags |= SUMMARIZED
+        elif self._admission is not None or context.trace_flags.sampled:
+            flags |= EXPORT
         if gate is not None and gate.shared:
             name = gate.name  # otherwise the journal has the name from the START record
         if phase != rules.STEP and (error := attributes.get(ERROR_TYPE)):
@@ -249,3 +253,44 @@ class PhaseSpanProcessor(SpanProcessor):
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         self._account.refresh()
         return True
+
+
+class PhaseSpans:
+    """Starts the spans of phases with the tracer of the provider in use, and loses no phase of the account.
+
+    A phase that the user's sampler drops, or at whose start their sampler or span processor raises, is started with
+    `unexported`.
+
+    Args:
+        tracer: of the provider in use.
+        unexported: of a provider that exports nothing. Both pass spans to the same :class:`PhaseSpanProcessor`.
+        spans: the open spans.
+    """
+
+    def __init__(self, tracer: Tracer, unexported: Tracer, spans: OpenSpans) -> None:
+        self._tracer = tracer
+        self._unexported = unexported
+        self._spans = spans
+
+    def start(
+        self,
+        name: str,
+        context: Context,
+        attributes: Mapping[str, types.AttributeValue],
+        start_time: int,
+        links: Sequence[Link] = (),
+    ) -> trace_api.Span:
+        """Start a span at `start_time` (ns)."""
+        how: dict[str, Any] = {"context": context, "attributes": attributes, "links": links, "start_time": start_time}
+        before = set(self._spans.phases)
+        try:
+            span = self._tracer.start_span(name, **how)
+        except Exception as error:
+            contain("start of a span", error)
+            begun = self._spans.begun_at(start_time)
+            if begun is not None and begun.context.span_id not in before:  # a processor added after ours has raised
+                return begun
+        else:
+            if span.is_recording():
+                return span
+        return self._unexported.start_span(name, **how)

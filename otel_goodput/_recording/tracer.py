@@ -8,7 +8,7 @@ from typing import Final
 
 from opentelemetry import trace as trace_api
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.trace import SpanContext, Tracer
+from opentelemetry.trace import SpanContext
 from opentelemetry.util import types
 
 from otel_goodput._accounting import rules
@@ -17,7 +17,7 @@ from otel_goodput._recording.budget import VITAL
 from otel_goodput._recording.compile_phases import CompilePhases
 from otel_goodput._recording.fast_span import FastSpan
 from otel_goodput._recording.nesting import Nested, identity
-from otel_goodput._recording.span_processor import PhaseSpanProcessor
+from otel_goodput._recording.span_processor import PhaseSpanProcessor, PhaseSpans
 from otel_goodput._recording.step_line import StepLine
 from otel_goodput._recording.summaries import phases_span, steps_span
 from otel_goodput.semconv import GOODPUT_BLOCKING, GOODPUT_PHASE, GOODPUT_STEP, GOODPUT_TRACE_NUMBER, Phase
@@ -32,15 +32,14 @@ class PhaseTracer:
 
     Args:
         line: the state of the recording.
-        tracer: starts the spans of all phases but steps, loads, parts and compilations.
-        processor: accounts for the spans that `tracer` starts.
-        samples_parents: `tracer` is of the user's own provider, whose sampler may follow the parent's flag.
+        starter: starts the spans of all phases but steps, loads, parts and compilations.
+        processor: records these spans in the journal.
 
     Attributes:
         compilations: opens compile phases.
     """
 
-    def __init__(self, line: StepLine, tracer: Tracer, processor: PhaseSpanProcessor, *, samples_parents: bool) -> None:
+    def __init__(self, line: StepLine, starter: PhaseSpans, processor: PhaseSpanProcessor) -> None:
         self.line = line
         self.compilations = CompilePhases(line)
         # What others use of the line, who open phases or watch the job: see Watched.
@@ -54,8 +53,7 @@ class PhaseTracer:
         )
         self.account = line.account
         self.notice = line.account.notice
-        self._tracer = tracer
-        self._samples_parents = samples_parents
+        self._starter = starter
         self._processor = processor
         self._ticking = threading.Lock()
         self._summing = threading.Lock()
@@ -166,8 +164,8 @@ class PhaseTracer:
         if self.hooks.before_phase is not None:
             self.hooks.before_phase()
         line, around = self.line, self.line.nesting.here()
-        if self._samples_parents:
-            line.spans.hold(around)  # first: with an unsampled parent, the phase might not be recorded, nor accounted
+        if line.nesting.shared:
+            line.spans.hold(around)  # first: a sampler that follows the parent's flag would drop the phase
         step = line.spans.step if self.blocks(None) else None
         # A restored checkpoint has nothing to do with the open step.
         if step is not None and step.step >= 0 and attributes[GOODPUT_PHASE] != Phase.CHECKPOINT_RESTORE:
@@ -180,7 +178,7 @@ class PhaseTracer:
         if parent is not inside or (isinstance(around, Nested) and not line.nesting.shared):
             around = trace_api.NonRecordingSpan(parent)  # a tracer that asked a phase would have it exported
         context = trace_api.set_span_in_context(around)
-        return self._tracer.start_span(name, context=context, attributes=attributes, start_time=start or self.clock())
+        return self._starter.start(name, context, attributes, start or self.clock())
 
     def ensure_ended(self, span: trace_api.Span) -> None:
         """Record the end of `span` in the journal, if an interrupt prevented that."""

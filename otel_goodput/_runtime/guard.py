@@ -42,6 +42,23 @@ def contain(site: str, error: BaseException) -> None:
         logger.warning("%s failed; training goes on: %s", site, error, exc_info=error)
 
 
+class containing:
+    """A ``with`` block of which every ``Exception`` is contained, see :func:`contain`."""
+
+    __slots__ = ("_site",)
+
+    def __init__(self, site: str) -> None:
+        self._site = site
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        contain(self._site, error)
+        return True
+
+
 def refuse(error: PhaseError) -> None:
     """Report wrong use of a phase, once for each phase; raised only if strict."""
     if strict():

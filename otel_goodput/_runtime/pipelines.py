@@ -28,7 +28,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.trace import Span
+from opentelemetry.sdk.trace.sampling import Decision, StaticSampler
+from opentelemetry.trace import Span, Tracer
 from opentelemetry.util.types import AttributeValue
 
 from otel_goodput._accounting import Totals
@@ -196,6 +197,14 @@ class Pipelines:
             shutdown_on_exit=False,
             span_limits=_span_limits(),
         )
+
+    def unexported_tracer(self, processor: SpanProcessor, resource: Resource) -> Tracer:
+        """Return a tracer whose spans are recorded, and passed to `processor` only."""
+        provider = TracerProvider(
+            StaticSampler(Decision.RECORD_ONLY), resource, shutdown_on_exit=False, span_limits=_span_limits()
+        )
+        provider.add_span_processor(processor)
+        return provider.get_tracer(SCOPE_NAME, __version__)
 
     def meter_provider(self, resource: Resource, *, again: bool = False) -> MeterProvider:
         """Create a provider with a reader for each exporter that takes metrics.

@@ -42,7 +42,7 @@ from otel_goodput._recording.open_spans import OpenSpans
 from otel_goodput._recording.passing import SwitchedSpanProcessor
 from otel_goodput._recording.phases import Phases
 from otel_goodput._recording.sampling import StepSampler
-from otel_goodput._recording.span_processor import PhaseSpanProcessor
+from otel_goodput._recording.span_processor import PhaseSpanProcessor, PhaseSpans
 from otel_goodput._recording.step_line import StepLine
 from otel_goodput._recording.step_policy import StepPolicy
 from otel_goodput._recording.tracer import PhaseTracer
@@ -213,12 +213,14 @@ class Recorder(Phases):
         if not self._rebuilt:
             tracer_provider.add_span_processor(self._switch)
         self.tracer_provider = tracer_provider
-        sdk_tracer, misused = tracer_provider.get_tracer(SCOPE_NAME, __version__), Misuse(account.notes)
-        jobs = JobSpans(account, sdk_tracer, generator, traces, thread, misused)
+        unexported = pipelines.unexported_tracer(self._processor, emitter.resource)
+        starter = PhaseSpans(tracer_provider.get_tracer(SCOPE_NAME, __version__), unexported, spans)
+        misused = Misuse(account.notes)
+        jobs = JobSpans(account, starter, generator, traces, thread, misused)
         new_key = self._generator.new_span_id
         labels, find = Labels(live.past), self._successor
         self._line = line = StepLine(account, hooks, policy, spans, emitter, jobs, misused, new_key, find, labels)
-        self._tracer = tracer = PhaseTracer(line, sdk_tracer, self._processor, samples_parents=shared)
+        self._tracer = tracer = PhaseTracer(line, starter, self._processor)
         if not self._rebuilt:
             self.meter_provider = meter_provider or pipelines.meter_provider(resource)
         elif meter_provider is None and not pipelines.join(self.meter_provider):

@@ -15,6 +15,9 @@ from opentelemetry.sdk.trace import (
     SynchronousMultiSpanProcessor,
     TracerProvider,
 )
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 from recorded import NS, without_zeros
 
 from otel_goodput import Recorder
@@ -40,14 +43,64 @@ def recorder(directory: Path, *processors: SpanProcessor, **options: Any) -> Rec
     return Recorder("line", run_id="run", directory=directory, exporters="none", span_processors=processors, **options)
 
 
+class Dropping(Sampler):
+    """Drops spans with one of these names, or raises for them."""
+
+    def __init__(self, *names: str, raises: bool = False) -> None:
+        self.names, self.raises = names, raises
+
+    def should_sample(
+        self, parent_context: Any, trace_id: int, name: str, kind: Any = None, attributes: Any = None, *_: Any
+    ) -> SamplingResult:
+        if name in self.names and self.raises:
+            raise KeyError(name)
+        return SamplingResult(Decision.DROP if name in self.names else Decision.RECORD_AND_SAMPLE, attributes)
+
+    def get_description(self) -> str:
+        return "Dropping"
+
+
+WRONG = ("a processor of our provider", "an earlier processor", "a later processor", "the sampler", "it is dropped")
+
+
 @pytest.mark.usefixtures("lenient")
-def test_a_phase_whose_start_another_processor_refused_is_closed(tmp_path: Path, base: int) -> None:
-    """Ours has heard of it by then, and would give it all time until the shutdown."""
-    with recorder(tmp_path, Refusing("eval")) as line, line.job(start_time=base, end_time=base + 60 * NS):
-        with line.custom("eval", start_time=base + NS):
+@pytest.mark.parametrize("names", [("eval",), ("job", "training_prep", "eval")])
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_phase_whose_span_is_dropped_or_refused_is_in_the_account(
+    wrong: str, names: tuple[str, ...], tmp_path: Path, base: int
+) -> None:
+    refusing, spans = Refusing(*names), InMemorySpanExporter()
+    exporting = SimpleSpanProcessor(spans)
+    provider = None
+    if wrong == "a processor of our provider":
+        line = recorder(tmp_path, refusing, exporting)
+    else:
+        sampler = Dropping(*names, raises=wrong == "the sampler") if "processor" not in wrong else None
+        provider = TracerProvider(sampler, shutdown_on_exit=False)
+        if wrong == "an earlier processor":
+            provider.add_span_processor(refusing)
+        line = recorder(tmp_path, tracer_provider=provider)
+        if wrong == "a later processor":
+            provider.add_span_processor(refusing)
+        provider.add_span_processor(exporting)
+    with line, line.job(start_time=base, end_time=base + 60 * NS):
+        with line.training_prep(start_time=base, end_time=base + 10 * NS) as prep:
+            prep.set_attribute("size", 1)
+        times = {"start_time": base + 20 * NS}
+        with (
+            line.custom("eval", end_time=base + 30 * NS, **times),
+            line.custom("inner", end_time=base + 25 * NS, **times),
+        ):
             pass
         assert line.tracer is not None
         assert [span.name for span in line.tracer.line.spans.phases.values()] == ["job"]
+    report = without_zeros(line.report().to_json())
+    assert report["elapsed_s"] == 60.0
+    assert report["seconds"] == {"training_prep": 10.0, "other": 40.0, "custom": {"eval": 5.0, "inner": 5.0}}
+    if sampled_out := [span.name for span in spans.get_finished_spans() if span.name in names]:
+        assert "processor" in wrong, sampled_out
+    if provider is not None:
+        provider.shutdown()
 
 
 @pytest.mark.usefixtures("lenient")
