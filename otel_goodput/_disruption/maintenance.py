@@ -1,23 +1,20 @@
 """Notices of Google Compute Engine, of host maintenance and preemption, from the machine's metadata server.
 
-Both keys are watched by hanging GETs, which the server answers when the value changes. One thread holds both requests
-open on non-blocking sockets and waits for either, and for :meth:`Maintenance.stop`, in one ``select``. Taking turns
-with short timeouts would notice a preemption late, and its grace period is 30 s.
+Each key is watched by hanging GETs, which the server answers when the value changes, on a thread of its own: taking
+turns would notice a preemption late, and its grace period is 30 s.
 """
 
 from __future__ import annotations
 
-import errno
-import os
-import selectors
 import socket
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from otel_goodput._disruption.metadata import FLAVOR, LONGEST, MetadataAnswer, NotGoogles, Reception, address, request
+from otel_goodput._disruption.metadata import NotGoogles, address, ask
 from otel_goodput._disruption.notices import Notices
 from otel_goodput._runtime.clock import Clock
 from otel_goodput._runtime.guard import logger, report_once
@@ -48,7 +45,7 @@ KEYS: Final = (
 
 
 class Maintenance:
-    """Watches the metadata server in one daemon thread.
+    """Watches the metadata server in daemon threads.
 
     Args:
         notices: where changes are announced.
@@ -75,218 +72,145 @@ class Maintenance:
     ) -> None:
         self.notices = notices
         self.clock = clock
-        self.host = host
+        self.host = host or ""
         self.wait_s = wait_s
         self.patience_s = patience_s
         self.backoff_s = backoff_s
-        self._stopping = threading.Event()
-        self._waker: socket.socket | None = None
-        self._thread: threading.Thread | None = None
+        self.stopping = threading.Event()
+        self._watches = [_Watch(self, key) for key in KEYS]
 
     def start(self) -> bool:
         """Start watching; return False if there is nothing to watch. Call once."""
-        if self.host is None:
+        if not self.host:
             return False
-        place = address(self.host)
-        if place is None:
-            self._refuse("its address is not valid")
+        if address(self.host) is None:
+            self.refuse("its address is not valid")
             return False
-        woken = None
         try:
-            woken, self._waker = socket.socketpair()
-            thread = threading.Thread(target=self._watch, args=(place, woken), name="goodput-maintenance", daemon=True)
-            thread.start()
-            self._thread = thread
-        except (OSError, RuntimeError) as error:
-            if woken is not None:
-                woken.close()
+            for watch in self._watches:
+                watch.start()
+        except RuntimeError as error:
+            self.stop()
             report_once("metadata server", "notices of maintenance and preemption are not watched: %s", error)
             return False
         return True
 
     def stop(self) -> None:
-        """Stop watching. Takes at most a second, even if the thread is stuck in a name lookup."""
-        self._stopping.set()
-        if self._waker is not None:
-            self._waker.close()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(1.0)
+        """Stop watching. Takes at most a second, even if a thread is stuck in a name lookup."""
+        self.stopping.set()
+        until = time.monotonic() + 1.0
+        for watch in self._watches:
+            watch.hang_up()
+        for watch in self._watches:
+            if watch.is_alive() and watch is not threading.current_thread():
+                watch.join(max(0.0, until - time.monotonic()))
 
     @property
     def watching(self) -> bool:
-        """Whether the thread is running."""
-        return self._thread is not None and self._thread.is_alive()
+        """Whether a thread is running."""
+        return any(watch.is_alive() for watch in self._watches)
 
-    def _refuse(self, why: str) -> None:
-        report_once(
-            "metadata server",
-            "the metadata server %s is not Google's: %s; notices of maintenance and preemption are not watched",
-            printable(self.host or ""),
-            why,
-        )
-
-    # --- in the thread ------------------------------------------------------------------------------------------------
-
-    def _watch(self, address: tuple[str, int], woken: socket.socket) -> None:
-        with selectors.DefaultSelector() as selector, woken:
-            selector.register(woken, selectors.EVENT_READ, None)
-            watches = [_Watch(self, key, address, selector) for key in KEYS]
-            try:
-                while watches and not self._stopping.is_set():
-                    self._turn(watches, selector)
-            except NotGoogles as lie:
-                self._refuse(str(lie))
-            except Exception as error:
-                report_once(
-                    "metadata server",
-                    "notices of maintenance and preemption are no longer watched: %s: %s",
-                    type(error).__name__,
-                    error,
-                )
-            finally:
-                for watch in watches:
-                    watch.hang_up()
-
-    def _turn(self, watches: list[_Watch], selector: selectors.BaseSelector) -> None:
-        for watch in watches:
-            watch.attend()
-        wait = min(watch.due for watch in watches) - time.monotonic()
-        for ready, _ in selector.select(max(0.0, wait)):
-            if ready.data is not None and not self._stopping.is_set():
-                ready.data.proceed()
-        watches[:] = [watch for watch in watches if not watch.unknown]
+    def refuse(self, why: str) -> None:
+        """Give the server up."""
+        if not self.stopping.is_set():
+            report_once(
+                "metadata server",
+                "the metadata server %s is not Google's: %s; notices of maintenance and preemption are not watched",
+                printable(self.host),
+                why,
+            )
+        self.stopping.set()
+        for watch in self._watches:
+            watch.hang_up()
 
 
-class _Watch:
+class _Watch(threading.Thread):
     """The requests for one key, one after another."""
 
-    def __init__(
-        self, owner: Maintenance, key: Key, address: tuple[str, int], selector: selectors.BaseSelector
-    ) -> None:
+    def __init__(self, owner: Maintenance, key: Key) -> None:
+        super().__init__(name="goodput-maintenance", daemon=True)
         self._owner = owner
         self._key = key
-        self._address = address
-        self._selector = selector
-        self._socket: socket.socket | None = None
-        self._received = Reception(_LONGEST)
+        self._connection: socket.socket | None = None
         self._failures = 0
-        self._began = 0.0
         self._etag = ""  # empty: the next request returns the present value at once
         self._value = ""
-        self.due = 0.0  # monotonic s: when to send the next request, or when the answer is overdue
-        self.unknown = False  # the server has no such key
 
-    def attend(self) -> None:
-        """Do what is due: send a request, or give up waiting for the answer."""
-        now = time.monotonic()
-        if now < self.due:
-            return
-        if self._socket is not None:
-            self._fail("no answer in time")
-            return
-        self._began = now
+    def run(self) -> None:
+        pause: float | None = 0.0
         try:
-            self._connect()
-        except (OSError, UnicodeError) as error:
-            self._fail(str(error))
-
-    def proceed(self) -> None:
-        """Send or receive, whichever the connection is ready for."""
-        connection = self._socket
-        assert connection is not None
-        try:
-            if self._selector.get_key(connection).events == selectors.EVENT_WRITE:
-                trouble = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                if trouble:
-                    raise OSError(trouble, os.strerror(trouble))
-                connection.sendall(self._request())
-                self._selector.modify(connection, selectors.EVENT_READ, self)
-                return
-            received = connection.recv(LONGEST)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._fail(str(error))
-            return
-        answer = self._received.take(received)
-        if answer is not None:
-            self._judge(answer)
-        elif not received:
-            self._fail("the connection was closed before the answer was complete")
+            while pause is not None and not self._owner.stopping.wait(pause):
+                pause = self._next()
+        except NotGoogles as lie:
+            self._owner.refuse(str(lie))
+        except Exception as error:
+            report_once(
+                "metadata server",
+                "notices of maintenance and preemption are no longer watched: %s: %s",
+                type(error).__name__,
+                error,
+            )
 
     def hang_up(self) -> None:
-        if self._socket is not None:
-            self._selector.unregister(self._socket)
-            self._socket.close()
-            self._socket = None
-        self._received = Reception(_LONGEST)
+        """End the request under way; from any thread."""
+        if self._connection is not None:
+            with suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
 
-    def _connect(self) -> None:
-        found = socket.getaddrinfo(*self._address, type=socket.SOCK_STREAM)
-        family, kind, protocol, _, where = found[self._failures % len(found)]
-        connection = socket.socket(family, kind, protocol)
-        try:
-            connection.setblocking(False)
-            trouble = connection.connect_ex(where)
-            if trouble not in (0, errno.EINPROGRESS):
-                raise OSError(trouble, os.strerror(trouble))
-            self._selector.register(connection, selectors.EVENT_WRITE, self)
-        except BaseException:
-            connection.close()
-            raise
-        self._socket = connection
-        self.due = self._began + self._owner.patience_s + (self._owner.wait_s if self._etag else 0.0)
+    def _hold(self, connection: socket.socket) -> None:
+        self._connection = connection
+        if self._owner.stopping.is_set():
+            self.hang_up()
 
-    def _request(self) -> bytes:
-        target = self._key.path
-        if self._etag:
-            wait = max(1, round(self._owner.wait_s))
-            target += f"?wait_for_change=true&last_etag={quote(self._etag, safe='')}&timeout_sec={wait}"
-        return request(self._owner.host or "", target)
-
-    def _fail(self, why: str) -> None:
-        """Close the connection and try again later, after a pause that doubles with each failure."""
-        self.hang_up()
-        least, most = self._owner.backoff_s
-        self.due = time.monotonic() + min(most, least * 2 ** min(self._failures, 16))
-        self._failures += 1
-        self._etag = ""  # ask for the present value, a change meanwhile must not be missed
-        report_once(
-            "metadata server unreachable",
-            "a request to the metadata server %s for %s failed: %s; it will be retried",
-            printable(self._owner.host or ""),
-            self._key.path,
-            why,
-        )
-
-    def _judge(self, answer: MetadataAnswer) -> None:
-        """Process an answer.
+    def _next(self) -> float | None:
+        """Send a request and wait for its answer. Return the seconds until the next one; None: there is no such key.
 
         Raises:
-            NotGoogles: it is not from Google's metadata server.
+            NotGoogles: the answer is not from Google's metadata server.
         """
-        if not answer.flavored:
-            raise NotGoogles(f"no {': '.join(FLAVOR)} in its answer (status {answer.status})")
+        owner, key = self._owner, self._key
+        began, target, timeout_s = time.monotonic(), key.path, owner.patience_s
+        if self._etag:
+            wait = max(1, round(owner.wait_s))
+            target += f"?wait_for_change=true&last_etag={quote(self._etag, safe='')}&timeout_sec={wait}"
+            timeout_s += owner.wait_s
+        try:
+            answer = ask(owner.host, target, timeout_s, _LONGEST, self._hold)
+        except TimeoutError:
+            return self._failed("no answer in time")
+        except (OSError, UnicodeError) as error:
+            return self._failed(str(error))
         if answer.status >= 500 or answer.status == 429:
-            self._fail(f"status {answer.status}")
-            return
+            return self._failed(f"status {answer.status}")
         if answer.status == 404:
-            logger.debug("the metadata server has no %s", self._key.path)
-            self.unknown = True
-            self.hang_up()
-            return
+            logger.debug("the metadata server has no %s", key.path)
+            return None
         value = answer.body.strip()
-        if answer.status != 200 or value not in self._key.reasons:
-            raise NotGoogles(f"{self._key.path} is {printable(value[:60])!r} (status {answer.status})")
-        self.hang_up()
+        if answer.status != 200 or value not in key.reasons:
+            raise NotGoogles(f"{key.path} is {printable(value[:60])!r} (status {answer.status})")
         if self._failures:
-            logger.info("the metadata server %s answers again", printable(self._owner.host or ""))
-        self._failures = 0
-        self._etag = answer.etag
-        # Always pause between two requests, whatever the server answers.
-        self.due = max(time.monotonic(), self._began + self._owner.backoff_s[0])
+            logger.info("the metadata server %s answers again", printable(owner.host))
+        self._failures, self._etag = 0, answer.etag
         if value != self._value:
             self._change(value)
+        # Always pause between two requests, whatever the server answers.
+        return max(0.0, began + owner.backoff_s[0] - time.monotonic())
+
+    def _failed(self, why: str) -> float:
+        """Return the pause before the next request, which doubles with each failure."""
+        least, most = self._owner.backoff_s
+        pause: float = min(most, least * 2 ** min(self._failures, 16))
+        self._failures += 1
+        self._etag = ""  # ask for the present value, a change meanwhile must not be missed
+        if not self._owner.stopping.is_set():
+            report_once(
+                "metadata server unreachable",
+                "a request to the metadata server %s for %s failed: %s; it will be retried",
+                printable(self._owner.host),
+                self._key.path,
+                why,
+            )
+        return pause
 
     def _change(self, value: str) -> None:
         before, self._value = self._key.reasons.get(self._value), value

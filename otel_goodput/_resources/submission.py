@@ -19,7 +19,7 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from otel_goodput._disruption.metadata import connect
+from otel_goodput._disruption.metadata import connect, exchange
 from otel_goodput._runtime import files
 from otel_goodput._runtime.guard import contain, report_once
 from otel_goodput._text.durations import parse_moment
@@ -189,35 +189,18 @@ def path_of(path: str, cluster: Cluster, name: str) -> str:
 def fetch(cluster: Cluster, path: str, until: float, accept: str) -> bytes:
     """Return the body of a successful answer of a type that `accept` lists, until the monotonic clock says `until` (s).
 
-    With HTTP/1.0 the body ends where the connection does.
-
-    Without ``http.client``, so that the limit holds for the whole exchange, not for each piece of a slow answer.
-
     Raises:
         OSError: there is no answer in time.
         ValueError: the answer is not a success, or too long.
     """
-    with connect(cluster.host, cluster.port, until) as plain:
-        plain.settimeout(_left(until))
-        with _secured(plain, cluster) as connection:
-            connection.settimeout(_left(until))
-            host = f"[{cluster.host}]" if ":" in cluster.host else cluster.host
-            connection.sendall(
-                f"GET {path} HTTP/1.0\r\nHost: {host}:{cluster.port}\r\nAccept: {accept}\r\n"
-                f"Authorization: Bearer {cluster.token}\r\nUser-Agent: otel-goodput\r\n\r\n".encode("ascii")
-            )
-            answer = bytearray()
-            while True:
-                connection.settimeout(_left(until))
-                piece = connection.recv(1 << 16)
-                if not piece:
-                    break
-                answer += piece
-                if len(answer) > _LONGEST:
-                    raise ValueError("the answer is too long")
-    head, _, body = bytes(answer).partition(b"\r\n\r\n")
-    status = head.split(None, 2)
-    if len(status) < 2 or status[1] != b"200":
+    host = f"[{cluster.host}]" if ":" in cluster.host else cluster.host
+    message = (
+        f"GET {path} HTTP/1.0\r\nHost: {host}:{cluster.port}\r\nAccept: {accept}\r\n"
+        f"Authorization: Bearer {cluster.token}\r\nUser-Agent: otel-goodput\r\n\r\n"
+    )
+    with connect(cluster.host, cluster.port, until) as plain, _secured(plain, cluster) as connection:
+        status, _, body = exchange(connection, message.encode("ascii"), until, _LONGEST)
+    if status != 200:
         raise ValueError("no success")
     return body
 
@@ -231,15 +214,3 @@ def _secured(plain: socket.socket, cluster: Cluster) -> socket.socket:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cluster.authority)
     return context.wrap_socket(plain, server_hostname=cluster.host)
-
-
-def _left(until: float) -> float:
-    """Return the seconds left.
-
-    Raises:
-        TimeoutError: none are left.
-    """
-    left = until - monotonic()
-    if left <= 0:
-        raise TimeoutError
-    return left

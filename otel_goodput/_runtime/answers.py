@@ -21,21 +21,23 @@ _PIECE: Final = 1 << 16  # bytes
 
 
 class TooLong(http.client.HTTPException):
-    """An answer is longer than `LONGEST`."""
+    """An answer is longer than it may be."""
 
-    def __init__(self) -> None:
-        super().__init__(f"its answer is longer than {LONGEST >> 20} MiB")
+    def __init__(self, longest: int = LONGEST) -> None:
+        size = f"{longest >> 20} MiB" if longest >= 1 << 20 else f"{longest} bytes"
+        super().__init__(f"its answer is longer than {size}")
 
 
 class _Within(io.RawIOBase):
     """What a socket receives, for as long as its timeout said when the answer was first waited for."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, longest: int) -> None:
         self._connection = connection
+        self._longest = longest
         self._received = connection.makefile("rb", buffering=0)
         self._timeout = connection.gettimeout()
         self._until = None if self._timeout is None else time.monotonic() + self._timeout
-        self._left = LONGEST
+        self._left = longest
 
     def readable(self) -> bool:
         return True
@@ -49,7 +51,7 @@ class _Within(io.RawIOBase):
         count = self._received.readinto(buffer)
         self._left -= count or 0
         if self._left < 0:
-            raise TooLong
+            raise TooLong(self._longest)
         return count
 
     def close(self) -> None:
@@ -63,11 +65,12 @@ class _Within(io.RawIOBase):
 class _Received:
     """A socket as ``http.client`` reads it."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, longest: int) -> None:
         self._connection = connection
+        self._longest = longest
 
     def makefile(self, *_: object, **__: object) -> io.BufferedReader:
-        return io.BufferedReader(_Within(self._connection))
+        return io.BufferedReader(_Within(self._connection, self._longest))
 
 
 class BoundedResponse(http.client.HTTPResponse):
@@ -77,13 +80,14 @@ class BoundedResponse(http.client.HTTPResponse):
     and TooLong beyond the bytes.
     """
 
-    def __init__(self, sock: socket.socket, *args: Any, **settings: Any) -> None:
-        super().__init__(_Received(sock), *args, **settings)  # type: ignore[arg-type]
+    def __init__(self, sock: socket.socket, *args: Any, longest: int = LONGEST, **settings: Any) -> None:
+        super().__init__(_Received(sock, longest), *args, **settings)  # type: ignore[arg-type]
+        self._longest = longest
 
     def begin(self) -> None:
         super().begin()
-        if self.length is not None and self.length > LONGEST:  # http.client would ask for that much memory at once
-            raise TooLong
+        if self.length is not None and self.length > self._longest:  # http.client would take that much memory at once
+            raise TooLong(self._longest)
 
 
 def whole(read: Callable[[int], bytes]) -> bytes:

@@ -166,7 +166,7 @@ FAULTS = {
     "no http": (sends(b"SSH-2.0-OpenSSH_9.6\r\n"), "the answer is not HTTP"),
     "a broken head": (sends(b"HTTP/1.1 2x0 OK\r\n\r\n"), "the answer is not HTTP"),
     "cut off": (sends(HEAD + b'Content-Length: 100\r\n\r\n{"instance":'), "before the answer was complete"),
-    "a lie of its length": (sends(HEAD + b"Content-Length: 99999999999999\r\n\r\n{}"), "before the answer was"),
+    "a lie of its length": (sends(HEAD + b"Content-Length: 99999999999999\r\n\r\n{}"), "more than 4194304 bytes"),
     "a lie of a piece": (
         sends(HEAD + b"Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFF\r\n{}"),
         "before the answer was complete",
