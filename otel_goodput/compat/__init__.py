@@ -13,20 +13,22 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from types import ModuleType
 from typing import Final
 
 __all__ = ["install"]
 
 NAME: Final = "ml_goodput_measurement"
-_MODULES: Final = (
-    "goodput_utils",
-    "goodput",
-    "goodput_elastic",
-    "monitoring",
-    "monitoring_elastic",
-    "checkpoint_badput_calculator",
-    "measurement",
-)
+# Modules of ml-goodput-measurement, and ours that take their place.
+_MODULES: Final = {
+    "goodput_utils": "goodput_utils",
+    "goodput": "goodput",
+    "goodput_elastic": "goodput",
+    "measurement": "goodput",
+    "monitoring": "monitoring",
+    "monitoring_elastic": "monitoring",
+    "checkpoint_badput_calculator": "checkpoint_badput_calculator",
+}
 
 
 def install() -> None:
@@ -35,16 +37,27 @@ def install() -> None:
     Raises:
         ImportError: the original has been imported already; programs would then use both.
     """
-    package = import_module(f"{__name__}.{NAME}")
-    there = sys.modules.get(NAME)
-    if there is not None and there is not package:
+    if not isinstance(sys.modules.get(NAME, _PACKAGE), _Package):
         raise ImportError(
             f"{NAME} was imported before otel_goodput.compat.install(): call install() first, at the top of the program"
         )
-    source = import_module(f"{__name__}.{NAME}.src")
-    sys.modules[NAME], sys.modules[f"{NAME}.src"] = package, source
-    for name in _MODULES:
-        module = import_module(f"{__name__}.{NAME}.{name}")
-        sys.modules[f"{NAME}.{name}"] = sys.modules[f"{NAME}.src.{name}"] = module
-        setattr(package, name, module)
-        setattr(source, name, module)
+    # The original has its modules in the package, and in its subpackage ``src``.
+    for package in (_PACKAGE, _SOURCE):
+        sys.modules[package.__name__] = package
+        for name, ours in _MODULES.items():
+            module = import_module(f"{__name__}.{ours}")
+            sys.modules[f"{package.__name__}.{name}"] = module
+            setattr(package, name, module)
+
+
+class _Package(ModuleType):
+    """A package whose modules are put into ``sys.modules``."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, __doc__)
+        self.__path__: list[str] = []
+
+
+_PACKAGE: Final = _Package(NAME)
+_SOURCE: Final = _Package(f"{NAME}.src")
+_PACKAGE.src = _SOURCE  # type: ignore[attr-defined]  # as the import of a subpackage does

@@ -17,7 +17,7 @@ from otel_goodput._metrics import instruments
 from otel_goodput._resources import process
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_PROJECT
-from otel_goodput.compat.ml_goodput_measurement.goodput_utils import GCPOptions
+from otel_goodput.compat.goodput_utils import GCPOptions
 from otel_goodput.exporters.google import open_workload
 from otel_goodput.exporters.google.connection import on_google_cloud
 from otel_goodput.exporters.spec import ExporterContext
@@ -91,11 +91,11 @@ class GoogleSeries:
     @cached_property
     def _resource(self) -> Resource:
         options = self._options
-        told = {
+        named = {
             semconv.CLOUD_AVAILABILITY_ZONE: options.location,
             semconv.ACCELERATOR_TYPE: options.acc_type,
             semconv.K8S_CLUSTER_NAME: options.cluster_name,
             semconv.REPLICA_ID: options.replica_id,
         }
-        overrides = {name: value for name, value in told.items() if value}
+        overrides = {name: value for name, value in named.items() if value}
         return process.describe(self._job_name, self._job_name, 0, 0, 1, overrides, traced=False)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime, timezone
 from functools import wraps
+from time import time_ns
 from typing import Any, Final, ParamSpec
 
 from otel_goodput._journal.records import LARGEST
@@ -30,7 +30,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class NoEnd(Exception):
-    """A phase was given up: nobody told its end."""
+    """A phase was given up: its end was not recorded."""
 
 
 def run_id_of(job_name: str, logger_name: str) -> str:
@@ -38,22 +38,22 @@ def run_id_of(job_name: str, logger_name: str) -> str:
     return job_name if job_name in logger_name else f"{job_name}.{logger_name}"
 
 
-def moment(told: datetime | None) -> int | None:
+def moment(at: datetime | None) -> int | None:
     """A time as ns since the epoch; without a time zone it is UTC.
 
     Raises:
         TypeError: it is not a datetime.
         ValueError: it is none that a record can hold, such as ``datetime.max``, or no time at all (pandas' ``NaT``).
     """
-    if told is None:
+    if at is None:
         return None
-    if not isinstance(told, datetime):
-        raise TypeError(f"{told!r} is not a datetime")
-    since = (told if told.tzinfo else told.replace(tzinfo=timezone.utc)) - _EPOCH
-    at = (since.days * 86_400 + since.seconds) * NS + since.microseconds * 1_000
-    if not abs(at) <= LARGEST:  # nor is nan
-        raise ValueError(f"{told!r} cannot be recorded")
-    return at
+    if not isinstance(at, datetime):
+        raise TypeError(f"{at!r} is not a datetime")
+    since = (at if at.tzinfo else at.replace(tzinfo=timezone.utc)) - _EPOCH
+    nanoseconds = (since.days * 86_400 + since.seconds) * NS + since.microseconds * 1_000
+    if not abs(nanoseconds) <= LARGEST:  # nor is nan
+        raise ValueError(f"{at!r} cannot be recorded")
+    return nanoseconds
 
 
 def harmless(function: Callable[P, None]) -> Callable[P, None]:
@@ -70,19 +70,19 @@ def harmless(function: Callable[P, None]) -> Callable[P, None]:
 
 
 class Handle:
-    """The recorder of a job, told by starts and ends.
+    """Records a job by starts and ends.
 
     Attributes:
-        recorder: it.
+        recorder: what records it.
     """
 
     def __init__(self, job_name: str, logger_name: str) -> None:
         _warn_of_lost_disks()
-        # Only the process that logs is told of, and it alone is the account, whichever of the job's it is.
+        # Only the process that logs records, whichever of the job's it is, and the account is its own.
         self.recorder = Recorder(job_name, run_id=run_id_of(job_name, logger_name), process_index=0, process_count=1)
         self._pairs: Pairs[Opening[Any]] = Pairs(self._begin, self._end)
-        self._told = 0  # when something was told last, ns
-        self._died: int | None = None  # while a job begins: when the one that is open was heard of last
+        self._recorded_at = 0  # when something was recorded last, ns
+        self._died: int | None = None  # while a job begins: when the one that is open recorded last
         self._latest: tuple[int, int] | None = None  # number and start (ns) of the latest step
         self._lengths: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
 
@@ -91,7 +91,7 @@ class Handle:
         """Seconds from the start of a step to that of the next one, of the latest steps that another one followed."""
         return {number: length / NS for number, length in tuple(self._lengths)}
 
-    def start(self, phase: str, name: str | int = "", told: datetime | None = None) -> None:
+    def start(self, phase: str, name: str | int = "", time: datetime | None = None) -> None:
         """Record a start.
 
         Raises:
@@ -99,17 +99,19 @@ class Handle:
         """
         if self.recorder.closed:  # in a forked child, whose copies of our locks may be held for ever
             return
-        at = moment(told)
+        at = moment(time)
         if phase == Phase.STEP:
             numbered(int(name), phase)  # before it ends the one before
-            self._measure(int(name), time.time_ns() if at is None else at)
+            self._measure(int(name), time_ns() if at is None else at)
         elif phase in (Phase.JOB, Phase.ELASTIC_WAIT):
             self._latest = None
-        self._died = self._told if phase == Phase.JOB else None  # nobody told that it ended: a retry, or a cell again
+        self._died = (
+            self._recorded_at if phase == Phase.JOB else None
+        )  # its end was not recorded: a retry, or a cell again
         self._pairs.start(phase, name, at)
-        self._died, self._told = None, self._now() if at is None else at
+        self._died, self._recorded_at = None, self._now() if at is None else at
 
-    def end(self, phase: str, name: str | int = "", told: datetime | None = None) -> None:
+    def end(self, phase: str, name: str | int = "", time: datetime | None = None) -> None:
         """Record an end.
 
         Raises:
@@ -117,16 +119,16 @@ class Handle:
         """
         if self.recorder.closed:
             return
-        at = moment(told)
+        at = moment(time)
         if self._pairs.end(phase, name, at):
-            self._told = self._now() if at is None else at
+            self._recorded_at = self._now() if at is None else at
         else:
             which = f" {name!r}" if name else ""
             report_once(f"end of {phase}", "the end of %s%s, which had not started, is ignored", phase, which)
 
     def _now(self) -> int:
         tracer = self.recorder.tracer
-        return time.time_ns() if tracer is None else tracer.clock()
+        return time_ns() if tracer is None else tracer.clock()
 
     def _measure(self, number: int, at: int) -> None:
         if self._latest is not None and number == self._latest[0] + 1:
@@ -134,18 +136,13 @@ class Handle:
         self._latest = number, at
 
     def _begin(self, phase: str, name: str | int, at: int | None) -> Opening[Any]:
-        recorder = self.recorder
-        openings: dict[str, Callable[[], Opening[Any]]] = {
-            Phase.JOB: lambda: recorder.job(start_time=at),
-            Phase.ACCELERATOR_INIT: lambda: recorder.accelerator_init(start_time=at),
-            Phase.TRAINING_PREP: lambda: recorder.training_prep(start_time=at),
-            Phase.DATA_LOADING: lambda: recorder.data_loading(start_time=at),
-            Phase.STEP: lambda: recorder.step(int(name), start_time=at),
-            Phase.CUSTOM: lambda: recorder.custom(str(name), start_time=at),
-            Phase.ELASTIC_WAIT: lambda: recorder.elastic_wait(waited_for(str(name)), start_time=at),
-            Phase.ELASTIC_REINIT: lambda: recorder.elastic_reinit(start_time=at),
+        arguments: dict[str, tuple[object, ...]] = {
+            Phase.STEP: (name,),
+            Phase.CUSTOM: (name,),
+            Phase.ELASTIC_WAIT: (waited_for(str(name)),),
         }
-        opening = openings[phase]()
+        # The methods have the names of the phases.
+        opening: Opening[Any] = getattr(self.recorder, phase)(*arguments.get(phase, ()), start_time=at)
         opening.__enter__()
         return opening
 
@@ -162,7 +159,7 @@ _handles: dict[tuple[str, str], Handle] = {}
 _lock = threading.Lock()
 
 
-def opened(job_name: str, logger_name: str) -> Handle | None:
+def open_handle(job_name: str, logger_name: str) -> Handle | None:
     """The handle of a job, made if this process has none; None where ``configure()`` records nothing, too."""
     if imported_again() or disabled():
         return None
@@ -173,7 +170,7 @@ def opened(job_name: str, logger_name: str) -> Handle | None:
         return handle
 
 
-def found(job_name: str, logger_name: str) -> Handle | None:
+def handle_of(job_name: str, logger_name: str) -> Handle | None:
     """The handle of a job; None if this process has none."""
     return _handles.get((job_name, logger_name))
 

@@ -14,7 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TextIO
+from typing import Any, Final, NamedTuple, TextIO
 
 from opentelemetry.sdk.metrics.export import (
     ExponentialHistogramDataPoint,
@@ -27,6 +27,7 @@ from opentelemetry.sdk.metrics.export import (
 
 from otel_goodput._text.quantities import short_duration, width
 from otel_goodput._text.redact import printable
+from otel_goodput.exporters import walk
 from otel_goodput.exporters.spec import (
     METRICS,
     Destination,
@@ -219,13 +220,10 @@ class _StepTime:
         return (marks[-1].seconds - marks[0].seconds) / count if count else None
 
 
-_Point = NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint
-
-
 def _summarize(data: MetricsData, steps: _StepTime) -> Summary | None:
-    points: dict[str, list[_Point]] = {}
-    for metric, point in _points(data):
-        points.setdefault(metric, []).append(point)
+    points: dict[str, list[Any]] = {}
+    for _, _, metric in walk.every_metric(data):
+        points.setdefault(metric.name, []).extend(metric.data.data_points)
 
     def numbers(name: str) -> Iterator[tuple[dict[str, object], float]]:
         for point in points.get(name, ()):
@@ -257,14 +255,6 @@ def _summarize(data: MetricsData, steps: _StepTime) -> Summary | None:
         at_risk=next((value for _, value in numbers(AT_RISK.name)), None),
         disruptions=int(sum(value for _, value in numbers(DISRUPTIONS.name))),
     )
-
-
-def _points(data: MetricsData) -> Iterator[tuple[str, _Point]]:
-    for resource in data.resource_metrics:
-        for scope in resource.scope_metrics:
-            for metric in scope.metrics:
-                for point in metric.data.data_points:
-                    yield metric.name, point
 
 
 # --- from figures to a line -------------------------------------------------------------------------------------------

@@ -10,12 +10,14 @@ import json
 import os
 import re
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from opentelemetry.sdk.metrics import Histogram
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput._runtime import files
@@ -32,11 +34,6 @@ from otel_goodput.exporters.spec import (
     ExporterUnavailable,
     Situation,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from opentelemetry.sdk.trace import ReadableSpan
 
 DEFAULT_MAX_BYTES: Final = 64 * 2**20
 _BLOCK: Final = 64 * 2**10
@@ -139,7 +136,7 @@ class LineFile:
     def _last_part(self) -> int:
         """Return the number of the last part that an earlier process of this attempt wrote; 0 if there is none."""
         pattern = re.compile(re.escape(self._stem) + r"\.(\d{1,9})\.jsonl")
-        parts = [int(found[1]) for name in files.names(self._directory) if (found := pattern.fullmatch(name))]
+        parts = [int(match[1]) for name in files.names(self._directory) if (match := pattern.fullmatch(name))]
         return max(parts, default=0)
 
     def _close(self) -> None:
@@ -163,39 +160,34 @@ def _cut_torn_tail(fd: int) -> None:
         os.ftruncate(fd, keep)
 
 
-class _Lines:
-    """Writes requests as lines and logs failures; shared by both exporters."""
+class _RequestFile:
+    """Writes requests as lines, and reports errors; shared by both exporters."""
 
-    def __init__(self, file: LineFile, place: Path) -> None:
-        self._file = file
-        self._place = place
+    def __init__(self, directory: Path, stem: str, max_bytes: int) -> None:
+        self._file = LineFile(directory, stem, max_bytes)
+        self._place = directory / stem
 
     def write(self, request: Json) -> bool:
         text = json.dumps(request, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        try:
-            # Text from the system may hold lone surrogates, which UTF-8 cannot encode.
-            self._file.append(text.encode("utf-8", "replace") + b"\n")
-        except OSError as error:
-            self.tell(error)
-            return False
-        return True
+        # Text from the system may hold lone surrogates, which UTF-8 cannot encode.
+        return self._try(lambda: self._file.append(text.encode("utf-8", "replace") + b"\n"))
 
     def flush(self) -> bool:
-        try:
-            self._file.sync()
-        except OSError as error:
-            self.tell(error)
-            return False
-        return True
+        return self._try(self._file.sync)
 
     def close(self) -> None:
         self.flush()
-        try:
-            self._file.close()
-        except OSError as error:
-            self.tell(error)
+        self._try(self._file.close)
 
-    def tell(self, error: Exception) -> None:
+    def _try(self, work: Callable[[], None]) -> bool:
+        try:
+            work()
+        except OSError as error:
+            self.report(error)
+            return False
+        return True
+
+    def report(self, error: Exception) -> None:
         message = "cannot write telemetry to %s, will keep trying: %s: %s"
         report_once(f"file exporter {self._place}", message, self._place, type(error).__name__, error)
 
@@ -204,12 +196,12 @@ class FileSpanExporter(SpanExporter):
     """Writes spans to `directory`/`stem`*.jsonl. A part exceeds `max_bytes` only if it holds a single batch."""
 
     def __init__(self, directory: Path, stem: str, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
-        self._lines = _Lines(LineFile(directory, stem, max_bytes), directory / stem)
+        self._lines = _RequestFile(directory, stem, max_bytes)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         request, errors = encode_spans(spans)
         for error in errors:
-            self._lines.tell(error)
+            self._lines.report(error)
         if not request["resourceSpans"]:  # nothing to write: no spans, or none that could be encoded
             return SpanExportResult.FAILURE if errors else SpanExportResult.SUCCESS
         return SpanExportResult.SUCCESS if self._lines.write(request) else SpanExportResult.FAILURE
@@ -226,7 +218,7 @@ class FileMetricExporter(MetricExporter):
 
     def __init__(self, directory: Path, stem: str, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
         super().__init__(preferred_aggregation={Histogram: ExponentialBucketHistogramAggregation()})
-        self._lines = _Lines(LineFile(directory, stem, max_bytes), directory / stem)
+        self._lines = _RequestFile(directory, stem, max_bytes)
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         written = self._lines.write(encode_metrics(metrics_data))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import math
 import numbers
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 
 from opentelemetry.sdk.metrics import Exemplar
@@ -113,34 +113,43 @@ def encode_spans(spans: Iterable[ReadableSpan]) -> tuple[Json, list[Exception]]:
     """Return an ExportTraceServiceRequest, and the errors of the spans that could not be encoded and are not in it."""
     errors: list[Exception] = []
     # Grouped by identity: the SDK's hash of a resource calls json.dumps on its attributes, for each span.
-    resources: dict[int, tuple[Resource, dict[int, tuple[InstrumentationScope | None, list[Json]]]]] = {}
+    groups: dict[int, tuple[Resource, dict[int, _Scope]]] = {}
     for span in spans:
         try:
             encoded = _span(span)
         except Exception as error:  # one bad span must not cost the batch
             errors.append(error)
             continue
-        _, scopes = resources.setdefault(id(span.resource), (span.resource, {}))
+        _, scopes = groups.setdefault(id(span.resource), (span.resource, {}))
         scope = span.instrumentation_scope
-        scopes.setdefault(id(scope), (scope, []))[1].append(encoded)
-    request = {
-        "resourceSpans": [
+        url = scope.schema_url if scope else ""
+        scopes.setdefault(id(scope), (scope, url, []))[2].append(encoded)
+    return _request(
+        "Spans", ((resource, resource.schema_url, scopes.values()) for resource, scopes in groups.values())
+    ), errors
+
+
+_Scope = tuple["InstrumentationScope | None", "str | None", list[Json]]
+"""A scope, its schema URL, and the spans or metrics in it."""
+
+
+def _request(kind: str, groups: Iterable[tuple[Resource, str | None, Iterable[_Scope]]]) -> Json:
+    """Return a request for ``Spans`` or ``Metrics``, by resource, its schema URL, and scope."""
+    return {
+        f"resource{kind}": [
             _trimmed(
                 {
-                    "resource": _resource(resource),
-                    "scopeSpans": [
-                        _trimmed(
-                            {"scope": _scope(scope), "spans": members, "schemaUrl": scope.schema_url if scope else ""}
-                        )
-                        for scope, members in scopes.values()
+                    "resource": _trimmed({"attributes": _attributes(resource.attributes)}),
+                    f"scope{kind}": [
+                        _trimmed({"scope": _scope(scope), kind.lower(): items, "schemaUrl": url})
+                        for scope, url, items in scopes
                     ],
-                    "schemaUrl": resource.schema_url,
+                    "schemaUrl": resource_url,
                 }
             )
-            for resource, scopes in resources.values()
+            for resource, resource_url, scopes in groups
         ]
     }
-    return request, errors
 
 
 def _span(span: ReadableSpan) -> Json:
@@ -199,10 +208,6 @@ def _link(link: Link) -> Json:
     )
 
 
-def _resource(resource: Resource) -> Json:
-    return _trimmed({"attributes": _attributes(resource.attributes)})
-
-
 def _scope(scope: InstrumentationScope | None) -> Json:
     if scope is None:
         return {}
@@ -214,48 +219,33 @@ def _scope(scope: InstrumentationScope | None) -> Json:
 
 def encode_metrics(data: MetricsData) -> Json:
     """Return an ExportMetricsServiceRequest. Metrics of kinds that a future SDK may add are omitted."""
-    return {
-        "resourceMetrics": [
-            _trimmed(
-                {
-                    "resource": _resource(resource.resource),
-                    "scopeMetrics": [
-                        _trimmed(
-                            {
-                                "scope": _scope(scope.scope),
-                                "metrics": [encoded for metric in scope.metrics if (encoded := _metric(metric))],
-                                "schemaUrl": scope.schema_url,
-                            }
-                        )
-                        for scope in resource.scope_metrics
-                    ],
-                    "schemaUrl": resource.schema_url,
-                }
+    return _request(
+        "Metrics",
+        (
+            (
+                group.resource,
+                group.schema_url,
+                [
+                    (scope.scope, scope.schema_url, [each for metric in scope.metrics if (each := _metric(metric))])
+                    for scope in group.scope_metrics
+                ],
             )
-            for resource in data.resource_metrics
-        ]
-    }
+            for group in data.resource_metrics
+        ),
+    )
 
 
 def _metric(metric: Metric) -> Json | None:
-    data: object = metric.data  # not the union that the SDK declares, which may grow
-    body: Json
-    if isinstance(data, Gauge):
-        kind, body = "gauge", {"dataPoints": [_number_point(point, start=False) for point in data.data_points]}
-    elif isinstance(data, Sum):
-        kind, body = "sum", {"dataPoints": [_number_point(point) for point in data.data_points]}
-        if data.is_monotonic:
-            body["isMonotonic"] = True
-    elif isinstance(data, Histogram):
-        kind, body = "histogram", {"dataPoints": [_histogram_point(point) for point in data.data_points]}
-    elif isinstance(data, ExponentialHistogram):
-        kind, body = "exponentialHistogram", {"dataPoints": [_exponential_point(point) for point in data.data_points]}
-    else:
+    data: Any = metric.data
+    kind, encode = _KINDS_OF_DATA.get(type(data), ("", _number_point))
+    if not kind:
         return None
+    body: Json = {"dataPoints": [encode(point) for point in data.data_points]}
+    if isinstance(data, Sum) and data.is_monotonic:
+        body["isMonotonic"] = True
     if not isinstance(data, Gauge):
         body["aggregationTemporality"] = int(data.aggregation_temporality)
-    head = _trimmed({"name": metric.name, "description": metric.description, "unit": metric.unit})
-    return {**head, kind: body}
+    return {**_trimmed({"name": metric.name, "description": metric.description, "unit": metric.unit}), kind: body}
 
 
 def _number(value: float) -> Json:
@@ -285,8 +275,12 @@ def _exemplar(exemplar: Exemplar) -> Json:
     return {**message, **_number(exemplar.value)}
 
 
-def _number_point(point: NumberDataPoint, *, start: bool = True) -> Json:
-    return {**_point(point, start=start), **_number(point.value)}
+def _number_point(point: NumberDataPoint) -> Json:
+    return {**_point(point), **_number(point.value)}
+
+
+def _gauge_point(point: NumberDataPoint) -> Json:
+    return {**_point(point, start=False), **_number(point.value)}
 
 
 def _extent(point: HistogramDataPoint | ExponentialHistogramDataPoint) -> Json:
@@ -319,3 +313,11 @@ def _exponential_point(point: ExponentialHistogramDataPoint) -> Json:
         **({"flags": point.flags} if point.flags else {}),
         **buckets,
     }
+
+
+_KINDS_OF_DATA: Final[dict[type, tuple[str, Callable[[Any], Json]]]] = {
+    Gauge: ("gauge", _gauge_point),
+    Sum: ("sum", _number_point),
+    Histogram: ("histogram", _histogram_point),
+    ExponentialHistogram: ("exponentialHistogram", _exponential_point),
+}

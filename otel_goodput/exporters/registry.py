@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 from otel_goodput._runtime.deadline import Closer, close_all
 from otel_goodput._runtime.guard import report_once
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk.metrics.export import MetricExporter
     from opentelemetry.sdk.trace.export import SpanExporter
+
+T = TypeVar("T")
 
 GROUP: Final = "otel_goodput.exporters"
 
@@ -56,15 +58,11 @@ def _others() -> dict[str, EntryPoint]:
     """Return the entry points of other packages by name; those with a name of ours are reported and ignored."""
     from importlib.metadata import entry_points  # a slow import
 
-    found = {point.name.lower(): point for point in entry_points(group=GROUP)}
-    for name in found.keys() & {*OURS, AUTO, NONE}:
-        report_once(
-            f"exporter {name}",
-            "the exporter %r that %s registers is ignored: this package has one of that name",
-            name,
-            found.pop(name).value,
-        )
-    return found
+    registered = {point.name.lower(): point for point in entry_points(group=GROUP)}
+    for name in registered.keys() & {*OURS, AUTO, NONE}:
+        message = "the exporter %r that %s registers is ignored: this package has one of that name"
+        report_once(f"exporter {name}", message, name, registered.pop(name).value)
+    return registered
 
 
 def names() -> tuple[str, ...]:
@@ -88,26 +86,26 @@ def spec(name: str) -> ExporterSpec:
         raise ConfigurationError(f"unknown exporter {name!r}; known are {', '.join((AUTO, NONE, *sorted(names())))}")
     point = _others()[name]
     try:
-        found = point.load()
+        other = point.load()
     except Exception as error:
         raise ExporterUnavailable(name, f"{point.value}: {type(error).__name__}: {error}") from error
-    if not isinstance(found, ExporterSpec):
+    if not isinstance(other, ExporterSpec):
         raise ExporterUnavailable(name, f"{point.value} is not an ExporterSpec")
-    return found
+    return other
 
 
-def numbers(asked: Iterable[str]) -> dict[str, int]:
+def numbers(exporters: Iterable[str]) -> dict[str, int]:
     """Return the numbers that identify these exporters in the journal; the same names always give the same numbers."""
-    asked = tuple(asked)
-    found: dict[str, int] = {}
-    for name in sorted(asked):
+    exporters = tuple(exporters)
+    by_name: dict[str, int] = {}
+    for name in sorted(exporters):
         number = spec(name).number if name in OURS else None
         if number is None:
             number = FIRST_OF_OTHERS + zlib.crc32(name.encode()) % (NUMBERS - FIRST_OF_OTHERS)
-            while number in found.values():
+            while number in by_name.values():
                 number = number + 1 if number + 1 < NUMBERS else FIRST_OF_OTHERS
-        found[name] = number
-    return {name: found[name] for name in asked}
+        by_name[name] = number
+    return {name: by_name[name] for name in exporters}
 
 
 def open_exporter(name: str, context: ExporterContext) -> Exporters:
@@ -117,16 +115,16 @@ def open_exporter(name: str, context: ExporterContext) -> Exporters:
         ConfigurationError: the name is unknown.
         ExporterUnavailable: it cannot be opened in this process.
     """
-    found = spec(name)
+    described = spec(name)
     try:
-        for package in found.packages(context.environ):
+        for package in described.packages(context.environ):
             if not importable(package):
-                raise ExporterUnavailable(name, f"no module named {package!r}", found.hint)
-        opened = found.open(context)
+                raise ExporterUnavailable(name, f"no module named {package!r}", described.hint)
+        opened = described.open(context)
     except ExporterUnavailable:
         raise
     except ImportError as error:
-        raise ExporterUnavailable(name, str(error), found.hint) from error
+        raise ExporterUnavailable(name, str(error), described.hint) from error
     except Exception as error:  # a constructor may raise anything for a variable that it rejects
         raise ExporterUnavailable(name, f"{type(error).__name__}: {error}") from error
     return opened._replace(
@@ -136,24 +134,27 @@ def open_exporter(name: str, context: ExporterContext) -> Exporters:
     )
 
 
+def _by_signal(opened: Exporters) -> dict[str, SpanExporter | MetricExporter]:
+    both = {TRACES: opened.span_exporter, METRICS: opened.metric_exporter}
+    return {signal: each for signal, each in both.items() if each is not None}
+
+
 def shut_down(opened: Exporters, seconds: float) -> None:
     """Shut down what was opened, within `seconds`."""
-    both = {TRACES: opened.span_exporter, METRICS: opened.metric_exporter}
-    close_all([(f"{opened.name} {signal}", _closer(each)) for signal, each in both.items() if each], seconds)
-
-
-def _closer(exporter: SpanExporter | MetricExporter) -> Closer:
-    return lambda _: exporter.shutdown()
+    closers: list[tuple[str, Closer]] = [
+        (f"{opened.name} {signal}", lambda _, each=each: each.shutdown())  # type: ignore[misc]
+        for signal, each in _by_signal(opened).items()
+    ]
+    close_all(closers, seconds)
 
 
 def dropped_items(opened: Exporters) -> dict[str, int]:
     """Return how many spans (`traces`) and data points (`metrics`) an opened exporter has lost so far."""
-    safe = {TRACES: opened.span_exporter, METRICS: opened.metric_exporter}
-    return {signal: getattr(each, "dropped", 0) for signal, each in safe.items() if each is not None}
+    return {signal: getattr(each, "dropped", 0) for signal, each in _by_signal(opened).items()}
 
 
 def resolve(
-    asked: Sequence[str],
+    choice: Sequence[str],
     environ: Mapping[str, str],
     *,
     directory: Path | None = None,
@@ -168,7 +169,7 @@ def resolve(
     Raises:
         ConfigurationError: a name is unknown, or `none` is combined with others.
     """
-    wanted = [name.strip().lower() for name in asked if name.strip()]
+    wanted = [name.strip().lower() for name in choice if name.strip()]
     for name in wanted:
         if name not in (*OURS, AUTO, NONE) and name not in _others():
             spec(name)  # raises, with the known names
@@ -176,10 +177,10 @@ def resolve(
         if set(wanted) != {NONE}:
             raise ConfigurationError(f"exporter {NONE!r} cannot be combined with others, got {', '.join(wanted)}")
         return ()
-    found: dict[str, None] = {}
+    resolved: dict[str, None] = {}
     for name in wanted:
-        found.update(dict.fromkeys(_auto(environ, directory, stream) if name == AUTO else (name,)))
-    return tuple(found)
+        resolved.update(dict.fromkeys(_auto(environ, directory, stream) if name == AUTO else (name,)))
+    return tuple(resolved)
 
 
 def _auto(environ: Mapping[str, str], directory: Path | None, stream: TextIO | None) -> list[str]:
@@ -193,20 +194,21 @@ def _auto(environ: Mapping[str, str], directory: Path | None, stream: TextIO | N
 
 def reason(name: str, situation: Situation) -> str:
     """Return why `auto` would choose the exporter, packages installed or not; empty if it would not."""
-    try:
-        return spec(name).auto(situation)
-    except Exception as error:  # code of another package
-        report_once(f"exporter {name}", "exporter %s is left out: %s: %s", name, type(error).__name__, error)
-        return ""
+    return _contained(name, lambda: spec(name).auto(situation), "")
 
 
 def missing(name: str, environ: Mapping[str, str]) -> list[str]:
     """Return the modules that the exporter needs and that are not installed."""
+    return _contained(name, lambda: [each for each in spec(name).packages(environ) if not importable(each)], [name])
+
+
+def _contained(name: str, call: Callable[[], T], otherwise: T) -> T:
+    """Return what `call` returns; if it raises, because it is code of another package, leave the exporter out."""
     try:
-        return [package for package in spec(name).packages(environ) if not importable(package)]
-    except Exception as error:  # code of another package
+        return call()
+    except Exception as error:
         report_once(f"exporter {name}", "exporter %s is left out: %s: %s", name, type(error).__name__, error)
-        return [name]
+        return otherwise
 
 
 def importable(module: str) -> bool:

@@ -92,14 +92,6 @@ def _never(_: Situation) -> str:
     return ""
 
 
-def _no_packages(_: Mapping[str, str]) -> Sequence[str]:
-    return ()
-
-
-def _no_endpoints(_: Mapping[str, str]) -> Sequence[Endpoint]:
-    return ()
-
-
 @dataclass(frozen=True)
 class ExporterSpec:
     """The description of an exporter, for ``configure()``, ``auto``, ``otel-goodput doctor`` and the README's table.
@@ -131,10 +123,10 @@ class ExporterSpec:
     describe: Callable[[ExporterContext], Sequence[Destination]]
     signals: Sequence[str] = SIGNALS
     extra: str = ""
-    packages: Callable[[Mapping[str, str]], Sequence[str]] = _no_packages
+    packages: Callable[[Mapping[str, str]], Sequence[str]] = lambda _: ()
     auto: Callable[[Situation], str] = _never
     number: int | None = None
-    endpoints: Callable[[Mapping[str, str]], Sequence[Endpoint]] = _no_endpoints
+    endpoints: Callable[[Mapping[str, str]], Sequence[Endpoint]] = lambda _: ()
     local: bool = False
 
     @property

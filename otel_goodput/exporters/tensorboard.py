@@ -7,17 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from opentelemetry.sdk.metrics.export import (
-    MetricExporter,
-    MetricExportResult,
-    MetricsData,
-    NumberDataPoint,
-)
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData, NumberDataPoint
 
 from otel_goodput import semconv
 from otel_goodput._runtime import files
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._settings.envvars import OTEL_GOODPUT_TENSORBOARD_DIR
+from otel_goodput.exporters import walk
 from otel_goodput.exporters.scalars import ScalarWriter
 from otel_goodput.exporters.spec import (
     METRICS,
@@ -75,7 +71,7 @@ class TensorBoardExporter(MetricExporter):
 
     Args:
         directory: where the event files go, a path or a URL.
-        shared, of: as of :class:`~otel_goodput.exporters.scalars.ScalarWriter`.
+        shared, of: as for :class:`~otel_goodput.exporters.scalars.ScalarWriter`.
     """
 
     def __init__(self, directory: str, *, shared: bool = False, of: Path | None = None) -> None:
@@ -86,7 +82,7 @@ class TensorBoardExporter(MetricExporter):
         self._writer: ScalarWriter | None = None
         self._lost = 0
         self._drawn: set[str] = set()
-        self._told = 0, 0.0  # number of steps, and seconds, that the histogram had told
+        self._counted = 0, 0.0  # steps, and their seconds, that the histogram had at the latest export
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         points = list(_points(metrics_data))
@@ -102,7 +98,7 @@ class TensorBoardExporter(MetricExporter):
         except (OSError, ExporterUnavailable) as error:
             if self._writer is None:
                 self._lost += len(points)
-            self._tell(error)
+            self._report(error)
             return MetricExportResult.FAILURE
         return MetricExportResult.SUCCESS
 
@@ -111,7 +107,7 @@ class TensorBoardExporter(MetricExporter):
         """Number of figures that were given up; those that wait for the folder to be writable again are not."""
         return self._lost + (self._writer.lost if self._writer is not None else 0)
 
-    def _tell(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         text = "exporter tensorboard cannot write its scalars, will keep trying: %s"
         report_once(f"tensorboard {self._directory}", text, error)
 
@@ -124,10 +120,10 @@ class TensorBoardExporter(MetricExporter):
             if value or tag in self._drawn:
                 self._drawn.add(tag)
                 yield tag, float(value), time
-        count, total = _told(data)
-        before, seconds = self._told
+        count, total = _step_times(data)
+        before, seconds = self._counted
         if count > before:
-            self._told = count, total
+            self._counted = count, total
             yield MEAN_STEP_TIME, (total - seconds) / (count - before), points[0][3]
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
@@ -140,7 +136,7 @@ class TensorBoardExporter(MetricExporter):
         try:
             writer.close()
         except OSError as error:
-            self._tell(error)
+            self._report(error)
         self._lost += writer.lost + writer.unwritten
 
 
@@ -149,33 +145,25 @@ _Point = tuple[str, Attributes, float, float]
 
 def _points(data: MetricsData) -> Iterator[_Point]:
     """Yield name, attributes, value and seconds since the epoch of each number of this package's."""
-    for metric in _metrics(data):
+    for metric in walk.own_metrics(data):
         for point in metric.data.data_points:
             if isinstance(point, NumberDataPoint):
                 yield metric.name, point.attributes or {}, point.value, point.time_unix_nano / 1e9
 
 
-def _told(data: MetricsData) -> tuple[int, float]:
-    """How many steps the histogram of step times holds, and their seconds."""
-    found = [
-        (point.count, point.sum)
-        for metric in _metrics(data)
+def _step_times(data: MetricsData) -> tuple[int, float]:
+    """Return how many steps the histogram of step times holds, and their seconds."""
+    points: list[Any] = [
+        point
+        for metric in walk.own_metrics(data)
         if metric.name == semconv.STEP_DURATION.name
         for point in metric.data.data_points
-        if not isinstance(point, NumberDataPoint)
     ]
-    return sum(count for count, _ in found), sum(seconds for _, seconds in found)
-
-
-def _metrics(data: MetricsData) -> Iterator[Any]:
-    for resource in data.resource_metrics:
-        for scope in resource.scope_metrics:
-            if scope.scope.name == semconv.SCOPE_NAME:
-                yield from scope.metrics
+    return sum(point.count for point in points), sum(point.sum for point in points)
 
 
 def directory_of(environ: Mapping[str, str], folder: Path | None) -> str:
-    """Where scalars go: what the variable says, else into the run's `folder`; empty if nobody knows."""
+    """Where scalars go: what the variable says, else into the run's `folder`; empty if neither is known."""
     return environ.get(OTEL_GOODPUT_TENSORBOARD_DIR.name, "").strip() or (str(folder / FOLDER) if folder else "")
 
 
@@ -188,7 +176,7 @@ def open_tensorboard(context: ExporterContext) -> Exporters:
     chosen = bool(context.environ.get(OTEL_GOODPUT_TENSORBOARD_DIR.name, "").strip())
     if chosen and "://" not in directory:
         directory = str(files.named(directory))  # what the user names may be a link
-    # The run's folder is closed to others. A folder of the user's own is often read by a TensorBoard of somebody else.
+    # The run's folder is closed to others. A folder of the user's own is often read by another user's TensorBoard.
     of = None if chosen or context.directory is None else context.directory.parent
     return Exporters("tensorboard", None, TensorBoardExporter(directory, shared=chosen, of=of))
 
@@ -202,10 +190,6 @@ def auto(situation: Situation) -> str:
     return f"{OTEL_GOODPUT_TENSORBOARD_DIR.name} names a directory" if named else ""
 
 
-def packages(_: Mapping[str, str]) -> tuple[str, ...]:
-    return ("tensorboard",)
-
-
 TENSORBOARD: Final = ExporterSpec(
     "tensorboard",
     "TensorBoard scalars, in the run's folder or in `OTEL_GOODPUT_TENSORBOARD_DIR`",
@@ -213,7 +197,7 @@ TENSORBOARD: Final = ExporterSpec(
     describe,
     (METRICS,),
     extra="tensorboard",
-    packages=packages,
+    packages=lambda _: ("tensorboard",),
     auto=auto,
     number=38,
 )

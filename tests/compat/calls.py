@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from otel_goodput.compat.ml_goodput_measurement.goodput import GoodputCalculator
-from otel_goodput.compat.ml_goodput_measurement.goodput_elastic import ElasticGoodputRecorder
+from otel_goodput.compat.goodput import ElasticGoodputRecorder, GoodputCalculator
 
 JOB, LOGGER = "job", "goodput_job"
 BEGIN = 1_700_000_000  # s

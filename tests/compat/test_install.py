@@ -50,7 +50,7 @@ def test_an_unchanged_program(tmp_path: Path, as_module: bool) -> None:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["argv"][1:] == ["--steps", "5"] and told["name"] == "__main__"
-    assert told["of"] == "otel_goodput.compat.ml_goodput_measurement.goodput"
+    assert told["of"] == "otel_goodput.compat.goodput"
     assert told["google"] == [], "nothing of Google's is imported"
     assert calculator().totals().kept == 5
 

@@ -21,11 +21,10 @@ from waits import until
 
 from compat.calls import JOB, LOGGER, recorder, tell, utc
 from otel_goodput.compat import handles
+from otel_goodput.compat.goodput import ElasticGoodputRecorder
+from otel_goodput.compat.goodput_utils import BadputType, GCPOptions
 from otel_goodput.compat.google_series import GoogleSeries
-from otel_goodput.compat.ml_goodput_measurement.goodput_elastic import ElasticGoodputRecorder
-from otel_goodput.compat.ml_goodput_measurement.goodput_utils import BadputType, GCPOptions
-from otel_goodput.compat.ml_goodput_measurement.monitoring import GoodputMonitor
-from otel_goodput.compat.ml_goodput_measurement.monitoring_elastic import ElasticGoodputMonitor
+from otel_goodput.compat.monitoring import ElasticGoodputMonitor, GoodputMonitor
 
 pytestmark = pytest.mark.servers
 
@@ -124,14 +123,14 @@ def test_two_monitors_one_with_rolling_windows(google: GoogleEmulator, tmp_path:
         "900",
         "7200",
     }
-    spans = [span for span, _ in handles.opened(JOB, LOGGER).recorder.totals().rolling]
+    spans = [span for span, _ in handles.open_handle(JOB, LOGGER).recorder.totals().rolling]
     assert spans == [3600 * 10**9, 24 * 3600 * 10**9, 900 * 10**9, 7200 * 10**9]
 
 
 def test_a_monitor_without_a_recorder_reads_the_journal(google: GoogleEmulator, tmp_path: Path, place: Path) -> None:
     """In another process, or on another machine."""
     program = textwrap.dedent("""
-        from otel_goodput.compat.ml_goodput_measurement import goodput
+        from otel_goodput.compat import goodput
         import time
         of = goodput.GoodputRecorder("job", "goodput_job", True)
         of.record_job_start_time()

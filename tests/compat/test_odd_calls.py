@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from compat.calls import calculator, recorder, utc
-from otel_goodput.compat.ml_goodput_measurement.goodput_utils import BadputType
+from otel_goodput.compat.goodput_utils import BadputType
 
 pd = pytest.importorskip("pandas")
 

@@ -15,6 +15,7 @@ from opentelemetry.sdk.resources import Resource
 from otel_goodput import semconv
 from otel_goodput._resources.detected import DetectedResource
 from otel_goodput._text.redact import encodable
+from otel_goodput.exporters import walk
 from otel_goodput.exporters.fitting import INT64_MAX, INT64_MIN
 from otel_goodput.semconv import METRICS
 
@@ -71,10 +72,7 @@ def fitting_metric(metric: Metric, labels: Labels) -> Metric | None:
     ]
     if points and isinstance(points[0], NumberDataPoint):
         points = list(_numbers(points, metric.name in COUNTS))
-    if not points:
-        return None
-    data: Any = metric.data
-    return replace(metric, data=replace(data, data_points=points))
+    return walk.with_points(metric, points) if points else None
 
 
 def _numbers(points: Sequence[Any], counts: bool) -> Iterator[Any]:
@@ -95,9 +93,9 @@ def location(resource: Resource) -> str:
     """Return the zone, else the region, else ``global``. Waits a moment if it is still being detected."""
     settled(resource)
     for key in (semconv.CLOUD_AVAILABILITY_ZONE, semconv.CLOUD_REGION):
-        found = str(resource.attributes.get(key, ""))
-        if _PLACE.fullmatch(found):
-            return found
+        place = str(resource.attributes.get(key, ""))
+        if _PLACE.fullmatch(place):
+            return place
     return NOWHERE
 
 

@@ -1,36 +1,49 @@
-"""Recording by starts and ends, and asking for goodput, as in ``ml_goodput_measurement.goodput``."""
+"""Recording by starts and ends, and querying goodput: ``goodput``, ``goodput_elastic`` and ``measurement``.
+
+Programs import these three modules of ml-goodput-measurement; all are this one.
+"""
 
 from __future__ import annotations
 
+import enum
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from otel_goodput._accounting.totals import Partition, Totals
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._settings.options import DIRECTORY, Settings
 from otel_goodput._text.durations import NS
-from otel_goodput.compat import breakdown, handles
-from otel_goodput.compat.handles import Handle, harmless, moment, run_id_of
-from otel_goodput.compat.ml_goodput_measurement.goodput_utils import (
+from otel_goodput.compat import handles
+from otel_goodput.compat.goodput_utils import (
     Badput,
     BadputType,
+    ElasticIntervalWorkloadMetricDetails,
+    ElasticWorkloadMetricDetails,
     GoodputType,
     IntervalMetricType,
     IntervalWorkloadMetricDetails,
     MetricType,
     UnproductiveTimeDict,
     WorkloadMetricDetails,
+    badput_percent,
+    badput_seconds,
     compute_ideal_step_time,
+    goodput_percent,
 )
+from otel_goodput.compat.handles import Handle, harmless, moment, run_id_of
 from otel_goodput.errors import JournalError
 from otel_goodput.runs import Run, open_run
-from otel_goodput.semconv import Category, Phase
+from otel_goodput.semconv import SLICE_AVAILABLE, SLICE_STEPPING, Category, Phase
 
 __all__ = [
     "BadputType",
+    "ElasticGoodputCalculator",
+    "ElasticGoodputRecorder",
+    "Event",
     "GoodputCalculator",
     "GoodputRecorder",
     "GoodputType",
@@ -39,6 +52,17 @@ __all__ = [
     "UnproductiveTimeDict",
     "compute_ideal_step_time",
 ]
+
+
+class Event(enum.Enum):
+    """A phase of the job; its value is in the names of the recorder's methods."""
+
+    JOB = "job"
+    ACCELERATOR_INIT = "tpu_init"
+    TRAINING_PREP = "training_preparation"
+    DATA_LOADING = Phase.DATA_LOADING
+    STEP = "step"
+    CUSTOM = "custom_badput_event"
 
 
 class GoodputRecorder:
@@ -62,7 +86,7 @@ class GoodputRecorder:
         background_max_latency_s: float = 2.0,
     ) -> None:
         self.job_name = job_name
-        self._handle: Handle | None = handles.opened(job_name, logger_name) if logging_enabled else None
+        self._handle: Handle | None = handles.open_handle(job_name, logger_name) if logging_enabled else None
 
     @harmless
     def flush(self) -> None:
@@ -133,6 +157,23 @@ class GoodputRecorder:
     def record_checkpoint_progress(self, step: int, checkpoint_start_time: datetime) -> None:
         """Do nothing, as in ml-goodput-measurement. Orbax tells this package of checkpoints itself."""
 
+    @contextmanager
+    def record_event(self, event: Event, *args: object) -> Iterator[None]:
+        """Record `event` around the block; `args`: the number of a step, the type of a custom event.
+
+        An exception in the block means that the event did not end.
+        """
+        if event is Event.CUSTOM:
+            kind = str(args[0]) if args else "unknown"
+            self.record_custom_badput_event_start_time(custom_badput_event_type=kind)
+            yield
+            self.record_custom_badput_event_end_time(custom_badput_event_type=kind)
+            return
+        getattr(self, f"record_{event.value}_start_time")(*args)
+        yield
+        if event is not Event.STEP:
+            getattr(self, f"record_{event.value}_end_time")()
+
     def _start(self, kind: str, name: str, at: datetime | None) -> None:
         if self._handle is not None:
             self._handle.start(kind, name, at)
@@ -140,6 +181,39 @@ class GoodputRecorder:
     def _end(self, kind: str, name: str, at: datetime | None) -> None:
         if self._handle is not None:
             self._handle.end(kind, name, at)
+
+
+class ElasticGoodputRecorder(GoodputRecorder):
+    """Records an elastic job."""
+
+    @harmless
+    def record_elastic_slice_counts(
+        self, active_slices: int, total_slices: int, available_slices: int, timestamp: datetime | None = None
+    ) -> None:
+        """Since `timestamp` (UTC; None is now) so many slices step, there are, and are available."""
+        if self._handle is not None:
+            counts = int(active_slices), int(available_slices), int(total_slices)
+            self._handle.recorder.slice_counts(*counts, time=moment(timestamp))
+
+    @harmless
+    def record_elastic_wait_start_time(self, event_type: str, start_time: datetime | None = None) -> None:
+        """Waiting for slices begins; what was open has failed. `event_type`: elastic_slice_down, elastic_scale_up."""
+        self._start(Phase.ELASTIC_WAIT, str(event_type), start_time)
+
+    @harmless
+    def record_elastic_wait_end_time(self, event_type: str, end_time: datetime | None = None) -> None:
+        """Waiting for slices ends."""
+        self._end(Phase.ELASTIC_WAIT, str(event_type), end_time)
+
+    @harmless
+    def record_elastic_reinit_start_time(self, start_time: datetime | None = None) -> None:
+        """Setting up again begins."""
+        self._start(Phase.ELASTIC_REINIT, "", start_time)
+
+    @harmless
+    def record_elastic_reinit_end_time(self, end_time: datetime | None = None) -> None:
+        """Setting up again ends."""
+        self._end(Phase.ELASTIC_REINIT, "", end_time)
 
 
 class GoodputCalculator:
@@ -179,8 +253,8 @@ class GoodputCalculator:
             ValueError: there is no such job, or no time has passed.
         """
         totals = self.totals()
-        badput = breakdown.percent(self._badput(totals), totals.run.elapsed) if include_badput_breakdown else {}
-        return breakdown.goodput_percent(totals.run), badput, totals.run.max_productive_step or 0
+        badput = badput_percent(self._badput(totals), totals.run.elapsed) if include_badput_breakdown else {}
+        return goodput_percent(totals.run), badput, totals.run.max_productive_step or 0
 
     def get_job_goodput_interval(
         self, interval_start: datetime, interval_end: datetime
@@ -193,9 +267,9 @@ class GoodputCalculator:
         totals = self._in(interval_start, interval_end)
         begin, end, partition = totals.windows[0]
         disruptions = sum(1 for one in totals.history if begin <= one.time < end)
-        badput = breakdown.percent(breakdown.badput_seconds(partition, elastic=self.elastic), partition.elapsed)
+        badput = badput_percent(badput_seconds(partition, elastic=self.elastic), partition.elapsed)
         top = partition.max_productive_step or 0
-        return breakdown.goodput_percent(partition), badput, top, partition.elapsed / NS, disruptions
+        return goodput_percent(partition), badput, top, partition.elapsed / NS, disruptions
 
     def get_job_goodput_with_exclusions(
         self,
@@ -210,8 +284,8 @@ class GoodputCalculator:
         """
         cut = [(_seconds(begin), _seconds(end)) for begin, end in exclusion_intervals]
         totals = _lasting(self._journal().report(exclude=cut).totals)
-        badput = breakdown.percent(self._badput(totals), totals.run.elapsed) if include_badput_breakdown else {}
-        goodput = breakdown.goodput_percent(totals.run)
+        badput = badput_percent(self._badput(totals), totals.run.elapsed) if include_badput_breakdown else {}
+        goodput = goodput_percent(totals.run)
         return goodput, badput, totals.run.max_productive_step or 0, totals.excluded / NS
 
     def get_step_deviation(self, configured_ideal_step_time: float | None = None) -> dict[int, float]:
@@ -289,7 +363,7 @@ class GoodputCalculator:
         return self._in(begin, end).windows[0][2]
 
     def _badput(self, totals: Totals) -> Badput:
-        return breakdown.badput_seconds(totals.run, totals.overlapped_data_loading, elastic=self.elastic)
+        return badput_seconds(totals.run, totals.overlapped_data_loading, elastic=self.elastic)
 
     def _in(self, begin: datetime, end: datetime) -> Totals:
         totals = self._journal().report(window=(_seconds(begin), _seconds(end))).totals
@@ -298,7 +372,7 @@ class GoodputCalculator:
         return totals
 
     def _handle(self) -> Handle | None:
-        return handles.found(self.job_name, self._logger_name)
+        return handles.handle_of(self.job_name, self._logger_name)
 
     def _journal(self) -> Run:
         """The run, as it is on disk now.
@@ -331,6 +405,38 @@ class GoodputCalculator:
         }
 
 
+class ElasticGoodputCalculator(GoodputCalculator):
+    """Answers for an elastic job."""
+
+    elastic = True
+
+    def get_job_goodput_details(self) -> ElasticWorkloadMetricDetails:
+        """Return the figures of the run, with the shares of slices if they were counted."""
+        details = cast("ElasticWorkloadMetricDetails", super().get_job_goodput_details())
+        if details["goodput_time"]:
+            _add_slices(details, self.totals().run)
+        return details
+
+    def get_interval_metric_details(
+        self, interval_start: datetime, interval_end: datetime
+    ) -> ElasticIntervalWorkloadMetricDetails:
+        """Return the figures of an interval, with the shares of slices if they were counted."""
+        base = super().get_interval_metric_details(interval_start, interval_end)
+        details = cast("ElasticIntervalWorkloadMetricDetails", base)
+        if details["interval_goodput"]:
+            _add_slices(details, self.within(interval_start, interval_end))
+        return details
+
+
+def _add_slices(
+    details: ElasticWorkloadMetricDetails | ElasticIntervalWorkloadMetricDetails, partition: Partition
+) -> None:
+    shares = partition.slice_efficiency
+    if shares:
+        details["stepping_slice_efficiency"] = float(shares[SLICE_STEPPING])
+        details["available_slice_efficiency"] = float(shares[SLICE_AVAILABLE])
+
+
 def _lasting(totals: Totals) -> Totals:
     if not totals.run.elapsed:
         why = "everything is excluded" if totals.excluded else "call record_job_start_time() first"
@@ -344,7 +450,7 @@ def _lasting(totals: Totals) -> Totals:
     return totals
 
 
-def _seconds(told: datetime) -> float:
-    if (at := moment(told)) is not None:
-        return at / NS
+def _seconds(at: datetime) -> float:
+    if (time := moment(at)) is not None:
+        return time / NS
     raise ValueError("an interval has two ends")

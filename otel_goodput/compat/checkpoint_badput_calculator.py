@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from typing import Any, Final
 
 OPERATION_TYPE_SAVE: Final = "save"
@@ -32,51 +32,17 @@ _RESTORE: Final = {
 }
 
 
-@dataclass
-class SaveCheckpointManagerVerticalStepStats:
-    """Of saves, in seconds."""
-
-    total_checkpoint_manager_blocking_time: float = 0.0
-    average_checkpoint_manager_blocking_time: float = 0.0
-    minimum_checkpoint_manager_blocking_time: float = 0.0
-    maximum_checkpoint_manager_blocking_time: float = 0.0
-    standard_deviation_checkpoint_manager_blocking_time: float = 0.0
-    total_checkpointer_blocking_time: float = 0.0
-    average_checkpointer_blocking_time: float = 0.0
-    minimum_checkpointer_blocking_time: float = 0.0
-    maximum_checkpointer_blocking_time: float = 0.0
-    standard_deviation_checkpointer_blocking_time: float = 0.0
-    total_wait_for_prev_time: float = 0.0
-    average_wait_for_prev_time: float = 0.0
-    minimum_wait_for_prev_time: float = 0.0
-    maximum_wait_for_prev_time: float = 0.0
-    standard_deviation_wait_for_prev_time: float = 0.0
-    total_get_old_steps_time: float = 0.0
-    average_get_old_steps_time: float = 0.0
-    minimum_get_old_steps_time: float = 0.0
-    maximum_get_old_steps_time: float = 0.0
-    standard_deviation_get_old_steps_time: float = 0.0
+_FIGURES: Final = ("total", "average", "minimum", "maximum", "standard_deviation")
 
 
-@dataclass
-class RestoreCheckpointManagerVerticalStepStats:
-    """Of restores, in seconds."""
+def _statistics_class(name: str, stages: Mapping[str, str]) -> Any:
+    """Return a dataclass with the figures of each stage in seconds, such as ``total_restore_time``; all are 0."""
+    fields = [(f"{figure}_{stage}", float, 0.0) for stage in stages for figure in _FIGURES]
+    return make_dataclass(name, fields, namespace={"__module__": __name__})
 
-    total_checkpoint_manager_time: float = 0.0
-    average_checkpoint_manager_time: float = 0.0
-    minimum_checkpoint_manager_time: float = 0.0
-    maximum_checkpoint_manager_time: float = 0.0
-    standard_deviation_checkpoint_manager_time: float = 0.0
-    total_restore_time: float = 0.0
-    average_restore_time: float = 0.0
-    minimum_restore_time: float = 0.0
-    maximum_restore_time: float = 0.0
-    standard_deviation_restore_time: float = 0.0
-    total_broadcast_time: float = 0.0
-    average_broadcast_time: float = 0.0
-    minimum_broadcast_time: float = 0.0
-    maximum_broadcast_time: float = 0.0
-    standard_deviation_broadcast_time: float = 0.0
+
+SaveCheckpointManagerVerticalStepStats = _statistics_class("SaveCheckpointManagerVerticalStepStats", _SAVE)
+RestoreCheckpointManagerVerticalStepStats = _statistics_class("RestoreCheckpointManagerVerticalStepStats", _RESTORE)
 
 
 @dataclass
@@ -95,7 +61,7 @@ class CheckpointLoggerOptions:
 
 @dataclass
 class CheckpointBadputCalculator:
-    """Statistics of ``entries``: what Orbax's checkpoint logger is told, as dictionaries. Fill it yourself.
+    """Statistics of ``entries``: what Orbax's checkpoint logger is called with, as dictionaries. Fill it yourself.
 
     Attributes:
         options: see :class:`CheckpointLoggerOptions`.
@@ -131,17 +97,17 @@ class CheckpointBadputCalculator:
 
     def calculate_save_operation_checkpoint_manager_blocking_time(
         self, operation_type: str | None = OPERATION_TYPE_PERSISTENT_AND_LOCAL
-    ) -> SaveCheckpointManagerVerticalStepStats:
-        """Statistics of the stages of saves."""
-        told = [one for one in self.read_entries() if self.is_valid_save_stats(one, operation_type)]
-        return SaveCheckpointManagerVerticalStepStats(**_statistics(told, _SAVE))
+    ) -> Any:
+        """Statistics of the stages of saves, a ``SaveCheckpointManagerVerticalStepStats``."""
+        saves = [entry for entry in self.read_entries() if self.is_valid_save_stats(entry, operation_type)]
+        return SaveCheckpointManagerVerticalStepStats(**_statistics(saves, _SAVE))
 
     def calculate_restore_operation_checkpoint_manager_blocking_time(
         self, operation_type: str | None = OPERATION_TYPE_PERSISTENT_AND_LOCAL
-    ) -> RestoreCheckpointManagerVerticalStepStats:
-        """Statistics of the stages of restores."""
-        told = [one for one in self.read_entries() if self.is_valid_restore_stats(one, operation_type)]
-        return RestoreCheckpointManagerVerticalStepStats(**_statistics(told, _RESTORE))
+    ) -> Any:
+        """Statistics of the stages of restores, a ``RestoreCheckpointManagerVerticalStepStats``."""
+        restores = [entry for entry in self.read_entries() if self.is_valid_restore_stats(entry, operation_type)]
+        return RestoreCheckpointManagerVerticalStepStats(**_statistics(restores, _RESTORE))
 
 
 def _is_local(step_stats: Mapping[str, Any]) -> bool:
@@ -149,7 +115,7 @@ def _is_local(step_stats: Mapping[str, Any]) -> bool:
 
 
 def _statistics(entries: Sequence[Mapping[str, Any]], stages: Mapping[str, str]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for stage, key in stages.items():
         lengths: dict[tuple[str, bool], list[float]] = {}
         for entry in entries:
@@ -157,8 +123,7 @@ def _statistics(entries: Sequence[Mapping[str, Any]], stages: Mapping[str, str])
                 lengths.setdefault((str(entry.get("step")), _is_local(entry)), []).append(float(entry[key]))
         means = [statistics.fmean(each) for each in lengths.values()]
         if means:
-            found[f"total_{stage}"] = sum(means)
-            found[f"average_{stage}"] = statistics.fmean(means)
-            found[f"minimum_{stage}"], found[f"maximum_{stage}"] = min(means), max(means)
-            found[f"standard_deviation_{stage}"] = statistics.stdev(means) if len(means) > 1 else 0.0
-    return found
+            deviation = statistics.stdev(means) if len(means) > 1 else 0.0
+            values = sum(means), statistics.fmean(means), min(means), max(means), deviation
+            figures |= {f"{figure}_{stage}": value for figure, value in zip(_FIGURES, values, strict=True)}
+    return figures

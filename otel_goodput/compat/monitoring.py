@@ -1,4 +1,4 @@
-"""Uploading goodput while a job runs, as in ``ml_goodput_measurement.monitoring``: threads instead of processes."""
+"""Uploading goodput while a job runs, in threads instead of processes: ``monitoring`` and ``monitoring_elastic``."""
 
 from __future__ import annotations
 
@@ -7,25 +7,36 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._text.durations import NS, window_name
-from otel_goodput.compat import breakdown, google_series, handles
+from otel_goodput.compat import goodput, google_series, handles
+from otel_goodput.compat.goodput_utils import (
+    Badput,
+    BadputType,
+    GCPOptions,
+    MetricType,
+    MonitoringWindowType,
+    badput_percent,
+    badput_seconds,
+    goodput_percent,
+)
 from otel_goodput.compat.google_series import GoogleSeries
 from otel_goodput.compat.handles import harmless
-from otel_goodput.compat.ml_goodput_measurement import goodput, goodput_utils
-from otel_goodput.compat.ml_goodput_measurement.goodput_utils import Badput, GCPOptions
 from otel_goodput.compat.uploader import Uploader
 from otel_goodput.exporters.scalars import ScalarWriter
 from otel_goodput.exporters.spec import ExporterUnavailable
 
-__all__ = ["BadputType", "GCPOptions", "GoodputMonitor", "MetricType", "MonitoringWindowType"]
-
-BadputType = goodput_utils.BadputType
-MetricType = goodput_utils.MetricType
-MonitoringWindowType = goodput_utils.MonitoringWindowType
+__all__ = [
+    "BadputType",
+    "ElasticGoodputMonitor",
+    "GCPOptions",
+    "GoodputMonitor",
+    "MetricType",
+    "MonitoringWindowType",
+]
 
 FOLDER: Final = "goodput"  # below the TensorBoard directory
 
@@ -144,12 +155,10 @@ class GoodputMonitor:
     def _upload_goodput(self) -> None:
         totals = self._calculator.totals()
         step = totals.run.max_productive_step or 0
-        shares = [("goodput/goodput", breakdown.goodput_percent(totals.run))]
+        shares = [("goodput/goodput", goodput_percent(totals.run))]
         if self._breakdown:
-            seconds = breakdown.badput_seconds(
-                totals.run, totals.overlapped_data_loading, elastic=self._calculator.elastic
-            )
-            shares += _tags(breakdown.percent(seconds, totals.run.elapsed))
+            seconds = badput_seconds(totals.run, totals.overlapped_data_loading, elastic=self._calculator.elastic)
+            shares += _tags(badput_percent(seconds, totals.run.elapsed))
         self._draw([(tag, share, step) for tag, share in shares])
         if self._options.enable_gcp_goodput_metrics and self._google.wanted:
             more = google_series.SLICES_OF_RUN if self._slices else ()
@@ -170,21 +179,18 @@ class GoodputMonitor:
         self._google_windows.write(self._rolled(), (*google_series.OF_WINDOWS, *more))
 
     def _add_windows(self) -> None:
-        handle = handles.found(*self._names)
+        handle = handles.handle_of(*self._names)
         if handle is not None:
             handle.recorder.add_windows(*map(window_name, self._windows))
 
     def _rolled(self) -> Totals:
         """The account with this monitor's windows, and no others."""
         totals = self._calculator.totals()
-        if handles.found(*self._names) is not None:
+        if handles.handle_of(*self._names) is not None:
             return replace(totals, rolling=[one for one in totals.rolling if one[0] in self._windows])
         now = datetime.now(timezone.utc)
-        rolling = []
-        for span in self._windows:
-            found = self._calculator.within(now - timedelta(seconds=span / NS), now)
-            rolling.append((span, found))
-        return replace(totals, rolling=rolling)
+        since = {span: now - timedelta(seconds=span / NS) for span in self._windows}
+        return replace(totals, rolling=[(span, self._calculator.within(at, now)) for span, at in since.items()])
 
     def _draw(self, scalars: Sequence[tuple[str, float, int]]) -> None:
         """Write tags, values and steps together: at a URL each flush uploads the whole file."""
@@ -203,13 +209,49 @@ class GoodputMonitor:
             report_once("compat tensorboard", "scalars for TensorBoard wait until they can be written: %s", error)
 
 
+class ElasticGoodputMonitor(GoodputMonitor):
+    """A monitor with the elastic types of badput, and with ``include_slice_efficiency`` the shares of slices.
+
+    Its arguments are those of :class:`GoodputMonitor` but for ``pathway_enabled``.
+    """
+
+    calculator_class = goodput.ElasticGoodputCalculator
+
+    def __init__(
+        self,
+        job_name: str,
+        logger_name: str,
+        tensorboard_dir: str,
+        upload_interval: int,
+        monitoring_enabled: bool = False,
+        include_badput_breakdown: bool = False,
+        include_step_deviation: bool = False,
+        include_slice_efficiency: bool = False,
+        configured_ideal_step_time: float | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(
+            job_name,
+            logger_name,
+            tensorboard_dir,
+            upload_interval,
+            monitoring_enabled,
+            True,
+            include_badput_breakdown,
+            include_step_deviation,
+            configured_ideal_step_time,
+            **options,
+        )
+        self._slices = include_slice_efficiency
+
+
 def _tags(badput: Badput) -> list[tuple[str, float]]:
     """Names of scalars, as dashboards know them."""
-    found = []
+    tags = []
     for kind, value in badput.items():
         tag = f"badput/{kind.name.lower()}"
         if isinstance(value, dict):
-            found += [(f"{tag}/{name.lower()}", share) for name, share in value.items()]
+            tags += [(f"{tag}/{name.lower()}", share) for name, share in value.items()]
         else:
-            found.append((tag, value))
-    return found
+            tags.append((tag, value))
+    return tags

@@ -1,14 +1,22 @@
-"""The names that programs and dashboards know: types of goodput and badput, and options for Google Cloud."""
+"""What is in ``ml_goodput_measurement.goodput_utils``: types of goodput and badput, and options for Google Cloud.
+
+Our account is translated into them here.
+"""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any, Final, TypedDict
 
 from otel_goodput._accounting import stats
+from otel_goodput._accounting.totals import Partition
 from otel_goodput._metrics import workload_series
+from otel_goodput._metrics.workload_series import BADPUT_SOURCES
 from otel_goodput._text.durations import NS
+from otel_goodput.semconv import Category
 
 
 class BadputType(enum.Enum):
@@ -130,8 +138,8 @@ class GCPOptions:
 
 def compute_ideal_step_time(step_times: list[float]) -> float | None:
     """The usual time of a step: the mean of those that are no outliers, in seconds as they are given; None of none."""
-    found = stats.ideal_step_time(sorted(round(seconds * NS) for seconds in step_times))
-    return None if found is None else found / NS
+    ideal = stats.ideal_step_time(sorted(round(seconds * NS) for seconds in step_times))
+    return None if ideal is None else ideal / NS
 
 
 def compute_step_deviation_from_baseline(
@@ -162,7 +170,47 @@ def compute_step_deviation_from_baseline(
 
 def get_timestamp_from_log_entry(entry: dict[str, Any]) -> Any:
     """The time of an entry of ml-goodput-measurement as a datetime in UTC; None if it has none."""
-    from datetime import datetime, timezone
+    timestamp = next((value for name, value in entry.items() if "time" in name), None)
+    return None if timestamp is None else datetime.fromtimestamp(timestamp, timezone.utc)
 
-    found = next((value for name, value in entry.items() if "time" in name), None)
-    return None if found is None else datetime.fromtimestamp(found, timezone.utc)
+
+# --- the account in these words ---------------------------------------------------------------------------------------
+
+PERCENT: Final = 100.0
+_ELASTIC: Final = (BadputType.ELASTIC_SLICE_DOWN, BadputType.ELASTIC_SCALE_UP, BadputType.ELASTIC_REINITIALIZATION)
+
+
+def badput_seconds(partition: Partition, overlapped: int = 0, *, elastic: bool = False) -> Badput:
+    """Seconds by type; custom events by name. With the productive time, all but ASYNC add up to the elapsed time.
+
+    Args:
+        partition: the account; stalled time is that of its steps, as in the original.
+        overlapped: data loading that overlapped steps, ns.
+        elastic: whether to have the elastic types also if they are 0.
+    """
+    seconds: dict[BadputType, float] = {
+        kind: 0.0 for kind in BadputType if kind is not BadputType.CUSTOM_BADPUT_EVENTS and kind not in _ELASTIC
+    }
+    if elastic:
+        seconds |= dict.fromkeys(_ELASTIC, 0.0)
+    seconds[BadputType.DATA_LOADING_ASYNC] = overlapped / NS
+    for category, duration in partition.whole_steps.items():
+        if category != Category.PRODUCTIVE and duration:
+            kind = BadputType[BADPUT_SOURCES[category]]
+            seconds[kind] = seconds.get(kind, 0.0) + duration / NS
+    custom = {name: duration / NS for name, duration in partition.custom.items()}
+    return {**seconds, BadputType.CUSTOM_BADPUT_EVENTS: custom}
+
+
+def badput_percent(seconds: Mapping[BadputType, float | dict[str, float]], elapsed: int) -> Badput:
+    """The same as shares of `elapsed` (ns), in percent."""
+    share = PERCENT * NS / elapsed
+    return {
+        kind: {name: part * share for name, part in value.items()} if isinstance(value, dict) else value * share
+        for kind, value in seconds.items()
+    }
+
+
+def goodput_percent(partition: Partition) -> float:
+    """The productive share in percent; by the host's clock where no other is known."""
+    return PERCENT * partition.whole_steps[Category.PRODUCTIVE] / partition.elapsed

@@ -1,1 +1,0 @@
-"""Where ml-goodput-measurement keeps its modules; ``otel_goodput.compat.install()`` puts ours here."""
