@@ -16,10 +16,10 @@ from importlib import import_module
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple, Protocol
 
+from otel_goodput._accounting.codec import COUNT, Row
 from otel_goodput._journal.plain_values import Value, flat, safe
-from otel_goodput._journal.records import NewerVersion
 from otel_goodput._journal.rundir import FACTS, RunDirectory
-from otel_goodput._journal.sidecars import checked_json, read_json, whole
+from otel_goodput._journal.sidecars import FIGURE, SCALAR, WORDS, Members, Named, Sidecar
 from otel_goodput._runtime.files import write_privately
 from otel_goodput._runtime.guard import contain, report_once
 from otel_goodput._settings.config import Config
@@ -27,7 +27,6 @@ from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import encodable, secrets
 from otel_goodput.version import __version__
 
-FORMAT: Final = 1
 MOST: Final = 2000  # entries of one mapping
 # What reading the versions of libraries imports: since Python 3.13 the adapters too, only then.
 _ADAPTERS: Final = ("importlib.metadata._adapters",) if sys.version_info >= (3, 13) else ()
@@ -102,6 +101,27 @@ class Facts(NamedTuple):
     compile_cache: dict[str, float]
 
 
+_MAPPING: Final = Named(SCALAR)
+SIDECAR: Final = Sidecar(
+    "facts of an attempt",
+    Members(
+        {
+            "started_at": COUNT,
+            "program": WORDS,
+            "resource": _MAPPING,
+            "versions": Named(WORDS),
+            "settings": Named(Row(WORDS, WORDS)),
+            "hyperparameters": _MAPPING,
+            "dropped": Named(COUNT),
+            "exporters": Named(WORDS),
+            "scheduling": Named(FIGURE),
+            "compile_cache": Named(FIGURE),
+        }
+    ),
+    FACTS,
+)
+
+
 class FactSheet:
     """Gathers the facts of this process, and writes them once they are known, and again if they grow.
 
@@ -161,12 +181,12 @@ class FactSheet:
     def add(self, hyperparameters: Mapping[str, Any]) -> None:
         """Add hyperparameters; a later value replaces an earlier one. It does not raise, whatever they are."""
         try:
-            found, left_out = flat(hyperparameters, MOST)
-        except Exception as error:  # an object of somebody else's can raise anything when it is asked what it is
+            values, left_out = flat(hyperparameters, MOST)
+        except Exception as error:  # a third-party object can raise anything when it is described
             contain("hyperparameters", error)
             return
         with self._adding:
-            self._hyperparameters |= found
+            self._hyperparameters |= values
             self._left_out += left_out
             self._due = min(self._due, time.monotonic() - self._made)
 
@@ -217,13 +237,13 @@ class FactSheet:
             settings,
             {key: safe(key, value, hidden) for key, value in given.items()},
             {name: count for name, count in (("resource", dropped), ("hyperparameters", left_out)) if count},
-            {name: str(safe("project", _asked(project), hidden)) for name, project in self._exporters.items()},
+            {name: str(safe("project", _called(project), hidden)) for name, project in self._exporters.items()},
             {stage: duration / NS for stage, duration in self._waits().items()},
             dict(self._cache()),
         )
 
 
-def _asked(project: Callable[[], str]) -> str:
+def _called(project: Callable[[], str]) -> str:
     try:
         return str(project())
     except Exception as error:  # code of another package
@@ -240,7 +260,7 @@ def versions() -> dict[str, str]:
     """Versions of Python, this package and the libraries that are in use, found without importing anything."""
     from importlib import metadata  # imported already, see NEEDED; by the package itself it would cost every import
 
-    found = {"python": platform.python_version(), "otel_goodput": __version__}
+    known = {"python": platform.python_version(), "otel_goodput": __version__}
     for module, distribution in LIBRARIES.items():
         if module not in sys.modules:
             continue
@@ -251,58 +271,26 @@ def versions() -> dict[str, str]:
                 version = metadata.version(distribution)
             except Exception:  # it is there under another name, or its files are no longer there
                 continue
-        found[distribution] = encodable(version)[:100]
-    return found
+        known[distribution] = encodable(version)[:100]
+    return known
 
 
 def encode(facts: Facts) -> bytes:
     """The file of the facts. What does not fit is left out from the end of the largest mapping, and counted."""
-    said = {"format": FORMAT, **facts._asdict(), "dropped": dict(facts.dropped)}
-    while len(data := checked_json(said)) > FACTS:
-        largest = max(("resource", "settings", "hyperparameters"), key=lambda name: len(str(said[name])))
-        entries = list(said[largest].items())
+    members = {**facts._asdict(), "dropped": dict(facts.dropped)}
+    while len(data := SIDECAR.encode(**members)) > FACTS:
+        largest = max(("resource", "settings", "hyperparameters"), key=lambda name: len(str(members[name])))
+        entries = list(members[largest].items())
         keep = len(entries) // 2
-        said[largest] = dict(entries[:keep])
-        said["dropped"][largest] = said["dropped"].get(largest, 0) + len(entries) - keep
+        members[largest] = dict(entries[:keep])
+        members["dropped"][largest] = members["dropped"].get(largest, 0) + len(entries) - keep
     return data
 
 
 def read_facts(run: RunDirectory, attempt: int, process: int) -> Facts:
-    """Read the facts of an attempt of a process. What is not of the expected type is left out.
-
-    Raises:
-        OSError: they cannot be read: they are not there, or too large.
-        NewerVersion: a newer version wrote them.
-        ValueError: they are damaged.
-    """
-    found = read_json(run.facts_path(attempt, process), FACTS)
-    form = found.get("format") if isinstance(found, dict) else None
-    if isinstance(form, int) and form > FORMAT:
-        raise NewerVersion(f"facts of format {form}, this otel_goodput reads format {FORMAT}")
-    if form != FORMAT:
-        raise ValueError("these are no facts of an attempt")
-    if (found.get("attempt"), found.get("process")) != (attempt, process):
-        raise ValueError("they belong to another attempt or process")
-    settings = _mapping(found.get("settings"))
-    program = found.get("program")
-    return Facts(
-        attempt,
-        process,
-        whole(found.get("started_at")),
-        encodable(program) if isinstance(program, str) else "",
-        _values(found.get("resource")),
-        {name: value for name, value in _values(found.get("versions")).items() if isinstance(value, str)},
-        {
-            encodable(name): (encodable(value[0]), encodable(value[1]))
-            for name, value in settings.items()
-            if isinstance(value, list) and len(value) == 2 and all(isinstance(text, str) for text in value)
-        },
-        _values(found.get("hyperparameters")),
-        {encodable(name): whole(count) for name, count in _mapping(found.get("dropped")).items()},
-        {name: value for name, value in _values(found.get("exporters")).items() if isinstance(value, str)},
-        _numbers(found.get("scheduling")),
-        _numbers(found.get("compile_cache")),
-    )
+    """Read the facts of an attempt of a process. Raises as :meth:`Sidecar.read`."""
+    members = SIDECAR.read(run.facts_path(attempt, process), attempt=attempt, process=process)
+    return Facts(attempt=attempt, process=process, **members)
 
 
 def began(run: RunDirectory, attempt: int, process: int) -> int | None:
@@ -311,23 +299,3 @@ def began(run: RunDirectory, attempt: int, process: int) -> int | None:
         return read_facts(run, attempt, process).started_at
     except (OSError, ValueError):
         return None
-
-
-def _numbers(found: Any) -> dict[str, float]:
-    return {
-        name: value
-        for name, value in _values(found).items()
-        if isinstance(value, (int, float)) and not isinstance(value, bool)
-    }
-
-
-def _mapping(found: Any) -> dict[str, Any]:
-    return found if isinstance(found, dict) else {}
-
-
-def _values(found: Any) -> dict[str, Value]:
-    return {
-        encodable(name): encodable(value) if isinstance(value, str) else value
-        for name, value in _mapping(found).items()
-        if value is None or isinstance(value, (str, int, bool)) or (isinstance(value, float) and abs(value) < 1e309)
-    }

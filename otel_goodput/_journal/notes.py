@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
+from otel_goodput._accounting.codec import Each
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._journal.sidecars import NOTES, checked_json, read_json
+from otel_goodput._journal.sidecars import NOTES, WORDS, Members, Sidecar
 from otel_goodput._runtime.files import write_privately
 from otel_goodput._runtime.guard import report_once
 
@@ -35,20 +36,24 @@ class Note(NamedTuple):
         return {"kind": self.kind, "text": self.text, "doubts": list(self.doubts)}
 
 
+_NOTE: Final = Members({"kind": WORDS, "text": WORDS, "doubts": Each(WORDS, make=tuple)}, Note)
+SIDECAR: Final = Sidecar("notes", Members({"notes": Each(_NOTE)}), NOTES, format=None)
+
+
 class Notes:
     """The notes of one process. Any thread may add one; that costs one dictionary entry."""
 
     def __init__(self) -> None:
         self._notes: dict[str, Note] = {}
-        self._said: set[str] = set()
+        self._kinds: set[str] = set()
         self._kept: tuple[Note, ...] = ()
 
     def add(self, kind: str, text: str, doubts: Collection[str] = ()) -> bool:
         """Add a note; returns whether it is the first of its kind in this process, so that it should also be logged."""
-        first = kind not in self._said
+        first = kind not in self._kinds
         if kind in self._notes or len(self._notes) < BOUND:
             self._notes[kind] = Note(kind, text, tuple(doubts))
-        self._said.add(kind)
+        self._kinds.add(kind)
         return first
 
     def all(self) -> tuple[Note, ...]:
@@ -66,7 +71,7 @@ class Notes:
         if notes == self._kept:
             return
         try:
-            write_privately(run.notes_path(process), checked_json({"notes": [note.to_json() for note in notes]}))
+            write_privately(run.notes_path(process), SIDECAR.encode(notes=[note.to_json() for note in notes]))
             self._kept = notes
         except OSError as error:
             report_once("notes", "cannot save the notes on the run (will retry): %s", error)
@@ -75,7 +80,6 @@ class Notes:
 def read_notes(run: RunDirectory, process: int) -> tuple[Note, ...]:
     """Read the stored notes of a process; empty if there are none or they cannot be read."""
     try:
-        found = read_json(run.notes_path(process), NOTES)["notes"]
-        return tuple(Note(str(one["kind"]), str(one["text"]), tuple(map(str, one["doubts"]))) for one in found)
-    except (OSError, ValueError, TypeError, KeyError):
+        return tuple(SIDECAR.read(run.notes_path(process))["notes"])
+    except (OSError, ValueError):
         return ()

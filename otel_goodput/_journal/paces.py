@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from otel_goodput._accounting.codec import COUNT
 from otel_goodput._accounting.paces import Pace
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._journal.sidecars import checked_json, read_json, whole
+from otel_goodput._journal.sidecars import Members, Sidecar
 from otel_goodput._runtime.files import write_privately
 from otel_goodput._runtime.guard import report_once
 
@@ -29,6 +30,9 @@ def pace_of(totals: Totals, process: int) -> Pace | None:
     return Pace(process, totals.at, totals.kept, round(times.median), round(times.p90), round(outside))
 
 
+SIDECAR: Final = Sidecar("figures of a pace", Members(dict.fromkeys(Pace._fields, COUNT), Pace), format=None)
+
+
 class Paces:
     """Writes the pace of this process and reads those of the others.
 
@@ -44,38 +48,37 @@ class Paces:
         self._process = process
         self._count = count
         self._leads = leads
-        self._told = 0
-        self._last: Sequence[Pace] | None = None  # what was heard when that was settled
-        self._heard: Sequence[Pace] = ()
+        self._exchanged_at = 0
+        self._last: Sequence[Pace] | None = None  # the paces when they were settled
+        self._latest: Sequence[Pace] = ()
 
     def exchange(self, account: Account, *, at_once: bool = False) -> None:
         """Write the own pace and read the others', every few seconds or `at_once`. An error is reported once."""
         now = account.clock()
-        if not at_once and now - self._told < EVERY_NS:
+        if not at_once and now - self._exchanged_at < EVERY_NS:
             return
-        self._told = now
+        self._exchanged_at = now
         pace = pace_of(account.totals(), self._process)
         if pace is not None:
-            told = checked_json({"attempt": self._attempt, **pace._asdict()})
             try:
-                write_privately(self._run.pace_path(self._process), told)
+                data = SIDECAR.encode(attempt=self._attempt, **pace._asdict())
+                write_privately(self._run.pace_path(self._process), data)
             except OSError as error:
                 report_once("paces", "the paces of the processes are not exchanged: %s", error)
         if self._leads:
-            self._heard = read_paces(self._run, self._attempt, now, self._count)
+            self._latest = read_paces(self._run, self._attempt, now, self._count)
 
     def settle(self) -> None:
-        """Go by what has been heard so far, so that the last points that are exported say what the account says."""
-        self._last = self._heard
+        """Keep to the paces that are known now, so that the last exported points are those of the account."""
+        self._last = self._latest
 
     def complete(self, totals: Totals) -> Totals:
         """Return `totals` with the paces of the processes."""
-        return replace(totals, paces=self._heard if self._last is None else self._last, processes=self._count)
+        return replace(totals, paces=self._latest if self._last is None else self._last, processes=self._count)
 
 
 def read_paces(run: RunDirectory, attempt: int, at: int, count: int | None = None) -> list[Pace]:
-    """Read the paces of the processes of `attempt`. Skips those of other
-    attempts, unreadable ones, and those stale at `at` (ns).
+    """Read the paces of the processes of `attempt`, without unreadable ones and those stale at `at` (ns).
 
     Args:
         count: number of processes, if known.
@@ -83,11 +86,8 @@ def read_paces(run: RunDirectory, attempt: int, at: int, count: int | None = Non
     paces = []
     for index, path in run.pace_paths(count).items():
         try:
-            found = read_json(path)
-            if found["attempt"] != attempt or found["process"] != index:
-                continue
-            pace = Pace(*(whole(found[name]) for name in Pace._fields))
-        except (OSError, ValueError, TypeError, LookupError):
+            pace = SIDECAR.read(path, attempt=attempt, process=index)
+        except (OSError, ValueError):
             continue
         if abs(at - pace.at) <= STALE_NS:
             paces.append(pace)

@@ -8,17 +8,28 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from otel_goodput._accounting.codec import COUNT, Each, Row, Whole
 from otel_goodput._accounting.usage import MOST, UNKNOWN, Machine, Usage, UsageSeries, thinned
-from otel_goodput._journal.records import NewerVersion
 from otel_goodput._journal.rundir import USAGE, RunDirectory
-from otel_goodput._journal.sidecars import checked_json, read_json, whole
+from otel_goodput._journal.sidecars import Members, Sidecar
 from otel_goodput._runtime.files import write_privately
 from otel_goodput._runtime.guard import report_once
 
-FORMAT: Final = 1
 EVERY_S: Final = 30.0  # from one writing to the next: a killed process loses its latest samples
 ROWS: Final = 40_000  # intervals of all processes together
 READ: Final = 2_000  # files at most: the latest attempts of every process come first
+_MAYBE: Final = Whole(UNKNOWN)
+SIDECAR: Final = Sidecar(
+    "samples of an attempt",
+    Members(
+        {
+            "machine": Row(Whole(1), COUNT, _MAYBE, make=Machine._make),
+            **dict.fromkeys(Usage._fields, Each(COUNT)),
+            "accelerator_memory": Each(_MAYBE),
+        }
+    ),
+    USAGE,
+)
 
 
 class UsageSheet:
@@ -59,48 +70,25 @@ class UsageSheet:
             machine, usages, self._new = self._machine, self._series.usages, False
         assert machine is not None, "there are samples"
         columns = dict(zip(Usage._fields, map(list, zip(*usages, strict=True)), strict=True))
-        told = {"format": FORMAT, "attempt": self._attempt, "process": self._process, **machine._asdict(), **columns}
-        told["accelerator_memory"] = {"total": machine.accelerator_memory, "used": columns["accelerator_memory"]}
+        owner = {"attempt": self._attempt, "process": self._process}
         try:
-            write_privately(run.usage_path(self._attempt, self._process), checked_json(told))
+            data = SIDECAR.encode(**owner, machine=machine, **columns)
+            write_privately(run.usage_path(self._attempt, self._process), data)
         except OSError as error:
             self._new = True
             report_once("usage", "CPU and memory usage cannot be saved (will retry): %s", error)
 
 
 def read_usage(run: RunDirectory, attempt: int, process: int) -> tuple[Machine, list[Usage]]:
-    """Read the samples of an attempt (counted from 0) of a process.
-
-    Raises:
-        OSError: they cannot be read: they are not there, or too large.
-        NewerVersion: a newer version wrote them.
-        ValueError: they are damaged.
-    """
-    found = read_json(run.usage_path(attempt, process), USAGE)
-    form = found.get("format") if isinstance(found, dict) else None
-    if isinstance(form, int) and form > FORMAT:
-        raise NewerVersion(f"samples of format {form}, this otel_goodput reads format {FORMAT}")
-    if form != FORMAT or (found.get("attempt"), found.get("process")) != (attempt, process):
-        raise ValueError("these are no samples of this attempt")
-    try:
-        accelerator = found["accelerator_memory"]
-        machine = Machine(whole(found["cores"]), whole(found["memory"]), _maybe(accelerator["total"]))
-        columns = [
-            [_maybe(one) for one in (accelerator["used"] if name == "accelerator_memory" else found[name])]
-            for name in Usage._fields
-        ]
-        usages = [Usage(*row) for row in zip(*columns, strict=True)]
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"something is missing in these samples: {error}") from error
-    if not machine.cores or len(usages) > MOST or any(min(one[:-1]) < 0 or not one.length for one in usages):
+    """Read the samples of an attempt (counted from 0) of a process. Raises as :meth:`Sidecar.read`."""
+    members = SIDECAR.read(run.usage_path(attempt, process), attempt=attempt, process=process)
+    rows = zip(*(members[name] for name in Usage._fields), strict=True)
+    samples = [Usage(*row) for row in rows]
+    if len(samples) > MOST or any(not one.length for one in samples):
         raise ValueError("samples are out of range")
-    if any(one.end >= other.end for one, other in pairwise(usages)):
+    if any(one.end >= other.end for one, other in pairwise(samples)):
         raise ValueError("samples are not in the order of time")
-    return machine, usages
-
-
-def _maybe(found: object) -> int:
-    return UNKNOWN if found == UNKNOWN else whole(found)
+    return members["machine"], samples
 
 
 class AttemptUsage(NamedTuple):
@@ -131,13 +119,13 @@ def usages(run: RunDirectory, at: int) -> list[AttemptUsage]:
         latest[process] = latest.get(process, 0) + 1
         order.append((latest[process], process, attempt))
     chosen = sorted(order)[:READ]
-    found = []
+    known = []
     for _, process, attempt in chosen:
         try:
-            machine, told = read_usage(run, attempt, process)
+            machine, samples = read_usage(run, attempt, process)
         except (OSError, ValueError):
             continue
-        told = [one for one in told if one.end <= at]
-        if told:
-            found.append(AttemptUsage(process, attempt + 1, machine, thinned(told, max(1, ROWS // len(chosen)))))
-    return sorted(found)
+        samples = [one for one in samples if one.end <= at]
+        if samples:
+            known.append(AttemptUsage(process, attempt + 1, machine, thinned(samples, max(1, ROWS // len(chosen)))))
+    return sorted(known)

@@ -218,23 +218,39 @@ def test_what_is_read_is_not_believed(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.make()
     path = run.facts_path(0, 0)
-    right = {"format": 1, "attempt": 0, "process": 0, "started_at": 1}
-    wrong: list[Any] = [[], {}, {**right, "process": 1}, {**right, "started_at": "x"}, {**right, "dropped": {"a": -1}}]
-    for said in wrong:
-        path.write_bytes(checked_json(said) if isinstance(said, dict) else b"[]")
+    empty = (
+        "resource",
+        "versions",
+        "settings",
+        "hyperparameters",
+        "dropped",
+        "exporters",
+        "scheduling",
+        "compile_cache",
+    )
+    right = {"format": 1, "attempt": 0, "process": 0, "started_at": 1, "program": "", **{name: {} for name in empty}}
+    path.write_bytes(
+        checked_json({**right, "hyperparameters": {"a": None, "b": "\ud800"}, "scheduling": {"queued": 1.5}})
+    )
+    facts = read_facts(run, 0, 0)
+    assert facts.hyperparameters == {"a": None, "b": "?"} and facts.scheduling == {"queued": 1.5}
+    missing = {name: value for name, value in right.items() if name != "program"}
+    wrong: list[dict[str, Any]] = [
+        {}, missing, {**right, "process": 1}, {**right, "started_at": "x"}, {**right, "dropped": {"a": -1}},
+        {**right, "resource": 3}, {**right, "versions": {"a": 1}}, {**right, "settings": {"a": [1, 2]}},
+        {**right, "settings": {"c": "z"}}, {**right, "hyperparameters": {"a": [1]}}, {**right, "program": None},
+        {**right, "scheduling": {"queued": True}}, {**right, "scheduling": {"queued": float("inf")}},
+    ]  # fmt: skip
+    for members in wrong:
+        path.write_bytes(checked_json(members))
         with pytest.raises(ValueError, match=r"\w"):
             read_facts(run, 0, 0)
+    path.write_bytes(b"[]")
+    with pytest.raises(ValueError, match="no JSON object"):
+        read_facts(run, 0, 0)
     path.write_bytes(checked_json({**right, "format": 2}))
     with pytest.raises(NewerVersion):
         read_facts(run, 0, 0)
-    odd = {"resource": 3, "versions": {"a": 1, "b": "2"}, "settings": {"a": [1, 2], "b": ["x", "y"], "c": "z"}}
-    path.write_bytes(checked_json({**right, **odd, "hyperparameters": {"a": [1], "b": {"c": 1}, "d": 5}}))
-    facts = read_facts(run, 0, 0)
-    assert (facts.resource, facts.versions, facts.settings) == ({}, {"b": "2"}, {"b": ("x", "y")})
-    assert facts.hyperparameters == {"d": 5}
-    assert facts.scheduling == {}  # it is not there
-    path.write_bytes(checked_json({**right, "scheduling": {"queued": 1.5, "a": True, "b": "2", "c": None}}))
-    assert read_facts(run, 0, 0).scheduling == {"queued": 1.5}
 
 
 def test_it_is_written_again_when_there_is_more(tmp_path: Path) -> None:

@@ -75,15 +75,17 @@ def test_a_file_that_cannot_be_written_is_told_once_and_tried_again(
     [
         {"attempt": 1},
         {"process": 3},
-        {"cores": 0},
-        {"cores": "many"},
+        {"machine": [0, 2**40, 2**37]},
+        {"machine": ["many", 2**40, 2**37]},
+        {"machine": [8, 2**40]},
         {"end": [5]},
         {"end": [START, START, START]},
         {"length": [S, 0, S]},
         {"process_cpu": [-5, 1, 1]},
         {"process_memory": None},
         {"accelerator_memory": 7},
-        {"accelerator_memory": {"total": 1, "used": [1]}},
+        {"accelerator_memory": [1]},
+        {"accelerator_memory": [1, 1, -2]},
     ],
 )
 def test_what_is_damaged_is_refused_and_left_out(run: RunDirectory, change: dict[str, Any]) -> None:
