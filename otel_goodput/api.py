@@ -13,7 +13,7 @@ from opentelemetry import trace as trace_api
 
 from otel_goodput._accounting import Totals
 from otel_goodput._recording import plain
-from otel_goodput._recording.forgiving import forgiving, not_callable
+from otel_goodput._recording.decorators import forgiving, not_callable
 from otel_goodput._recording.phases import Phases
 from otel_goodput._recording.step_line import StepLine
 from otel_goodput._recording.tracer import PhaseTracer

@@ -129,9 +129,9 @@ class Recording:
 
     def exported(self) -> list[ReadableSpan]:
         """Return the finished spans in the order of their ends, the root span of the attempt among them."""
-        line = self.recorder._successor()
-        if line is not None:
-            line.emitter.catch_up()  # else in the background, soon
+        tracer = self.recorder.tracer
+        if tracer is not None:
+            tracer.line.emitter.catch_up()  # else in the background, soon
         return [span for exporter in self._exporters for span in exporter.get_finished_spans()]
 
     def spans(self, name: str | None = None) -> list[ReadableSpan]:

@@ -13,7 +13,7 @@ from otel_goodput._disruption.maintenance import Maintenance
 from otel_goodput._disruption.metadata import metadata_host
 from otel_goodput._disruption.notices import Notices
 from otel_goodput._disruption.signals import SIGNALS, Signals
-from otel_goodput._recording.watched import Watched
+from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput.semconv import (
     GOODPUT_DISRUPTION_REASON,
     GOODPUT_NOTICE_EVENT,
@@ -40,7 +40,7 @@ class Watch:
     def __init__(
         self,
         names: Collection[str],
-        tracer: Watched,
+        tracer: PhaseTracer,
         flush: Callable[[float], object],
         finish: Callable[[float], object],
         grace_s: float,

@@ -16,7 +16,7 @@ from typing import Final
 from opentelemetry.util import types
 
 from otel_goodput._recording.compile_phases import CompilePhase
-from otel_goodput._recording.watched import Watched
+from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput.semconv import (
     GOODPUT_COMPILE_CACHE_HIT,
     GOODPUT_COMPILE_CACHE_RETRIEVAL,
@@ -85,7 +85,7 @@ class Compilations:
         theirs: returns whether a function of that name is the compiler's own; its recompilations are not reported.
     """
 
-    def __init__(self, tracer: Watched, theirs: Callable[[str], bool] = lambda _: False) -> None:
+    def __init__(self, tracer: PhaseTracer, theirs: Callable[[str], bool] = lambda _: False) -> None:
         self._hooks = tracer.hooks
         self._phases = tracer.compilations
         self._theirs = theirs

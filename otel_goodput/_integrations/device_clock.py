@@ -28,7 +28,7 @@ from otel_goodput._integrations.watcher import LOOK, TOGETHER, Watcher, ready
 from otel_goodput._journal.records import signed
 from otel_goodput._recording.observation import Observation
 from otel_goodput._recording.short_span import ShortSpan
-from otel_goodput._recording.watched import Watched
+from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain
 from otel_goodput._text.redact import redacting_logger
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState, Phase
@@ -133,7 +133,7 @@ class DeviceClock:
         short_until, step: see :class:`~otel_goodput._recording.hooks.Device`.
     """
 
-    def __init__(self, tracer: Watched, mode: str = "auto", processes: int = 1, patience: float = 10.0) -> None:
+    def __init__(self, tracer: PhaseTracer, mode: str = "auto", processes: int = 1, patience: float = 10.0) -> None:
         self._tracer = tracer
         self._mode = mode
         self._patience = patience
@@ -425,7 +425,7 @@ class DeviceClock:
             last.join(key, start, end)
         else:
             waits = len(self._markers) == 1 and self._markers[0].waits
-            last = Observation(key, rules.STEP, start, None, marked=True, ours=waits, told=True)
+            last = Observation(key, rules.STEP, start, None, marked=True, ours=waits, announced=True)
             last.ends.append(end)
             self._watcher.put(last)
         return last
@@ -449,7 +449,9 @@ class DeviceClock:
             observation = shared
         else:
             waits = len(markers) == 1 and markers[0].waits
-            observation = Observation(key, phase, max(since, self._compiled), None, marked=True, ours=waits, told=True)
+            observation = Observation(
+                key, phase, max(since, self._compiled), None, marked=True, ours=waits, announced=True
+            )
             observation.ends.append(end)
         self._sharing = 0
         if len(markers) == 1 and self._order.due(doubtful=markers[0].doubtful):

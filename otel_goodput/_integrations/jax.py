@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, Final
 
 from otel_goodput._integrations.compilations import BACKEND, FUNCTIONS, LOWER, TRACE, Compilations, is_heard
-from otel_goodput._recording.watched import Watched
+from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain, report_once
 
 _WRAPPED: Final = ("__enter__", "__exit__")
@@ -117,7 +117,7 @@ _LISTENERS: Final = (
 )
 
 
-def install(tracer: Watched) -> Callable[[], None] | None:
+def install(tracer: PhaseTracer) -> Callable[[], None] | None:
     """Listen to jax from now on. Return what ends it, or None while jax is still being imported."""
     jax = sys.modules.get("jax")
     monitoring = getattr(jax, "monitoring", None)
@@ -169,7 +169,7 @@ def _traced() -> object:
 class Listener:
     """The listeners on ``jax.monitoring``. None of them raises: an error in one would abort the user's compilation."""
 
-    def __init__(self, tracer: Watched, monitoring: Any) -> None:
+    def __init__(self, tracer: PhaseTracer, monitoring: Any) -> None:
         self._compilations: Compilations | None = Compilations(tracer, is_jaxs)
         self._tracer = tracer
         self._monitoring = monitoring

@@ -14,7 +14,7 @@ from typing import Any, Final
 from opentelemetry.util import types
 
 from otel_goodput._recording.compile_phases import CompilePhase
-from otel_goodput._recording.watched import Watched
+from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain
 from otel_goodput.semconv import GOODPUT_COMPILE_RECOMPILATION
 
@@ -23,7 +23,7 @@ WRAPPERS: Final = "external_utils.py"  # of TorchDynamo, with a function that ca
 DYNAMO: Final = "DYNAMO"  # a function is compiled; other triggers are further work for one that was
 
 
-def install(tracer: Watched) -> Callable[[], None] | None:
+def install(tracer: PhaseTracer) -> Callable[[], None] | None:
     """Listen to TorchDynamo from now on. Return what ends it, or None while it is still being imported."""
     dynamo = sys.modules.get("torch._dynamo")
     handler = getattr(sys.modules.get("torch._dynamo.callback", dynamo), "callback_handler", None)
@@ -36,7 +36,7 @@ def install(tracer: Watched) -> Callable[[], None] | None:
 class Listener:
     """The callbacks at TorchDynamo's `handler`. None of them raises: an error would abort the user's compilation."""
 
-    def __init__(self, tracer: Watched, handler: Any) -> None:
+    def __init__(self, tracer: PhaseTracer, handler: Any) -> None:
         self._tracer = tracer
         self._handler = handler
         self._open: CompilePhase | None = None

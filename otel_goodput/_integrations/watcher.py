@@ -23,7 +23,7 @@ from typing import Any, Final
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._recording.observation import Observation
-from otel_goodput._recording.watched import Watched
+from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain, started
 
 IN_FLIGHT: Final = 1024  # observations in the queue at most
@@ -87,7 +87,7 @@ class Watcher:
 
     def __init__(
         self,
-        tracer: Watched,
+        tracer: PhaseTracer,
         refuse: Callable[[Observation], None],
         check: Callable[[Observation], bool],
     ) -> None:
@@ -247,9 +247,9 @@ class Watcher:
             queue.popleft()
             return 0
         newest = queue[-1]
-        if not newest.told:
+        if not newest.announced:
             # The end of its span says so, too; but until then a checkpoint in the loop's body must not own its time.
-            newest.told = True
+            newest.announced = True
             self._tracer.jobs.append(ev.OBSERVED, newest.phase, 0, 0, newest.keys[0], ev.NO_STEP, newest.start)
         count, steps = self._group()
         if count <= 0:

@@ -11,8 +11,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from otel_goodput._accounting.events import NO_STEP
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.records import EXPORTED, SUMMED
-from otel_goodput._recording.continuations import ContinuationSpan
-from otel_goodput._recording.finished import AttemptSpan, PhaseReadableSpan
+from otel_goodput._recording.finished import AttemptSpan, ContinuationSpan, PhaseReadableSpan
 from otel_goodput._recording.passing import PassingSpanExporter
 from otel_goodput.semconv import (
     ATTEMPT,

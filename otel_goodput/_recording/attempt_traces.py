@@ -14,11 +14,9 @@ from otel_goodput._accounting.events import NO_STEP
 from otel_goodput._journal.account import Account, nothing
 from otel_goodput._journal.records import CONTINUED, DETAILED, HALF, MOST_TOLD, ROOT
 from otel_goodput._recording import ids
-from otel_goodput._recording.budget import Budget
-from otel_goodput._recording.continuations import ContinuationSpan, continued_span
 from otel_goodput._recording.emitter import SpanEmitter
-from otel_goodput._recording.finished import AttemptSpan
-from otel_goodput._recording.volumes import Volumes
+from otel_goodput._recording.finished import AttemptSpan, ContinuationSpan, continued_span
+from otel_goodput._recording.trace_layout import Budget, TraceLayout
 
 
 class AttemptTraces:
@@ -28,7 +26,7 @@ class AttemptTraces:
         account: records root spans in the journal.
         emitter: exports root spans.
         budget: how many spans fit into each trace.
-        volumes: the traces of the attempt, and which one a step is in.
+        layout: the traces of the attempt, and which one a step is in.
         process: index of this process.
         own: each step has a trace of its own.
 
@@ -43,15 +41,15 @@ class AttemptTraces:
         account: Account,
         emitter: SpanEmitter,
         budget: Budget,
-        volumes: Volumes,
+        layout: TraceLayout,
         process: int,
         *,
         own: bool = False,
     ) -> None:
         self.budget = budget
-        self.volumes = volumes
-        self.run_id = volumes.run_id
-        self.attempt = volumes.attempt
+        self.layout = layout
+        self.run_id = layout.run_id
+        self.attempt = layout.attempt
         self.process = process
         self.own = own
         self.job_context: SpanContext = ids.job_span_context(self.run_id, self.attempt, process)
@@ -72,10 +70,10 @@ class AttemptTraces:
 
     def parent_of(self, step: int, around: SpanContext) -> SpanContext:
         """Return the parent for a span in or for `step` that is opened inside `around` (which may be invalid)."""
-        volumes = self.volumes
-        number = volumes.number(step)
+        layout = self.layout
+        number = layout.number(step)
         if around.is_valid and not self.budget.small:
-            theirs = volumes.number_of(around.trace_id)
+            theirs = layout.number_of(around.trace_id)
             if theirs is None or theirs == number or step < 0:
                 return around
         return self.root(number)
@@ -85,12 +83,12 @@ class AttemptTraces:
         if number:
             if number not in self._begun:
                 self._continue(number)
-            return self.volumes.root(number)
-        return self.volumes.root(0) if self.budget.small else self.job_context
+            return self.layout.root(number)
+        return self.layout.root(0) if self.budget.small else self.job_context
 
     def root_of(self, trace_id: int) -> SpanContext:
         """Same as :meth:`root`, by trace id; for a trace that is not the attempt's, that of trace 0."""
-        return self.root(self.volumes.number_of(trace_id) or 0)
+        return self.root(self.layout.number_of(trace_id) or 0)
 
     def step_trace(self, step: int) -> int:
         """Return the id of the separate trace of `step`, for when each step has its own."""
@@ -104,14 +102,14 @@ class AttemptTraces:
         budget = self.budget
         if budget.limit:
             flags = min(budget.most, MOST_TOLD) | (DETAILED if budget.detailed else 0)
-            self._append(CONTINUED, 0, flags, 0, self.volumes.steps, budget.group * HALF + longest, self._clock())
+            self._append(CONTINUED, 0, flags, 0, self.layout.steps, budget.group * HALF + longest, self._clock())
 
     def begin_root(self, moment: int) -> SpanContext:
         """Return the span context of the attempt's root; process 0 also queues the root span for :meth:`write_roots`.
 
         `moment` is the begin of the job, ns. Only the first call queues.
         """
-        root = self.volumes.root(0)
+        root = self.layout.root(0)
         if self.process:
             return SpanContext(root.trace_id, root.span_id, True, ids.SAMPLED)
         if not self._rooted:
@@ -157,7 +155,7 @@ class AttemptTraces:
 
     def _further(self, group: int, number: int, before: int, moment: int) -> tuple[ReadableSpan, ...]:
         """Return the spans that begin trace `number` of a group, after its trace `before`, at `moment` (ns)."""
-        volumes = self.volumes.of(group)
-        place = (volumes, number, before, self._emitter.resource, self._emitter.scope, moment)
-        self._append(CONTINUED, 1, group, 0, volumes.root(number).span_id, before * HALF + number, moment)
+        layout = self.layout.of(group)
+        place = (layout, number, before, self._emitter.resource, self._emitter.scope, moment)
+        self._append(CONTINUED, 1, group, 0, layout.root(number).span_id, before * HALF + number, moment)
         return continued_span(*place), ContinuationSpan(*place)

@@ -1,9 +1,18 @@
-"""Compilations as phases: whoever notices one opens and ends its phase here, as other phases are opened by a tracer.
+"""Compile phases, and the titles of the functions that are compiled.
 
-They bypass the SDK's tracer: one opens within microseconds on the training thread, and its span is made elsewhere.
+Two functions of one name have two titles, so that only the same one counts as compiled again. A function is the same if
+its code, the place of that, and what it is bound to are the same: a lambda in the body of a loop, made anew with equal
+contents, is the same function.
 """
 
 from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import partial
+from types import CodeType, FunctionType, MethodType
+from typing import Any, Final
 
 from opentelemetry import trace as trace_api
 from opentelemetry.trace import SpanContext
@@ -13,13 +22,12 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._journal.records import EXPORT, PARENT, SUMMARIZED, signed
 from otel_goodput._recording import ids
-from otel_goodput._recording.admission import Gate
-from otel_goodput._recording.budget import NOTABLE
 from otel_goodput._recording.finished import PhaseReadableSpan
-from otel_goodput._recording.function_titles import FunctionTitles
 from otel_goodput._recording.nesting import identity
+from otel_goodput._recording.sampling import Gate
 from otel_goodput._recording.short_span import ShortSpan
 from otel_goodput._recording.step_line import StepLine
+from otel_goodput._recording.trace_layout import NOTABLE
 from otel_goodput.semconv import (
     GOODPUT_BLOCKING,
     GOODPUT_COMPILE_FUNCTION,
@@ -29,7 +37,75 @@ from otel_goodput.semconv import (
     Phase,
 )
 
+MOST: Final = 100  # functions of one name that are told apart; the names in a journal are bounded
+DEEPEST: Final = 4  # functions in what a function is bound to, and so on
+_PLAIN: Final = (int, float, complex, str, bytes, bool, type(None))
 
+
+class FunctionTitles:
+    """Gives each function a title: its name, and a number where another one had that name before."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[Hashable, str]] = {}
+        self._traced: defaultdict[str, deque[str]] = defaultdict(partial(deque, maxlen=MOST))
+
+    def title(self, name: str, function: object) -> str:
+        """Return the title of `function`, whose name is `name`."""
+        known = self._known.setdefault(name, {})
+        key = fingerprint(function)
+        title = known.get(key)
+        if title is None:
+            number = min(len(known) + 1, MOST)
+            title = name if number == 1 else f"{name} #{number}"
+            if len(known) < MOST:
+                known[key] = title
+        return title
+
+    def postpone(self, name: str, title: str) -> None:
+        """Keep the title of a function that was traced, and that may be compiled later."""
+        self._traced[name].append(title)
+
+    def resume(self, name: str) -> str:
+        """Return the title of the function `name` that is compiled now, and was traced before."""
+        try:
+            return self._traced[name].popleft()
+        except IndexError:  # compiled anew without a trace, as for other devices
+            return next(reversed(self._known.get(name, {}).values()), name)
+
+
+def fingerprint(thing: Any, deep: int = DEEPEST) -> Hashable:
+    """Return what is equal for two functions that are the same; holds no reference to what they are bound to."""
+    if isinstance(thing, _PLAIN):
+        return type(thing), thing
+    if isinstance(thing, CodeType):
+        return thing.co_filename, thing.co_firstlineno, thing.co_name, hash(thing.co_code)
+    if deep:
+        deep -= 1
+        if isinstance(thing, MethodType):
+            return fingerprint(thing.__func__, deep), id(thing.__self__)
+        if isinstance(thing, partial):
+            bound = (thing.func, *thing.args, *thing.keywords.values())
+            return tuple(fingerprint(each, deep) for each in bound)
+        if isinstance(thing, FunctionType):
+            bound = (*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values(), *_cells(thing))
+            return fingerprint(thing.__code__), tuple(fingerprint(each, deep) for each in bound)
+        if isinstance(thing, tuple):
+            return tuple(fingerprint(each, deep) for each in thing)
+    return id(thing)
+
+
+def _cells(function: FunctionType) -> list[object]:
+    """Return what the closure of `function` holds; of an empty cell, nothing."""
+    held = []
+    for cell in function.__closure__ or ():
+        try:
+            held.append(cell.cell_contents)
+        except ValueError:
+            continue
+    return held
+
+
+@dataclass(slots=True, eq=False)
 class CompilePhase:
     """The phase of one compilation.
 
@@ -44,27 +120,14 @@ class CompilePhase:
         taken: it is exported, however short it is.
     """
 
-    __slots__ = ("aside", "function", "gate", "key", "parent", "start", "step", "taken")
-
-    def __init__(
-        self,
-        key: int,
-        function: str,
-        start: int,
-        parent: SpanContext | ShortSpan,
-        step: int,
-        aside: bool,
-        gate: Gate,
-        taken: bool,
-    ) -> None:
-        self.key = key
-        self.function = function
-        self.start = start
-        self.parent = parent
-        self.step = step
-        self.aside = aside
-        self.gate = gate
-        self.taken = taken
+    key: int
+    function: str
+    start: int
+    parent: SpanContext | ShortSpan
+    step: int
+    aside: bool
+    gate: Gate
+    taken: bool
 
 
 class CompilePhases:
@@ -135,7 +198,7 @@ class CompilePhases:
         if phase.aside:
             attributes[GOODPUT_BLOCKING] = False
         parent = self._context(phase.parent, phase.parent) if isinstance(phase.parent, ShortSpan) else phase.parent
-        if number := line.traces.volumes.number_of(parent.trace_id):
+        if number := line.traces.layout.number_of(parent.trace_id):
             attributes[GOODPUT_TRACE_NUMBER] = number
         span = PhaseReadableSpan(
             Phase.COMPILE,
@@ -154,8 +217,8 @@ class CompilePhases:
         line, context = self._line, identity(span)
         traces = line.traces
         number = line.latest.step if step is None else step.step
-        if context.is_valid and not traces.own and traces.volumes.number_of(context.trace_id) is None:
-            return traces.root(traces.volumes.number(number))
+        if context.is_valid and not traces.own and traces.layout.number_of(context.trace_id) is None:
+            return traces.root(traces.layout.number(number))
         return traces.parent_of(number, context)
 
     def _exports(self, phase: CompilePhase, end: int) -> bool:

@@ -1,11 +1,14 @@
-"""Turns context managers into decorators of functions, coroutines and generators."""
+"""Decorators: a phase around each call of a user's function, and leniency for the public functions of this package."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, Final, TypeVar, cast
+
+from otel_goodput._runtime.guard import report_once, strict
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -53,3 +56,61 @@ def decorate(again: Callable[[], Any], function: F, done: Callable[[Any, Any], o
                 return output
 
     return cast(F, wrapped)
+
+
+# Without these there is nothing to do: what gives the batches, and what is called.
+_INDISPENSABLE: Final = frozenset({"batches", "function"})
+
+
+def forgiving(function: F) -> F:
+    """Decorate a public function: unknown arguments are left out, and required ones that are missing are None.
+
+    With ``OTEL_GOODPUT_STRICT=true`` the TypeError is raised, as always if the batches or the function are missing.
+    """
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            # If it was raised inside of the function, its traceback has more than this frame.
+            if strict() or error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise
+            fitting, named = _fitted(function, args, kwargs, error)
+        return function(*fitting, **named)
+
+    return cast(F, call)
+
+
+def not_callable(callback: object, decorator: Any) -> Any:
+    """Return what ``on_preemption(callback)`` does if that is no function: the `decorator` itself for ``None``."""
+    report_once("on_preemption", "on_preemption() needs a function; write `@goodput.on_preemption` above its def")
+    return decorator if callback is None else callback
+
+
+def _fitted(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], error: TypeError
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return those arguments that `function` takes, and None for required ones that are missing."""
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    positional = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+    fitting = args[: len(positional)]
+    given = positional[: len(fitting)]
+    named = {name: value for name, value in kwargs.items() if name in signature.parameters and name not in given}
+    missing = [one.name for one in parameters if one.default is one.empty and one.name not in (*given, *named)]
+    if _INDISPENSABLE & {*missing}:
+        raise error
+    takes = [
+        one.name if one.default is one.empty else f"{one.name}={one.default!r}"
+        for one in parameters
+        if one.name != "self"
+    ]
+    report_once(
+        f"arguments of {function.__name__}",
+        "%s; the call is made without what does not fit. Write goodput.%s(%s)",
+        str(error).replace(f"{function.__qualname__}()", f"goodput.{function.__name__}()"),
+        function.__name__,
+        ", ".join(takes),
+    )
+    return fitting, {**named, **dict.fromkeys(missing)}

@@ -362,7 +362,7 @@ class FastSpan(ShortSpan):
             elif self._phase == DATA_LOADING and not self._overlapping:
                 device.loaded(end)
         if observation is not None:
-            observation.told = True
+            observation.announced = True
             flags |= ev.ON_DEVICE
         if self.gate is not None and not exported:
             flags |= SUMMARIZED
@@ -527,7 +527,7 @@ class FastSpan(ShortSpan):
         if traces.own and self._phase == STEP:
             return None
         around = identity(self.around)
-        if traces.own and (not around.is_valid or traces.volumes.number_of(around.trace_id) is not None):
+        if traces.own and (not around.is_valid or traces.layout.number_of(around.trace_id) is not None):
             return None
         parent = traces.parent_of(self.step, around)
         if traces.job_span is not None:  # before the job begins, its identity may still change
@@ -561,7 +561,7 @@ class FastSpan(ShortSpan):
             attributes[GOODPUT_PART_NAME] = self.title
         if self._blocking is False:
             attributes[GOODPUT_BLOCKING] = False
-        if parent is not None and (number := self._line.traces.volumes.number_of(parent.trace_id)):
+        if parent is not None and (number := self._line.traces.layout.number_of(parent.trace_id)):
             attributes[GOODPUT_TRACE_NUMBER] = number
         return attributes
 

@@ -1,14 +1,46 @@
-"""Finished spans for exporters, which the account already includes."""
+"""Finished spans for exporters: roots of traces, links between traces, summaries, and phases that are exported late.
+
+The account already includes what they stand for. Roots and links have no duration, so that each is exported at once and
+only once.
+"""
 
 from __future__ import annotations
+
+from typing import Final
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext
+from opentelemetry.util import types
 
+from otel_goodput._journal.thinning import Summary
 from otel_goodput._recording import ids
-from otel_goodput.semconv import ATTEMPT_SPAN
+from otel_goodput._recording.trace_layout import TraceLayout
+from otel_goodput.semconv import (
+    ATTEMPT_SPAN,
+    CONTINUATION_SPAN,
+    CONTINUED_SPAN,
+    GOODPUT_PHASES_COUNT,
+    GOODPUT_PHASES_MAX,
+    GOODPUT_PHASES_MEDIAN,
+    GOODPUT_PHASES_MIN,
+    GOODPUT_PHASES_NAME,
+    GOODPUT_PHASES_P90,
+    GOODPUT_PHASES_SUM,
+    GOODPUT_STEPS_COUNT,
+    GOODPUT_STEPS_FIRST,
+    GOODPUT_STEPS_LAST,
+    GOODPUT_STEPS_MAX,
+    GOODPUT_STEPS_MEDIAN,
+    GOODPUT_STEPS_MIN,
+    GOODPUT_STEPS_P90,
+    GOODPUT_STEPS_SUM,
+    GOODPUT_TRACE_GROUP,
+    GOODPUT_TRACE_NUMBER,
+    PHASES_SUMMARY_SPAN,
+    STEPS_SUMMARY_SPAN,
+)
 
 
 class PhaseReadableSpan(ReadableSpan):
@@ -57,4 +89,121 @@ def taken_after_all(span: ReadableSpan, parent: SpanContext | None) -> PhaseRead
         start_time=span.start_time,
         end_time=span.end_time,
         instrumentation_scope=span.instrumentation_scope,
+    )
+
+
+def _attributes(layout: TraceLayout, number: int) -> dict[str, int]:
+    """Return the attributes that identify trace `number`: its number and its group, without those that are 0."""
+    attributes = {GOODPUT_TRACE_NUMBER: number, GOODPUT_TRACE_GROUP: layout.group}
+    return {key: value for key, value in attributes.items() if value}
+
+
+def _links(behind: SpanContext, first: SpanContext) -> list[Link]:
+    return [Link(behind), *([Link(first)] if behind.span_id != first.span_id else [])]
+
+
+class ContinuationSpan(PhaseReadableSpan):
+    """The root of a further trace, linked to the root of the previous trace and to the attempt's root.
+
+    Args:
+        layout: the traces of a group.
+        number: number of the new trace.
+        before: number of the previous trace (see :meth:`TraceLayout.behind`).
+        resource: the resource of the process.
+        scope: our instrumentation scope.
+        moment: when the new trace's first span began, ns.
+    """
+
+    def __init__(
+        self,
+        layout: TraceLayout,
+        number: int,
+        before: int,
+        resource: Resource,
+        scope: InstrumentationScope,
+        moment: int,
+    ) -> None:
+        super().__init__(
+            CONTINUATION_SPAN,
+            layout.root(number),
+            None,
+            resource,
+            _attributes(layout, number),
+            links=_links(layout.behind(number, before), layout.of(0).root(0)),
+            start_time=moment,
+            end_time=moment,
+            instrumentation_scope=scope,
+        )
+
+
+def continued_span(
+    layout: TraceLayout, number: int, before: int, resource: Resource, scope: InstrumentationScope, moment: int
+) -> PhaseReadableSpan:
+    """Return the span in the previous trace that links to the root of trace `number`, begun at `moment` (ns)."""
+    parent = layout.behind(number, before)
+    theirs = layout if parent == layout.root(before) else layout.of(layout.group - 1)
+    key = ids.continued_span_id(layout.run_id, layout.attempt, number, layout.group)
+    return PhaseReadableSpan(
+        CONTINUED_SPAN,
+        SpanContext(parent.trace_id, key, False, ids.SAMPLED),
+        parent,
+        resource,
+        _attributes(theirs, before),
+        links=[Link(layout.root(number))],
+        start_time=moment,
+        end_time=moment,
+        instrumentation_scope=scope,
+    )
+
+
+# Attributes of a summary: the number of steps or phases, and of their durations the sum, minimum, median, P90, maximum.
+_STEPS: Final = (
+    *(GOODPUT_STEPS_COUNT, GOODPUT_STEPS_SUM, GOODPUT_STEPS_MIN),
+    *(GOODPUT_STEPS_MEDIAN, GOODPUT_STEPS_P90, GOODPUT_STEPS_MAX),
+)
+_PHASES: Final = (
+    *(GOODPUT_PHASES_COUNT, GOODPUT_PHASES_SUM, GOODPUT_PHASES_MIN),
+    *(GOODPUT_PHASES_MEDIAN, GOODPUT_PHASES_P90, GOODPUT_PHASES_MAX),
+)
+
+
+def summary_span(
+    summary: Summary,
+    name: str,
+    parent: SpanContext,
+    number: int,
+    identity: tuple[str, int, int],
+    resource: Resource,
+    scope: InstrumentationScope,
+) -> PhaseReadableSpan:
+    """Return the span that stands for many unexported steps, or for many unexported phases of one name.
+
+    Args:
+        summary: the figures of the steps or phases.
+        name: name of the phases; empty for steps.
+        parent: the span's parent.
+        number: which of the attempt's traces it is in.
+        identity: run id, attempt and process.
+        resource: the resource of the process.
+        scope: our instrumentation scope.
+    """
+    figures = (summary.steps, summary.total, summary.min, summary.median, summary.p90, summary.max)
+    attributes: dict[str, types.AttributeValue] = dict(zip(_PHASES if name else _STEPS, figures, strict=True))
+    if name:
+        key = ids.phases_span_id(*identity, name, summary.start)
+        attributes[GOODPUT_PHASES_NAME] = name
+    else:
+        key = ids.summary_span_id(*identity, summary.first, summary.start)
+        attributes |= {GOODPUT_STEPS_FIRST: summary.first, GOODPUT_STEPS_LAST: summary.last}
+    if number:
+        attributes[GOODPUT_TRACE_NUMBER] = number
+    return PhaseReadableSpan(
+        PHASES_SUMMARY_SPAN if name else STEPS_SUMMARY_SPAN,
+        SpanContext(parent.trace_id, key, False, ids.SAMPLED),
+        parent,
+        resource,
+        attributes,
+        start_time=summary.start,
+        end_time=summary.end,
+        instrumentation_scope=scope,
     )

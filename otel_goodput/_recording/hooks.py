@@ -1,7 +1,8 @@
-"""Callbacks that are called while phases are recorded; created before the recorder and shared by all its parts.
+"""The callbacks that a recorder calls while phases are recorded.
 
-Integrations (the device clock, jax, Orbax, a loader) register and unregister here; they assign no other attribute of
-the recording objects. Their interfaces are here too: of the device clock, and of a compiler's persistent cache.
+Integrations (the device clock, jax, Orbax, a loader) register and unregister with :class:`Hooks`; they assign no other
+attribute of the recording objects. Their interfaces are here too: of the device clock, and of a compiler's persistent
+cache.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ Work = Callable[[], None]
 
 
 class Hooks:
-    """The callbacks of one recorder; each may be None, where nothing else is said.
+    """The callbacks of one recorder; each may be None unless stated otherwise.
 
     Attributes:
         device: notified of blocking phases that may dispatch work to a device.
@@ -133,7 +134,7 @@ class Hooks:
         before_phase: looks for libraries imported in the meantime.
         queue_depth: returns how many batches are ready.
         compile_cache: counts what the persistent compilation cache reports; never None, and kept after the end.
-        waits: ns that this attempt waited before its program ran, by stage; empty while nobody has told.
+        waits: ns that this attempt waited before its program ran, by stage; empty while not known.
     """
 
     def __init__(self) -> None:
@@ -189,7 +190,7 @@ class Hooks:
             work()
 
     def ready(self) -> int | None:
-        """Return how many batches are ready; None if no loader tells."""
+        """Return how many batches are ready; None if no loader reports that."""
         return None if self.queue_depth is None else self.queue_depth()
 
     def close(self) -> None:

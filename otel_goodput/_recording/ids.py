@@ -77,7 +77,7 @@ def attempt_span_context(run_id: str, attempt: int, process: int = 0) -> SpanCon
     )
 
 
-def volume_span_context(run_id: str, attempt: int, number: int, group: int = 0) -> SpanContext:
+def trace_root_context(run_id: str, attempt: int, number: int, group: int = 0) -> SpanContext:
     """Return the root of trace `number` of a group of processes, the same on all processes.
 
     Trace 0 of group 0 is the attempt's own trace.

@@ -1,4 +1,4 @@
-"""Tells which thread trains, and in which asyncio task."""
+"""Which thread trains, and in which asyncio task."""
 
 from __future__ import annotations
 
@@ -71,18 +71,16 @@ class JobThread:
         trains = self._task()
         return trains is not None and _current_task() is not trains
 
-    def blocks(self, said: bool | None) -> bool:
-        """Return whether a phase opened now by this thread is blocking; `said` is the user's argument, or None."""
-        if said is not None:
-            return said
-        return threading.get_ident() == self.identity
+    def blocks(self, blocking: bool | None) -> bool:
+        """Return whether a phase opened now by this thread holds up training; `blocking` is the user's argument."""
+        return threading.get_ident() == self.identity if blocking is None else blocking
 
-    def moves(self, said: bool | None) -> bool:
+    def moves(self, blocking: bool | None) -> bool:
         """Make the current thread, which opens a step, the training thread; return whether that was done.
 
-        Not if `said` (the user's `blocking`) is given, or if the previous one has opened a step and is still alive.
+        Not if the user says whether the step is `blocking`, or if the previous one has opened a step and is alive.
         """
-        if said is not None:
+        if blocking is not None:
             return False
         if self.stepped and any(thread.ident == self.identity for thread in threading.enumerate()):
             return False

@@ -3,14 +3,21 @@
 OpenTelemetry's context holds one current span. With a separate provider of the user's that is the user's own span, so
 the innermost phase has a key of its own. A runtime context of another tracer drops all keys, so phases are also noted
 in a ``ContextVar`` of our own.
+
+What others see depends on who reads a span's identity: a tracer that opens a child, a propagator, or a log record.
+OpenTelemetry's API does not say which, so the frames of the callers are looked at.
 """
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar, Token
+from enum import Enum
+from functools import lru_cache
+from typing import Final
 
 from opentelemetry import context as context_api
 from opentelemetry import trace as trace_api
@@ -18,7 +25,59 @@ from opentelemetry.context.contextvars_context import ContextVarsRuntimeContext
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import INVALID_SPAN, INVALID_SPAN_CONTEXT, SpanContext
 
-from otel_goodput._recording.requester import Requester, requester
+
+class Requester(Enum):
+    """Who asks."""
+
+    NOTE = "a log record or a measurement, which only notes the identity"
+    OURS = "a tracer or a processor of the recorder's provider"
+    THEIRS = "a tracer of another provider"
+    OTHER = "a propagator, or code of the user's"
+
+
+_DEPTH: Final = 24  # frames looked at
+# By the module of a frame, and modules inside it. The innermost of these frames decides.
+_MODULES: Final = {
+    "logging": Requester.NOTE,
+    "structlog": Requester.NOTE,
+    "loguru": Requester.NOTE,
+    "opentelemetry._logs": Requester.NOTE,
+    "opentelemetry.sdk._logs": Requester.NOTE,
+    "opentelemetry.sdk.metrics": Requester.NOTE,  # whether an exemplar is kept
+    "opentelemetry.instrumentation.logging": Requester.NOTE,
+    "opentelemetry.propagate": Requester.OTHER,
+    "opentelemetry.propagators": Requester.OTHER,
+    "opentelemetry.trace.propagation": Requester.OTHER,
+    "otel_goodput._recording.emitter": Requester.OURS,
+}
+_SDK: Final = "opentelemetry.sdk.trace"
+
+
+@lru_cache(maxsize=4096)
+def _by_module(name: str) -> Requester | None:
+    while name:
+        if name in _MODULES:
+            return _MODULES[name]
+        name = name.rpartition(".")[0]
+    return None
+
+
+def requester(resource: Resource) -> Requester:
+    """Return who asks the caller's caller; `resource` is that of the recorder's provider, and of its tracers."""
+    frame = sys._getframe(2)
+    for _ in range(_DEPTH):
+        name = frame.f_globals.get("__name__")
+        if name == _SDK and frame.f_code.co_name == "start_span":
+            tracer = frame.f_locals.get("self")
+            return Requester.OURS if getattr(tracer, "resource", None) is resource else Requester.THEIRS
+        who = _by_module(name) if type(name) is str else None
+        if who is not None:
+            return who
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return Requester.OTHER
+
 
 # The key under which a context holds its span. Using it directly saves set_span_in_context()'s copy of the context.
 (SPAN_KEY,) = trace_api.set_span_in_context(INVALID_SPAN, context_api.Context())

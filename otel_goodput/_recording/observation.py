@@ -20,7 +20,7 @@ class Observation:
         place: (number of leaves, index of `leaf`) in the observed output.
         marked: `leaf` is a mark of ours, or will be one; not what a user handed over.
         ours: only we hold `leaf`, so that we may wait for it.
-        told: the journal has a record of this observation.
+        announced: the journal has a record of this observation.
         before: when it was last seen not to be ready, ns; 0: never looked at.
         by: time at which the training thread saw it to be ready, ns; 0: not yet.
         at_once: a mark that is ready by then (ns) had no work in front of it; the work ended by the host's clock.
@@ -32,6 +32,7 @@ class Observation:
         "_latest",
         "_settled",
         "_waiting",
+        "announced",
         "at_once",
         "before",
         "by",
@@ -44,7 +45,6 @@ class Observation:
         "place",
         "results",
         "starts",
-        "told",
     )
 
     def __init__(
@@ -57,7 +57,7 @@ class Observation:
         *,
         marked: bool = False,
         ours: bool = False,
-        told: bool = False,
+        announced: bool = False,
     ) -> None:
         self.keys = [key]
         self.starts = [start]
@@ -67,7 +67,7 @@ class Observation:
         self.place = place
         self.marked = marked
         self.ours = ours
-        self.told = told
+        self.announced = announced
         self.before = self.by = self.at_once = 0
         self.results: Any = ()
         self._latest = key

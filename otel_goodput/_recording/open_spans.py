@@ -9,10 +9,10 @@ from opentelemetry.sdk.trace import ReadableSpan, Span
 from opentelemetry.trace import SpanContext
 
 from otel_goodput._accounting.rules import DATA_LOADING
-from otel_goodput._recording.admission import Admission
 from otel_goodput._recording.attempt_traces import AttemptTraces
 from otel_goodput._recording.job_thread import JobThread
 from otel_goodput._recording.nesting import Nesting, identity
+from otel_goodput._recording.sampling import Admission
 from otel_goodput._recording.short_span import ShortSpan
 
 

@@ -23,13 +23,11 @@ from otel_goodput._recording.contexts import (
     RestoreContext,
     Unrecorded,
 )
-from otel_goodput._recording.decorators import F, decorate
+from otel_goodput._recording.decorators import F, decorate, forgiving
 from otel_goodput._recording.fast_span import FastSpan, step_around
-from otel_goodput._recording.forgiving import forgiving
-from otel_goodput._recording.loading import Loading, Loads, QueueDepth
+from otel_goodput._recording.loading import Loading, Loads, QueueDepth, record_passes
 from otel_goodput._recording.saves import Save, SaveContext
 from otel_goodput._recording.step_loop import Steps
-from otel_goodput._recording.torch_loading import record_passes
 from otel_goodput._recording.tracer import Find
 from otel_goodput._runtime.guard import contain, refuse, report_once, unrecorded
 from otel_goodput.errors import PhaseError

@@ -147,12 +147,12 @@ def name(value: object, phase: str) -> str:
     Raises:
         PhaseError: it is blank, or no text.
     """
-    found = text(value)
-    if found is None:
+    title = text(value)
+    if title is None:
         raise PhaseError(phase, f'{phase}() needs a name, as in goodput.{phase}("eval"), not {quoted(value)}')
-    if not found.strip():
+    if not title.strip():
         raise PhaseError(phase, f"{phase}() needs a name that is not blank")
-    return found.strip()
+    return title.strip()
 
 
 # --- attributes -------------------------------------------------------------------------------------------------------
@@ -163,11 +163,11 @@ def attribute(key: object, value: object) -> dict[str, types.AttributeValue]:
     if type(key) is not str:
         _say_dropped("(without a name)", key)
         return {}
-    found = _attribute(value, 0)
-    if found is _DROPPED:
+    taken = _attribute(value, 0)
+    if taken is _DROPPED:
         _say_dropped(key, value)
         return {}
-    return {key: found}
+    return {key: taken}
 
 
 def attributes(given: object) -> dict[str, types.AttributeValue]:
@@ -208,8 +208,8 @@ def _attribute(value: Any, depth: int) -> Any:
     if depth < _DEEPEST and kind is dict:
         pairs = {key: _attribute(one, depth + 1) for key, one in value.items() if type(key) is str}
         return _DROPPED if any(one is _DROPPED for one in pairs.values()) else pairs
-    found = text(value)
-    return _DROPPED if found is None else found
+    as_text = text(value)
+    return _DROPPED if as_text is None else as_text
 
 
 # Methods of the plain types, which a subclass cannot replace.
@@ -272,7 +272,7 @@ def _given(error: BaseException) -> tuple[object, ...]:
 
 def _chain(error: BaseException) -> list[object]:
     """Return the arguments of an exception and of those that it came from."""
-    found: list[object] = []
+    arguments: list[object] = []
     waiting: list[BaseException | None] = [error]
     seen: set[int] = set()
     while waiting and len(seen) < _MOST:
@@ -280,9 +280,9 @@ def _chain(error: BaseException) -> list[object]:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        found += _given(one)
+        arguments += _given(one)
         waiting += [one.__cause__, one.__context__]
-    return found
+    return arguments
 
 
 def _readable(value: object) -> bool:

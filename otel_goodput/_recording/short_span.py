@@ -11,10 +11,10 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 from opentelemetry.util import types
 
 from otel_goodput._recording import plain
-from otel_goodput._recording.admission import Gate
 from otel_goodput._recording.departure import Place
 from otel_goodput._recording.nesting import Nested
 from otel_goodput._recording.observation import Observation
+from otel_goodput._recording.sampling import Gate
 from otel_goodput._runtime.guard import guarded
 from otel_goodput.semconv import ERROR_TYPE, GOODPUT_PART_NAME, GOODPUT_PHASE, GOODPUT_STEP, PHASES
 

@@ -15,16 +15,16 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.records import ERRED, EXPORT, INTERRUPTED, LARGEST, PARENT, SUMMARIZED, signed
-from otel_goodput._recording.admission import OTHERS, Admission, Gate, name_in
 from otel_goodput._recording.attempt_traces import AttemptTraces
-from otel_goodput._recording.budget import NOTABLE, VITAL
 from otel_goodput._recording.emitter import SpanEmitter
 from otel_goodput._recording.finished import PhaseReadableSpan, taken_after_all
 from otel_goodput._recording.hooks import Hooks
 from otel_goodput._recording.job_thread import JobThread
 from otel_goodput._recording.misuse import Misuse
 from otel_goodput._recording.open_spans import OpenSpans
+from otel_goodput._recording.sampling import OTHERS, Admission, Gate, name_in
 from otel_goodput._recording.short_span import ShortSpan
+from otel_goodput._recording.trace_layout import NOTABLE, VITAL
 from otel_goodput._runtime.guard import contain, guarded, report_once
 from otel_goodput._text.redact import shown
 from otel_goodput.semconv import (
@@ -72,7 +72,7 @@ class PhaseSpanProcessor(SpanProcessor):
         self._account = account
         self._thread = thread
         self._hooks = hooks or Hooks()
-        self._job_trace = 0 if traces is None else traces.volumes.root(0).trace_id
+        self._job_trace = 0 if traces is None else traces.layout.root(0).trace_id
         self._job_key = 0 if traces is None else traces.job_key
         self._spans = spans
         self._open: dict[int, Span] = {} if spans is None else spans.phases
@@ -131,9 +131,9 @@ class PhaseSpanProcessor(SpanProcessor):
         self._open[context.span_id] = span
         start = span.start_time or self._account.clock()
         device = self._hooks.device
-        # What a step dispatches is not that of a phase beside it.
-        beside = flags & ev.OVERLAPPING and self._spans is not None and self._spans.step is not None
-        if device is not None and not flags & ev.NONBLOCKING and not beside:
+        # What a step dispatches is not the work of a phase that runs at the same time.
+        in_step = flags & ev.OVERLAPPING and self._spans is not None and self._spans.step is not None
+        if device is not None and not flags & ev.NONBLOCKING and not in_step:
             device.begin(context.span_id, phase, start)
         self._account.start(phase, context.span_id, step, flags, name, start)
         if context.trace_id != self._job_trace:

@@ -10,7 +10,6 @@ from otel_goodput._accounting.events import LOOP, NO_STEP
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.records import INTERRUPTED, PARENT, signed
 from otel_goodput._journal.thinning import SUMMARY, Thinner
-from otel_goodput._recording.admission import Admission
 from otel_goodput._recording.emitter import SpanEmitter
 from otel_goodput._recording.hooks import Hooks
 from otel_goodput._recording.job_spans import JobSpans
@@ -18,6 +17,7 @@ from otel_goodput._recording.labels import Labels
 from otel_goodput._recording.misuse import Misuse
 from otel_goodput._recording.nesting import Place
 from otel_goodput._recording.open_spans import OpenSpans
+from otel_goodput._recording.sampling import Admission
 from otel_goodput._recording.short_span import ShortSpan
 from otel_goodput._recording.step_policy import StepPolicy
 from otel_goodput._runtime.guard import contain, report_once
@@ -33,7 +33,7 @@ KEPT_BACK: Final = 16  # data loads held until their step is known; if there are
 
 def thinner_of(admission: Admission) -> Thinner:
     """Return what summarizes steps that are not exported, as many in a summary as the traces have room for."""
-    steps = admission.volumes.steps
+    steps = admission.layout.steps
     each = min(-(-steps // admission.budget.summaries()), MOST_STEPS)
     return Thinner(max(SUMMARY, each), steps)
 
@@ -226,7 +226,7 @@ class StepLine:
     def _noted(self, span: ShortSpan) -> bool:
         """Whether the parent is to be recorded: not the root of a trace, which follows from the step's number."""
         parent, traces = span.parent, self.traces
-        return not (parent is None or parent.span_id == traces.job_key or traces.volumes.is_root(parent, span.step))
+        return not (parent is None or parent.span_id == traces.job_key or traces.layout.is_root(parent, span.step))
 
     def check_end(self, start: int, end: int) -> int:
         """Warn of a phase that ends before its start; return the end to use instead, ns: its start."""

@@ -7,10 +7,9 @@ from typing import Final
 from opentelemetry.trace import SpanContext
 
 from otel_goodput._accounting.rules import STEP
-from otel_goodput._recording.admission import Admission
-from otel_goodput._recording.budget import NOTABLE, ROUTINE, VITAL
-from otel_goodput._recording.sampling import StepSampler
+from otel_goodput._recording.sampling import Admission, StepSampler
 from otel_goodput._recording.short_span import ShortSpan
+from otel_goodput._recording.trace_layout import NOTABLE, ROUTINE, VITAL
 from otel_goodput.semconv import PHASES
 
 # A decision is one of the first three, possibly combined with SLOW.

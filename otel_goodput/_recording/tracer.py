@@ -13,13 +13,13 @@ from opentelemetry.util import types
 
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.events import LABEL, NO_STEP, NONBLOCKING
-from otel_goodput._recording.budget import VITAL
 from otel_goodput._recording.compile_phases import CompilePhases
 from otel_goodput._recording.fast_span import FastSpan
+from otel_goodput._recording.finished import summary_span
 from otel_goodput._recording.nesting import Nested, identity
 from otel_goodput._recording.span_processor import PhaseSpanProcessor, PhaseSpans
 from otel_goodput._recording.step_line import StepLine
-from otel_goodput._recording.summaries import phases_span, steps_span
+from otel_goodput._recording.trace_layout import VITAL
 from otel_goodput.semconv import GOODPUT_BLOCKING, GOODPUT_PHASE, GOODPUT_STEP, GOODPUT_TRACE_NUMBER, Phase
 
 Find = Callable[[], "PhaseTracer | None"]
@@ -36,13 +36,19 @@ class PhaseTracer:
         processor: records these spans in the journal.
 
     Attributes:
+        clock: returns ns since the epoch.
+        blocks: returns whether a phase opened now by this thread is blocking.
+        new_key: returns a new span id.
+        hooks: integrations register there.
+        jobs: takes records for the journal.
+        misused: warns of what makes figures wrong.
+        notice: records that the platform announced the end of the job, or withdrew that.
         compilations: opens compile phases.
     """
 
     def __init__(self, line: StepLine, starter: PhaseSpans, processor: PhaseSpanProcessor) -> None:
         self.line = line
         self.compilations = CompilePhases(line)
-        # What others use of the line, who open phases or watch the job: see Watched.
         self.clock, self.blocks, self.new_key, self.hooks, self.jobs, self.misused = (
             line.clock,
             line.blocks,
@@ -173,7 +179,7 @@ class PhaseTracer:
         number = line.latest.step if step is None else step.step
         inside = identity(around)
         parent = line.traces.parent_of(number, inside)
-        if trace := line.traces.volumes.number_of(parent.trace_id):
+        if trace := line.traces.layout.number_of(parent.trace_id):
             attributes[GOODPUT_TRACE_NUMBER] = trace
         if parent is not inside or (isinstance(around, Nested) and not line.nesting.shared):
             around = trace_api.NonRecordingSpan(parent)  # a tracer that asked a phase would have it exported
@@ -224,14 +230,12 @@ class PhaseTracer:
         place = (traces.identity, emitter.resource, emitter.scope)
         emitter.catch_up(background=not final)
         with self._summing:
-            for summary in line.thinner.summaries(final=final):
-                number = traces.volumes.number(summary.first)
+            steps = [("", one, one.first) for one in line.thinner.summaries(final=final)]
+            phases = [(name, one, line.latest.step) for name, one in line.admission.summaries(final=final)]
+            for name, summary, step in (*steps, *phases):
+                number = traces.layout.number(step)
                 if self._has_room(root := traces.root(number)):
-                    emitter.emit(steps_span(summary, root, number, *place))
-            for name, summary in line.admission.summaries(final=final):
-                number = traces.volumes.number(line.latest.step)
-                if self._has_room(root := traces.root(number)):
-                    emitter.emit(phases_span(name, summary, root, number, *place))
+                    emitter.emit(summary_span(summary, name, root, number, *place))
 
     def _has_room(self, root: SpanContext) -> bool:
         """Reserve room for a summary in the trace of `root`; return False if there is none."""

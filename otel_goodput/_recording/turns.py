@@ -112,7 +112,7 @@ class Turns:
                     now = line.clock()
                 device.load(now)
         if observation is not None:
-            observation.told = True
+            observation.announced = True
             flags |= ON_DEVICE
         if exported:
             flags |= EXPORT
@@ -221,7 +221,7 @@ class Turns:
     def _affords(self, span: FastSpan, phase: int) -> bool:
         """Reserve room for a sampled span in its trace; return False if there is none."""
         line = self._line
-        volume, job = line.traces.volumes.number(span.step), line.traces.job_span
+        volume, job = line.traces.layout.number(span.step), line.traces.job_span
         if volume != self._volume or job is not self._job:
             self._parents.clear()
             self._volume, self._job = volume, job

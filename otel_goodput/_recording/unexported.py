@@ -17,11 +17,8 @@ from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.thinning import Summary
 from otel_goodput._journal.unexported import NO_PHASE, SpanEntry, Unexported
 from otel_goodput._recording import ids
-from otel_goodput._recording.budget import SMALL
-from otel_goodput._recording.continuations import ContinuationSpan
-from otel_goodput._recording.finished import AttemptSpan, PhaseReadableSpan
-from otel_goodput._recording.summaries import phases_span, steps_span
-from otel_goodput._recording.volumes import Volumes
+from otel_goodput._recording.finished import AttemptSpan, ContinuationSpan, PhaseReadableSpan, summary_span
+from otel_goodput._recording.trace_layout import SMALL, TraceLayout
 from otel_goodput._timeline.span_index import SpanIndex
 from otel_goodput.semconv import (
     ATTEMPT,
@@ -84,7 +81,7 @@ def unexported_spans(
         if left.share >= SMALL:
             spans += [UnexportedSpan(build.summary(one), recovered | left.summed_by(one)) for one in left.summaries]
             for name, summary in left.phase_summaries:
-                spans.append(UnexportedSpan(build.flood(name, summary), recovered | left.summed_by(summary, name)))
+                spans.append(UnexportedSpan(build.summary(summary, name), recovered | left.summed_by(summary, name)))
         for place, entry in enumerate(left.spans, 1):
             exported_by = frozenset(exporter for exporter, reached in left.reached.items() if place <= reached)
             spans.append(UnexportedSpan(build.span(entry), recovered | exported_by))
@@ -100,9 +97,9 @@ class _Builder:
         self._root = ids.attempt_span_context(run_id, left.attempt)
         self._job = ids.job_span_context(*self._identity)
         self._scope = InstrumentationScope(SCOPE_NAME, __version__)
-        self._volumes = Volumes(run_id, left.attempt, left.steps, left.group)
+        self._layout = TraceLayout(run_id, left.attempt, left.steps, left.group)
         if left.share < SMALL:
-            self._job = self._volumes.root(0)
+            self._job = self._layout.root(0)
 
     def span(self, entry: SpanEntry) -> ReadableSpan:
         if entry.phase == NO_PHASE:
@@ -110,7 +107,7 @@ class _Builder:
             group = entry.flags
             if entry.step > 0 or group:
                 place = (max(0, entry.step), entry.parent, self._resource, self._scope, entry.start)
-                return ContinuationSpan(self._volumes.of(group), *place)
+                return ContinuationSpan(self._layout.of(group), *place)
             return AttemptSpan(run_id, attempt, self._resource, self._scope, entry.start)
         phase = PHASES[entry.phase]
         attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
@@ -135,7 +132,7 @@ class _Builder:
         status = Status(StatusCode.ERROR, "the process died" if interrupted else None) if failed else Status()
         own = self._own_trace(entry) if self._left.own_traces else 0
         trace = own or entry.trace or self._around(entry).trace_id
-        if number := self._volumes.number_of(trace):
+        if number := self._layout.number_of(trace):
             attributes[GOODPUT_TRACE_NUMBER] = number
         links = (Link(self._job),) if own else self._links(entry)
         context = SpanContext(trace, entry.key, False, ids.SAMPLED)
@@ -155,10 +152,10 @@ class _Builder:
 
     def _around(self, entry: SpanEntry) -> SpanContext:
         """Return the default parent of a span: the root of the trace that its step selects, or the job."""
-        number = self._volumes.number(entry.step) if entry.phase in _OF_STEPS else 0
+        number = self._layout.number(entry.step) if entry.phase in _OF_STEPS else 0
         if entry.trace:  # a foreign trace: no step number selects it
             return self._job
-        return self._volumes.root(number) if number else self._job
+        return self._layout.root(number) if number else self._job
 
     def _own_trace(self, entry: SpanEntry) -> int:
         """Return the id of the separate trace of a step or of a load outside of a step; 0 for all other spans."""
@@ -181,13 +178,10 @@ class _Builder:
             return ()
         # A job that ended may have been exported without a note of it, and then without a link to the next attempt.
         followed = self._followed and entry.end is None
-        beside = [attempt - 1] * (attempt > 0) + [attempt + 1] * followed
-        return tuple(Link(ids.attempt_span_context(run_id, each, process)) for each in beside)
+        linked = [attempt - 1] * (attempt > 0) + [attempt + 1] * followed
+        return tuple(Link(ids.attempt_span_context(run_id, each, process)) for each in linked)
 
-    def flood(self, name: str, summary: Summary) -> ReadableSpan:
-        return phases_span(name, summary, self._job, 0, self._identity, self._resource, self._scope)
-
-    def summary(self, summary: Summary) -> ReadableSpan:
-        number = self._volumes.number(summary.first)
-        parent = self._volumes.root(number) if number else self._job
-        return steps_span(summary, parent, number, self._identity, self._resource, self._scope)
+    def summary(self, summary: Summary, name: str = "") -> ReadableSpan:
+        number = 0 if name else self._layout.number(summary.first)
+        parent = self._layout.root(number) if number else self._job
+        return summary_span(summary, name, parent, number, self._identity, self._resource, self._scope)

@@ -50,9 +50,9 @@ def _ahead(clock: Callable[[], int]) -> tuple[int, int]:
     readings = []
     for _ in range(READINGS):
         before = time.monotonic_ns()
-        told = clock()
+        reading = clock()
         after = time.monotonic_ns()
-        readings.append((after - before, told - (before + after) // 2))
+        readings.append((after - before, reading - (before + after) // 2))
     return min(readings)
 
 

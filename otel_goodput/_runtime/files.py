@@ -200,10 +200,10 @@ def resource(package: str, *path: str) -> str:
 def _resource(package: str, path: Sequence[str]) -> Traversable:
     from importlib import resources as installed  # not for every job: only who writes a page needs it
 
-    found: Traversable = installed.files(package)
+    place: Traversable = installed.files(package)
     for part in path:
-        found = found / part
-    return found
+        place = place / part
+    return place
 
 
 # --- folders of this package ------------------------------------------------------------------------------------------
@@ -237,29 +237,29 @@ def make_folders(path: Path, of: Path, *, private: bool = False, make: bool = Tr
     os.close(_walk(path, make=mode if make else None, look=look))
 
 
-def _distrust(found: os.stat_result, trusted: os.stat_result) -> str:
+def _distrust(status: os.stat_result, trusted: os.stat_result) -> str:
     """Return why a folder below the named one (`trusted`) is not used; empty if it is.
 
     The owner of the named one is trusted (some mounts give everything to one user), and so is its group if that may
     write (``fsGroup``). A world-writable folder is accepted if both have the same mode: some mounts keep no modes.
     """
     writers = trusted.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    of_group = writers == stat.S_IWGRP and found.st_gid == trusted.st_gid
-    if found.st_uid not in (0, os.geteuid(), trusted.st_uid) and not of_group:
-        return f"it belongs to another user (uid {found.st_uid})"
-    if found.st_mode & stat.S_IWOTH and stat.S_IMODE(found.st_mode) & 0o777 != stat.S_IMODE(trusted.st_mode) & 0o777:
+    of_group = writers == stat.S_IWGRP and status.st_gid == trusted.st_gid
+    if status.st_uid not in (0, os.geteuid(), trusted.st_uid) and not of_group:
+        return f"it belongs to another user (uid {status.st_uid})"
+    if status.st_mode & stat.S_IWOTH and stat.S_IMODE(status.st_mode) & 0o777 != stat.S_IMODE(trusted.st_mode) & 0o777:
         return "it is writable by every user"
     return ""
 
 
 def _closed(folder: int) -> str:
     """Return why a folder is not private, else an empty string; read access of others is removed."""
-    found = os.fstat(folder)
-    if found.st_uid != os.geteuid():
-        return f"it belongs to another user (uid {found.st_uid})"
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    status = os.fstat(folder)
+    if status.st_uid != os.geteuid():
+        return f"it belongs to another user (uid {status.st_uid})"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return "it is writable by other users"
-    if stat.S_IMODE(found.st_mode) & 0o077:
+    if stat.S_IMODE(status.st_mode) & 0o077:
         os.fchmod(folder, _FOLDER_MODE)
     return ""
 

@@ -43,21 +43,21 @@ def _requirement(listed: str, extras: tuple[str, ...]) -> list[str]:
     except metadata.PackageNotFoundError:  # the clone is on sys.path
         clone = Path(__file__).resolve().parents[2]
         return ["-e", f"{clone}{listed}"] if (clone / "pyproject.toml").exists() else [NAME + listed]
-    told = json.loads(installed.read_text("direct_url.json") or "{}")
-    if not told:
+    origin = json.loads(installed.read_text("direct_url.json") or "{}")
+    if not origin:
         return [NAME + listed]
-    url = str(told["url"])
+    url = str(origin["url"])
     if not url.startswith("file:"):
-        return [f"{NAME}{listed} @ {_archive(told, without_credentials(url))}"]
+        return [f"{NAME}{listed} @ {_archive(origin, without_credentials(url))}"]
     path = Path(unquote(urlsplit(url).path))
     if not path.exists():  # a wheel that was removed once it was installed
         return _packages(installed, extras) or [NAME + listed]
-    return [*(["-e"] if told.get("dir_info", {}).get("editable") else []), f"{path}{listed}"]
+    return [*(["-e"] if origin.get("dir_info", {}).get("editable") else []), f"{path}{listed}"]
 
 
-def _archive(told: dict[str, Any], url: str) -> str:
+def _archive(origin: dict[str, Any], url: str) -> str:
     """Return the URL as pip takes it, of a repository with the commit that was installed."""
-    vcs = told.get("vcs_info")
+    vcs = origin.get("vcs_info")
     return f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url
 
 

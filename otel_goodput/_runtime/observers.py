@@ -103,13 +103,13 @@ class Observers:
         """
         from otel_goodput._resources import scheduling, submission  # imported late: most jobs run outside of a cluster
 
-        def found(one: submission.Submission) -> None:
-            self._submitted(one.moment)
+        def submitted_at(answer: submission.Submission) -> None:
+            self._submitted(answer.moment)
 
         def ask(cluster: submission.Cluster) -> None:
             self._tracer.hooks.scheduled(scheduling.look_up(cluster, began, before=self._before()))
 
-        submission.seek(found if submitted else None, then=ask)
+        submission.seek(submitted_at if submitted else None, then=ask)
 
     def _find_peak(self) -> None:
         """If the FLOPs of a step are known but not the peak, take the peak from jax's devices once there are some."""

@@ -287,13 +287,12 @@ class Pipelines:
         read = [(opened.name, opened.metric_exporter) for opened in self._exporters if self.readers]
         return [name for name, each in read if isinstance(each, SafeMetricExporter) and not each.current(since)]
 
-    def flushers(self, *, asked: bool = True) -> list[tuple[str, Closer]]:
+    def flushers(self, *, requested: bool = True) -> list[tuple[str, Closer]]:
         """Return what exports everything so far, to be run in parallel.
 
-        `asked`: the user asks for it. Else a reader of the user's that only they read from is left alone: collecting
-        would take deltas from them.
+        Unless the user has `requested` it, a reader that only they read from is left alone: it may hold deltas.
         """
-        return self._each(lambda processor: processor.force_flush, lambda reader: reader.force_flush, pulled=asked)
+        return self._each(lambda processor: processor.force_flush, lambda reader: reader.force_flush, pulled=requested)
 
     def closers(self, figures: Closer = lambda _: None) -> list[tuple[str, Closer]]:
         """Return the closers of all processors and readers, to be run in parallel.

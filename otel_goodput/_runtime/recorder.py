@@ -27,11 +27,9 @@ from otel_goodput._live import LiveAccount, call_in_children
 from otel_goodput._metrics.instruments import Durations
 from otel_goodput._metrics.productivity import Inputs, Productivity
 from otel_goodput._recording import ids, plain
-from otel_goodput._recording.admission import Admission
 from otel_goodput._recording.attempt_traces import AttemptTraces
-from otel_goodput._recording.budget import Budget
+from otel_goodput._recording.decorators import forgiving, not_callable
 from otel_goodput._recording.emitter import SpanEmitter, processor_of
-from otel_goodput._recording.forgiving import forgiving, not_callable
 from otel_goodput._recording.hooks import Hooks
 from otel_goodput._recording.job_spans import JobSpans
 from otel_goodput._recording.job_thread import JobThread
@@ -41,13 +39,13 @@ from otel_goodput._recording.nesting import Nesting
 from otel_goodput._recording.open_spans import OpenSpans
 from otel_goodput._recording.passing import SwitchedSpanProcessor
 from otel_goodput._recording.phases import Phases
-from otel_goodput._recording.sampling import StepSampler
+from otel_goodput._recording.sampling import Admission, StepSampler
 from otel_goodput._recording.span_processor import PhaseSpanProcessor, PhaseSpans
 from otel_goodput._recording.step_line import StepLine
 from otel_goodput._recording.step_policy import StepPolicy
+from otel_goodput._recording.trace_layout import Budget, TraceLayout, steps_in_a_trace
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._recording.unexported import UnexportedSpan, unexported_spans
-from otel_goodput._recording.volumes import Volumes, steps_in_a_trace
 from otel_goodput._resources import process
 from otel_goodput._resources.detected import DetectedResource
 from otel_goodput._runtime import deadline, host
@@ -112,7 +110,7 @@ class Recorder(Phases):
     """
 
     def __init__(self, job_name: str | None = None, **options: Unpack[Options]) -> None:
-        super().__init__(self._live_tracer, self.say_forked)
+        super().__init__(lambda: self.tracer, self.say_forked)
         self._in_memory = host.current.in_memory
         self._job_name, self._options = job_name, host.current.options(self, options)
         self._tracer: PhaseTracer | None = None
@@ -187,8 +185,8 @@ class Recorder(Phases):
         limit, leads = config.trace_spans, config.leads
         budget = Budget(limit, config.process_count, config.process_index, leads=leads)
         steps = steps_in_a_trace(limit, config.step_sampling)
-        volumes = Volumes(self.run_id, self.attempt, steps, budget.group)
-        admission = Admission(budget, volumes)
+        layout = TraceLayout(self.run_id, self.attempt, steps, budget.group)
+        admission = Admission(budget, layout)
         policy = StepPolicy(StepSampler(config.step_sampling), admission, own_traces=own_traces)
         generator: ids.PrivateIdGenerator | None = None
         if tracer_provider is None:
@@ -203,9 +201,9 @@ class Recorder(Phases):
             theirs = getattr(tracer_provider, "resource", resource)
             emitter = SpanEmitter([everyone] if everyone else [], theirs)
         self._admission = admission
-        traces = AttemptTraces(account, emitter, budget, volumes, config.process_index, own=own_traces)
+        traces = AttemptTraces(account, emitter, budget, layout, config.process_index, own=own_traces)
         shared = generator is None
-        nesting = Nesting(emitter.resource, shared=shared, ours=lambda trace: volumes.number_of(trace) is not None)
+        nesting = Nesting(emitter.resource, shared=shared, ours=lambda trace: layout.number_of(trace) is not None)
         spans = OpenSpans(thread, admission, traces, nesting)
         decides = None if shared else admission
         self._processor = PhaseSpanProcessor(account, thread, hooks, traces, spans, emitter, decides)
@@ -218,8 +216,12 @@ class Recorder(Phases):
         misused = Misuse(account.notes)
         jobs = JobSpans(account, starter, generator, traces, thread, misused)
         new_key = self._generator.new_span_id
-        labels, find = Labels(live.past), self._successor
-        self._line = line = StepLine(account, hooks, policy, spans, emitter, jobs, misused, new_key, find, labels)
+        labels = Labels(live.past)
+
+        def successor() -> StepLine | None:  # records the next call of a function that a phase decorates
+            return None if self._tracer is None else self._tracer.line
+
+        self._line = line = StepLine(account, hooks, policy, spans, emitter, jobs, misused, new_key, successor, labels)
         self._tracer = tracer = PhaseTracer(line, starter, self._processor)
         if not self._rebuilt:
             self.meter_provider = meter_provider or pipelines.meter_provider(resource)
@@ -340,24 +342,24 @@ class Recorder(Phases):
             self._account.add_windows(self._windows)
 
     def _seat_elsewhere(self) -> configuration.Seat | None:
-        """Return the place of this process, if somebody knows by now that it is another than is recorded.
+        """Return the place of this process if it is known by now to be another one than is recorded.
 
-        Variables that are gone tell nothing: some programs remove them once they have read them.
+        Variables that are gone do not count: some programs remove them once they have read them.
         """
-        found, config = configuration.seat(self.config), self.config
-        same = (found.rank, found.size) == (config.process_index, config.process_count)
-        return found if found.ranked and not same and found.size >= config.process_count else None
+        seat, config = configuration.seat(self.config), self.config
+        same = (seat.rank, seat.size) == (config.process_index, config.process_count)
+        return seat if seat.ranked and not same and seat.size >= config.process_count else None
 
     def _say_late(self) -> None:
         """Report once if it turns out during the job that this process is another one than is recorded."""
-        found = self._seat_elsewhere()
-        if found is not None:
+        seat = self._seat_elsewhere()
+        if seat is not None:
             here = self.config.process_index, self.config.process_count
             self._tell_once(
                 "place",
-                f"this is process {found.rank} of {found.size}, which became known after the first phase had begun; "
+                f"this is process {seat.rank} of {seat.size}, which became known after the first phase had begun; "
                 f"it is recorded as process {here[0]} of {here[1]}. Initialize the distributed runtime before the job "
-                f"begins, or pass process_index={found.rank}, process_count={found.size} to configure()",
+                f"begins, or pass process_index={seat.rank}, process_count={seat.size} to configure()",
             )
 
     def _tell_once(self, kind: str, text: str) -> None:
@@ -391,13 +393,6 @@ class Recorder(Phases):
         return self._closed
 
     # --- running ------------------------------------------------------------------------------------------------------
-
-    def _live_tracer(self) -> PhaseTracer | None:
-        return self._settled or self._settle()
-
-    def _successor(self) -> StepLine | None:
-        """Return what the next call of a function that a phase decorates is recorded with."""
-        return None if self._tracer is None else self._tracer.line
 
     def _work(self) -> None:
         """Do the recorder's work at every tick of the keeper."""
@@ -507,7 +502,7 @@ class Recorder(Phases):
         """Return a logger for Orbax's ``CheckpointManager(logger=…)``, for use without the automatic hook."""
         from otel_goodput._integrations import orbax
 
-        return orbax.checkpoint_logger(self._live_tracer, lambda: self.config.leads)
+        return orbax.checkpoint_logger(lambda: self.tracer, lambda: self.config.leads)
 
     def count_flops(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> int | None:
         """Count the model's floating-point operations in one call of `function`, for the program goodput (MFU).
@@ -552,7 +547,7 @@ class Recorder(Phases):
 
     def _export_job(self) -> None:
         """Export everything, because a job has ended."""
-        if flushers := self._pipelines.flushers(asked=False):
+        if flushers := self._pipelines.flushers(requested=False):
             self._stopping.at_job_end = True
             try:
                 self._export(self.config.grace_period, flushers)

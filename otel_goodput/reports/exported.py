@@ -22,7 +22,7 @@ from otel_goodput._journal import records
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.unexported import ENDLESS
 from otel_goodput._recording import ids
-from otel_goodput._recording.volumes import Volumes
+from otel_goodput._recording.trace_layout import TraceLayout
 from otel_goodput._runtime import files
 from otel_goodput._text.quantities import plural
 from otel_goodput._text.redact import encodable, shown
@@ -214,14 +214,14 @@ class Layout:
     """The traces of one attempt.
 
     Attributes:
-        volumes: the attempt's own traces, and which of them a step is in.
+        traces: the attempt's own traces, and which of them a step is in.
         own: each step has a trace of its own.
         rooted: a recorder told its root, and so chose the traces of all steps.
         job: the trace of the first job, if somebody else has chosen it.
         begun: the first job's begin was read.
     """
 
-    volumes: Volumes
+    traces: TraceLayout
     own: bool = False
     rooted: bool = False
     job: int = UNKNOWN
@@ -230,17 +230,17 @@ class Layout:
     @property
     def main(self) -> int:
         """The trace of the attempt."""
-        return self.job or self.volumes.root(0).trace_id
+        return self.job or self.traces.root(0).trace_id
 
     def of_step(self, number: int) -> int:
         """Return the trace of a step, and of loads and parts that belong to it."""
         if self.own:
-            return ids.step_trace_id(self.volumes.run_id, self.volumes.attempt, number) if number >= 0 else UNKNOWN
+            return ids.step_trace_id(self.traces.run_id, self.traces.attempt, number) if number >= 0 else UNKNOWN
         if self.job:
             return self.job
-        if number < 0 and self.volumes.steps < ENDLESS:
+        if number < 0 and self.traces.steps < ENDLESS:
             return UNKNOWN
-        return self.volumes.root(self.volumes.number(number)).trace_id
+        return self.traces.root(self.traces.number(number)).trace_id
 
     def of(self, span: Step | Phase) -> int:
         """Return the trace of an exported span, ``UNKNOWN`` if the journal does not tell it."""
@@ -256,7 +256,7 @@ class Layout:
             return UNKNOWN
         if phase == rules.COMPILE and step >= 0 and isinstance(span, Phase) and not span.parent:
             return self.of_step(step)
-        return self.volumes.root(0).trace_id
+        return self.traces.root(0).trace_id
 
 
 class TraceIds:
@@ -318,7 +318,7 @@ class TraceIds:
         return UNKNOWN if found is None else found.main
 
     def _read(self, run_id: str, attempt: int) -> Layout:
-        found = Layout(Volumes(run_id, attempt))
+        found = Layout(TraceLayout(run_id, attempt))
         jobs = set[int]()
         with suppress(OSError, EOFError, ValueError):
             [segment] = [one for one in self.run.segments(self._process, attempt, lambda *_: None) if not one.number]
@@ -328,7 +328,7 @@ class TraceIds:
                 elif kind == records.ROOT:
                     found.rooted = True
                 elif kind == records.CONTINUED and phase == 0:
-                    found.volumes = Volumes(run_id, attempt, max(1, key), step // records.HALF)
+                    found.traces = TraceLayout(run_id, attempt, max(1, key), step // records.HALF)
                 elif kind == ev.START and phase == rules.JOB:
                     found.begun = True
                     jobs.add(key)

@@ -23,9 +23,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from recorded import Recording, attributes, identity, orphans, parent, trace_of
 
 from otel_goodput import Recorder
-from otel_goodput._recording.budget import RESERVED, group, groups, share
-from otel_goodput._recording.ids import volume_span_context
-from otel_goodput._recording.volumes import steps_in_a_trace
+from otel_goodput._recording.ids import trace_root_context
+from otel_goodput._recording.trace_layout import RESERVED, group, groups, share, steps_in_a_trace
 
 MS = 1_000_000
 
@@ -336,7 +335,7 @@ def killed_and_resumed(folder: Path, index: int, count: int, sent: str) -> list[
 def test_a_dead_attempt_s_groups_have_their_traces(sent: str, tmp_path: Path) -> None:
     """The last process's unexported spans are in the trace of its group; the leader writes the root there."""
     assert (groups(200, 200), group(200, 200, 199, leads=False)) == (3, 2)
-    context = lambda number, of: volume_span_context("run", 0, number, of)  # noqa: E731
+    context = lambda number, of: trace_root_context("run", 0, number, of)  # noqa: E731
     mine = [span for span in killed_and_resumed(tmp_path / "last", 199, 200, sent) if span["name"] == "last"]
     root = context(1, 2)
     assert [(span["traceId"], span["parentSpanId"]) for span in mine] == [
