@@ -10,15 +10,15 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from opentelemetry import metrics as metrics_api
 from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE, OTEL_METRICS_EXEMPLAR_FILTER
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import (
     InMemoryMetricReader,
-    MetricExporter,
     MetricReader,
     MetricsData,
     PeriodicExportingMetricReader,
@@ -40,7 +40,7 @@ from otel_goodput._recording.passing import PassingSpanExporter
 from otel_goodput._recording.sampling import PhaseSampler
 from otel_goodput._recording.unexported import UnexportedSpan
 from otel_goodput._runtime.deadline import Closer
-from otel_goodput._runtime.guard import contain, report_once, started
+from otel_goodput._runtime.guard import containing, report_once, started
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.options import Settings
 from otel_goodput._text.redact import redact_loggers, redacting_logger
@@ -50,6 +50,8 @@ from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterUnav
 from otel_goodput.exporters.wrappers import SafeMetricExporter, SafeSpanExporter
 from otel_goodput.semconv import DROPPED, SCOPE_NAME
 from otel_goodput.version import __version__
+
+T = TypeVar("T")
 
 
 class JobEndExport:
@@ -76,10 +78,8 @@ class JobEndExport:
         started(thread, "the job's last data is exported when the program ends")
 
     def _export(self) -> None:
-        try:
+        with containing("export at the end of a job"):
             self._flush()
-        except Exception as error:
-            contain("export at the end of a job", error)
 
 
 logger = redacting_logger("otel_goodput")
@@ -175,7 +175,12 @@ class Pipelines:
         for opened in exporters:
             if opened.span_exporter is not None:
                 with _instead(f"exporter {opened.name}: spans are not exported"):
-                    batcher = _batching(AcknowledgingExporter(opened.span_exporter, account, opened.number))
+                    exporter = AcknowledgingExporter(opened.span_exporter, account, opened.number)
+                    batcher = _unless_wrong(
+                        "an OTEL_BSP_* variable",
+                        partial(Batcher, exporter),
+                        partial(Batcher, exporter, 2048, 5_000, 512, 30_000),
+                    )
                     self.batchers.append(batcher)
                     self._numbers.append(opened.number)
         self.readers: list[MetricReader] = []
@@ -189,20 +194,13 @@ class Pipelines:
         self, resource: Resource, generator: IdGenerator, takes: Callable[[Mapping[str, AttributeValue], int], bool]
     ) -> TracerProvider:
         """Create a provider that samples the phases that `takes` accepts."""
-        sampler = PhaseSampler(takes)
-        return TracerProvider(
-            sampler=sampler,
-            resource=resource,
-            id_generator=generator,
-            shutdown_on_exit=False,
-            span_limits=_span_limits(),
-        )
+        sampler, limits = PhaseSampler(takes), _span_limits()
+        return TracerProvider(sampler, resource, id_generator=generator, shutdown_on_exit=False, span_limits=limits)
 
     def unexported_tracer(self, processor: SpanProcessor, resource: Resource) -> Tracer:
         """Return a tracer whose spans are recorded, and passed to `processor` only."""
-        provider = TracerProvider(
-            StaticSampler(Decision.RECORD_ONLY), resource, shutdown_on_exit=False, span_limits=_span_limits()
-        )
+        sampler, limits = StaticSampler(Decision.RECORD_ONLY), _span_limits()
+        provider = TracerProvider(sampler, resource, shutdown_on_exit=False, span_limits=limits)
         provider.add_span_processor(processor)
         return provider.get_tracer(SCOPE_NAME, __version__)
 
@@ -216,17 +214,12 @@ class Pipelines:
         if not os.environ.get("OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"):
             views.append(View(instrument_type=Histogram, aggregation=ExponentialBucketHistogramAggregation()))
         # Metrics are observed once per interval and belong to no span; an exemplar would name an arbitrary open one.
-        exemplars = None if os.environ.get(OTEL_METRICS_EXEMPLAR_FILTER) else AlwaysOffExemplarFilter()
         readers = [*self.readers, *(() if again else self._given_readers)]
-        more: dict[str, Any] = {"resource": resource, "shutdown_on_exit": False, "views": views}
-        try:
-            return MeterProvider(readers, exemplar_filter=exemplars, **more)
-        except ValueError as error:
-            if exemplars is not None:
-                raise
-            ignored = "%s is ignored, no exemplars are recorded: %s"
-            report_once("environment exemplars", ignored, OTEL_METRICS_EXEMPLAR_FILTER, error)
-            return MeterProvider(readers, exemplar_filter=AlwaysOffExemplarFilter(), **more)
+        make = partial(MeterProvider, readers, resource=resource, shutdown_on_exit=False, views=views)
+        without = partial(make, exemplar_filter=AlwaysOffExemplarFilter())
+        return _unless_wrong(
+            OTEL_METRICS_EXEMPLAR_FILTER, make if os.environ.get(OTEL_METRICS_EXEMPLAR_FILTER) else without, without
+        )
 
     def join(self, provider: metrics_api.MeterProvider) -> bool:
         """Add a reader for each exporter that takes metrics to `provider`; returns whether its version can do that."""
@@ -242,7 +235,16 @@ class Pipelines:
         for opened in self._exporters:
             if opened.metric_exporter is not None:
                 with _instead(f"exporter {opened.name}: metrics are not exported"):
-                    self.readers.append(_reading(opened.metric_exporter, opened.interval_ms))
+                    reading, interval = (
+                        partial(PeriodicExportingMetricReader, opened.metric_exporter),
+                        opened.interval_ms,
+                    )
+                    reader = _unless_wrong(
+                        "an OTEL_METRIC_EXPORT_* variable",
+                        partial(reading, export_interval_millis=interval),
+                        partial(reading, interval or 60_000, 30_000),
+                    )
+                    self.readers.append(reader)
 
     def abandon(self) -> None:
         """Export nothing more, and close all but the user's processors and readers in the background."""
@@ -425,27 +427,18 @@ def _instead(lost: str) -> Iterator[None]:
         report_once(lost, "%s: %s: %s", lost, type(error).__name__, error)
 
 
+def _unless_wrong(variables: str, build: Callable[[], T], otherwise: Callable[[], T]) -> T:
+    """Return what `build` makes; if one of OpenTelemetry's `variables` is wrong, what `otherwise` makes."""
+    try:
+        return build()
+    except ValueError as error:
+        report_once(f"environment {variables}", "%s is wrong, the default is used: %s", variables, error)
+        return otherwise()
+
+
 def _span_limits() -> SpanLimits:
-    """The limits that OpenTelemetry's variables set; its defaults if one of them is wrong."""
-    try:
-        return SpanLimits()
-    except ValueError as error:
-        report_once("environment limits", "OpenTelemetry's limits of spans are the defaults: %s", error)
-        most = 128  # the specification's default
-        return SpanLimits(most, most, most, most, most, most, SpanLimits.UNSET, SpanLimits.UNSET)
-
-
-def _batching(exporter: SpanExporter) -> Batcher:
-    try:
-        return Batcher(exporter)
-    except ValueError as error:
-        report_once("environment OTEL_BSP", "an OTEL_BSP_* variable is invalid, the defaults are used: %s", error)
-        return Batcher(exporter, 2048, 5_000, 512, 30_000)
-
-
-def _reading(exporter: MetricExporter, interval_ms: float | None) -> PeriodicExportingMetricReader:
-    try:
-        return PeriodicExportingMetricReader(exporter, export_interval_millis=interval_ms)
-    except ValueError as error:
-        report_once("environment OTEL_METRIC_EXPORT", "an OTEL_METRIC_EXPORT_* variable is invalid: %s", error)
-        return PeriodicExportingMetricReader(exporter, interval_ms or 60_000, 30_000)
+    most = 128  # the specification's default
+    unset = SpanLimits.UNSET
+    return _unless_wrong(
+        "an OTEL_*_LIMIT variable", SpanLimits, lambda: SpanLimits(most, most, most, most, most, most, unset, unset)
+    )

@@ -110,7 +110,7 @@ class Recorder(Phases):
     """
 
     def __init__(self, job_name: str | None = None, **options: Unpack[Options]) -> None:
-        super().__init__(lambda: self.tracer, self.say_forked)
+        super().__init__(self._find_tracer, self.say_forked)
         self._in_memory = host.current.in_memory
         self._job_name, self._options = job_name, host.current.options(self, options)
         self._tracer: PhaseTracer | None = None
@@ -377,10 +377,11 @@ class Recorder(Phases):
             self.config.job_name,
         )
 
-    @property
-    def tracer(self) -> PhaseTracer | None:
+    def _find_tracer(self) -> PhaseTracer | None:
         """The tracer that records phases; None after the shutdown."""
         return self._settled or self._settle()
+
+    tracer = property(_find_tracer)
 
     @property
     def path(self) -> Path | None:
@@ -502,7 +503,7 @@ class Recorder(Phases):
         """Return a logger for Orbax's ``CheckpointManager(logger=…)``, for use without the automatic hook."""
         from otel_goodput._integrations import orbax
 
-        return orbax.checkpoint_logger(lambda: self.tracer, lambda: self.config.leads)
+        return orbax.checkpoint_logger(self._find_tracer, lambda: self.config.leads)
 
     def count_flops(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> int | None:
         """Count the model's floating-point operations in one call of `function`, for the program goodput (MFU).
