@@ -235,10 +235,8 @@ class Pipelines:
         for opened in self._exporters:
             if opened.metric_exporter is not None:
                 with _instead(f"exporter {opened.name}: metrics are not exported"):
-                    reading, interval = (
-                        partial(PeriodicExportingMetricReader, opened.metric_exporter),
-                        opened.interval_ms,
-                    )
+                    interval = opened.interval_ms
+                    reading = partial(PeriodicExportingMetricReader, opened.metric_exporter)
                     reader = _unless_wrong(
                         "an OTEL_METRIC_EXPORT_* variable",
                         partial(reading, export_interval_millis=interval),

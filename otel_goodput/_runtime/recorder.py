@@ -216,12 +216,8 @@ class Recorder(Phases):
         misused = Misuse(account.notes)
         jobs = JobSpans(account, starter, generator, traces, thread, misused)
         new_key = self._generator.new_span_id
-        labels = Labels(live.past)
-
-        def successor() -> StepLine | None:  # records the next call of a function that a phase decorates
-            return None if self._tracer is None else self._tracer.line
-
-        self._line = line = StepLine(account, hooks, policy, spans, emitter, jobs, misused, new_key, successor, labels)
+        labels, find = Labels(live.past), self._successor
+        self._line = line = StepLine(account, hooks, policy, spans, emitter, jobs, misused, new_key, find, labels)
         self._tracer = tracer = PhaseTracer(line, starter, self._processor)
         if not self._rebuilt:
             self.meter_provider = meter_provider or pipelines.meter_provider(resource)
@@ -394,6 +390,10 @@ class Recorder(Phases):
         return self._closed
 
     # --- running ------------------------------------------------------------------------------------------------------
+
+    def _successor(self) -> StepLine | None:
+        """Return what the next call of a function that a phase decorates is recorded with."""
+        return None if self._tracer is None else self._tracer.line
 
     def _work(self) -> None:
         """Do the recorder's work at every tick of the keeper."""
