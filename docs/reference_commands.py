@@ -6,8 +6,8 @@ import argparse
 import textwrap
 from collections.abc import Iterator
 
-from otel_goodput._tools.cli import _parser
-from otel_goodput._tools.manual import EXIT_STATUSES
+from otel_goodput._tools.cli import command_parser
+from otel_goodput._tools.commands import EXIT_STATUSES
 
 WIDTH = 100  # of the blocks of text
 
@@ -62,7 +62,7 @@ def _block(text: str) -> str:
 
 
 def command_line() -> str:
-    return "".join(entry(*one) for one in commands(_parser()))
+    return "".join(entry(*one) for one in commands(command_parser()))
 
 
 def statuses() -> str:

@@ -5,72 +5,68 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final, TypeVar
 
 from otel_goodput._settings.options import DIRECTORY, Settings
 from otel_goodput._text.durations import asked_moment, parse_duration
+from otel_goodput.reports.run import RecordedRun, found_runs
 
 T = TypeVar("T")
 
-DEFAULT: Final = f"(default: {Settings.directory.variable}, else ./{DIRECTORY})"  # of a directory, for help
+
+def add_directory(
+    parser: argparse.ArgumentParser, what: str, *, metavar: str | None = None, name: str = "directory", **more: Any
+) -> None:
+    """Add the argument for the folder or URL of runs; `what` it may be, for the help."""
+    if name == "directory":
+        more["nargs"] = "?"
+    help_ = f"{what} (default: {Settings.directory.variable}, else ./{DIRECTORY})"
+    parser.add_argument(name, metavar=metavar, help=help_, **more)
 
 
-def add_run(parser: argparse.ArgumentParser, *, process: bool = True) -> None:
-    """Add the arguments that name a run; `process`: and whose journal."""
+def add_run(parser: argparse.ArgumentParser, more: str = "") -> None:
+    """Add the argument that names one of several runs."""
+    parser.add_argument("--run", dest="run_id", metavar="ID", help=f"id of the run to use, if there are several{more}")
+
+
+def add_process(parser: argparse.ArgumentParser, journals: str = "journal") -> None:
+    """Add the argument that says whose journal is read."""
     parser.add_argument(
-        "directory",
-        nargs="?",
-        default=None,
-        help=f"folder of a run, or folder or URL of all runs {DEFAULT}",
+        "--process", type=int, default=0, metavar="K", help=f"use the {journals} of process K (default: 0, the leader)"
     )
-    parser.add_argument(
-        "--run",
-        dest="run_id",
-        default=None,
-        metavar="ID",
-        help="id of the run to use, if there are several (default: the newest for report)",
-    )
-    if process:
-        parser.add_argument(
-            "--process", type=int, default=0, metavar="K", help="use the journal of process K (default: 0, the leader)"
-        )
 
 
-def add_questions(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that say what the account is asked."""
+def add_json(parser: argparse.ArgumentParser, help_: str = "print JSON") -> None:
+    """Add the argument for JSON output."""
+    parser.add_argument("--json", action="store_true", help=help_)
+
+
+def add_run_of_report(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that name a run as ``report`` does."""
+    add_directory(parser, "folder of a run, or folder or URL of all runs")
+    add_run(parser, " (default: the newest for report)")
+
+
+def add_account(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say which account to print."""
     parser.epilog = (
         "Times (T, A, B) are Unix seconds (for replay: seconds of the timeline), RFC 3339 such as "
         "2026-11-22T11:25:00Z, '1h' or '1h30m' after the start, '1h ago', or 'now'."
     )
-    parser.add_argument(
-        "--at", type=moment, default=None, metavar="T", help="report the state at time T (default: now)"
-    )
-    parser.add_argument(
-        "--window",
-        nargs=2,
-        type=moment,
-        action="append",
-        default=[],
-        metavar=("A", "B"),
-        help="also report the time from A to B by itself; may be repeated",
-    )
-    parser.add_argument(
-        "--exclude",
-        nargs=2,
-        type=moment,
-        action="append",
-        default=[],
-        metavar=("A", "B"),
-        help="leave out the time from A to B; may be repeated",
-    )
+    parser.add_argument("--at", type=moment, metavar="T", help="report the state at time T (default: now)")
+    for name, words in (
+        ("--window", "also report the time from A to B by itself; may be repeated"),
+        ("--exclude", "leave out the time from A to B; may be repeated"),
+    ):
+        parser.add_argument(name, nargs=2, type=moment, action="append", default=[], metavar=("A", "B"), help=words)
     parser.add_argument(
         "--ideal-step-time",
         type=length,
-        default=None,
         metavar="T",
         help="use T as ideal step time instead of the estimate: seconds, or with a unit (350ms)",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_json(parser)
 
 
 def named_as(name: str, parse: Callable[[str], T]) -> Callable[[str], T]:
@@ -91,13 +87,11 @@ def _natural(text: str) -> int:
 
 number = named_as("number", _natural)
 moment = named_as("time", asked_moment)
-length = named_as("length of time", parse_duration)
+length: Final = named_as("length of time", parse_duration)
 
 
-def found_in(options: argparse.Namespace) -> Any:
+def named_runs(options: argparse.Namespace) -> AbstractContextManager[list[RecordedRun]]:
     """Return a context manager that gives the runs that the arguments name. Raises JournalError as it is entered."""
-    from otel_goodput.reports.run import found_runs
-
     return found_runs(place(options), options.run_id)
 
 

@@ -9,20 +9,22 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from otel_goodput._tools.arguments import DEFAULT, place
-from otel_goodput._tools.manual import DAMAGED, HOLDS, UNKNOWN
+from otel_goodput._journal.rundir import RunDirectory, folder_name
+from otel_goodput._runtime import files
+from otel_goodput._text.redact import shown
+from otel_goodput._tools.arguments import add_directory, add_json, add_process, place
+from otel_goodput._tools.commands import DAMAGED, HOLDS, UNKNOWN
+from otel_goodput._tools.progress import ProgressLine
+from otel_goodput.errors import JournalError
+from otel_goodput.reports import comparison, comparison_page, comparison_text
+from otel_goodput.reports.conditions import GRAMMAR, NAMES, Condition, Outcome, parse
+from otel_goodput.reports.run import RecordedRun, found_runs
 
-if TYPE_CHECKING:
-    from otel_goodput.reports.conditions import Condition, Outcome
-    from otel_goodput.reports.run import RecordedRun
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments to `parser`."""
-    from otel_goodput.reports.conditions import GRAMMAR, NAMES
-
+def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``otel-goodput compare``."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
         "A and B are ids of runs in DIR, or paths or URLs of run folders (./NAME is always a path).\n\n"
@@ -32,16 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("a", metavar="A", help="baseline run")
     parser.add_argument("b", metavar="B", help="run to compare with A")
-    parser.add_argument(
-        "--dir",
-        dest="directory",
-        default=None,
-        metavar="DIR",
-        help=f"folder or URL of all runs {DEFAULT}",
-    )
-    parser.add_argument(
-        "--process", type=int, default=0, metavar="K", help="use the journals of process K (default: 0, the leader)"
-    )
+    add_directory(parser, "folder or URL of all runs", metavar="DIR", name="--dir", dest="directory")
+    add_process(parser, "journals")
     parser.add_argument(
         "--fail-if",
         type=_condition,
@@ -50,31 +44,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COND",
         help=f"exit with status {HOLDS} if COND holds; may be repeated",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--html", type=Path, default=None, metavar="FILE", help="also write the comparison as one HTML file"
-    )
+    add_json(parser)
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write the comparison as one HTML file")
 
 
 def _condition(text: str) -> Condition:
-    from otel_goodput.reports.conditions import parse
-
     try:
         return parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def run(options: argparse.Namespace) -> int:
+def run_compare(options: argparse.Namespace) -> int:
     """Compare two runs, print the result, and return the exit status as ``--help`` explains it.
 
     Raises:
         JournalError: one of the runs does not exist or cannot be read.
         OSError: the HTML file cannot be written.
     """
-    from otel_goodput._tools.progress import ProgressLine
-    from otel_goodput.reports import comparison, comparison_page, comparison_text
-
     there = place(options)
     with ProgressLine() as progress, _opened(options.a, there) as a, _opened(options.b, there) as b:
         sides = []
@@ -82,23 +69,19 @@ def run(options: argparse.Namespace) -> int:
             progress(at, 2, f"reading run {one.run_id}")
             sides.append(comparison.side_of(one, options.process))
         progress(1, 1, "comparing")
-        found = comparison.Comparison(*sides)
-    outcomes = [condition.check(found.figures) for condition in options.fail_if]
+        compared = comparison.Comparison(*sides)
+    outcomes = [condition.check(compared.figures) for condition in options.fail_if]
     if options.html is not None:
-        from otel_goodput._runtime import files
-
-        files.write_named(options.html, comparison_page.render(found).encode("utf-8", "replace"))
+        files.write_named(options.html, comparison_page.render(compared).encode("utf-8", "replace"))
     if options.json:
         conditions = [{"text": outcome.text, "holds": outcome.holds} for outcome in outcomes]
-        print(json.dumps({**found.to_json(), "conditions": conditions}))
+        print(json.dumps({**compared.to_json(), "conditions": conditions}))
     else:
-        print(comparison_text.render(found), end="")
-    return _status(outcomes, damaged=found.damaged)
+        print(comparison_text.render(compared), end="")
+    return _status(outcomes, damaged=compared.damaged)
 
 
 def _status(outcomes: list[Outcome], *, damaged: bool) -> int:
-    from otel_goodput._text.redact import shown
-
     for outcome in outcomes:
         print(f"otel-goodput: {shown(outcome.text)}", file=sys.stderr)
     if any(outcome.holds for outcome in outcomes):
@@ -111,21 +94,16 @@ def _status(outcomes: list[Outcome], *, damaged: bool) -> int:
 @contextmanager
 def _opened(name: str, place: str) -> Iterator[RecordedRun]:
     """Yield the run called `name` at `place`, else the run whose folder `name` is."""
-    from otel_goodput.errors import JournalError
-    from otel_goodput.reports.run import found_runs
-
-    where, run_id = _found(name, place)
-    with found_runs(where, run_id) as found:
-        if len(found) > 1:
-            ids = ", ".join(one.run_id for one in found)
-            raise JournalError(f"{name} holds {len(found)} runs; name one of them: {ids}")
-        yield found[0]
+    where, run_id = _where(name, place)
+    with found_runs(where, run_id) as runs:
+        if len(runs) > 1:
+            ids = ", ".join(one.run_id for one in runs)
+            raise JournalError(f"{name} holds {len(runs)} runs; name one of them: {ids}")
+        yield runs[0]
 
 
-def _found(name: str, place: str) -> tuple[str, str | None]:
+def _where(name: str, place: str) -> tuple[str, str | None]:
     """Return where to look for the run `name`, and its id there (None: it is the run's own folder)."""
-    from otel_goodput._journal.rundir import RunDirectory, folder_name
-
     if "://" in name or name.startswith(("./", "../", "/", "~")):
         return name, None
     if "://" in place:

@@ -191,8 +191,8 @@ def _in_grid(panels: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [panel(one, *corner) for one, corner in zip(panels, corners, strict=True)]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments to `parser`."""
+def add_dashboards_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``otel-goodput dashboards``."""
     width = max(map(len, PLACES))
     rows = (f"  {name:<{width}}  {brief}" for name, brief in PLACES.items())
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -229,7 +229,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(parser=parser)
 
 
-def run(options: argparse.Namespace) -> int:
+def run_dashboards(options: argparse.Namespace) -> int:
     """Write the files, print their paths and return 0.
 
     Raises:

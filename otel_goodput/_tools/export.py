@@ -7,18 +7,21 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from otel_goodput._tools.arguments import add_run, found_in
-from otel_goodput._tools.manual import DAMAGED
+from otel_goodput._runtime import files
+from otel_goodput._text.quantities import plural
+from otel_goodput._text.redact import shown
+from otel_goodput._timeline.damage import Damages
+from otel_goodput._tools.arguments import add_run_of_report, named_runs
+from otel_goodput._tools.commands import DAMAGED
+from otel_goodput._tools.progress import ProgressLine
+from otel_goodput.errors import JournalError
+from otel_goodput.reports import perfetto
 
-if TYPE_CHECKING:
-    from otel_goodput.reports.run import RecordedRun
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments to `parser`; the run is named as for ``report``."""
-    add_run(parser, process=False)
+def add_export_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``otel-goodput export``."""
+    add_run_of_report(parser)
     parser.epilog = (
         "Open the file at ui.perfetto.dev or in chrome://tracing. A name that ends with .gz is compressed; both read "
         "that too."
@@ -26,50 +29,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--perfetto", required=True, metavar="FILE", help="write the trace to FILE (- for standard output)"
     )
-    parser.add_argument(
-        "--process",
-        type=int,
-        action="append",
-        default=None,
-        metavar="K",
-        help="only this process; may be repeated (default: all with a journal)",
-    )
+    words = "only this process; may be repeated (default: all with a journal)"
+    parser.add_argument("--process", type=int, action="append", metavar="K", help=words)
 
 
-def run(options: argparse.Namespace) -> int:
+def run_export(options: argparse.Namespace) -> int:
     """Export a run and return 0, or 3 if a part of its journal cannot be read.
 
     Raises:
         JournalError: there is no such run, there are several, or it left no journal.
         OSError: the file cannot be written.
     """
-    from otel_goodput.errors import JournalError
-
-    with found_in(options) as found:
-        if len(found) > 1:
-            ids = ", ".join(one.run_id for one in found)
-            raise JournalError(f"there are {len(found)} runs; choose one with --run: {ids}")
-        return _export(options, found[0])
-
-
-def _export(options: argparse.Namespace, chosen: RecordedRun) -> int:
-    from otel_goodput._text.quantities import plural
-    from otel_goodput._text.redact import shown
-    from otel_goodput._timeline.damage import Damages
-    from otel_goodput._tools.progress import ProgressLine
-    from otel_goodput.reports import perfetto
-
-    processes = sorted(set(options.process)) if options.process else chosen.folder.processes() or [0]
     damages = Damages()
-    with ProgressLine() as progress, _target(options.perfetto) as (write, scratch):
-        written = perfetto.export(
-            chosen,
-            processes,
-            write,
-            scratch=scratch,
-            progress=progress,
-            damages=damages,
-        )
+    with named_runs(options) as runs:
+        if len(runs) > 1:
+            ids = ", ".join(one.run_id for one in runs)
+            raise JournalError(f"there are {len(runs)} runs; choose one with --run: {ids}")
+        processes = sorted(set(options.process)) if options.process else runs[0].folder.processes() or [0]
+        with ProgressLine() as progress, _target(options.perfetto) as (write, scratch):
+            written = perfetto.export(runs[0], processes, write, scratch=scratch, progress=progress, damages=damages)
     if options.perfetto != "-":
         print(f"{shown(options.perfetto)}: {plural(written, 'event')}; open it at ui.perfetto.dev")
     if (note := damages.note()) is not None:
@@ -81,8 +59,6 @@ def _export(options: argparse.Namespace, chosen: RecordedRun) -> int:
 @contextmanager
 def _target(name: str) -> Iterator[tuple[Callable[[bytes], object], Path]]:
     """Yield what writes, and a folder for temporary files; if it fails, no partial file is left."""
-    from otel_goodput._runtime import files
-
     if name == "-":
         yield sys.stdout.buffer.write, files.temporary()
         return

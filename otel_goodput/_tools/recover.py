@@ -18,17 +18,33 @@ from otel_goodput._resources import process as process_resource
 from otel_goodput._runtime import files
 from otel_goodput._runtime.pipelines import last_values
 from otel_goodput._settings import config as configuration
+from otel_goodput._settings.options import Settings
 from otel_goodput._text.redact import encodable, shown
 from otel_goodput._timeline.recovery import Restored
-from otel_goodput._tools.arguments import found_in
-from otel_goodput._tools.manual import DAMAGED
+from otel_goodput._tools.arguments import add_process, add_run_of_report, named_runs
+from otel_goodput._tools.commands import DAMAGED
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.registry import numbers, open_exporter, resolve, shut_down
 from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterUnavailable
 from otel_goodput.reports.run import RecordedRun
 
 
-def run(options: argparse.Namespace) -> int:
+def add_recover_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``otel-goodput recover``."""
+    add_run_of_report(parser)
+    add_process(parser)
+    parser.add_argument(
+        "--exporters",
+        metavar="LIST",
+        help="export with these, separated by commas "
+        f"(default: {Settings.exporters.variable}, else {Settings.exporters.usual})",
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="export them again even if they have already been recovered"
+    )
+
+
+def run_recover(options: argparse.Namespace) -> int:
     """Recover the runs that the arguments name as :func:`recover` does, and return the highest exit status.
 
     An error in one run is printed, so that the others are still recovered.
@@ -37,22 +53,22 @@ def run(options: argparse.Namespace) -> int:
         ConfigurationError: an exporter cannot be used.
         JournalError: there is no such run.
     """
-    with found_in(options) as found:
-        return max(_attempted(one, options) for one in found)
+    with named_runs(options) as runs:
+        return max(_attempted(run, options) for run in runs)
 
 
-def _attempted(found: RecordedRun, options: argparse.Namespace) -> int:
+def _attempted(run: RecordedRun, options: argparse.Namespace) -> int:
     try:
-        return recover(found, options.process, options.exporters, again=options.again)
+        return recover(run, options.process, options.exporters, again=options.again)
     except ConfigurationError:
         raise
     except Exception as error:
         why = shown(str(error) or type(error).__name__)
-        print(f"otel-goodput: run {found.run_id!r} cannot be recovered: {why}", file=sys.stderr)
+        print(f"otel-goodput: run {run.run_id!r} cannot be recovered: {why}", file=sys.stderr)
         return 1
 
 
-def recover(found: RecordedRun, process: int, exporters: str | None, *, again: bool = False) -> int:
+def recover(run: RecordedRun, process: int, exporters: str | None, *, again: bool = False) -> int:
     """Export the spans that dead attempts of a run did not export, and the last metrics, and print the outcome.
 
     The metrics are those of the leader, and are sent if spans are: a process that ended well has sent both.
@@ -64,16 +80,16 @@ def recover(found: RecordedRun, process: int, exporters: str | None, *, again: b
     Raises:
         ConfigurationError: `exporters` names an unknown exporter.
     """
-    found = found.listed()
-    restored = found.restored(process)
+    run = run.listed()
+    restored = run.restored(process)
     if (note := restored.damages.note()) is not None:
         print(f"otel-goodput: {note.text}", file=sys.stderr)
-    status = _recover(found, restored, process, exporters, again=again)
+    status = _recover(run, restored, process, exporters, again=again)
     return max(status, DAMAGED) if note is not None else status
 
 
-def _recover(found: RecordedRun, restored: Restored, process: int, exporters: str | None, *, again: bool) -> int:
-    run, mirror, run_id = found.folder, found.mirror, found.run_id
+def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters: str | None, *, again: bool) -> int:
+    run, mirror, run_id = recorded.folder, recorded.mirror, recorded.run_id
     if restored.attempt < 0:
         print(f"run {run_id!r}: process {process} left no journal", file=sys.stderr)
         return 1
@@ -112,7 +128,7 @@ def _recover(found: RecordedRun, restored: Restored, process: int, exporters: st
     )
     metrics = None
     if process == 0:
-        metrics = last_values(found.report(ranks=False).totals, described)
+        metrics = last_values(recorded.report(ranks=False).totals, described)
     reached: set[int] = set()
     missed: set[int] = set()  # not those that cannot be used here, as `file` for a run at a URL
     for name in names:
@@ -135,8 +151,8 @@ def _recover(found: RecordedRun, restored: Restored, process: int, exporters: st
     if reached:
         for attempt, before in done.items():
             mark = run.recovered_path(attempt, process)
-            said = {"at": time.time(), "spans": len(unexported), "exporters": sorted(before | reached)}
-            files.write_privately(mark, checked_json(said))
+            record = {"at": time.time(), "spans": len(unexported), "exporters": sorted(before | reached)}
+            files.write_privately(mark, checked_json(record))
             if mirror is not None:
                 mirror.put(mark)
     if missed:

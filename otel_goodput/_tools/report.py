@@ -1,4 +1,4 @@
-"""``otel-goodput report``: the account of a run, from its journal."""
+"""``otel-goodput report``, ``runs`` and ``replay``: the account of a run, of several, and of a timeline."""
 
 from __future__ import annotations
 
@@ -7,49 +7,50 @@ import json
 import logging
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 from otel_goodput._runtime import files
+from otel_goodput._text.durations import Moment
 from otel_goodput._text.redact import shown
-from otel_goodput._tools.arguments import add_questions, add_run, found_in, number, place
-from otel_goodput._tools.manual import DAMAGED
+from otel_goodput._tools.arguments import (
+    add_account,
+    add_directory,
+    add_json,
+    add_process,
+    add_run_of_report,
+    named_runs,
+    number,
+    place,
+)
+from otel_goodput._tools.commands import DAMAGED
 from otel_goodput._tools.progress import ProgressLine
-from otel_goodput._viewer.document import document
-from otel_goodput._viewer.page import html
-from otel_goodput.errors import ConfigurationError
+from otel_goodput.errors import ConfigurationError, JournalError
+from otel_goodput.reports import listing
+from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.session import SPANS, Session
 
-if TYPE_CHECKING:
-    from otel_goodput.reports.records import Slowest
-    from otel_goodput.reports.report import Report
-    from otel_goodput.reports.run import RecordedRun
+_MB: Final = 1e6
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments to `parser`."""
-    add_run(parser)
-    add_questions(parser)
+# --- report -----------------------------------------------------------------------------------------------------------
+
+
+def add_report_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``otel-goodput report``."""
+    add_run_of_report(parser)
+    add_process(parser)
+    add_account(parser)
     words = "also list the N slowest steps (reads the whole journal)"
     parser.add_argument("--slowest", type=number, default=0, metavar="N", help=words)
     page = parser.add_argument_group("as a page", "one HTML file with charts and a timeline; works offline")
-    page.add_argument("--html", default=None, metavar="FILE", help="write the page to FILE (- for standard output)")
+    page.add_argument("--html", metavar="FILE", help="write the page to FILE (- for standard output)")
     words = "show up to N steps and phases individually (default: 200000); of a longer run, those around its events"
-    page.add_argument("--spans", type=number, default=None, metavar="N", help=words)
+    page.add_argument("--spans", type=number, metavar="N", help=words)
 
 
-def print_one(report: Any, as_json: bool, slowest: Slowest | None = None) -> None:
-    """Print a report or totals, as text or JSON, and the `slowest` steps if they were asked for."""
-    if as_json:
-        more = {} if slowest is None else {"slowest_steps": slowest.to_json()}
-        print(json.dumps({**report.to_json(), **more}))
-    else:
-        print(report, end="")
-        for line in () if slowest is None else slowest.lines():
-            print(line)
-
-
-def run(options: argparse.Namespace) -> int:
+def run_report(options: argparse.Namespace) -> int:
     """Print the report of a run, or of several, or write its page; returns the exit status.
 
     Raises:
@@ -57,22 +58,17 @@ def run(options: argparse.Namespace) -> int:
         ConfigurationError: options do not go with each other.
         OSError: the page cannot be written.
     """
-    from otel_goodput.errors import JournalError
-    from otel_goodput.reports import listing
-
-    with found_in(options) as found:
-        entries = listing.entries(found, options.process)
-        newest = entries[0].run if entries else found[0]
+    with named_runs(options) as runs:
+        entries = listing.entries(runs, options.process)
+        newest = entries[0].run if entries else runs[0]
         if options.html is not None:
-            from otel_goodput._tools.report import write
-
-            return write(newest, options)
-        if len(found) == 1 or len(entries) == 1:
-            one = _report_of(newest, options)
-            print_one(one, options.json, _slowest(newest, options))
-            return _status([one])
+            return _write_page(newest, options)
+        if len(runs) == 1 or len(entries) == 1:
+            report = _report_of(newest, options)
+            _print(report, options.json, newest, options)
+            return _status([report])
         if not entries:
-            raise JournalError(f"none of {len(found)} runs has a journal of process {options.process}")
+            raise JournalError(f"none of {len(runs)} runs has a journal of process {options.process}")
         if options.json:
             reports = [_attempted(entry.run, options) for entry in entries]
             print(json.dumps({"runs": [one if isinstance(one, dict) else one.to_json() for one in reports]}))
@@ -80,17 +76,15 @@ def run(options: argparse.Namespace) -> int:
         print(listing.choice(entries, shown(place(options))))
         reports = []
         for entry in entries:
-            one = _attempted(entry.run, options)
-            reports.append(one)
-            if not isinstance(one, dict):  # otherwise show the next newest run
-                print_one(one, False, _slowest(entry.run, options))
+            reports.append(_attempted(entry.run, options))
+            if not isinstance(reports[-1], dict):  # otherwise show the next newest run
+                _print(reports[-1], False, entry.run, options)
                 break
         return _status(reports)
 
 
 def _status(reports: Sequence[Any]) -> int:
     """Return 3 if one of the reports is missing or incomplete, else 0."""
-
     return DAMAGED if any(isinstance(one, dict) or one.damaged for one in reports) else 0
 
 
@@ -104,15 +98,6 @@ def _attempted(run: RecordedRun, options: argparse.Namespace) -> Any:
         return {"run_id": run.run_id, "error": why}
 
 
-def _slowest(run: RecordedRun, options: argparse.Namespace) -> Slowest | None:
-    """Return the slowest steps; None if they were not asked for."""
-    if not options.slowest:
-        return None
-    from otel_goodput.reports.records import slowest
-
-    return slowest(run.detail(options.process), options.slowest)
-
-
 def _report_of(run: RecordedRun, options: argparse.Namespace) -> Report:
     return run.report(
         at=options.at,
@@ -123,16 +108,32 @@ def _report_of(run: RecordedRun, options: argparse.Namespace) -> Report:
     )
 
 
-_MB: Final = 1e6
+def _print(report: Any, as_json: bool, run: RecordedRun | None, options: argparse.Namespace) -> None:
+    """Print a report or totals, as text or JSON, and the slowest steps of `run` if `options` ask for them."""
+    slowest = None
+    if run is not None and options.slowest:
+        from otel_goodput.reports.records import slowest as slowest_of
+
+        slowest = slowest_of(run.detail(options.process), options.slowest)
+    if as_json:
+        more = {} if slowest is None else {"slowest_steps": slowest.to_json()}
+        print(json.dumps({**report.to_json(), **more}))
+    else:
+        print(report, end="")
+        for line in () if slowest is None else slowest.lines():
+            print(line)
 
 
-def write(run: RecordedRun, options: argparse.Namespace) -> int:
+def _write_page(run: RecordedRun, options: argparse.Namespace) -> int:
     """Write the page of a run to ``options.html``; prints where it is. Returns the exit status.
 
     Raises:
         ConfigurationError: the file is a directory, or an option does not go with a page.
         OSError: the file cannot be written.
     """
+    from otel_goodput._viewer.document import document
+    from otel_goodput._viewer.page import html
+
     for name in ("window", "exclude", "ideal_step_time", "json"):
         if getattr(options, name):
             raise ConfigurationError(
@@ -141,8 +142,8 @@ def write(run: RecordedRun, options: argparse.Namespace) -> int:
     if options.process:
         raise ConfigurationError("--html always shows all processes: it cannot be combined with --process")
     to_stdout = options.html == "-"
-    place = files.named(options.html)
-    if not to_stdout and files.is_folder(place):
+    path = files.named(options.html)
+    if not to_stdout and files.is_folder(path):
         raise ConfigurationError(f"{options.html} is a directory: name a file, such as {options.html}/report.html")
     spans = SPANS if options.spans is None else options.spans
     with ProgressLine() as progress:
@@ -154,6 +155,93 @@ def write(run: RecordedRun, options: argparse.Namespace) -> int:
         sys.stdout.buffer.write(page)
         sys.stdout.buffer.flush()
     else:
-        files.write_for_owner(place, page)
-        print(f"{shown(str(place))}: {len(page) / _MB:.1f} MB")
+        files.write_for_owner(path, page)
+        print(f"{shown(str(path))}: {len(page) / _MB:.1f} MB")
     return DAMAGED if session.report.damaged else 0
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``otel-goodput runs``."""
+    add_directory(parser, "folder or URL of all runs", metavar="DIR")
+    add_process(parser, "journals")
+    add_json(parser)
+
+
+def run_runs(options: argparse.Namespace) -> int:
+    """Print the runs of a place, and return 0, or 3 if one of them, or a part of it, cannot be read.
+
+    Raises:
+        JournalError: there is no run.
+    """
+    options.run_id, where = None, place(options)
+    with ProgressLine() as progress, named_runs(options) as runs:
+        progress(0, 0, f"reading {where}")
+        rows = listing.rows(runs, options.process, progress)
+    if not rows:
+        raise JournalError(f"{shown(where)} holds no run that can be read")
+    if options.json:
+        print(json.dumps({"runs": [row.to_json() for row in rows]}))
+    else:
+        print(listing.render(rows, shown(where)), end="")
+    return DAMAGED if any(row.error or row.damaged for row in rows) else 0
+
+
+# --- replay -----------------------------------------------------------------------------------------------------------
+
+_NEUTRAL: Final = "timeline"
+_ML_GOODPUT: Final = "ml-goodput"
+
+
+def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``otel-goodput replay``."""
+    parser.add_argument(
+        "file", type=Path, help="JSON-lines file (- for standard input), or the folder of a run (times in Unix seconds)"
+    )
+    parser.add_argument(
+        "--format",
+        choices=(_NEUTRAL, _ML_GOODPUT),
+        default=_NEUTRAL,
+        help=f"{_NEUTRAL}: see docs/accounting.md; {_ML_GOODPUT}: what ml-goodput-measurement wrote to Cloud Logging "
+        "(as `gcloud logging read --format=json` prints it), or its *_timeline.jsonl",
+    )
+    parser.add_argument("--job", metavar="NAME", help=f"the job, if a file of {_ML_GOODPUT} holds several")
+    add_account(parser)
+
+
+def run_replay(options: argparse.Namespace) -> int:
+    """Print the account of a timeline and return 0; of a run's folder, as ``report`` does.
+
+    Raises:
+        GoodputError: the timeline is wrong.
+        OSError: it cannot be read.
+    """
+    from otel_goodput.reports.ml_goodput_entries import read_entries, rows
+    from otel_goodput.reports.replay import account_timeline
+    from otel_goodput.reports.timeline import Timeline, read_timeline
+
+    if options.file.is_dir():
+        options.directory, options.run_id, options.process = str(options.file), None, 0
+        options.html, options.slowest = None, 0
+        return run_report(options)
+    file = None if str(options.file) == "-" else options.file
+    if options.format == _ML_GOODPUT:
+        timeline = Timeline(rows(read_entries(file), options.job))
+    else:
+        timeline = Timeline(read_timeline(file))
+    start = timeline.earliest
+    totals = account_timeline(
+        timeline,
+        at=None if options.at is None else options.at.since(start),
+        windows=_intervals(options.window, start),
+        exclusions=_intervals(options.exclude, start),
+        ideal_step_time=options.ideal_step_time,
+    )
+    _print(totals if options.json else Report(totals, {}), options.json, None, options)
+    return 0
+
+
+def _intervals(moments: Sequence[tuple[Moment, Moment]], start: int | None) -> list[tuple[int, int]]:
+    return [(begin.since(start), end.since(start)) for begin, end in moments]

@@ -10,7 +10,7 @@ import pytest
 from tools.commands import goodput, succeeded
 
 from otel_goodput._tools.collector.command import PROGRAM
-from otel_goodput._tools.collector.places import PLACES
+from otel_goodput._tools.collector.targets import TARGETS
 
 from .places import UNIT, settings
 from .written import COLLECTOR
@@ -35,7 +35,7 @@ def installed(directory: Path, *options: str) -> Path:
     return root
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", TARGETS)
 def test_every_place_has_the_unit_and_what_it_reads(place: str, tmp_path: Path) -> None:
     root = installed(tmp_path, place)
     unit = root / "etc/systemd/system" / UNIT.name

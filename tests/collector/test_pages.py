@@ -14,7 +14,7 @@ from otelcol.flat import LAYERS, merged
 from tools.commands import goodput, succeeded
 
 from otel_goodput._tools.collector.manifests import KINDS
-from otel_goodput._tools.collector.places import PLACES
+from otel_goodput._tools.collector.targets import TARGETS
 
 from .written import COLLECTOR
 
@@ -45,22 +45,22 @@ def test_the_commands_work(page: str, command: list[str]) -> None:
 
 
 def test_every_place_and_kind_has_a_command_on_its_page() -> None:
-    for place in PLACES:
+    for place in TARGETS:
         assert any(command[:3] == ["collector", "config", place] for command in commands(PAGES[f"{place}.md"])), place
     rows = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| .*", PAGES["kubernetes.md"], re.MULTILINE)))
     assert set(KINDS) <= set(rows)
 
 
 def test_each_page_names_the_roles_of_its_place() -> None:
-    for name, place in PLACES.items():
+    for name, target in TARGETS.items():
         (loop,) = re.findall(r"^for role in (.*); do$", PAGES[f"{name}.md"], re.MULTILINE) or [""]
-        assert tuple(loop.split()) == place.roles, name
+        assert tuple(loop.split()) == target.roles, name
 
 
 def test_the_download_is_of_the_release_that_is_tested() -> None:
     release = yaml.safe_load((COLLECTOR / "builder" / "manifest.yaml").read_text(encoding="utf-8"))["dist"]["version"]
     downloads = [text for text in PAGES.values() if "## Download" in text]
-    assert len(downloads) == len(PLACES)
+    assert len(downloads) == len(TARGETS)
     for text in downloads:
         assert f"version={release}\n" in text and "sha256sum --check" in text
 

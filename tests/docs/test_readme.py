@@ -195,7 +195,7 @@ def test_commands_for_a_cloud_are_written_right(page: str) -> None:
         assert (done.returncode, done.stderr) == (0, ""), block.text
         for command in re.findall(r"^ *otel-goodput (.*)$", block.text.replace("\\\n", " "), re.MULTILINE):
             words = shlex.split(re.split(r" [>|&#]", command)[0])
-            assert cli._parser().parse_args(words), command
+            assert cli.command_parser().parse_args(words), command
 
 
 def test_no_heading_stands_over_nothing() -> None:

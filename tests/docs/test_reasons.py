@@ -1,4 +1,4 @@
-"""docs/reasons.md has every kind of entry that tells a reason, with what it tells."""
+"""docs/reasons.md has every kind of entry that tells a reason, with what it evidence."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 from pathlib import Path
 
 from otel_goodput._journal.reasons import SAYABLE
-from otel_goodput._tools.reason.arguments import MARGIN_S
-from otel_goodput._tools.reason.logs import EVENTS, SYSTEM_EVENTS, Tells
+from otel_goodput._tools.reason.command import MARGIN_S
+from otel_goodput._tools.reason.logs import EVENTS, SYSTEM_EVENTS, Evidence
 
 TEXT = (Path(__file__).parents[2] / "docs" / "reasons.md").read_text(encoding="utf-8")
 
 
-def told(tells: Tells) -> str:
-    return f"`{tells.reason}` | {tells.strength}" if tells.reason is not None else "nothing | "
+def meaning(evidence: Evidence) -> str:
+    return f"`{evidence.reason}` | {evidence.strength}" if evidence.reason is not None else "nothing | "
 
 
 def test_the_tables_are_those_of_the_code() -> None:
-    rows = [f"| `{method}` | {told(tells)} |" for method, tells in SYSTEM_EVENTS.items()]
-    events = [f"| `{event}` | {kind} | {told(tells)} |" for (event, kind), tells in EVENTS.items()]
+    rows = [f"| `{method}` | {meaning(evidence)} |" for method, evidence in SYSTEM_EVENTS.items()]
+    events = [f"| `{event}` | {kind} | {meaning(evidence)} |" for (event, kind), evidence in EVENTS.items()]
     assert [line for line in TEXT.splitlines() if line in {*rows, *events}] == rows + events
     assert re.findall(r"^\| `\w+` \| (?:Pod|Node) \|.*", TEXT, re.MULTILINE) == events
 
@@ -29,5 +29,5 @@ def test_the_words_are_those_of_the_code() -> None:
 
 
 def test_of_methods_and_events_all_reasons_can_be_said() -> None:
-    for tells in (*SYSTEM_EVENTS.values(), *EVENTS.values()):
-        assert tells.reason is None or (tells.reason in SAYABLE and 0 < tells.strength < 100)
+    for evidence in (*SYSTEM_EVENTS.values(), *EVENTS.values()):
+        assert evidence.reason is None or (evidence.reason in SAYABLE and 0 < evidence.strength < 100)

@@ -25,7 +25,7 @@ from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.sidecars import checked_json
 from otel_goodput._resources import process
 from otel_goodput._settings import envvars, options
-from otel_goodput._tools import cli, manual
+from otel_goodput._tools import cli, commands
 from otel_goodput.testing import metrics
 
 ROOT = Path(__file__).parents[2]
@@ -236,8 +236,8 @@ def helped(*command: str) -> str:
 
 
 def test_every_status_that_the_command_ends_with_is_in_its_table() -> None:
-    assert {0, 1, 2, 3, 4, 5, 130} == set(manual.EXIT_STATUSES)
-    for status, meaning in manual.EXIT_STATUSES.items():
+    assert {0, 1, 2, 3, 4, 5, 130} == set(commands.EXIT_STATUSES)
+    for status, meaning in commands.EXIT_STATUSES.items():
         assert f"| {status} | {meaning} |" in (ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8")
 
 

@@ -239,8 +239,6 @@ def test_no_file_is_called_after_nothing() -> None:
 FRAGMENTS = {
     "__main__": "python -m otel_goodput",
     "compat.__main__": "python -m otel_goodput.compat",
-    "_tools.runs": "a command; imported when it is called",
-    "_tools.send.arguments": "the command's help, without what the command imports",
 }
 
 

@@ -21,7 +21,7 @@ from accounting.stories import story
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_goodput._tools.plan import add_arguments, run
+from otel_goodput._tools.plan import add_plan_arguments, run_plan
 from otel_goodput.errors import ConfigurationError, JournalError
 from otel_goodput.reports.plan import Figures, from_report, make_plan
 from otel_goodput.reports.renewal import best_interval, daly, expected_goodput, young
@@ -356,8 +356,8 @@ def attempt(directory: Path, *arguments: str) -> int:
 
 def ask(*arguments: str | Path) -> int:
     parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return run(parser.parse_args(list(map(str, arguments))))
+    add_plan_arguments(parser)
+    return run_plan(parser.parse_args(list(map(str, arguments))))
 
 
 def test_the_command_reads_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

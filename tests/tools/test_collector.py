@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from otel_goodput._tools.collector.places import PLACES
+from otel_goodput._tools.collector.targets import TARGETS
 from overlay import laid_over
 
 from .commands import goodput, succeeded
@@ -15,10 +15,10 @@ from .commands import goodput, succeeded
 K8S = ("k8s", "job", "--project", "my-project", "--image", "i:1", "--dir", "gs://b/g")
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", TARGETS)
 def test_the_head_says_what_it_is_and_how_it_was_written(place: str) -> None:
     text = succeeded(goodput("collector", "config", place))
-    assert text.startswith(f"# {PLACES[place].brief}\n# Written by: otel-goodput collector config {place}\n")
+    assert text.startswith(f"# {TARGETS[place].brief}\n# Written by: otel-goodput collector config {place}\n")
     head = text.partition("\nextensions:")[0]
     assert ("roles/" in head) == ("GOOGLE_CLOUD_PROJECT" in head) == (place != "local")
     assert all(line.startswith("#") for line in head.splitlines())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from otel_goodput._tools.collector.places import Choices, configuration, source
+from otel_goodput._tools.collector.targets import Choices, configuration, source
 
 ACCOUNT: Final = "goodput@PROJECT.iam.gserviceaccount.com"
 _SPOOL: Final = "/var/lib/otelcol/spool"
@@ -27,7 +27,7 @@ class Kind(NamedTuple):
 
     Attributes:
         parts: files of ``sources/kubernetes``, in this order.
-        configs: the name of each ConfigMap, and the place whose configuration is in it.
+        configs: the name of each ConfigMap, and the target whose configuration is in it.
         brief: for ``--help``.
     """
 
@@ -37,7 +37,7 @@ class Kind(NamedTuple):
 
     @property
     def trains(self) -> bool:
-        """Whether a job is in it, so that it needs an image and a place for its journal."""
+        """Whether a job is in it, so that it needs an image and a directory for its journal."""
         return "access.yaml" in self.parts
 
     @property
@@ -71,9 +71,9 @@ class Values(NamedTuple):
 
     Attributes:
         project: Google Cloud's project.
-        namespace: where all of it is created; `new_namespace`: together with the namespace.
+        namespace: where all of it is created; `create_namespace`: together with the namespace.
         image: the trainer's container image.
-        directory: OTEL_GOODPUT_DIR, for the journal.
+        dir: OTEL_GOODPUT_DIR, for the journal.
         name: the job's name in telemetry, and the beginning of each object's name; None for those of the sources.
         account: the Google service account.
         accelerators: a resource and its number, as in ``nvidia.com/gpu=8``.
@@ -82,9 +82,9 @@ class Values(NamedTuple):
 
     project: str
     namespace: str = "training"
-    new_namespace: bool = False
+    create_namespace: bool = False
     image: str | None = None
-    directory: str | None = None
+    dir: str | None = None
     name: str | None = None
     account: str | None = None
     accelerators: str | None = None
@@ -96,7 +96,7 @@ class Values(NamedTuple):
 def manifest(kind: str, values: Values) -> str:
     """Return the manifest as one text of several documents. Raises OSError: the installation is not whole."""
     made = KINDS[kind]
-    documents = [f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {values.namespace}\n"] * values.new_namespace
+    documents = [f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {values.namespace}\n"] * values.create_namespace
     documents.append(_settings(values, steps=kind == "fleet"))
     documents += [_config_map(name, place, values) for name, place in made.configs.items()]
     documents += [_adapted(source("kubernetes", part), kind, values) for part in made.parts]
@@ -104,7 +104,7 @@ def manifest(kind: str, values: Values) -> str:
 
 
 def _settings(values: Values, *, steps: bool) -> str:
-    directory = f"  OTEL_GOODPUT_DIR: {values.directory}\n" if values.directory else ""
+    directory = f"  OTEL_GOODPUT_DIR: {values.dir}\n" if values.dir else ""
     return (
         "# The environment of the trainer and of the collectors.\n"
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: goodput\ndata:\n"

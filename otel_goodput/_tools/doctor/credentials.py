@@ -16,7 +16,7 @@ from otel_goodput._disruption.metadata import metadata_host
 from otel_goodput._runtime import files
 from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT
 from otel_goodput._text.quantities import format_duration
-from otel_goodput._tools.doctor.findings import OK, PROBLEM, WARNING, Finding
+from otel_goodput._tools.doctor.findings import PROBLEM, Finding, ok, problem, warning
 from otel_goodput.exporters.google.connection import TRACE, Connection
 from otel_goodput.exporters.google.delivery import advice_on, short
 
@@ -39,7 +39,7 @@ PROJECT: Final = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]{
 _PASTED: Final = re.compile(r"\s*(\{|-----BEGIN|ya29\.|AIza|1//)")
 _IMPERSONATED: Final = re.compile(r"/serviceAccounts/([^/:]+):")
 # Fields of the file that may be shown; all others are secret.
-_TOLD: Final = frozenset(
+_PUBLIC: Final = frozenset(
     {"type", "client_email", "account", "project_id", "quota_project_id", "universe_domain", "audience"}
     | {"service_account_impersonation_url", "subject_token_type", "token_uri", "token_url", "auth_uri"}
     | {"auth_provider_x509_cert_url", "client_x509_cert_url"}
@@ -52,7 +52,7 @@ _CORRECT: Final = f"set {VARIABLE} to the path of a credentials file"
 _LOG_IN: Final = "`gcloud auth application-default login` writes another one"
 
 # Patterns for the error of a failed token refresh, each with what may help. The first match counts.
-_CURES: Final = (
+_ADVICE: Final = (
     (
         r"timeframe|iat and exp|Token used too",
         "correct this machine's clock: tokens signed with the key carry its time",
@@ -121,7 +121,7 @@ def find(environ: Mapping[str, str]) -> File | None:
 
 def advice(text: str) -> str:
     """Return what may help if a token refresh failed with the error `text`; empty if unknown."""
-    return next((do for words, do in _CURES if re.search(words, text, re.IGNORECASE)), "")
+    return next((do for words, do in _ADVICE if re.search(words, text, re.IGNORECASE)), "")
 
 
 def _read(path: Path, where: str, do: str) -> File:
@@ -173,7 +173,7 @@ def _secrets(content: object, name: str = "") -> Iterator[str]:
     elif isinstance(content, list):
         for value in content:
             yield from _secrets(value, name)
-    elif isinstance(content, str) and name not in _TOLD:
+    elif isinstance(content, str) and name not in _PUBLIC:
         yield from _lines(content)
 
 
@@ -255,14 +255,12 @@ class Identity:
         """Return what is known about the credentials without sending any request."""
         if self._connection.plaintext:
             what = f"none are needed: {OTEL_GOODPUT_GCP_ENDPOINT.name} is plaintext"
-            return Finding(OK, ABOUT, what)
+            return ok(ABOUT, what)
         if self.file is not None and self.file.wrong:
-            return Finding(PROBLEM, ABOUT, f"{self.file.where}: {self.file.wrong}", self.file.do, _BRIEF)
+            return problem(ABOUT, f"{self.file.where}: {self.file.wrong}", self.file.do, _BRIEF)
         if self.file is not None or self._metadata:
-            return Finding(OK, ABOUT, self._whose())
-        return Finding(
-            WARNING, ABOUT, f"there is no credentials file, and {NO_MACHINE}", advice_on(ABOUT, TRACE, "", "")
-        )
+            return ok(ABOUT, self._whose())
+        return warning(ABOUT, f"there is no credentials file, and {NO_MACHINE}", advice_on(ABOUT, TRACE, "", ""))
 
     def check(self, project: str) -> Iterator[Finding]:
         """Load the credentials and request a token; `good` then tells whether that succeeded.
@@ -300,23 +298,21 @@ class Identity:
         if isinstance(expiry, datetime):
             left = (expiry.replace(tzinfo=timezone.utc) - datetime.now(timezone.utc)).total_seconds()
             what += f", good for {format_duration(left)}"
-        return Finding(OK, ABOUT, what)
+        return ok(ABOUT, what)
 
     def _quota(self, credentials: Any, project: str) -> Iterator[Finding]:
         """Report the project whose quota is used, if the credentials name one, or a user's credentials name none."""
-        found = str(getattr(credentials, "quota_project_id", None) or "")
-        if found:
-            shown = found if PROJECT.fullmatch(found) else "a project with an invalid id"
+        named = str(getattr(credentials, "quota_project_id", None) or "")
+        if named:
+            shown = named if PROJECT.fullmatch(named) else "a project with an invalid id"
             what = f"requests count against {shown}, where {self.owner or 'the job'} needs {_QUOTA_ROLE}"
-            yield Finding(OK, QUOTA, what)
+            yield ok(QUOTA, what)
         elif self.file is not None and self.file.type in USER:
             what = "no quota project is set; some services refuse user credentials without one"
-            yield Finding(WARNING, QUOTA, what, advice_on(QUOTA, TRACE, "", project or "PROJECT"))
+            yield warning(QUOTA, what, advice_on(QUOTA, TRACE, "", project or "PROJECT"))
 
     def _bad(self, why: str) -> Finding:
-        return Finding(
-            PROBLEM, ABOUT, f"{self._whose()}: {why}", advice(why) or advice_on(ABOUT, TRACE, "", ""), _BRIEF
-        )
+        return problem(ABOUT, f"{self._whose()}: {why}", advice(why) or advice_on(ABOUT, TRACE, "", ""), _BRIEF)
 
     def _whose(self) -> str:
         if self.file is not None:

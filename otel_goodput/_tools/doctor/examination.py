@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
@@ -14,10 +15,22 @@ from typing import Final
 
 from otel_goodput._journal.rundir import folder_name
 from otel_goodput._runtime.guard import TRUE
+from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import redact, secrets
+from otel_goodput._tools.arguments import add_json, length
 from otel_goodput._tools.doctor import past, settings, storage
 from otel_goodput._tools.doctor.exporters import ExporterChecks
-from otel_goodput._tools.doctor.findings import OK, PROBLEM, WARNING, Export, Finding, LogCapture, captured_logs
+from otel_goodput._tools.doctor.findings import (
+    OK,
+    PROBLEM,
+    WARNING,
+    Export,
+    Finding,
+    LogCapture,
+    captured_logs,
+    ok,
+    warning,
+)
 from otel_goodput._tools.doctor.google import Google
 from otel_goodput._tools.doctor.services import GOOGLE
 from otel_goodput._tools.doctor.settings import InForce, rows
@@ -27,15 +40,17 @@ from otel_goodput.version import __version__
 MOST: Final = 4  # problems that the line names
 
 
-def verdict(findings: Sequence[Finding], exporters: Sequence[str], environ: Mapping[str, str], *, asked: bool) -> str:
+def verdict(
+    findings: Sequence[Finding], exporters: Sequence[str], environ: Mapping[str, str], *, contacted: bool
+) -> str:
     """Return what is wrong, or what a job would do if nothing is: ``2 problems: …; 1 warning`` or ``Ready: …``.
 
-    `exporters` are the names of those that get something to export here; `asked` is whether requests were sent to
-    Google Cloud.
+    `exporters` are the names of those that get something to export here; `contacted` is whether requests were sent
+    to Google Cloud.
     """
     problems = Counter(one.brief or one.about for one in findings if one.level == PROBLEM)
     warnings = sum(one.level == WARNING for one in findings)
-    line = _named(problems) if problems else _ready(exporters, environ, asked)
+    line = _named(problems) if problems else _ready(exporters, environ, contacted)
     return f"{line}; {_counted(warnings, WARNING)}" if warnings else line
 
 
@@ -52,16 +67,32 @@ def _named(problems: Counter[str]) -> str:
     return f"{_counted(total, PROBLEM)}: {', '.join(names)}{f', and {rest} more' if rest else ''}"
 
 
-def _ready(exporters: Sequence[str], environ: Mapping[str, str], asked: bool) -> str:
+def _ready(exporters: Sequence[str], environ: Mapping[str, str], contacted: bool) -> str:
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() in TRUE:
         return "Off: OTEL_SDK_DISABLED is set, so nothing is recorded"
     if not exporters:
         return "Ready: the job keeps a journal, and this process exports nothing"
-    unasked = "" if asked or GOOGLE.keys().isdisjoint(exporters) else " (`--gcp` also asks Google Cloud)"
-    return f"Ready: the job keeps a journal and exports with {', '.join(exporters)}{unasked}"
+    offer = "" if contacted or GOOGLE.keys().isdisjoint(exporters) else " (`--gcp` also asks Google Cloud)"
+    return f"Ready: the job keeps a journal and exports with {', '.join(exporters)}{offer}"
 
 
 _LEVEL_WIDTH: Final = max(map(len, (OK, WARNING, PROBLEM)))
+
+
+def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``otel-goodput doctor``."""
+    parser.add_argument(
+        "--timeout", type=length, default=3 * NS, metavar="T", help="wait this long for each connection (default: 3s)"
+    )
+    parser.add_argument(
+        "--gcp", action="store_true", help="also check Google Cloud: credentials, project, APIs, roles, clock"
+    )
+    add_json(parser)
+
+
+def run_doctor(options: argparse.Namespace) -> int:
+    """Run the command ``otel-goodput doctor`` as :func:`examine` does."""
+    return examine(timeout_s=options.timeout / NS, as_json=options.json, gcp=options.gcp)
 
 
 def examine(*, timeout_s: float, as_json: bool, gcp: bool = False) -> int:
@@ -80,16 +111,16 @@ def examine(*, timeout_s: float, as_json: bool, gcp: bool = False) -> int:
     exports: list[Export] = []
     active: list[str] = []
     hidden = secrets(os.environ)
-    with captured_logs() as said, warnings.catch_warnings():
+    with captured_logs() as logs, warnings.catch_warnings():
         if gcp:  # Google's libraries warn about matters of the job; with -W error these would raise here
             warnings.simplefilter("ignore")
         force = settings.in_force(os.environ)
-        said.take()  # already reported by the check of the settings
-        found = list(_findings(force, timeout_s, said, active, exports, gcp, hidden))
+        logs.take()  # already reported by the check of the settings
+        raw = list(_findings(force, timeout_s, logs, active, exports, gcp, hidden))
     hidden.sort(key=len, reverse=True)
-    findings = [Finding(*(redact(text, hidden) for text in one)) for one in found]
+    findings = [Finding(*(redact(text, hidden) for text in one)) for one in raw]
     exports = [Export(*(redact(text, hidden) for text in one)) for one in exports]
-    line = redact(verdict(findings, active, os.environ, asked=gcp), hidden)
+    line = redact(verdict(findings, active, os.environ, contacted=gcp), hidden)
     if as_json:
         _write_json(line, force, findings, exports)
     else:
@@ -100,7 +131,7 @@ def examine(*, timeout_s: float, as_json: bool, gcp: bool = False) -> int:
 def _findings(
     force: InForce,
     timeout_s: float,
-    said: LogCapture,
+    logs: LogCapture,
     active: list[str],
     exports: list[Export],
     gcp: bool,
@@ -108,28 +139,26 @@ def _findings(
 ) -> Iterator[Finding]:
     """Yield all findings; appends to `active` (names of exporters), `exports` and `hidden`."""
     config = force.config
-    yield Finding(OK, "versions", ", ".join(f"{name} {number}" for name, number in settings.versions().items()))
+    yield ok("versions", ", ".join(f"{name} {number}" for name, number in settings.versions().items()))
     yield from settings.check(os.environ, rows(os.environ), config)
-    said.take()
+    logs.take()
     with _waiting_for(config.directory):
         yield from storage.check(config, force.run_id, timeout_s)
     present, more = storage.present(config, force.run_id)
     for run in present:
         yield from past.check(run, config.process_index, renewable=config.renewable)
-        for text in said.take():
-            yield Finding(WARNING, "run", text, "the unreadable part is missing from the figures")
+        for text in logs.take():
+            yield warning("run", text, "the unreadable part is missing from the figures")
     if more:
-        yield Finding(
-            OK, "run", f"only the newest runs were checked; set OTEL_GOODPUT_RUN_ID to check one of {more} older runs"
-        )
+        yield ok("run", f"only the newest runs were checked; set OTEL_GOODPUT_RUN_ID to check one of {more} older runs")
     if force.run_id and not present:
-        yield Finding(OK, "run", f"run {force.run_id!r} has no journal on this machine yet")
+        yield ok("run", f"run {force.run_id!r} has no journal on this machine yet")
     elif not force.run_id:
-        yield Finding(OK, "run", "the job sets its run id itself, in configure(run_id=)")
+        yield ok("run", "the job sets its run id itself, in configure(run_id=)")
     folder = storage.local_base(config) / folder_name(force.run_id or config.run_id)
     if not force.run_id:
         folder = folder.with_name("<run id>")
-    exporters = ExporterChecks(config, folder, timeout_s, said)
+    exporters = ExporterChecks(config, folder, timeout_s, logs)
     names = exporters.names()
     for name in names:
         with _waiting_for(f"exporter {name}"):
@@ -141,10 +170,10 @@ def _findings(
     active += exporters.active
 
 
-def _google(google: Google, ask: bool, hidden: list[str]) -> Iterator[Finding]:
-    if not ask:
+def _google(google: Google, contact: bool, hidden: list[str]) -> Iterator[Finding]:
+    if not contact:
         yield from google.local()
-    for thing, check in google.checks if ask else ():
+    for thing, check in google.checks if contact else ():
         with _waiting_for(thing):
             yield from check()
     hidden += google.hidden

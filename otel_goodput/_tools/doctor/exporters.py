@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput._runtime.deadline import SHARE_OF_GRACE, Closer, close_all
 from otel_goodput._settings.config import Config
-from otel_goodput._tools.doctor.findings import OK, PROBLEM, WARNING, Export, Finding, LogCapture
+from otel_goodput._tools.doctor.findings import Export, Finding, LogCapture, ok, problem, warning
 from otel_goodput._tools.doctor.plaintext import check_endpoint
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import registry
@@ -39,14 +39,14 @@ class ExporterChecks:
         config: the configuration in force.
         directory: the run's folder; it is not created.
         timeout_s: seconds that each connection and each export may take.
-        said: captures what exporters log.
+        logs: captures what exporters log.
     """
 
-    def __init__(self, config: Config, directory: Path, timeout_s: float, said: LogCapture) -> None:
+    def __init__(self, config: Config, directory: Path, timeout_s: float, logs: LogCapture) -> None:
         self._config = config
         self._directory = directory
         self._timeout_s = timeout_s
-        self._said = said
+        self._logs = logs
         self.exports: list[Export] = []
         self.active: list[str] = []
 
@@ -73,7 +73,7 @@ class ExporterChecks:
             opened = registry.open_exporter(name, context)
         except ExporterUnavailable as error:
             what, do = f"cannot be opened: {error.reason}", error.hint or "use another exporter"
-            yield Finding(PROBLEM, about, what, do, f"{about} cannot be opened")
+            yield problem(about, what, do, f"{about} cannot be opened")
         try:
             yield from self._opened(name, about, context, opened)
         finally:
@@ -82,9 +82,9 @@ class ExporterChecks:
 
     def _opened(self, name: str, about: str, context: ExporterContext, opened: Exporters | None) -> Iterator[Finding]:
         """Test an exporter that was opened; None if it could not be."""
-        heard = "; ".join(self._said.take())
-        if heard and opened is not None:
-            yield Finding(WARNING, about, heard)
+        logged = "; ".join(self._logs.take())
+        if logged and opened is not None:
+            yield warning(about, logged)
         destinations = self._described(name, context)
         noted = [self._note(name, one) for one in destinations]
         if any(noted) or not noted:  # nothing is known of what a third-party exporter does not describe
@@ -92,12 +92,12 @@ class ExporterChecks:
         if endpoints := self._endpoints_of(name):
             yield from self._endpoints(about, endpoints, opened)
         elif opened is not None:
-            where = _told(destinations) or "opened; its destination is unknown"
+            where = _summary(destinations) or "opened; its destination is unknown"
             if registry.spec(name).local and self._config.remote:
                 what = f"{where}, on this machine only: these files are not copied to {self._config.directory}"
-                yield Finding(WARNING, about, what, "collect them there, or use another exporter")
+                yield warning(about, what, "collect them there, or use another exporter")
             else:
-                yield Finding(OK, about, where)
+                yield ok(about, where)
 
     def _described(self, name: str, context: ExporterContext) -> list[Destination]:
         """Return the destinations of an exporter; none if a third-party exporter fails to describe them."""
@@ -116,22 +116,19 @@ class ExporterChecks:
     def idle(self, names: tuple[str, ...]) -> Iterator[Finding]:
         """Yield what is not exported, such as by exporters that `auto` would select but whose packages are missing."""
         if not names:
-            yield Finding(
-                OK, "exporters", "none is configured; the journal records everything that `otel-goodput report` needs"
-            )
+            yield ok("exporters", "none is configured; the journal records everything that `otel-goodput report` needs")
         for name in registry.names() if registry.AUTO in self._config.exporters else ():
             reason = registry.reason(name, Situation(os.environ, self._directory, None, names))
             if reason and name not in names and (missing := registry.missing(name, os.environ)):
                 what = f"{reason}, but {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed: "
-                yield Finding(
-                    PROBLEM, f"exporter {name}", f"{what}nothing goes there", registry.spec(name).hint,
+                yield problem(f"exporter {name}", f"{what}nothing goes there", registry.spec(name).hint,
                     f"packages of exporter {name} are missing",
                 )  # fmt: skip
         if not self._config.exports_spans():
             whose = "leading process" if self._config.processes == "leader" else f"process {self._config.processes}"
-            yield Finding(OK, "exporters", f"the {whose} exports the spans, as configured")
+            yield ok("exporters", f"the {whose} exports the spans, as configured")
         if not self._config.leads:
-            yield Finding(OK, "exporters", "the leading process exports the metrics of the job")
+            yield ok("exporters", "the leading process exports the metrics of the job")
 
     def _note(self, name: str, one: Destination) -> bool:
         """Return whether this process exports the signal of a destination; if so, note it."""
@@ -154,7 +151,7 @@ class ExporterChecks:
                 return
             failure = connect(address, self._timeout_s) if address is not None else ""
             if not failure and exporter is not None and not export_nothing(exporter):
-                failure = "; ".join(self._said.take()) or "it refuses an empty export"
+                failure = "; ".join(self._logs.take()) or "it refuses an empty export"
             failures[one] = failure
 
         tries = [(one.signal, _later(partial(attempt, one, exporters.get(one.signal)))) for one in endpoints]
@@ -174,14 +171,14 @@ class ExporterChecks:
                 where = f"{' and '.join(one.signal for one in same)} to {same[0]}"
             if failure:
                 signals = " and ".join(dict.fromkeys(one.signal for one in same))
-                yield Finding(PROBLEM, about, f"{where}: {failure}", advice, f"{about} cannot send {signals}")
+                yield problem(about, f"{where}: {failure}", advice, f"{about} cannot send {signals}")
             elif opened is not None:
-                yield Finding(OK, about, f"{where}: works (it accepted an empty export)")
+                yield ok(about, f"{where}: works (it accepted an empty export)")
             else:
-                yield Finding(OK, about, f"{where}: reachable (the port accepts connections)")
+                yield ok(about, f"{where}: reachable (the port accepts connections)")
 
 
-def _told(destinations: list[Destination]) -> str:
+def _summary(destinations: list[Destination]) -> str:
     """Describe the destinations in one sentence, with signals grouped by place."""
     by_place: dict[str, list[str]] = {}
     for one in destinations:

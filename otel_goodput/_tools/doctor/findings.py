@@ -1,4 +1,4 @@
-"""The results of an examination."""
+"""The findings of a check, and what libraries log meanwhile."""
 
 from __future__ import annotations
 
@@ -26,6 +26,21 @@ class Finding(NamedTuple):
     brief: str = ""
 
 
+def ok(about: str, what: str, do: str = "") -> Finding:
+    """Return a finding that is no reason to worry."""
+    return Finding(OK, about, what, do)
+
+
+def warning(about: str, what: str, do: str = "") -> Finding:
+    """Return a finding about something that may be wrong."""
+    return Finding(WARNING, about, what, do)
+
+
+def problem(about: str, what: str, do: str = "", brief: str = "") -> Finding:
+    """Return a finding about something that does not work."""
+    return Finding(PROBLEM, about, what, do, brief)
+
+
 class Export(NamedTuple):
     """One signal that would be exported: the exporter, the signal, and the destination."""
 
@@ -39,19 +54,19 @@ class LogCapture(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._said: list[tuple[int, str]] = []
+        self._messages: list[tuple[int, str]] = []
         self._changing = threading.Lock()
 
     def emit(self, record: logging.LogRecord) -> None:
         with self._changing:
-            self._said.append((threading.get_ident(), record.getMessage()))
+            self._messages.append((threading.get_ident(), record.getMessage()))
 
     def take(self) -> list[str]:
         """Return what this thread has logged since its last call, each text once."""
         mine = threading.get_ident()
         with self._changing:
-            taken = [text for thread, text in self._said if thread == mine]
-            self._said = [one for one in self._said if one[0] != mine]
+            taken = [text for thread, text in self._messages if thread == mine]
+            self._messages = [one for one in self._messages if one[0] != mine]
         return list(dict.fromkeys(taken))
 
 

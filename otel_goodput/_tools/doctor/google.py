@@ -16,8 +16,8 @@ from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_PROJECT
 from otel_goodput._settings.options import Settings
 from otel_goodput._text.quantities import format_duration
 from otel_goodput._tools.doctor.credentials import NO_MACHINE, PROJECT, Attempt, Identity, within
-from otel_goodput._tools.doctor.findings import OK, PROBLEM, WARNING, Finding
-from otel_goodput._tools.doctor.services import GOOGLE, QUESTIONS, Asker, ahead
+from otel_goodput._tools.doctor.findings import OK, PROBLEM, WARNING, Finding, ok, problem, warning
+from otel_goodput._tools.doctor.services import GOOGLE, PROBES, ServiceChecks, ahead
 from otel_goodput.exporters import registry
 from otel_goodput.exporters.google.connection import (
     PROJECT_SOURCES,
@@ -75,8 +75,8 @@ class Google:
         self._identity = Identity(environ, self._connection, timeout_s)
         self._machine: Machine | None = None
         self._project_id = ""
-        self._asked = list(QUESTIONS)
-        self._unasked = ""  # why no requests are sent to services
+        self._probed = list(PROBES)
+        self._blocked = ""  # why no requests are sent to services
         self._clocks: list[tuple[str, float]] = []  # whose clock, and s that ours is ahead; the most reliable last
 
     @property
@@ -103,7 +103,7 @@ class Google:
             yield _named(*next(iter(sources.items())), sources)
         elif self._connection.plaintext:
             yield _no_project()
-        yield Finding(OK, _PLACE, "the settings were read; `otel-goodput doctor --gcp` also sends requests")
+        yield ok(_PLACE, "the settings were read; `otel-goodput doctor --gcp` also sends requests")
 
     # --- packages -----------------------------------------------------------------------------------------------------
 
@@ -111,45 +111,45 @@ class Google:
         if not self._names:
             what = f"no active exporter sends there; it is used by {' and '.join(_USUAL)}"
             do = f"set {Settings.exporters.variable}={','.join(_USUAL)}, or {OTEL_GOODPUT_GCP_PROJECT.name}"
-            yield Finding(WARNING, _PLACE, what, do)
-        found = [name for name in GOOGLE if not registry.missing(name, self._environ)]
+            yield warning(_PLACE, what, do)
+        usable = [name for name in GOOGLE if not registry.missing(name, self._environ)]
         for name in GOOGLE:
-            if name in found or name in self._names:  # missing packages of exporters in force were reported before
+            if name in usable or name in self._names:  # missing packages of exporters in force were reported before
                 continue
             needed = name in _USUAL and not self._names
             what = f"what exporter {name} needs is not installed" + ("" if needed else "; no active exporter needs it")
             level = PROBLEM if needed else OK
             yield Finding(level, _PLACE, what, registry.spec(name).hint, f"packages of exporter {name} are missing")
-        failure = _imported() if found else ""
+        failure = _imported() if usable else ""
         if failure:
             do = "reinstall them in compatible versions (see pip check)"
-            yield Finding(PROBLEM, _PLACE, failure, do, "Google's packages cannot be imported")
-        if failure or not found:
-            self._unasked = "the packages for it are missing or broken"
+            yield problem(_PLACE, failure, do, "Google's packages cannot be imported")
+        if failure or not usable:
+            self._blocked = "the packages for it are missing or broken"
             return
         installed = registry.importable
-        self._asked = [one for one in QUESTIONS if all(installed(question.package) for question in QUESTIONS[one])]
-        yield Finding(OK, _PLACE, f"installed for {', '.join(found)}: {', '.join(_versions())}")
+        self._probed = [one for one in PROBES if all(installed(probe.package) for probe in PROBES[one])]
+        yield ok(_PLACE, f"installed for {', '.join(usable)}: {', '.join(_versions())}")
 
     # --- metadata server ----------------------------------------------------------------------------------------------
 
     def _metadata(self) -> Iterator[Finding]:
         host = metadata_host(self._environ)
         if host is None:
-            yield Finding(OK, _METADATA, NO_MACHINE)
+            yield ok(_METADATA, NO_MACHINE)
             return
         began = time.monotonic()
         try:
             # The timeout of the request does not cover the DNS lookup.
             one = self._machine = within(2 * self._timeout_s, lambda: look_up(host, self._timeout_s))
         except (Unknown, TimeoutError) as why:
-            yield Finding(WARNING, _METADATA, str(why), _METADATA_HELP)
+            yield warning(_METADATA, str(why), _METADATA_HELP)
             return
         took = time.monotonic() - began
         cluster = f"{one.cluster} in {one.cluster_location}" if one.cluster_location else one.cluster
         known = {"project": one.project, "zone": one.zone, "machine": one.name, "type": one.type, "cluster": cluster}
-        said = ", ".join(f"{name} {value}" for name, value in known.items() if value)
-        yield Finding(OK, _METADATA, f"{host} answered in {took * 1000:.0f} ms: {said}")
+        machine = ", ".join(f"{name} {value}" for name, value in known.items() if value)
+        yield ok(_METADATA, f"{host} answered in {took * 1000:.0f} ms: {machine}")
         self._compare(host)
 
     def _compare(self, host: str) -> None:
@@ -159,9 +159,9 @@ class Google:
             return
         connection = http.client.HTTPConnection(*place, timeout=self._timeout_s)
         connection.response_class = BoundedResponse
-        ask = partial(ahead, connection, "/computeMetadata/v1/instance/id", host, dict([FLAVOR]))
+        measure = partial(ahead, connection, "/computeMetadata/v1/instance/id", host, dict([FLAVOR]))
         try:
-            seconds = within(2 * self._timeout_s, ask)
+            seconds = within(2 * self._timeout_s, measure)
         except TimeoutError:
             return
         if seconds is not None:
@@ -170,27 +170,27 @@ class Google:
     # --- credentials and project --------------------------------------------------------------------------------------
 
     def _credentials(self) -> Iterator[Finding]:
-        if self._unasked:
+        if self._blocked:
             yield self._identity.known()
             return
         yield from self._identity.check(next(iter(self._sources().values()), ""))
         if not self._identity.good:
-            self._unasked = "there are no credentials for it"
+            self._blocked = "there are no credentials for it"
 
     def _sources(self) -> dict[str, str]:
         """Return the projects by their source; the first one is used."""
-        found = {name: text for name in PROJECT_SOURCES if (text := self._environ.get(name, "").strip())}
+        sources = {name: text for name in PROJECT_SOURCES if (text := self._environ.get(name, "").strip())}
         file, machine = self._identity.file, self._machine
         if file is not None and file.project:
-            found["the credentials file"] = file.project
+            sources["the credentials file"] = file.project
         if machine is not None and machine.project:
-            found["the metadata server"] = machine.project
-        return found
+            sources["the metadata server"] = machine.project
+        return sources
 
     def _project(self) -> Iterator[Finding]:
         sources = self._sources()
         source, project = next(iter(sources.items()), ("", ""))
-        if source not in PROJECT_SOURCES and not self._unasked:
+        if source not in PROJECT_SOURCES and not self._blocked:
             try:
                 # Google's library may find one elsewhere; for an emulator, only variables count.
                 project = within(2 * self._timeout_s + 1, lambda: self._connection.project)
@@ -198,7 +198,7 @@ class Google:
                 project = ""
             source = next((name for name, value in sources.items() if value == project), "Google's library")
         if not project:
-            self._unasked = self._unasked or "no project is known"
+            self._blocked = self._blocked or "no project is known"
             yield _no_project()
             return
         self._project_id = project
@@ -208,18 +208,20 @@ class Google:
 
     def _services(self) -> Iterator[Finding]:
         needed = frozenset(service for name in self._names or _USUAL for service in GOOGLE[name].services.values())
-        asker = Asker(self._connection, self._timeout_s, needed, self._identity.owner, self._project_id, self._unasked)
-        attempts = {service: Attempt(partial(asker.check, service)) for service in self._asked}
-        until = time.monotonic() + asker.longest_s
+        services = ServiceChecks(
+            self._connection, self._timeout_s, needed, self._identity.owner, self._project_id, self._blocked
+        )
+        attempts = {service: Attempt(partial(services.check, service)) for service in self._probed}
+        until = time.monotonic() + services.longest_s
         for service, attempt in attempts.items():
             target = self._connection.target(service)
             try:
                 checked = attempt.result(max(until - time.monotonic(), 0.0))
             except Exception as error:
                 late = isinstance(error, TimeoutError)
-                why = f"no result after {asker.longest_s:g} s" if late else f"{type(error).__name__}: {error}"
+                why = f"no result after {services.longest_s:g} s" if late else f"{type(error).__name__}: {error}"
                 do = "check that the host can be reached from here and its name resolved" if late else ""
-                yield asker.judged(service, PROBLEM, f"{target}: {short(why)}", do)
+                yield services.judged(service, PROBLEM, f"{target}: {short(why)}", do)
                 continue
             yield from checked.findings
             if checked.ahead_s is not None:
@@ -228,7 +230,7 @@ class Google:
     def _clock(self) -> Iterator[Finding]:
         """Compare clocks: with Google's if known, because a metadata server may use the clock of this machine."""
         if not self._clocks:
-            yield Finding(OK, _CLOCK, "no server reported a time to compare it with")
+            yield ok(_CLOCK, "no server reported a time to compare it with")
             return
         whose, seconds = self._clocks[-1]
         off = f"{format_duration(abs(seconds))} {'ahead of' if seconds > 0 else 'behind'} {whose}"
@@ -236,7 +238,7 @@ class Google:
             if abs(seconds) > bound:
                 yield Finding(level, _CLOCK, f"{off}: {why}", _SET_IT, "this machine's clock is off")
                 return
-        yield Finding(OK, _CLOCK, f"{off}, within the tolerance")
+        yield ok(_CLOCK, f"{off}, within the tolerance")
 
 
 def _named(source: str, project: str, sources: Mapping[str, str]) -> Finding:
@@ -251,23 +253,21 @@ def _named(source: str, project: str, sources: Mapping[str, str]) -> Finding:
     ]
     if not PROJECT.fullmatch(project):
         what = f"{project!r}, from {source}, does not look like a project id"
-        return Finding(WARNING, _PROJECT, what, "`gcloud projects list` shows ids and names")
+        return warning(_PROJECT, what, "`gcloud projects list` shows ids and names")
     if others:
         what = f"{project}, from {source}; but {', '.join(others)}"
-        return Finding(
-            WARNING, _PROJECT, what, f"nothing to do if that is intended; otherwise set {PROJECT_SOURCES[0]}"
-        )
-    return Finding(OK, _PROJECT, f"{project}, from {source}")
+        return warning(_PROJECT, what, f"nothing to do if that is intended; otherwise set {PROJECT_SOURCES[0]}")
+    return ok(_PROJECT, f"{project}, from {source}")
 
 
 def _no_project() -> Finding:
     what = "no Google Cloud project is known"
-    return Finding(PROBLEM, _PROJECT, what, advice_on(_PROJECT, TRACE, "", ""), what)
+    return problem(_PROJECT, what, advice_on(_PROJECT, TRACE, "", ""), what)
 
 
 def _imported() -> str:
     """Import the client packages in advance, which takes a second or more; returns the error, or an empty string."""
-    packages = dict.fromkeys(one.package for questions in QUESTIONS.values() for one in questions)
+    packages = dict.fromkeys(one.package for questions in PROBES.values() for one in questions)
     for package in ("grpc", "google.auth.transport.grpc", "google.auth.transport.requests", *packages):
         try:
             if registry.importable(package):

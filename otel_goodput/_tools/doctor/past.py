@@ -11,7 +11,7 @@ from otel_goodput._settings.options import Settings
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration
 from otel_goodput._timeline.recovery import Restored, restore
-from otel_goodput._tools.doctor.findings import OK, WARNING, Finding
+from otel_goodput._tools.doctor.findings import Finding, ok, warning
 from otel_goodput.reports.doubts import dispatch_only
 from otel_goodput.semconv import ClockState
 
@@ -24,14 +24,13 @@ def check(run: RunDirectory, process: int, *, renewable: bool) -> Iterator[Findi
     name = run.called()
     restored = restore(run, process)
     if (note := restored.damages.note()) is not None:
-        yield Finding(WARNING, "run", f"run {name!r}: {note.text}", "check the disk; `report` shows details")
+        yield warning("run", f"run {name!r}: {note.text}", "check the disk; `report` shows details")
     if restored.attempt < 0:
-        yield Finding(OK, "run", f"run {name!r} has no journal of process {process} yet")
+        yield ok("run", f"run {name!r} has no journal of process {process} yet")
         return
     attempt = restored.attempt + 1
     if run.alive(restored.attempt, process):
-        yield Finding(
-            WARNING,
+        yield warning(
             "run",
             f"run {name!r} is being written by a living process (pid "
             f"{run.lock(restored.attempt, process).holder() or 'unknown'}), attempt {attempt}",
@@ -47,8 +46,7 @@ def _stopped(name: str, attempt: int, restored: Restored, *, renewable: bool) ->
     cursor = restored.ledger.settled
     since = (time.time_ns() - restored.last_sign) / NS
     if since < -60:
-        return Finding(
-            WARNING,
+        return warning(
             "run",
             f"run {name!r} has a last sign of life {format_duration(-since)} in the future",
             "correct the machines' clocks",
@@ -57,15 +55,13 @@ def _stopped(name: str, attempt: int, restored: Restored, *, renewable: bool) ->
     if cursor.ended and cursor.clean:
         ended = f"run {name!r} ended {ago} ago after {attempt} attempt{'s' if attempt != 1 else ''}; "
         if renewable:
-            return Finding(OK, "run", f"{ended}the next job without a run id starts a new run")
-        return Finding(
-            WARNING,
+            return ok("run", f"{ended}the next job without a run id starts a new run")
+        return warning(
             "run",
             f"{ended}the next job with this id continues it, and the time between counts as infrastructure recovery",
             "to start a new run, set a new id (OTEL_GOODPUT_RUN_ID, run_id=)",
         )
-    return Finding(
-        OK,
+    return ok(
         "run",
         f"run {name!r} stopped {ago} ago in attempt {attempt} without ending its job; the next start continues it "
         f"(`otel-goodput recover` exports its remaining spans without a restart)",
@@ -80,8 +76,7 @@ def _measured(name: str, restored: Restored, notes: Collection[Note]) -> Iterato
     answer = totals.to_json()
     if totals.clock == ClockState.UNKNOWN:
         unmarked = " and ".join(note.kind[len(UNMARKED) :].strip() for note in notes if note.kind.startswith(UNMARKED))
-        yield Finding(
-            WARNING,
+        yield warning(
             "run",
             f"run {name!r}: the end of the latest steps on the device is not known"
             f"{f' ({unmarked} cannot be marked)' if unmarked else ''}: where such steps are more than 1 "
@@ -90,10 +85,9 @@ def _measured(name: str, restored: Restored, notes: Collection[Note]) -> Iterato
             f"waits for the device, set {Settings.device_clock.variable}=host",
         )
     elif totals.clock == ClockState.DEVICE:
-        yield Finding(OK, "run", f"run {name!r} has exact step times, measured on the device")
+        yield ok("run", f"run {name!r} has exact step times, measured on the device")
     elif dispatch_only(answer):
-        yield Finding(
-            WARNING,
+        yield warning(
             "run",
             f"the steps of run {name!r} take {format_duration(answer['step_time']['median_s'])} of the "
             f"{format_duration(answer['step_cadence_s'])} from one to the next, and it is not known when the device "
@@ -103,4 +97,4 @@ def _measured(name: str, restored: Restored, notes: Collection[Note]) -> Iterato
             "short, ignore this",
         )
     else:
-        yield Finding(OK, "run", f"the steps of run {name!r} were timed on the host, and no work ran on a device")
+        yield ok("run", f"the steps of run {name!r} were timed on the host, and no work ran on a device")

@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from otel_goodput._text.redact import HIDDEN, without_credentials
-from otel_goodput._tools.doctor.findings import WARNING, Finding
+from otel_goodput._tools.doctor.findings import Finding, warning
 from otel_goodput.exporters.otlp_variables import GRPC, Endpoint, headers, variables
 
 # Unencrypted protocols of fsspec filesystems.
@@ -26,8 +26,7 @@ def check_endpoint(about: str, one: Endpoint, environ: Mapping[str, str]) -> Ite
         named = next(name for name in variables(one.signal, "HEADERS") if environ.get(name, "").strip())
         held = f"the headers of {named}"
     if held and not _here(host):
-        yield Finding(
-            WARNING, about, f"{held} may contain credentials, which are sent to {host} unencrypted",
+        yield warning(about, f"{held} may contain credentials, which are sent to {host} unencrypted",
             "use https://, or a collector on this machine that adds the credentials",
         )  # fmt: skip
 
@@ -36,8 +35,7 @@ def check_journal(url: str) -> Iterator[Finding]:
     """Warn if credentials in the journal's URL go in plain text; URLs may be chained (``simplecache::http://…``)."""
     for part in url.split("::"):
         if part.partition("://")[0] in _PLAIN and _opens(part) and not _here(host := _host(part)):
-            yield Finding(
-                WARNING,
+            yield warning(
                 "journal",
                 f"the credentials in its URL are sent to {host} unencrypted",
                 "use an encrypted protocol",
@@ -46,8 +44,8 @@ def check_journal(url: str) -> Iterator[Finding]:
 
 def _opens(url: str) -> bool:
     """Whether the URL contains credentials."""
-    told = without_credentials(url if "://" in url else f"//{url}")
-    return "***@" in told or HIDDEN in told
+    visible = without_credentials(url if "://" in url else f"//{url}")
+    return "***@" in visible or HIDDEN in visible
 
 
 def _plain(one: Endpoint, environ: Mapping[str, str]) -> bool:
@@ -55,8 +53,8 @@ def _plain(one: Endpoint, environ: Mapping[str, str]) -> bool:
     scheme = one.url.partition("://")[0].lower() if "://" in one.url else ""
     if one.wire != GRPC:
         return scheme == "http"
-    asked = next(filter(None, (environ.get(name, "").strip() for name in variables(one.signal, "INSECURE"))), "")
-    return scheme != "https" and (asked.lower() == "true" if asked else scheme == "http")
+    insecure = next(filter(None, (environ.get(name, "").strip() for name in variables(one.signal, "INSECURE"))), "")
+    return scheme != "https" and (insecure.lower() == "true" if insecure else scheme == "http")
 
 
 def _host(url: str) -> str:

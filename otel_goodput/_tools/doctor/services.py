@@ -22,7 +22,7 @@ from urllib.request import getproxies, proxy_bypass
 from otel_goodput import semconv
 from otel_goodput._runtime.answers import BoundedResponse
 from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT
-from otel_goodput._tools.doctor.findings import OK, PROBLEM, WARNING, Finding
+from otel_goodput._tools.doctor.findings import PROBLEM, WARNING, Finding, ok
 from otel_goodput.errors import GoodputError
 from otel_goodput.exporters import registry, status_codes
 from otel_goodput.exporters.google import GoogleExporterSpec, service_client
@@ -188,23 +188,23 @@ def _failing(where: str, timeout_s: float, do: str) -> Iterator[None]:
 
 # The exporters to Google Cloud, by name; first those that `auto` may choose.
 GOOGLE: Final = {
-    found.name: found
-    for found in sorted(map(registry.spec, registry.OURS), key=lambda spec: not spec.automatic)
-    if isinstance(found, GoogleExporterSpec)
+    spec.name: spec
+    for spec in sorted(map(registry.spec, registry.OURS), key=lambda spec: not spec.automatic)
+    if isinstance(spec, GoogleExporterSpec)
 }
 
-Ask = Callable[[Connection, float], object]
-"""Sends a request that holds nothing, given the seconds that the answer may take."""
+Send = Callable[[Connection, float], object]
+"""Sends an empty request, given the seconds that the answer may take."""
 
 _COLLECTORS: Final = "opentelemetry.proto.collector"
 
 
-class Question(NamedTuple):
-    """One request: the displayed name of its method, the package that it needs, and the function that sends it."""
+class Probe(NamedTuple):
+    """One empty request: the name of its method, the package that it needs, and the function that sends it."""
 
     method: str
     package: str
-    ask: Ask
+    send: Send
 
 
 def _write_spans(connection: Connection, seconds: float) -> object:
@@ -219,10 +219,10 @@ def _write_series(connection: Connection, seconds: float) -> object:
     return service_client(MONITORING, connection)().create_time_series(request=request, timeout=seconds, retry=None)
 
 
-def _export(signal: str, request_name: str, group: str) -> Ask:
+def _export(signal: str, request_name: str, group: str) -> Send:
     """Return a function that exports a resource without spans or metrics; the resource names the project."""
 
-    def ask(connection: Connection, seconds: float) -> object:
+    def send(connection: Connection, seconds: float) -> object:
         messages = load(f"{_COLLECTORS}.{signal}.v1.{signal}_service_pb2")
         request: Any = getattr(messages, request_name)()
         attributes = getattr(request, group).add().resource.attributes
@@ -235,15 +235,15 @@ def _export(signal: str, request_name: str, group: str) -> Ask:
             attributes.add(key=key).value.string_value = value
         return stub(signal, connection).Export(request, timeout=seconds)
 
-    return ask
+    return send
 
 
-QUESTIONS: Final[dict[Service, tuple[Question, ...]]] = {
-    TRACE: (Question("BatchWriteSpans", "google.cloud.trace_v2", _write_spans),),
-    MONITORING: (Question("CreateTimeSeries", "google.cloud.monitoring_v3", _write_series),),
+PROBES: Final[dict[Service, tuple[Probe, ...]]] = {
+    TRACE: (Probe("BatchWriteSpans", "google.cloud.trace_v2", _write_spans),),
+    MONITORING: (Probe("CreateTimeSeries", "google.cloud.monitoring_v3", _write_series),),
     TELEMETRY: (
-        Question("traces", _COLLECTORS, _export("trace", "ExportTraceServiceRequest", "resource_spans")),
-        Question("metrics", _COLLECTORS, _export("metrics", "ExportMetricsServiceRequest", "resource_metrics")),
+        Probe("traces", _COLLECTORS, _export("trace", "ExportTraceServiceRequest", "resource_spans")),
+        Probe("metrics", _COLLECTORS, _export("metrics", "ExportMetricsServiceRequest", "resource_metrics")),
     ),
 }
 
@@ -280,7 +280,7 @@ class Checked(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Asker:
+class ServiceChecks:
     """Checks services with the job's credentials and project.
 
     Attributes:
@@ -289,7 +289,7 @@ class Asker:
         needed: services that the job would use; failures of other services are no problem.
         owner: e-mail address of the credentials' owner; empty if unknown.
         project: the project to write to; empty if unknown.
-        unasked: why no requests are sent; empty if they are.
+        blocked: why no requests are sent; empty if they are.
     """
 
     connection: Connection
@@ -297,7 +297,7 @@ class Asker:
     needed: frozenset[Service]
     owner: str = ""
     project: str = ""
-    unasked: str = ""
+    blocked: str = ""
 
     @property
     def longest_s(self) -> float:
@@ -313,46 +313,46 @@ class Asker:
         except Unreachable as error:
             return Checked([self.judged(service, PROBLEM, str(error), error.do)])
         where = f"{target} is reached ({reached})"
-        if self.unasked:
-            finding = Finding(OK, service.name, f"{where}; no request was sent: {self.unasked}")
+        if self.blocked:
+            finding = ok(service.name, f"{where}; no request was sent: {self.blocked}")
             return Checked([finding], reached.ahead_s)
         took: list[str] = []
         failures: dict[str, tuple[list[str], Failure]] = {}
-        for question in QUESTIONS[service]:
+        for probe in PROBES[service]:
             began = time.monotonic()
-            failure = self._answer(question)
+            failure = self._answer(probe)
             if failure is None:
-                took.append(f"{question.method} in {(time.monotonic() - began) * 1000:.0f} ms")
+                took.append(f"{probe.method} in {(time.monotonic() - began) * 1000:.0f} ms")
             else:
                 methods, _ = failures.setdefault(failure.text, ([], failure))
-                methods.append(question.method)
+                methods.append(probe.method)
         findings = [self._failed(service, where, ", ".join(methods), why) for methods, why in failures.values()]
         if not failures:
-            findings = [Finding(OK, service.name, f"{where} and accepts {', '.join(took)} (empty)")]
+            findings = [ok(service.name, f"{where} and accepts {', '.join(took)} (empty)")]
         return Checked(findings, reached.ahead_s)
 
-    def _answer(self, question: Question) -> Failure | None:
-        failure = self._try(question)
+    def _answer(self, probe: Probe) -> Failure | None:
+        failure = self._try(probe)
         if failure is not None and failure.code == "UNAUTHENTICATED":
             self.connection.renew()  # as the exporters do: a token may have been revoked before its expiry
-            failure = self._try(question)
+            failure = self._try(probe)
         return failure
 
-    def _try(self, question: Question) -> Failure | None:
+    def _try(self, probe: Probe) -> Failure | None:
         try:
-            question.ask(self.connection, self.timeout_s)
+            probe.send(self.connection, self.timeout_s)
         except Exception as error:
             return failure_of(error)
         return None
 
     def _failed(self, service: Service, where: str, method: str, failure: Failure) -> Finding:
-        said, cause = f"{failure.code}: {short(failure.text)}", failure.cause
+        answer, cause = f"{failure.code}: {short(failure.text)}", failure.cause
         if cause in _LET_IN and _ABOUT_THE_PROJECT.search(failure.text):
             cause = "NOT_FOUND"
         if cause in _LET_IN:
-            return Finding(OK, service.name, f"{where} and grants access; it answers an empty {method} with {said}")
+            return ok(service.name, f"{where} and grants access; it answers an empty {method} with {answer}")
         meaning = _MEANINGS.get(cause, "it refuses")
-        what = f"{where}, but {meaning}: {method}: {said}"
+        what = f"{where}, but {meaning}: {method}: {answer}"
         level = WARNING if cause in _PASSING else PROBLEM
         return self.judged(service, level, what, self._help(service, cause), f"{service.name}: {meaning}")
 
@@ -373,4 +373,4 @@ class Asker:
         """Return a finding about a service; its level is OK if the job does not need the service."""
         if service in self.needed:
             return Finding(level, service.name, what, do, brief or f"{service.name} cannot be reached")
-        return Finding(OK, service.name, f"no active exporter needs it; {what}", do)
+        return ok(service.name, f"no active exporter needs it; {what}", do)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import json
 import math
@@ -22,7 +23,8 @@ from otel_goodput._settings.config import RUN_ID_SOURCES, Config
 from otel_goodput._settings.envvars import PREFIX, STANDARD, EnvVar
 from otel_goodput._settings.options import ENVVARS, MOST_PROCESSES, OF_VARIABLE, Settings
 from otel_goodput._text.redact import HIDDEN, redact, secret
-from otel_goodput._tools.doctor.findings import OK, PROBLEM, WARNING, Finding, captured_logs
+from otel_goodput._tools.arguments import add_json
+from otel_goodput._tools.doctor.findings import Finding, captured_logs, ok, problem, warning
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES
 from otel_goodput.exporters.registry import importable, resolve
@@ -56,16 +58,21 @@ class Row(NamedTuple):
         }
 
 
-def environment(*, as_json: bool) -> int:
+def add_env_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``otel-goodput env``."""
+    add_json(parser)
+
+
+def run_env(options: argparse.Namespace) -> int:
     """Print the variables of this package, and those of OpenTelemetry that it uses. Returns the exit status, 0."""
     with captured_logs():
-        found = rows(os.environ)
+        variables = rows(os.environ)
     strangers = unknown(os.environ)
-    if as_json:
-        answer = {"variables": [row.to_json() for row in found], "unknown": strangers}
+    if options.json:
+        answer = {"variables": [row.to_json() for row in variables], "unknown": strangers}
         sys.stdout.write(json.dumps(answer, indent=1) + "\n")
         return 0
-    for row in found:
+    for row in variables:
         sys.stdout.write("\n".join(_lines(row)) + "\n")
     for name, alike in strangers.items():
         meant = f"; did you mean {alike}?" if alike else ""
@@ -86,7 +93,7 @@ def rows(environ: Mapping[str, str]) -> list[Row]:
     """Return a row for every known variable, this package's first."""
     # The index and count of processes are not variables of this package, and wrong ones would raise.
     config = configuration.read(_NAMELESS, process_index=0, process_count=1, environ=environ)
-    found = []
+    in_effect = []
     for variable in (*ENVVARS, *STANDARD):
         text = environ.get(variable.name, "").strip()
         reason = refusal(variable, text) if text else ""
@@ -99,8 +106,8 @@ def rows(environ: Mapping[str, str]) -> list[Row]:
             row = row._replace(value=config.directory)
         elif variable.name == Settings.run_id.variable and not text:
             row = _derived_run_id(row, config.run_id, environ)
-        found.append(row._replace(value=HIDDEN if text and secret(variable.name) else redact(row.value)))
-    return found
+        in_effect.append(row._replace(value=HIDDEN if text and secret(variable.name) else redact(row.value)))
+    return in_effect
 
 
 def _derived_run_id(row: Row, run_id: str, environ: Mapping[str, str]) -> Row:
@@ -175,11 +182,11 @@ def unknown(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the unknown variables with this package's prefix, each with a similar known one (empty: there is none)."""
     names = [variable.name for variable in ENVVARS]
     ends = {name.removeprefix(PREFIX): name for name in names}
-    found = {}
+    strangers = {}
     for name in sorted(name for name in environ if name.startswith(PREFIX) and name not in names):
         alike = difflib.get_close_matches(name.removeprefix(PREFIX), ends, 1)
-        found[name] = ends[alike[0]] if alike else ""
-    return found
+        strangers[name] = ends[alike[0]] if alike else ""
+    return strangers
 
 
 PACKAGES: Final = (
@@ -200,13 +207,13 @@ class InForce(NamedTuple):
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the relevant packages that are installed."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def in_force(environ: Mapping[str, str]) -> InForce:
@@ -220,25 +227,23 @@ def in_force(environ: Mapping[str, str]) -> InForce:
 def check(environ: Mapping[str, str], rows: Sequence[Row], config: Config) -> Iterator[Finding]:
     """Yield findings on the settings, the launcher, and the index of this process."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() in TRUE:
-        yield Finding(WARNING, "settings", "OTEL_SDK_DISABLED is set: nothing is recorded", "unset it to record")
+        yield warning("settings", "OTEL_SDK_DISABLED is set: nothing is recorded", "unset it to record")
     for row in rows:
         name = row.variable.name
         if row.ignored:
             used = "" if row.source == "environment" else f"; {row.value or 'no value'!r} is used"
             what = f"{name} is ignored{used}: {row.ignored}"
-            yield Finding(PROBLEM, "settings", what, "correct it or unset it", f"{name} is ignored")
+            yield problem("settings", what, "correct it or unset it", f"{name} is ignored")
         if row.note and row.source == "environment" and not row.note.startswith("from "):
-            yield Finding(WARNING, "settings", f"{name} {row.note}", "unset it")
+            yield warning("settings", f"{name} {row.note}", "unset it")
     for name, alike in unknown(environ).items():
         do = f"did you mean {alike}?" if alike else "`otel-goodput env` lists all variables"
-        yield Finding(WARNING, "settings", f"{name} is set, but there is no such variable", do)
+        yield warning("settings", f"{name} is set, but there is no such variable", do)
     if config.submitted_at is not None and config.submitted_at > time.time_ns():
-        yield Finding(
-            WARNING, "settings", "OTEL_GOODPUT_SUBMITTED_AT lies in the future", "it is in Unix seconds (UTC)"
-        )
+        yield warning("settings", "OTEL_GOODPUT_SUBMITTED_AT lies in the future", "it is in Unix seconds (UTC)")
     if config.usage_interval is not None and not importable("psutil"):
         what = f"{Settings.usage_interval.variable} is set, but psutil is not installed: nothing is sampled"
-        yield Finding(WARNING, "settings", what, install_command("usage"))
+        yield warning("settings", what, install_command("usage"))
     yield from _place(environ)
     yield from _launchers(environ)
 
@@ -246,14 +251,14 @@ def check(environ: Mapping[str, str], rows: Sequence[Row], config: Config) -> It
 def _launchers(environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what the launcher that started this process says about the job."""
     for launch in launches(environ):
-        said = [f"{launch.name} started this job" + (f", {launch.job_id}" if launch.job_id else "")]
+        parts = [f"{launch.name} started this job" + (f", {launch.job_id}" if launch.job_id else "")]
         if launch.restarts is not None:
             most = "" if launch.max_restarts is None else f" of at most {launch.max_restarts}"
-            said.append(f"after {launch.restarts} restarts{most}")
+            parts.append(f"after {launch.restarts} restarts{most}")
         if launch.ends_at is not None:
             left = (launch.ends_at - time.time_ns()) / 1e9
-            said.append(f"and ends it in {left / 60:.0f} min" if left > 0 else "and its time limit has passed")
-        yield Finding(OK, "launcher", " ".join(said))
+            parts.append(f"and ends it in {left / 60:.0f} min" if left > 0 else "and its time limit has passed")
+        yield ok("launcher", " ".join(parts))
 
 
 def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -262,21 +267,19 @@ def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
         name for name in placement.NUMBERS if environ.get(name, "").strip() and placement.number(environ, name) is None
     ]
     for name in wrong:
-        yield Finding(
-            PROBLEM, "processes", f"{name}={environ[name]!r} is not an integer >= 0", "correct it or unset it",
+        yield problem("processes", f"{name}={environ[name]!r} is not an integer >= 0", "correct it or unset it",
             f"{name} is not an integer >= 0",
         )  # fmt: skip
-    told, (rank, size, doubt, advice) = placement.places(environ), placement.place(environ)
-    others = [each for each in told if not _within(told, each)]
+    sources, (rank, size, doubt, advice) = placement.places(environ), placement.place(environ)
+    others = [each for each in sources if not _within(sources, each)]
     for numbers in ([each.rank for each in others if each.rank], [each.size for each in others if each.size]):
         if len({each.number for each in numbers}) > 1:
-            said = f"{', '.join(map(str, numbers))}: {numbers[0].by} counts"
-            yield Finding(WARNING, "processes", said, "check that all of them mean this process")
+            conflict = f"{', '.join(map(str, numbers))}: {numbers[0].by} counts"
+            yield warning("processes", conflict, "check that all of them mean this process")
     if doubt:
-        yield Finding(PROBLEM, "processes", doubt, advice, "the index of this process is unclear")
+        yield problem("processes", doubt, advice, "the index of this process is unclear")
     elif rank and size and rank.number >= size.number:
-        yield Finding(
-            PROBLEM,
+        yield problem(
             "processes",
             f"this is process {rank.number} ({rank.by}) of {size.number} ({size.by}), which is impossible: "
             f"{rank.number + 1} processes are assumed",
@@ -284,8 +287,7 @@ def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
             f"{rank.by} contradicts {size.by}",
         )
     elif size and size.number > 1 and not rank:
-        yield Finding(
-            WARNING,
+        yield warning(
             "processes",
             f"{size.by} says {size.number} processes, but the index of this process is not set: every process "
             "assumes it is 0, and all but one record separate runs",
@@ -298,16 +300,16 @@ def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
             if rank.number == 0
             else "its phases are traced but do not count in the run's figures"
         )
-        yield Finding(OK, "processes", f"this is process {rank.number} {of}; {role}")
+        yield ok("processes", f"this is process {rank.number} {of}; {role}")
     elif not wrong:
-        yield Finding(OK, "processes", "one process (the environment names no others)")
+        yield ok("processes", "one process (the environment names no others)")
 
 
-def _within(told: Sequence[placement.Place], outer: placement.Place) -> bool:
+def _within(sources: Sequence[placement.Place], outer: placement.Place) -> bool:
     """Whether an inner source counts a multiple of the processes of `outer`.
 
     It then starts several processes in each place of `outer`, and both are right.
     """
     of = outer.size.number if outer.size else 0
-    sizes = [each.size.number for each in told[: told.index(outer)] if each.size is not None]
+    sizes = [each.size.number for each in sources[: sources.index(outer)] if each.size is not None]
     return of > 0 and any(size > of and size % of == 0 for size in sizes)

@@ -18,7 +18,7 @@ from otel_goodput._runtime import files
 from otel_goodput._runtime.deadline import close_all
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.options import Settings
-from otel_goodput._tools.doctor.findings import OK, PROBLEM, WARNING, Finding
+from otel_goodput._tools.doctor.findings import Finding, ok, problem, warning
 from otel_goodput._tools.doctor.plaintext import check_journal
 from otel_goodput.errors import JournalError
 
@@ -50,15 +50,13 @@ def check(config: Config, run_id: str, timeout_s: float) -> Iterator[Finding]:
         yield from check_journal(config.directory)
         yield from _remote(config.directory, run_id, timeout_s)
     elif files.is_folder(base / "journal"):
-        yield Finding(
-            WARNING, "journal", f"{base} is the folder of one run: new runs go inside it",
+        yield warning("journal", f"{base} is the folder of one run: new runs go inside it",
             "set OTEL_GOODPUT_DIR to the folder that contains the runs",
         )  # fmt: skip
     yield _spool(config.directory, base) if config.remote else _local(base, "the journal")
     place = goes_with(os.environ)
     if place and config.settings[Settings.directory.variable].source == "default":
-        yield Finding(
-            WARNING, "journal", f"the journal is in {base}, which is lost with {place}: a restart will not find it",
+        yield warning("journal", f"the journal is in {base}, which is lost with {place}: a restart will not find it",
             f"set {Settings.directory.variable} to a bucket (gs://…) or to a folder on a volume that stays",
         )  # fmt: skip
 
@@ -69,8 +67,7 @@ def _spool(url: str, base: Path) -> Finding:
     except FileNotFoundError:
         pass
     except OSError as error:
-        return Finding(
-            WARNING, "journal", f"the spool of the journal is not {base}: {error.strerror} ({error.filename})",
+        return warning("journal", f"the spool of the journal is not {base}: {error.strerror} ({error.filename})",
             "remove that file, or set TMPDIR to a directory of your own; until then each start uses another spool, "
             "and data left by a killed process is not found again",
         )  # fmt: skip
@@ -83,28 +80,26 @@ def _local(base: Path, thing: str) -> Finding:
         place = place.parent
     elsewhere = "choose another place with OTEL_GOODPUT_DIR"
     try:
-        problem = _try(place)
+        flaw = _try(place)
         free = shutil.disk_usage(place).free
     except OSError as error:
-        return Finding(
-            PROBLEM, "journal", f"{thing} cannot be written to {base}: {error.strerror or error} ({place})",
+        return problem("journal", f"{thing} cannot be written to {base}: {error.strerror or error} ({place})",
             f"make it writable, or {elsewhere}; otherwise a restart knows nothing of earlier attempts",
             f"{thing} cannot be written",
         )  # fmt: skip
     room = f"{free / 2**30:.1f} GiB free" if free >= SCARCE else f"{free / files.MIB:.0f} MiB free"
     if free < TOO_LITTLE:
-        return Finding(
-            PROBLEM, "journal", f"the disk is full for {thing} in {base}: {room}", f"free some, or {elsewhere}",
+        return problem("journal", f"the disk is full for {thing} in {base}: {room}", f"free some, or {elsewhere}",
             f"the disk is full for {thing}",
         )  # fmt: skip
     if free < SCARCE:
-        return Finding(WARNING, "journal", f"the disk is almost full for {thing} in {base}: {room}", "free some")
+        return warning("journal", f"the disk is almost full for {thing} in {base}: {room}", "free some")
     if files.open_to_all(place):
-        problem = problem or "every user of this machine can replace files there (`chmod +t` prevents that)"
-    if problem:
-        return Finding(WARNING, "journal", f"{thing} is written to {base}, but {problem}", elsewhere)
+        flaw = flaw or "every user of this machine can replace files there (`chmod +t` prevents that)"
+    if flaw:
+        return warning("journal", f"{thing} is written to {base}, but {flaw}", elsewhere)
     made = "" if place == base else ", created when a job starts"
-    return Finding(OK, "journal", f"{thing} is written to {base} ({room}{made})")
+    return ok("journal", f"{thing} is written to {base} ({room}{made})")
 
 
 def _there(path: Path) -> bool:
@@ -146,31 +141,23 @@ def _remote(url: str, run_id: str, timeout_s: float) -> Iterator[Finding]:
 
     close_all([("journal", lambda _: look())], timeout_s)
     if not outcome:
-        yield Finding(
-            PROBLEM, "journal", f"{url} does not answer within {timeout_s:g} s", "check the network connection", _URL
-        )
+        yield problem("journal", f"{url} does not answer within {timeout_s:g} s", "check the network connection", _URL)
         return
     names = outcome[0]
     if isinstance(names, JournalError):
-        yield Finding(
-            PROBLEM, "journal", f"{names}",
+        yield problem("journal", f"{names}",
             "until then the journal stays on this machine, and a restart on another one does not find it", _URL,
         )  # fmt: skip
         return
     if isinstance(names, Exception):
-        what, do = f"{url} cannot be read: {_said(names)}", "check its credentials and options"
-        yield Finding(PROBLEM, "journal", what, do, _URL)
+        what, do = f"{url} cannot be read: {type(names).__name__}: {names}", "check its credentials and options"
+        yield problem("journal", what, do, _URL)
         return
-    yield Finding(OK, "journal", f"{url} can be read (writing is tested when a job starts)")
+    yield ok("journal", f"{url} can be read (writing is tested when a job starts)")
     if run_id and folder_name(run_id) in names:
-        yield Finding(
-            OK, "run", f"run {run_id!r} is at {url}: a job with this id continues it "
+        yield ok("run", f"run {run_id!r} is at {url}: a job with this id continues it "
             "(`otel-goodput report` reads it from there)",
         )  # fmt: skip
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def present(config: Config, run_id: str) -> tuple[list[RunDirectory], int]:
@@ -183,10 +170,10 @@ def present(config: Config, run_id: str) -> tuple[list[RunDirectory], int]:
         run = RunDirectory(base / folder_name(run_id))
         return ([run] if files.is_folder(run.journal) else []), 0
     try:
-        found = sorted(runs(base), key=_age)
+        newest = sorted(runs(base), key=_age)
     except (JournalError, OSError):
         return [], 0
-    return found[:SHOWN], max(0, len(found) - SHOWN)
+    return newest[:SHOWN], max(0, len(newest) - SHOWN)
 
 
 def _age(run: RunDirectory) -> float:

@@ -1,4 +1,4 @@
-"""``otel-goodput reason``: says why an attempt followed another, lists what was said, and imports it from a log."""
+"""``otel-goodput reason``: records why an attempt followed another, by hand or from a log, and lists the reasons."""
 
 from __future__ import annotations
 
@@ -20,12 +20,69 @@ from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_moment, plural
 from otel_goodput._text.redact import shown, without_credentials
-from otel_goodput._tools.arguments import found_in
-from otel_goodput._tools.reason import arguments, matching
+from otel_goodput._tools.arguments import add_directory, add_json, add_run, length, named_runs, number
+from otel_goodput._tools.reason import matching
 from otel_goodput._tools.reason.logs import MOST, Entries, read
 from otel_goodput.errors import ConfigurationError, GoodputError, JournalError
 from otel_goodput.reports.corrections import restarts
 from otel_goodput.reports.run import RecordedRun
+from otel_goodput.semconv import REASONS, Reason
+
+MARGIN_S: Final = 60  # twice the 30 s that a Spot VM and, by default, a pod get; and clocks differ
+_REASONS: Final = ", ".join(reason for reason in REASONS if reason != Reason.ROLLBACK)
+
+
+def add_reason_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``otel-goodput reason``."""
+    parser.description = (
+        "Record later why a run was disrupted. Without ATTEMPT, list the disruptions with the reasons recorded "
+        "for them. A recorded reason is stored next to the journal and applies whenever the journal is read; a live "
+        "job's metrics keep the original reason. The latest record wins, but one by a person wins over an imported one."
+    )
+    add_directory(parser, "folder of a run, or folder or URL of all runs", metavar="PLACE")
+    parser.add_argument(
+        "attempt",
+        nargs="?",
+        type=number,
+        metavar="ATTEMPT",
+        help="number of the attempt that began after the disruption, as in reports",
+    )
+    parser.add_argument("reason", nargs="?", type=_reason, metavar="REASON", help=f"one of {_REASONS}")
+    add_run(parser)
+    parser.add_argument("--note", metavar="TEXT", help="a note for readers of the report")
+    parser.add_argument("--by", metavar="NAME", help="name to record as the source (default: USER@HOST)")
+    imported = parser.add_argument_group("from a log")
+    imported.add_argument(
+        "--import",
+        dest="log",
+        metavar="FILE",
+        help="what `gcloud logging read --format=json` (audit log entries) or `kubectl get events -A -o json` printed; "
+        "- for standard input. Without --run, it is imported into every run at PLACE",
+    )
+    imported.add_argument(
+        "--margin",
+        type=length,
+        metavar="T",
+        help=f"how long before the last sign of life an entry still matches: the time a job has after a notice "
+        f"(default: {MARGIN_S}s)",
+    )
+    imported.add_argument(
+        "--named",
+        action="store_true",
+        help="only entries that name what the attempt ran on, not those that match by time only",
+    )
+    imported.add_argument("--dry-run", action="store_true", help="print what would be recorded, but record nothing")
+    add_json(parser, "print the list as JSON")
+
+
+def _reason(text: str) -> str:
+    if text == Reason.ROLLBACK:
+        raise argparse.ArgumentTypeError(
+            f"a rollback is what steps within a process do, not why an attempt began; expected one of {_REASONS}"
+        )
+    if text not in REASONS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a reason; expected one of {_REASONS}")
+    return text
 
 
 class Disrupted(NamedTuple):
@@ -83,31 +140,31 @@ def disrupted(run: RecordedRun) -> Disrupted:
     return Disrupted(run_id, restored.attempt + 1, losses)
 
 
-_BY_NAME: Final = 500  # added to the strength of what matched by name, so that it is heard before what did not
+_BY_NAME: Final = 500  # added to the strength of a match by name, so that it wins over any match by time
 _TRIES: Final = 5
 
 
-def run(options: argparse.Namespace) -> int:
-    """Do what the arguments say, and return 0.
+def run_reason(options: argparse.Namespace) -> int:
+    """Record, import or list reasons, and return 0.
 
     Raises:
         ConfigurationError: they do not go together.
-        JournalError: there is no such run or attempt, or what is said cannot be kept.
-        GoodputError: the log is none that is known.
+        JournalError: there is no such run or attempt, or the reason cannot be saved.
+        GoodputError: the log has an unknown format.
         OSError: a file cannot be read or written.
     """
     _check(options)
     log = None if options.log is None else _read(options.log)
-    with found_in(options) as found:
+    with named_runs(options) as runs:
         if log is not None:
-            _import(found, log, options)
+            _import(runs, log, options)
         elif options.attempt is None:
-            _list(found, as_json=options.json)
-        elif len(found) > 1:
-            ids = ", ".join(shown(one.run_id) for one in found)
-            raise JournalError(f"there are {len(found)} runs; choose one with --run: {ids}")
+            _list(runs, as_json=options.json)
+        elif len(runs) > 1:
+            ids = ", ".join(shown(one.run_id) for one in runs)
+            raise JournalError(f"there are {len(runs)} runs; choose one with --run: {ids}")
         else:
-            _say(found[0], options)
+            _record(runs[0], options)
     return 0
 
 
@@ -117,19 +174,15 @@ def _check(options: argparse.Namespace) -> None:
         raise ConfigurationError("REASON is missing: otel-goodput reason PLACE ATTEMPT REASON")
     if options.log is not None and options.attempt is not None:
         raise ConfigurationError("--import finds attempts and reasons in the log: leave out ATTEMPT and REASON")
-    told = {
-        "--note": (options.note is not None, options.attempt is not None, "ATTEMPT and REASON"),
-        "--by": (options.by is not None, options.attempt is not None, "ATTEMPT and REASON"),
-        "--margin": (options.margin is not None, options.log is not None, "--import"),
-        "--named": (options.named, options.log is not None, "--import"),
-        "--dry-run": (options.dry_run, options.log is not None, "--import"),
-        "--json": (
-            options.json,
-            options.attempt is None and options.log is None,
-            "the list: leave out ATTEMPT, REASON and --import",
-        ),
-    }
-    for name, (given, fits, partner) in told.items():
+    by_hand, importing = options.attempt is not None, options.log is not None
+    for name, given, fits, partner in (
+        ("--note", options.note is not None, by_hand, "ATTEMPT and REASON"),
+        ("--by", options.by is not None, by_hand, "ATTEMPT and REASON"),
+        ("--margin", options.margin is not None, importing, "--import"),
+        ("--named", options.named, importing, "--import"),
+        ("--dry-run", options.dry_run, importing, "--import"),
+        ("--json", options.json, not by_hand and not importing, "the list: leave out ATTEMPT, REASON and --import"),
+    ):
         if given and not fits:
             raise ConfigurationError(f"{name} works only with {partner}")
 
@@ -137,21 +190,22 @@ def _check(options: argparse.Namespace) -> None:
 # --- by hand ----------------------------------------------------------------------------------------------------------
 
 
-def _say(found: RecordedRun, options: argparse.Namespace) -> None:
-    known = disrupted(found)
-    first = known.reason_of(options.attempt)
-    said = reasons.statement(
+def _record(run: RecordedRun, options: argparse.Namespace) -> None:
+    known = disrupted(run)
+    original = known.reason_of(options.attempt)
+    statement = reasons.statement(
         options.attempt,
         options.reason,
-        first,
+        original,
         options.by or _user(),
         person=True,
         said_at=time.time(),
         note=options.note or "",
     )
-    _keep(found, [said])
+    _save(run, [statement])
     print(
-        f"run {known.run_id!r}: attempt {said.attempt}: {said.reason}, recorded by {said.said_by}; originally {first}"
+        f"run {known.run_id!r}: attempt {statement.attempt}: {statement.reason}, recorded by {statement.said_by}; "
+        f"originally {original}"
     )
 
 
@@ -166,28 +220,28 @@ def _user() -> str:
 # --- the list ---------------------------------------------------------------------------------------------------------
 
 
-def _list(found: Sequence[RecordedRun], *, as_json: bool) -> None:
-    told = []
-    for one in found:
-        said = reasons.read_reasons(one.folder)
-        known = disrupted(one)
-        counting = set(reasons.in_force(said.statements).values())
-        rows = [{**each.to_json(), "in_force": each in counting} for each in said.statements]
-        told.append({"run_id": known.run_id, "disruptions": known.to_json(), "statements": rows})
-        if said.note is not None:
-            print(f"otel-goodput: {shown(said.note.text)}", file=sys.stderr)
+def _list(runs: Sequence[RecordedRun], *, as_json: bool) -> None:
+    listed = []
+    for run in runs:
+        recorded = reasons.read_reasons(run.folder)
+        known = disrupted(run)
+        counting = set(reasons.in_force(recorded.statements).values())
+        rows = [{**each.to_json(), "in_force": each in counting} for each in recorded.statements]
+        listed.append({"run_id": known.run_id, "disruptions": known.to_json(), "statements": rows})
+        if recorded.note is not None:
+            print(f"otel-goodput: {shown(recorded.note.text)}", file=sys.stderr)
         if not as_json:
             _print_list(known, rows)
     if as_json:
-        print(json.dumps({"runs": told}))
+        print(json.dumps({"runs": listed}))
 
 
 def _print_list(known: Disrupted, rows: Sequence[dict[str, Any]]) -> None:
     print(shown(f"run {known.run_id!r}: {plural(known.attempts, 'attempt')}"))
     for attempt, loss in sorted(known.losses.items()):
-        said = [row for row in rows if row["attempt"] == attempt]
-        print(f"  attempt {attempt}: {loss.reason}" + ("" if said else "; no reason was recorded afterwards"))
-        for row in reversed(said):
+        mine = [row for row in rows if row["attempt"] == attempt]
+        print(f"  attempt {attempt}: {loss.reason}" + ("" if mine else "; no reason was recorded afterwards"))
+        for row in reversed(mine):
             note = f", “{row['note']}”" if row["note"] else ""
             when, counts = format_moment(row["said_at"]), "" if row["in_force"] else " (replaced)"
             print(shown(f"    {row['reason']}, recorded by {row['said_by']} on {when}{note}{counts}"))
@@ -210,81 +264,82 @@ def _read(name: str) -> Entries:
     return read(data, "standard input" if name == "-" else shown(name))
 
 
-def _import(found: Sequence[RecordedRun], log: Entries, options: argparse.Namespace) -> None:
-    telling = [entry for entry in log.found if entry.tells.reason is not None]
+def _import(runs: Sequence[RecordedRun], log: Entries, options: argparse.Namespace) -> None:
+    margin = MARGIN_S * NS if options.margin is None else int(options.margin)
+    conclusive = [entry for entry in log.entries if entry.evidence.reason is not None]
     matched: set[int] = set()
-    for one in found:
+    for run in runs:
         try:
-            known = disrupted(one)
+            known = disrupted(run)
         except (JournalError, OSError, ValueError) as error:
-            if len(found) == 1:
+            if len(runs) == 1:
                 raise
-            print(f"otel-goodput: run {shown(repr(one.run_id))}: {shown(str(error))}", file=sys.stderr)
+            print(f"otel-goodput: run {shown(repr(run.run_id))}: {shown(str(error))}", file=sys.stderr)
             continue
-        among = matching.outages(one.listed(), [known.losses[at] for at in sorted(known.losses)])
-        matches = matching.matches(telling, among, arguments.margin(options))
+        outages = matching.outages(run.listed(), [known.losses[at] for at in sorted(known.losses)])
+        matches = matching.matches(conclusive, outages, margin)
         if options.named:
             matches = [match for match in matches if match.by_name]
         matched |= {id(match.entry) for match in matches}
-        _import_into(one, known, matching.best(matches), dry_run=options.dry_run)
-    silent, missed = len(log.found) - len(telling), len(telling) - len(matched)
+        _import_into(run, known, matching.best(matches), dry_run=options.dry_run)
+    silent, missed = len(log.entries) - len(conclusive), len(conclusive) - len(matched)
     parts = [f"{len(matched)} matched", f"{missed} matched no disruption", f"{silent} that give no reason"]
     if log.left_out:
         parts.append(f"{log.left_out} unreadable or from another log")
-    count = len(log.found) + log.left_out
+    count = len(log.entries) + log.left_out
     print(f"{log.kind}: {count} {'entry' if count == 1 else 'entries'}, {', '.join(parts)}")
 
 
-def _import_into(found: RecordedRun, known: Disrupted, best: dict[int, matching.Match], *, dry_run: bool) -> None:
-    said = reasons.read_reasons(found.folder).statements
-    imported = reasons.in_force(one for one in said if not one.person)
-    counting = reasons.in_force(said)
+def _import_into(run: RecordedRun, known: Disrupted, best: dict[int, matching.Match], *, dry_run: bool) -> None:
+    statements = reasons.read_reasons(run.folder).statements
+    imported = reasons.in_force(one for one in statements if not one.person)
+    counting = reasons.in_force(statements)
     new: list[Statement] = []
     for attempt, match in sorted(best.items()):
-        tells, reason = match.entry.tells, match.entry.tells.reason
-        assert reason is not None
+        evidence = match.entry.evidence
+        assert evidence.reason is not None
         how = "matched by name" if match.by_name else "matched by time only"
         one = reasons.statement(
             attempt,
-            reason,
+            evidence.reason,
             known.losses[attempt].reason,
             match.entry.by,
             person=False,
             said_at=time.time(),
             note=f"at {format_moment(match.at / NS)}, {how}",
-            strength=tells.strength + _BY_NAME * match.by_name,
+            strength=evidence.strength + _BY_NAME * match.by_name,
         )
         earlier = imported.get(attempt)
         about = f"{one.said_by}, {one.note}; originally {one.first_reason}"
-        told = f"run {known.run_id!r}: attempt {attempt}: {reason} ({about})"
+        line = f"run {known.run_id!r}: attempt {attempt}: {one.reason} ({about})"
         if earlier is not None and earlier.strength >= one.strength:
-            told += f": nothing new, {earlier.said_by} already recorded {earlier.reason}"
+            line += f": nothing new, {earlier.said_by} already recorded {earlier.reason}"
         else:
             new.append(one)
             held = counting.get(attempt)
             if dry_run:
-                told += ": would be recorded"
+                line += ": would be recorded"
             if held is not None and held.person:
-                told += f": {held.reason} still applies, because {held.said_by} recorded it by hand"
-        print(shown(told))
+                line += f": {held.reason} still applies, because {held.said_by} recorded it by hand"
+        print(shown(line))
     if new and not dry_run:
-        _keep(found, new)
+        _save(run, new)
 
 
-# --- where it is kept -------------------------------------------------------------------------------------------------
+# --- where reasons are saved ------------------------------------------------------------------------------------------
 
 
-def _keep(found: RecordedRun, statements: Sequence[Statement]) -> None:
-    """Add statements to what was said of a run, at its URL if it has one.
+def _save(recorded: RecordedRun, statements: Sequence[Statement]) -> None:
+    """Add statements to the file of a run, at its URL if it has one.
 
-    A storage replaces whole objects, so what another command said at the same moment may be lost, or may lose ours: the
-    object is read again, and ours are added once more if they are not in it.
+    An object store replaces whole objects, so a command that writes at the same moment may overwrite ours, or we its:
+    the object is read again, and ours are added once more if they are not in it.
 
     Raises:
         JournalError: the URL cannot be read or written.
         OSError: the file cannot be written.
     """
-    run, mirror = found.folder, found.mirror
+    run, mirror = recorded.folder, recorded.mirror
     if mirror is None:
         reasons.append(run, statements)
         return

@@ -26,11 +26,11 @@ MOST: Final = 256 * 2**20  # bytes of a file
 _KEY: Final = 200  # characters of one text of an entry
 
 
-class Tells(NamedTuple):
-    """What a kind of entry tells of the reason, and how surely: of several entries the highest `strength` counts.
+class Evidence(NamedTuple):
+    """The reason that a kind of entry gives, and how surely: of several entries the highest `strength` counts.
 
-    `reason` is None for what follows from a disruption, or comes with any of them, and does not tell why. With `prompt`
-    it tells why only if it comes when the job ends: a machine may be stopped for lying idle after a crash.
+    `reason` is None for an entry that follows from any disruption and does not say why. A `prompt` entry gives the
+    reason only if it comes when the job ends: a machine may be stopped because it lies idle after a crash.
     """
 
     reason: str | None
@@ -38,7 +38,7 @@ class Tells(NamedTuple):
     prompt: bool = False
 
 
-NOTHING: Final = Tells(None)
+NOTHING: Final = Evidence(None)
 
 
 class Entry(NamedTuple):
@@ -46,64 +46,64 @@ class Entry(NamedTuple):
 
     Attributes:
         times: when it happened, ns since the epoch; an event that was seen again and again has its first and last time.
-        tells: what it says of the reason.
-        by: what a report says of where the reason is from.
-        names: of what it happened to, by name of the resource attribute.
+        evidence: the reason that it gives.
+        by: the source of the reason, as a report shows it.
+        names: of the affected machine, node or pod, by resource attribute.
     """
 
     times: tuple[int, ...]
-    tells: Tells
+    evidence: Evidence
     by: str
     names: Mapping[str, str]
 
 
-def mapping(found: Any) -> Mapping[str, Any]:
-    """Return `found` if it is a JSON object, else an empty one."""
-    return found if isinstance(found, dict) else {}
+def mapping(value: Any) -> Mapping[str, Any]:
+    """Return `value` if it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
 
 
-def text(found: Any) -> str:
-    """Return `found` if it is a text, cut to a length that a person reads, else an empty one."""
-    return found[:_KEY] if isinstance(found, str) else ""
+def text(value: Any) -> str:
+    """Return `value` if it is a string, cut to a readable length, else an empty one."""
+    return value[:_KEY] if isinstance(value, str) else ""
 
 
-def moment(found: Any) -> int | None:
-    """Return an RFC 3339 time in ns since the epoch; None if `found` is none."""
-    if not isinstance(found, str) or "T" not in found.upper():
+def moment(value: Any) -> int | None:
+    """Return an RFC 3339 time in ns since the epoch; None if `value` is not one."""
+    if not isinstance(value, str) or "T" not in value.upper():
         return None
     try:
-        return parse_moment(found)
+        return parse_moment(value)
     except (ValueError, OverflowError):
         return None
 
 
 _POD: Final = "Pod"
 _NODE: Final = "Node"
-EVENTS: Final[Mapping[tuple[str, str], Tells]] = {
-    ("Preempted", _POD): Tells(Reason.PREEMPTION, 80),  # by a pod of a higher priority
-    ("Preempting", _POD): Tells(Reason.PREEMPTION, 80),
-    ("SpotInterrupted", _NODE): Tells(Reason.PREEMPTION, 80),
-    ("SpotInterruption", _NODE): Tells(Reason.PREEMPTION, 80),
-    ("PreemptScheduled", _NODE): Tells(Reason.PREEMPTION, 80),
-    ("TerminateScheduled", _NODE): Tells(Reason.MAINTENANCE, 75),
-    ("RebootScheduled", _NODE): Tells(Reason.MAINTENANCE, 75),
-    ("RedeployScheduled", _NODE): Tells(Reason.MAINTENANCE, 75),
-    ("FreezeScheduled", _NODE): Tells(Reason.MAINTENANCE, 75),
-    ("OOMKilling", _NODE): Tells(Reason.CRASH, 70),
-    ("SystemOOM", _NODE): Tells(Reason.CRASH, 70),
-    ("Evicted", _POD): Tells(Reason.CRASH, 65),  # the node ran out of memory or disk
-    # The node is being shut down, and the kubelet does not know why. The pods are told by a signal.
-    ("Shutdown", _NODE): Tells(Reason.SIGNAL, 35),
-    ("NodeShutdown", _NODE): Tells(Reason.SIGNAL, 35),
-    ("NodeShutdown", _POD): Tells(Reason.SIGNAL, 35),
-    ("TerminationByKubelet", _POD): Tells(Reason.SIGNAL, 35),
-    ("Rebooted", _NODE): Tells(Reason.CRASH, 25),
-    ("NodeNotReady", _NODE): Tells(Reason.CRASH, 20),
-    ("NodeNotReady", _POD): Tells(Reason.CRASH, 20),
-    ("TaintManagerEviction", _POD): Tells(Reason.CRASH, 20),  # of a node that is not ready, or not reached
+EVENTS: Final[Mapping[tuple[str, str], Evidence]] = {
+    ("Preempted", _POD): Evidence(Reason.PREEMPTION, 80),  # by a pod of a higher priority
+    ("Preempting", _POD): Evidence(Reason.PREEMPTION, 80),
+    ("SpotInterrupted", _NODE): Evidence(Reason.PREEMPTION, 80),
+    ("SpotInterruption", _NODE): Evidence(Reason.PREEMPTION, 80),
+    ("PreemptScheduled", _NODE): Evidence(Reason.PREEMPTION, 80),
+    ("TerminateScheduled", _NODE): Evidence(Reason.MAINTENANCE, 75),
+    ("RebootScheduled", _NODE): Evidence(Reason.MAINTENANCE, 75),
+    ("RedeployScheduled", _NODE): Evidence(Reason.MAINTENANCE, 75),
+    ("FreezeScheduled", _NODE): Evidence(Reason.MAINTENANCE, 75),
+    ("OOMKilling", _NODE): Evidence(Reason.CRASH, 70),
+    ("SystemOOM", _NODE): Evidence(Reason.CRASH, 70),
+    ("Evicted", _POD): Evidence(Reason.CRASH, 65),  # the node ran out of memory or disk
+    # The node is being shut down, and the kubelet does not know why. The pods get a signal.
+    ("Shutdown", _NODE): Evidence(Reason.SIGNAL, 35),
+    ("NodeShutdown", _NODE): Evidence(Reason.SIGNAL, 35),
+    ("NodeShutdown", _POD): Evidence(Reason.SIGNAL, 35),
+    ("TerminationByKubelet", _POD): Evidence(Reason.SIGNAL, 35),
+    ("Rebooted", _NODE): Evidence(Reason.CRASH, 25),
+    ("NodeNotReady", _NODE): Evidence(Reason.CRASH, 20),
+    ("NodeNotReady", _POD): Evidence(Reason.CRASH, 20),
+    ("TaintManagerEviction", _POD): Evidence(Reason.CRASH, 20),  # of a node that is not ready, or not reached
     # They come with any end of a pod or a node: Killing, BackOff, Failed, FailedScheduling, DeletingNode, RemovingNode.
 }
-_CANCELLED: Final = ("cancelling deletion", "shutdown cancellation")  # the same reason tells that it did not happen
+_CANCELLED: Final = ("cancelling deletion", "shutdown cancellation")  # with the same reason, but it did not happen
 _TIMES: Final = ("eventTime", "firstTimestamp", "lastTimestamp", "deprecatedFirstTimestamp", "deprecatedLastTimestamp")
 
 
@@ -114,21 +114,21 @@ def _is_event(item: Mapping[str, Any]) -> bool:
 
 
 def _event(item: Mapping[str, Any]) -> Entry | None:
-    """Return what an event tells; None if it has no reason or no time."""
+    """Return the entry of an event; None if it has no reason or no time."""
     about = mapping(item.get("involvedObject")) or mapping(item.get("regarding"))
     reason, kind, name = text(item.get("reason")), text(about.get("kind")), text(about.get("name"))
-    told = [item.get(key) for key in _TIMES] + [mapping(item.get("series")).get("lastObservedTime")]
-    times = sorted({at for at in map(moment, told) if at is not None})
+    stamps = [item.get(key) for key in _TIMES] + [mapping(item.get("series")).get("lastObservedTime")]
+    times = sorted({at for at in map(moment, stamps) if at is not None})
     if not reason or not times:
         return None
     message = (text(item.get("message")) or text(item.get("note"))).lower()
-    tells = EVENTS.get((reason, kind), NOTHING)
+    evidence = EVENTS.get((reason, kind), NOTHING)
     if any(word in message for word in _CANCELLED):
-        tells = NOTHING
+        evidence = NOTHING
     space = text(about.get("namespace"))
     whole = "/".join(filter(None, (kind, space, name)))
     return Entry(
-        tuple(times), tells, f"kubernetes event: {reason} {whole}", _event_names(kind, name, space, about, item)
+        tuple(times), evidence, f"kubernetes event: {reason} {whole}", _event_names(kind, name, space, about, item)
     )
 
 
@@ -136,39 +136,39 @@ def _event_names(kind: str, name: str, space: str, about: Mapping[str, Any], ite
     if kind == _NODE:
         return {key: name for key in (K8S_NODE_NAME, HOST_NAME) if name}
     if kind == _POD:
-        found = {K8S_POD_NAME: name, K8S_NAMESPACE_NAME: space, K8S_POD_UID: text(about.get("uid"))}
-        return {key: value for key, value in found.items() if value}
+        names = {K8S_POD_NAME: name, K8S_NAMESPACE_NAME: space, K8S_POD_UID: text(about.get("uid"))}
+        return {key: value for key, value in names.items() if value}
     return {}
 
 
 # By the end of the method's name; versions and services stand in front of it.
-SYSTEM_EVENTS: Final[Mapping[str, Tells]] = {
-    "compute.instances.preempted": Tells(Reason.PREEMPTION, 95),
-    "compute.instances.terminateOnHostMaintenance": Tells(Reason.MAINTENANCE, 90),
-    "compute.instances.hostError": Tells(Reason.CRASH, 90),
+SYSTEM_EVENTS: Final[Mapping[str, Evidence]] = {
+    "compute.instances.preempted": Evidence(Reason.PREEMPTION, 95),
+    "compute.instances.terminateOnHostMaintenance": Evidence(Reason.MAINTENANCE, 90),
+    "compute.instances.hostError": Evidence(Reason.CRASH, 90),
     # The machine moves and goes on, if it can: a job that dies at that moment is likely to have died of it.
-    "compute.instances.migrateOnHostMaintenance": Tells(Reason.MAINTENANCE, 60, prompt=True),
-    # Something in the machine shut it down: the job was told by a signal, and nobody says why.
-    "compute.instances.guestTerminate": Tells(Reason.SIGNAL, 30, prompt=True),
+    "compute.instances.migrateOnHostMaintenance": Evidence(Reason.MAINTENANCE, 60, prompt=True),
+    # Something in the machine shut it down: the job got a signal, and nothing says why.
+    "compute.instances.guestTerminate": Evidence(Reason.SIGNAL, 30, prompt=True),
     # These follow from the others, or announce what may come much later.
     "compute.instances.automaticRestart": NOTHING,
     "compute.instances.upcomingMaintenance": NOTHING,
     "compute.instances.repair.recreateInstance": NOTHING,
 }
-# What somebody asked for. It is no failure, so it counts as a restart; what Google Kubernetes Engine does to its nodes
-# is an upgrade or the end of an unused node.
-_ASKED: Final = re.compile(
+# What somebody ordered. It is not a failure, so it counts as a restart; what Google Kubernetes Engine does to its nodes
+# is an upgrade, or the removal of an unused node.
+_ORDERED: Final = re.compile(
     r"(?:(?:v1|beta|alpha)\.)?compute\.instances\.(?:stop|delete|reset|suspend)"
     r"|(?:(?:v1|beta|alpha)\.)?compute\.instanceGroupManagers\.(?:delete|deleteInstances|recreateInstances)"
     r"|(?:google\.cloud\.tpu\.v\w+\.Tpu|tpu)\.(?:DeleteNode|StopNode|ResetQueuedResource|DeleteQueuedResource)"
     r"|tpu\.nodes\.(?:delete|stop)"
 )
-_BY_PERSON: Final = Tells(Reason.RESTART, 50, prompt=True)
-_BY_SERVICE: Final = Tells(Reason.MAINTENANCE, 40, prompt=True)
+_BY_PERSON: Final = Evidence(Reason.RESTART, 50, prompt=True)
+_BY_SERVICE: Final = Evidence(Reason.MAINTENANCE, 40, prompt=True)
 _SERVICE: Final = re.compile(r".+@container-engine-robot\.iam\.gserviceaccount\.com")
 _MAINTENANCE: Final = re.compile(r"google\.cloud\.tpu\.v\w+\.Tpu\.PerformMaintenance(?:QueuedResource)?")
 _TPU_LOST: Final = "tpu.nodes.terminate"
-_CAUSES: Final = (("preempt", Tells(Reason.PREEMPTION, 85)), ("maintenance", Tells(Reason.MAINTENANCE, 85)))
+_CAUSES: Final = (("preempt", Evidence(Reason.PREEMPTION, 85)), ("maintenance", Evidence(Reason.MAINTENANCE, 85)))
 _RESOURCE: Final = re.compile(
     r"(?:projects/(?P<project>[^/]+)/)?(?:zones|locations)/(?P<zone>[^/]+)/(?P<kind>instances|nodes)/(?P<name>[^/]+)"
 )
@@ -180,27 +180,27 @@ def _is_logged(item: Mapping[str, Any]) -> bool:
 
 
 def _logged(item: Mapping[str, Any]) -> Entry | None:
-    """Return what a log entry tells; None if it is not one of an audit log, or has no time."""
+    """Return the entry of a log; None if it is not one of an audit log, or has no time."""
     payload = mapping(item.get("protoPayload"))
     method, at = text(payload.get("methodName")), moment(item.get("timestamp"))
     if not method or at is None:
         return None
     principal = text(mapping(payload.get("authenticationInfo")).get("principalEmail"))
     who = principal or text(item.get("insertId")) or "nobody named"
-    tells = NOTHING if mapping(payload.get("status")).get("code") else _tells(method, principal, payload)
-    return Entry((at,), tells, f"cloud audit log: {method}, {who}", _machine_names(item, payload))
+    evidence = NOTHING if mapping(payload.get("status")).get("code") else _evidence(method, principal, payload)
+    return Entry((at,), evidence, f"cloud audit log: {method}, {who}", _machine_names(item, payload))
 
 
-def _tells(method: str, principal: str, payload: Mapping[str, Any]) -> Tells:
+def _evidence(method: str, principal: str, payload: Mapping[str, Any]) -> Evidence:
     if method in SYSTEM_EVENTS:
         return SYSTEM_EVENTS[method]
-    if _ASKED.fullmatch(method):
+    if _ORDERED.fullmatch(method):
         return _BY_SERVICE if _SERVICE.fullmatch(principal) else _BY_PERSON
     if _MAINTENANCE.fullmatch(method):
         return _BY_SERVICE
     if method == _TPU_LOST:
         cause = text(mapping(payload.get("metadata")).get("terminateReason")).lower()
-        return next((tells for word, tells in _CAUSES if word in cause), NOTHING)
+        return next((evidence for word, evidence in _CAUSES if word in cause), NOTHING)
     return NOTHING
 
 
@@ -209,33 +209,33 @@ def _machine_names(item: Mapping[str, Any], payload: Mapping[str, Any]) -> dict[
     match = _RESOURCE.search(text(payload.get("resourceName")))
     named = match.groupdict() if match is not None else {}
     of_instance = named.get("kind") == "instances"
-    found = {
+    names = {
         CLOUD_ACCOUNT_ID: text(labels.get("project_id")) or named.get("project"),
         CLOUD_AVAILABILITY_ZONE: named.get("zone") or text(labels.get("zone")),
         HOST_ID: text(labels.get("instance_id")) if of_instance or not named else "",
         HOST_NAME: named.get("name") if of_instance else "",
-        K8S_NODE_NAME: named.get("name") if of_instance else "",  # a node of GKE is called as its machine
+        K8S_NODE_NAME: named.get("name") if of_instance else "",  # a node of GKE has the name of its machine
         SLICE_NAME: named.get("name") if named.get("kind") == "nodes" else "",
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in names.items() if value}
 
 
 class Entries(NamedTuple):
     """The entries of a file.
 
     Attributes:
-        kind: what the file is, for people.
-        found: entries that tell something, and those that do not tell why.
-        left_out: how many items are no such entry, or have no valid time.
+        kind: the kind of log, as shown to people.
+        entries: those with a reason, and those without.
+        left_out: number of items that are not such an entry, or have no valid time.
     """
 
     kind: str
-    found: list[Entry]
+    entries: list[Entry]
     left_out: int
 
 
 def read(data: bytes, name: str) -> Entries:
-    """Read a file: its content says which log it is of. `name` is for messages.
+    """Parse a file; the kind of log follows from its content. `name` is for messages.
 
     Raises:
         GoodputError: it is neither of the two.
@@ -247,8 +247,8 @@ def read(data: bytes, name: str) -> Entries:
     ):
         if any(map(looks_like, items)):
             parsed = [parse(item) if looks_like(item) else None for item in items]
-            found = [one for one in parsed if one is not None]
-            return Entries(kind, found, len(items) - len(found))
+            entries = [one for one in parsed if one is not None]
+            return Entries(kind, entries, len(items) - len(entries))
     if not items:
         raise GoodputError(f"{name} holds no entries")
     raise GoodputError(

@@ -1,15 +1,14 @@
-"""Which disruption an entry of a log tells of: by its time, and by what it happened to.
+"""Finds the disruption that an entry of a log explains: by its time, and by the machine, node or pod that it names.
 
-**Time.** An entry counts for a disruption from a margin before the last sign of life until the next job start. It does
-begin before the last sign: a job lives on after a notice for as long as it is given (30 s of a Spot VM, 30 s of a pod,
-unless its owner gives it more), and clocks differ. An entry in the outage itself counts for that one, whatever margin
-of another it is in; within two margins, for the outage that comes first. What
-is asked for (stopping or deleting a machine) counts only within the margin of the last sign of life, before or after:
-a machine whose job has crashed is often stopped long before the next attempt.
+**Time.** An entry matches a disruption from a margin before the last sign of life until the next job start. The margin
+is needed because a job lives on after a notice for as long as it is given (30 s of a Spot VM, 30 s of a pod by
+default), and because clocks differ. An entry inside an outage matches that one, even if it is in the margin of another;
+within two margins, it matches the earlier outage. An order (stopping or deleting a machine) matches only within the
+margin around the last sign of life: a machine whose job has crashed is often stopped long before the next attempt.
 
-**Names.** If what an attempt ran on is known beside its journal, an entry of another machine, node or pod does not
-count. Of a job of several processes one is enough: what ends one of them ends all. If some process left no names, the
-entry may be about that one, so it counts, and is said to match by its time only.
+**Names.** If the journal has what an attempt ran on, an entry about another machine, node or pod does not match. One
+process of a job is enough: what ends one of them ends all. If some process left no names, the entry may be about that
+one, so it matches, but by time only.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from otel_goodput.semconv import (
 
 Names = Mapping[str, Any]  # attributes of the resource of one process
 
-# Names that are given once, and not again to what takes its place: they decide alone.
+# Names that are never given again, not even to a replacement: they decide alone.
 _UNIQUE: Final = (K8S_POD_UID, HOST_ID)
 _NAMED: Final = (K8S_POD_NAME, K8S_NODE_NAME, SLICE_NAME, HOST_NAME)
-_AROUND: Final = (CLOUD_ACCOUNT_ID, CLOUD_AVAILABILITY_ZONE, K8S_NAMESPACE_NAME)  # within which those are unique
+_AROUND: Final = (CLOUD_ACCOUNT_ID, CLOUD_AVAILABILITY_ZONE, K8S_NAMESPACE_NAME)  # within which the others are unique
 
 
 class Likeness(IntEnum):
@@ -57,8 +56,8 @@ class Outage(NamedTuple):
     Attributes:
         attempt: number of the one that began after it, from 1.
         died, began: the last sign of life and the next job start, ns since the epoch.
-        names: of each process of the attempt that died that left some.
-        complete: all its processes did.
+        names: of each process of the attempt that died and left names.
+        complete: whether all its processes left names.
     """
 
     attempt: int
@@ -69,7 +68,7 @@ class Outage(NamedTuple):
 
 
 class Match(NamedTuple):
-    """An entry that tells of a disruption; `by_name`: what it happened to is what the attempt ran on."""
+    """An entry that explains a disruption; `by_name`: it names what the attempt ran on."""
 
     outage: Outage
     entry: Entry
@@ -79,20 +78,20 @@ class Match(NamedTuple):
 
 def outages(run: RecordedRun, losses: Iterable[Loss]) -> list[Outage]:
     """Return the outages of a run; `losses` are the disruptions that attempts began with, in their order."""
-    found = []
+    between = []
     earlier = 1  # the latest attempt that is known to have run before
     for loss in losses:
         if loss.attempt is None or loss.died < 0 or loss.time <= 0:
             continue
         names, complete = _names(run, range(earlier, loss.attempt))
-        found.append(Outage(loss.attempt, min(loss.died, loss.time), loss.time, names, complete))
+        between.append(Outage(loss.attempt, min(loss.died, loss.time), loss.time, names, complete))
         earlier = loss.attempt
-    return found
+    return between
 
 
 def _names(run: RecordedRun, attempts: Sequence[int]) -> tuple[tuple[Names, ...], bool]:
     """Return what the processes of these attempts (from 1) ran on, and whether all of them left that."""
-    found: list[Names] = []
+    names: list[Names] = []
     processes: set[int] = set()
     folder = run.folder
     there = folder.there if isinstance(folder, ListedRun) else set(folder.processes())
@@ -103,12 +102,12 @@ def _names(run: RecordedRun, attempts: Sequence[int]) -> tuple[tuple[Names, ...]
             if facts is None:
                 continue
             resource = facts.resource
-            told = resource.get(PROCESS_COUNT)
-            if isinstance(told, int):
-                count = max(count, min(told, MOST))
-            found.append(resource)
+            size = resource.get(PROCESS_COUNT)
+            if isinstance(size, int):
+                count = max(count, min(size, MOST))
+            names.append(resource)
             processes.add(process)
-    return tuple(found), len(processes) >= count
+    return tuple(names), len(processes) >= count
 
 
 def likeness(entry: Names, process: Names) -> Likeness:
@@ -139,35 +138,35 @@ def _short(key: str, name: str) -> str:
 
 def _of(entry: Entry, outage: Outage) -> Likeness:
     """Compare an entry with all processes of an attempt."""
-    found = [likeness(entry.names, process) for process in outage.names]
-    if Likeness.SAME in found:
+    likenesses = {likeness(entry.names, process) for process in outage.names}
+    if Likeness.SAME in likenesses:
         return Likeness.SAME
-    return Likeness.UNKNOWN if not outage.complete or Likeness.UNKNOWN in found or not found else Likeness.OTHER
+    return Likeness.OTHER if outage.complete and likenesses == {Likeness.OTHER} else Likeness.UNKNOWN
 
 
 def matches(entries: Iterable[Entry], among: Sequence[Outage], margin: int) -> list[Match]:
-    """Return the disruptions that entries tell of, each entry for every time it has; `margin` is in ns."""
-    found: list[Match] = []
+    """Return which disruptions the entries explain, each entry for every time it has; `margin` is in ns."""
+    explained: list[Match] = []
     for entry in entries:
-        told: dict[int, Match] = {}
+        by_attempt: dict[int, Match] = {}
         for at in entry.times:
             inside = [one for one in among if one.died <= at <= one.began]
             near = inside[-1:] or [one for one in among if one.died - margin <= at < one.died]
             for outage in near[:1]:
-                if entry.tells.prompt and at > outage.died + margin:
+                if entry.evidence.prompt and at > outage.died + margin:
                     continue
                 alike = _of(entry, outage)
                 if alike != Likeness.OTHER:
-                    told[outage.attempt] = Match(outage, entry, at, alike == Likeness.SAME)
-        found += told.values()
-    return found
+                    by_attempt[outage.attempt] = Match(outage, entry, at, alike == Likeness.SAME)
+        explained += by_attempt.values()
+    return explained
 
 
-def best(found: Iterable[Match]) -> dict[int, Match]:
-    """Return for each attempt the entry that tells most: by name before by time, then the surest, then the first."""
+def best(matches: Iterable[Match]) -> dict[int, Match]:
+    """Return the best entry for each attempt: by name before by time, then the strongest, then the first."""
     chosen: dict[int, Match] = {}
-    for one in found:
-        if one.entry.tells.reason is None:
+    for one in matches:
+        if one.entry.evidence.reason is None:
             continue
         held = chosen.get(one.outage.attempt)
         if held is None or _weight(one) > _weight(held):
@@ -176,4 +175,4 @@ def best(found: Iterable[Match]) -> dict[int, Match]:
 
 
 def _weight(one: Match) -> tuple[bool, int, int]:
-    return one.by_name, one.entry.tells.strength, -one.at
+    return one.by_name, one.entry.evidence.strength, -one.at

@@ -1,9 +1,10 @@
-"""Runs ``otel-goodput send``: reads its arguments, sends the files and prints the outcome."""
+"""``otel-goodput send``: sends over OTLP, later or from another machine, what the exporter ``file`` wrote."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,15 +14,54 @@ from pathlib import Path
 
 from otel_goodput._runtime.installation import install_command
 from otel_goodput._text.redact import redact, secrets
+from otel_goodput._tools.arguments import add_json, named_as
+from otel_goodput._tools.progress import Screen
 from otel_goodput._tools.send.lines import signals_of, sources
-from otel_goodput._tools.send.screen import Screen
 from otel_goodput._tools.send.sending import Sending, SentFile, Stopped
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.exporters.otlp_variables import variables
+from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES, variables
 from otel_goodput.exporters.spec import SIGNALS
 
 
-def run(options: argparse.Namespace) -> int:
+def _positive(text: str) -> float:
+    seconds = float(text)
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ValueError(text)
+    return seconds
+
+
+_seconds = named_as("positive number of seconds", _positive)
+
+
+def add_send_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``otel-goodput send``."""
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="file of OTLP JSON lines, or a folder of a run, of all runs or of a collector",
+    )
+    parser.add_argument("--endpoint", metavar="URL", help="receiver to send to (default: OTEL_EXPORTER_OTLP_ENDPOINT)")
+    parser.add_argument(
+        "--protocol",
+        choices=tuple(EXPORTER_MODULES),
+        help="protocol to use (default: OTEL_EXPORTER_OTLP_PROTOCOL, else grpc)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=60.0,
+        metavar="S",
+        help="total seconds to spend on a receiver that does not accept data (default 60)",
+    )
+    parser.add_argument("--again", action="store_true", help="from the beginning, including data sent there before")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be sent where, and send nothing")
+    parser.add_argument("--quiet", action="store_true", help="print only errors")
+    add_json(parser)
+
+
+def run_send(options: argparse.Namespace) -> int:
     """Send the files; returns the exit status: 0 if everything has arrived, 1 if not, 2 on wrong usage.
 
     Raises:

@@ -59,17 +59,17 @@ class Answer(NamedTuple):
 
     Attributes:
         outcome: one of this module's constants.
-        said: the receiver's message, or the error.
+        message: the receiver's, or the error.
         rejected: number of spans or points of an accepted request that the receiver rejected.
         wait_s: seconds that the receiver asks to wait before a retry; 0 if it does not say.
-        perhaps: whether the request may have been accepted although that is not known.
+        maybe_delivered: whether the request may have been accepted although no answer says so.
     """
 
     outcome: str
-    said: str = ""
+    message: str = ""
     rejected: int = 0
     wait_s: float = 0.0
-    perhaps: bool = False
+    maybe_delivered: bool = False
 
 
 class TooLate(Exception):
@@ -84,7 +84,7 @@ class NotBegun(Exception):
         self.error = error
 
 
-class Passage:
+class InFlight:
     """The state of a request, shared by the thread that sends it and the thread that waits for it.
 
     Args:
@@ -92,14 +92,14 @@ class Passage:
         begins: called once, before anything is sent to the receiver; if it raises OSError, the request ends.
 
     Attributes:
-        handed: whether the receiver may have the whole request.
-        known: the answer as far as it is known before all of it has arrived.
+        maybe_delivered: whether the receiver may have the whole request.
+        partial_answer: the answer as far as it is known before all of it has arrived.
     """
 
     def __init__(self, timeout_s: float, begins: Callable[[], None]) -> None:
         self.timeout_s = timeout_s
-        self.handed = False
-        self.known: Answer | None = None
+        self.maybe_delivered = False
+        self.partial_answer: Answer | None = None
         self._until = monotonic() + timeout_s
         self._begins = begins
         self._lock = threading.Lock()
@@ -137,23 +137,23 @@ class Passage:
 
     def late(self) -> Answer:
         """Return the answer for a request whose deadline has passed."""
-        if self.known is not None:
-            return self.known
+        if self.partial_answer is not None:
+            return self.partial_answer
         within = f"within {self.timeout_s:.3g} s"
         if not self._entered:
             return Answer(LATER, f"no connection {within}")
-        if not self.handed:
+        if not self.maybe_delivered:
             return Answer(LATER, f"it did not read the request {within}")
-        return Answer(LATER, f"no answer {within}", perhaps=True)
+        return Answer(LATER, f"no answer {within}", maybe_delivered=True)
 
 
 def exchange(
-    ask: Callable[[Passage], Answer], timeout_s: float, begins: Callable[[], None], waiting: Callable[[], None]
+    ask: Callable[[InFlight], Answer], timeout_s: float, begins: Callable[[], None], waiting: Callable[[], None]
 ) -> Answer:
     """Send a request with `ask` and wait for its answer, at most `timeout_s` seconds.
 
     Args:
-        ask: sends the request, in its own thread, and reports its state to the passage.
+        ask: sends the request, in its own thread, and reports its state to the in_flight.
         timeout_s: seconds for the whole exchange.
         begins: called before the request is sent to the receiver, never after this function has returned.
         waiting: called about every 0.1 s while there is no answer.
@@ -162,33 +162,33 @@ def exchange(
         OSError: raised by `begins`.
         Exception: raised by `ask` or `waiting`.
     """
-    passage = Passage(timeout_s, begins)
-    found: list[Answer | BaseException] = []
+    in_flight = InFlight(timeout_s, begins)
+    results: list[Answer | BaseException] = []
 
     def work() -> None:
         try:
-            found.append(ask(passage))
+            results.append(ask(in_flight))
         except BaseException as error:  # re-raised in the waiting thread
-            found.append(error)
+            results.append(error)
 
     thread = threading.Thread(target=work, name="goodput-send", daemon=True)
     thread.start()
     try:
-        while not found and passage.left():
-            thread.join(min(passage.left(), _TICK_S))
-            if not found:
+        while not results and in_flight.left():
+            thread.join(min(in_flight.left(), _TICK_S))
+            if not results:
                 waiting()
-        if not found:
-            passage.give_up()
+        if not results:
+            in_flight.give_up()
             thread.join(_LAST_WORDS_S)
-            return passage.late()  # ignore `found`: after the shutdown, a truncated answer looks complete
+            return in_flight.late()  # ignore `results`: after the shutdown, a truncated answer looks complete
     finally:
-        passage.give_up()
-    if isinstance(found[0], NotBegun):
-        raise found[0].error
-    if isinstance(found[0], BaseException):
-        raise found[0]
-    return found[0]
+        in_flight.give_up()
+    if isinstance(results[0], NotBegun):
+        raise results[0].error
+    if isinstance(results[0], BaseException):
+        raise results[0]
+    return results[0]
 
 
 def pause(seconds: float, waiting: Callable[[], None]) -> None:
@@ -200,26 +200,26 @@ def pause(seconds: float, waiting: Callable[[], None]) -> None:
 
 
 class Posted(urllib.request.Request):
-    """A POST request with its passage."""
+    """A POST request with its in_flight."""
 
-    def __init__(self, url: str, body: bytes, headers: dict[str, str], passage: Passage) -> None:
+    def __init__(self, url: str, body: bytes, headers: dict[str, str], in_flight: InFlight) -> None:
         super().__init__(url, body, headers, method="POST")
-        self.passage = passage
+        self.in_flight = in_flight
 
 
 class _Connection(http.client.HTTPConnection):
     response_class = BoundedResponse
 
-    def __init__(self, passage: Passage, *args: Any, **settings: Any) -> None:
+    def __init__(self, in_flight: InFlight, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self._passage = passage
+        self._in_flight = in_flight
 
     def connect(self) -> None:
         super().connect()
-        self._passage.enter(self.sock)
+        self._in_flight.enter(self.sock)
 
     def getresponse(self) -> http.client.HTTPResponse:
-        self._passage.handed = True
+        self._in_flight.maybe_delivered = True
         return super().getresponse()
 
 
@@ -237,7 +237,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 class _Plain(urllib.request.HTTPHandler):
     def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
         assert isinstance(request, Posted)
-        return self.do_open(partial(_Connection, request.passage), request)
+        return self.do_open(partial(_Connection, request.in_flight), request)
 
 
 class _Https(urllib.request.HTTPSHandler):
@@ -247,7 +247,7 @@ class _Https(urllib.request.HTTPSHandler):
 
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
         assert isinstance(request, Posted)
-        connection = partial(_Encrypted, request.passage)
+        connection = partial(_Encrypted, request.in_flight)
         return self.do_open(connection, request, context=self._tls)
 
 
@@ -281,8 +281,8 @@ class Destination(Protocol):
 
     timeout_s: float
 
-    def send(self, request: Request, passage: Passage) -> Answer:
-        """Send a request and report its state to `passage`; returns the answer.
+    def send(self, request: Request, in_flight: InFlight) -> Answer:
+        """Send a request and report its state to `in_flight`; returns the answer.
 
         Raises:
             TooLate: the caller no longer waits for the request.
@@ -324,10 +324,10 @@ class _Settings:
             return next(filter(None, values), "")
 
         self.timeout_s = timeout(environ, where.signal, math.inf)
-        asked = headers(environ, where.signal, where.wire)
-        for wrong in (*asked.malformed, *asked.unsendable):
+        sent = headers(environ, where.signal, where.wire)
+        for wrong in (*sent.malformed, *sent.unsendable):
             raise ConfigurationError(wrong)
-        self.headers = asked.values
+        self.headers = sent.values
         self.compress = setting("COMPRESSION").lower() == "gzip"
         self.insecure = setting("INSECURE").lower()
         self.authority, self.certificate, self.key = (
@@ -361,7 +361,7 @@ class _Grpc:
             response_deserializer=answer_type(where.signal).FromString,
         )
 
-    def send(self, request: Request, passage: Passage) -> Answer:
+    def send(self, request: Request, in_flight: InFlight) -> Answer:
         trouble: list[Exception] = []
         begun = threading.Event()
 
@@ -370,29 +370,34 @@ class _Grpc:
             # gRPC asks for the next message once it has passed the first to a connection, unless the call ends before.
             begun.wait()
             try:
-                passage.enter()
-                passage.handed = True
+                in_flight.enter()
+                in_flight.maybe_delivered = True
             except (TooLate, NotBegun) as error:
                 trouble.append(error)
                 call.cancel()
 
-        call = self._call.future(message(), timeout=passage.left(), metadata=self._metadata)
+        call = self._call.future(message(), timeout=in_flight.left(), metadata=self._metadata)
         begun.set()
         try:
             return _taken(accepted(call.result()))
         except self._grpc.FutureCancelledError:
             raise trouble[0] from None
         except self._grpc.RpcError as error:
-            code, said = error.code().name, (error.details() or "")[:LONGEST_WORDS]
-            if code == "DEADLINE_EXCEEDED" and passage.left() < _NOTHING_S:
-                return passage.late()  # our own deadline has passed
+            code, details = error.code().name, (error.details() or "")[:LONGEST_WORDS]
+            if code == "DEADLINE_EXCEEDED" and in_flight.left() < _NOTHING_S:
+                return in_flight.late()  # our own deadline has passed
             outcome = _CODES.get(code, CLOSED)
-            if code == "RESOURCE_EXHAUSTED" and "larger than max" in said:
+            if code == "RESOURCE_EXHAUSTED" and "larger than max" in details:
                 outcome = REFUSED
             wait_s = retry_delay(status_details(error)) or 0.0
             # gRPC does not distinguish an answer of the receiver from a broken connection, unless there never was one.
-            known = wait_s or said.startswith(_NO_CONNECTION)
-            return Answer(outcome, f"{code}: {said}", wait_s=wait_s, perhaps=code in status_codes.BROKEN and not known)
+            answered = wait_s or details.startswith(_NO_CONNECTION)
+            return Answer(
+                outcome,
+                f"{code}: {details}",
+                wait_s=wait_s,
+                maybe_delivered=code in status_codes.BROKEN and not answered,
+            )
 
     def close(self) -> None:
         self._channel.close()
@@ -420,38 +425,38 @@ class _Http:
                 context.load_cert_chain(settings.certificate, settings.key or None)
         self._opener = opener(context)
 
-    def send(self, request: Request, passage: Passage) -> Answer:
+    def send(self, request: Request, in_flight: InFlight) -> Answer:
         body = request.message.SerializeToString()
         if self._compress:
             body = gzip.compress(body)
-        posted = Posted(self._url, body, self._headers, passage)
+        posted = Posted(self._url, body, self._headers, in_flight)
         try:
             # The socket's timeout must be longer than that of the waiting thread, which reports it better.
-            with self._opener.open(posted, timeout=passage.left() + _LONGER_S) as answered:
+            with self._opener.open(posted, timeout=in_flight.left() + _LONGER_S) as answered:
                 return _taken(read(self._signal, answered.status, answered.headers, whole(answered.read)))
         except NotAccepted as error:
-            return Answer(CLOSED, str(error), perhaps=error.arrived)
+            return Answer(CLOSED, str(error), maybe_delivered=error.arrived)
         except TooLong as error:
-            return Answer(CLOSED, str(error), perhaps=True)
+            return Answer(CLOSED, str(error), maybe_delivered=True)
         except urllib.error.HTTPError as error:
             outcome, words = _STATUSES.get(error.code, CLOSED), f"{error.code} {error.reason}"
             if error.code < 400:
                 words = redirection(error.code, error.headers)
             # If the body never ends, the status must still count; otherwise every line of the file would time out.
-            passage.known = Answer(CLOSED if outcome == CLOSED else LATER, words)
+            in_flight.partial_answer = Answer(CLOSED if outcome == CLOSED else LATER, words)
             with error:
-                said = "" if error.fp is None else error.read(LONGEST_WORDS).decode("utf-8", "replace")
+                text = "" if error.fp is None else error.read(LONGEST_WORDS).decode("utf-8", "replace")
                 wait_s = _retry_after(error.headers.get("retry-after", ""))
-            if said and said.isprintable():  # not a binary protobuf message
-                words = f"{words}: {said}"
+            if text and text.isprintable():  # not a binary protobuf message
+                words = f"{words}: {text}"
             return Answer(outcome, words, wait_s=wait_s)
         except urllib.error.URLError as error:
             reason = error.reason
             if isinstance(reason, ssl.SSLCertVerificationError):
                 return Answer(CLOSED, str(reason))
-            return Answer(LATER, str(reason), perhaps=passage.handed)
+            return Answer(LATER, str(reason), maybe_delivered=in_flight.maybe_delivered)
         except (OSError, http.client.HTTPException) as error:
-            return Answer(LATER, str(error) or type(error).__name__, perhaps=passage.handed)
+            return Answer(LATER, str(error) or type(error).__name__, maybe_delivered=in_flight.maybe_delivered)
 
     def close(self) -> None:
         self._opener.close()

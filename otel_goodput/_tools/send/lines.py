@@ -1,4 +1,4 @@
-"""Finds files of OTLP JSON lines, reads their complete lines, and parses each into a request."""
+"""Lists files of OTLP JSON lines, reads their complete lines, and parses each into a request."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def sources(names: Sequence[Path]) -> list[Path]:
     Raises:
         ConfigurationError: a name does not exist, or a folder holds no such file.
     """
-    found: dict[Path, None] = {}
+    paths: dict[Path, None] = {}
     for name in names:
         if not name.exists():
             raise ConfigurationError(f"{name} does not exist")
@@ -66,8 +66,8 @@ def sources(names: Sequence[Path]) -> list[Path]:
             here = [path for folder in folders for path in _within(folder)]
         if not here:
             raise ConfigurationError(f"{name} holds no traces-*.jsonl, metrics-*.jsonl or {_COLLECTORS}")
-        found.update(dict.fromkeys(path.resolve() for path in sorted(here, key=_place)))
-    return list(found)
+        paths.update(dict.fromkeys(path.resolve() for path in sorted(here, key=_place)))
+    return list(paths)
 
 
 def _within(folder: Path) -> list[Path]:

@@ -94,7 +94,7 @@ class Progress:
 
         An earlier name now belongs to another file, or to none.
         """
-        found = []
+        renamed = []
         for state in self.path.parent.glob("*.sent"):
             other = state.with_suffix("")
             if other == self.path or not self.path.name.startswith(other.stem):  # files are renamed to longer names
@@ -106,11 +106,11 @@ class Progress:
             for entry in entries:
                 known = entry["receiver"] == self._entry["receiver"] and entry["length"] > 0
                 if known and _begins(self.content, entry) and not _holds(other, entry):
-                    found.append((entry["offset"], other, entry))
-        found.sort(key=lambda each: each[0])
-        if found:
-            self.origin = found[-1][1]
-        return [entry for *_, entry in found]
+                    renamed.append((entry["offset"], other, entry))
+        renamed.sort(key=lambda each: each[0])
+        if renamed:
+            self.origin = renamed[-1][1]
+        return [entry for *_, entry in renamed]
 
     def size(self) -> int:
         """Return the size of the file in bytes. Raises OSError."""
@@ -159,10 +159,10 @@ def _state(path: Path) -> Path:
 def _entries(path: Path) -> list[dict[str, Any]]:
     """Return the saved entries of `path`, the latest last. Raises GoodputError if they cannot be parsed, OSError."""
     try:
-        found = read_json(_state(path), _LONGEST)
-        if found["version"] != _VERSION:
+        state = read_json(_state(path), _LONGEST)
+        if state["version"] != _VERSION:
             raise ValueError("another version's")
-        entries: list[dict[str, Any]] = found["entries"]
+        entries: list[dict[str, Any]] = state["entries"]
         for entry in entries:
             for key, kind in _KINDS.items():
                 if not isinstance(entry[key], kind):

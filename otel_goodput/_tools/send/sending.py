@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from otel_goodput._runtime import files
+from otel_goodput._tools.progress import Screen
 from otel_goodput._tools.send.destination import (
     ACCEPTED,
     CLOSED,
@@ -27,7 +28,6 @@ from otel_goodput._tools.send.destination import (
 )
 from otel_goodput._tools.send.lines import METRICS, TRACES, Line, Request, left, read, whole_lines
 from otel_goodput._tools.send.progress import Losses, Progress, alone, earlier
-from otel_goodput._tools.send.screen import Screen
 from otel_goodput.exporters.otlp_variables import Endpoint, endpoint
 
 _FIRST_WAIT_S: Final = 0.2
@@ -212,7 +212,7 @@ class Sending:
                         answer = self._settle(progress, line, request, account, ahead, cut_off)
                     if cut_off and answer.outcome == ACCEPTED:
                         self._screen.tell(f"{path}: an earlier send was interrupted; one request may arrive twice")
-                    account.repeated += answer.perhaps
+                    account.repeated += answer.maybe_delivered
                     cut_off = False
                     self._book(f"{path}:{line.number}", request, answer, account)
             end = line.end
@@ -267,27 +267,27 @@ class Sending:
 
     def _book(self, place: str, request: Request, answer: Answer, account: SentFile) -> None:
         if answer.outcome != ACCEPTED:
-            self._screen.complain(f"{place}: refused: {answer.said}")
+            self._screen.complain(f"{place}: refused: {answer.message}")
             account.refused += 1
             return
         account.take(request, answer.rejected)
-        if answer.rejected or answer.said:
-            self._screen.complain(f"{place}: {answer.rejected} of {request.items} not accepted: {answer.said}")
+        if answer.rejected or answer.message:
+            self._screen.complain(f"{place}: {answer.rejected} of {request.items} not accepted: {answer.message}")
 
     def _deliver(
-        self, progress: Progress, request: Request, ahead: Mapping[int, Answer], perhaps: bool = False
+        self, progress: Progress, request: Request, ahead: Mapping[int, Answer], maybe_delivered: bool = False
     ) -> Answer:
         """Send a request, with retries, until it is accepted or refused.
 
-        `perhaps` tells whether it may have arrived already, which the answer then repeats. While the outcome is not
-        known, the saved progress is in doubt only if this request may have arrived or one of `ahead` was accepted; not
-        if there was no connection.
+        `maybe_delivered` says whether it may have arrived already, which the answer then repeats. While the outcome is
+        not known, the saved progress is in doubt only if this request may have arrived or one of `ahead` was accepted;
+        not if there was no connection.
 
         Raises:
             Stopped: the receiver accepts nothing, or `patience_s` is used up.
             OSError: the progress cannot be saved.
         """
-        destination, said = self._open[request.signal], ""
+        destination, trouble = self._open[request.signal], ""
         before = any(one.outcome == ACCEPTED for one in ahead.values())
         wait, allowed_s = _FIRST_WAIT_S, max(self._patience_s, _FIRST_TRY_S)
         since = began = time.monotonic()
@@ -296,7 +296,7 @@ class Sending:
             now = time.monotonic()
             left = max(self._patience_s - (now - began), 0.0)
             self._screen.wait(
-                f"{receiver(self._places[request.signal])}: {said or 'no answer yet'}; "
+                f"{receiver(self._places[request.signal])}: {trouble or 'no answer yet'}; "
                 f"waiting since {now - since:.0f} s, for {left:.0f} s at most",
                 since,
             )
@@ -308,16 +308,16 @@ class Sending:
             answer = exchange(
                 partial(destination.send, request), min(destination.timeout_s, allowed_s), begins, waiting
             )
-            perhaps |= answer.perhaps
+            maybe_delivered |= answer.maybe_delivered
             if answer.outcome == ACCEPTED:
-                return answer._replace(perhaps=perhaps)
-            progress.mark(doubt=perhaps or before)
+                return answer._replace(maybe_delivered=maybe_delivered)
+            progress.mark(doubt=maybe_delivered or before)
             if answer.outcome == CLOSED:
                 raise Stopped(self._reason(request, answer))
             if answer.outcome != LATER:
                 return answer
             self._patience_s -= time.monotonic() - began
-            began, said = time.monotonic(), answer.said
+            began, trouble = time.monotonic(), answer.message
             if self._patience_s < _LEAST_TRY_S or answer.wait_s > self._patience_s:
                 raise Stopped(self._reason(request, answer))
             # A random wait, so that many senders do not retry at the same time; at most half of the rest, to leave time
@@ -329,4 +329,4 @@ class Sending:
 
     def _reason(self, request: Request, answer: Answer) -> str:
         place = self._places[request.signal]
-        return f"{receiver(place)}: {answer.said}; {place.advice(answer.said)}"
+        return f"{receiver(place)}: {answer.message}; {place.advice(answer.message)}"

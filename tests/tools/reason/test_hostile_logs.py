@@ -62,10 +62,10 @@ def test_any_entries_are_read_or_left_out(items: list[Any], as_list: bool) -> No
     except GoodputError as error:
         assert str(error).startswith("the file ")
         return
-    assert len(found.found) + found.left_out == sum(isinstance(one, dict) for one in items)
-    for one in found.found:
+    assert len(found.entries) + found.left_out == sum(isinstance(one, dict) for one in items)
+    for one in found.entries:
         assert one.times and all(isinstance(at, int) and abs(at) < 2**63 for at in one.times)
-        assert one.tells.reason is None or one.tells.reason in SAYABLE
+        assert one.evidence.reason is None or one.evidence.reason in SAYABLE
         assert all(isinstance(key, str) and isinstance(value, str) and value for key, value in one.names.items())
 
 
@@ -79,8 +79,8 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 def test_known_entries_are_read() -> None:
     for one in KNOWN:
-        (found,) = read(json.dumps([one]).encode(), "the file").found
-        assert (found.tells.reason, found.times) == ("preemption", (AT,))
+        (found,) = read(json.dumps([one]).encode(), "the file").entries
+        assert (found.evidence.reason, found.times) == ("preemption", (AT,))
 
 
 GOOD = statement(2, "maintenance", "crash", "alice@host", person=True, said_at=1.0, note="n").to_json() | {"format": 1}

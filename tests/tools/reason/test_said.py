@@ -21,8 +21,8 @@ from otel_goodput import open_run
 from otel_goodput._journal.reasons import append, read_reasons, statement
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._text.quantities import format_moment
-from otel_goodput._tools.cli import _parser
-from otel_goodput._tools.reason.command import run as run_command
+from otel_goodput._tools.cli import command_parser
+from otel_goodput._tools.reason.command import run_reason
 from otel_goodput._viewer.document import document
 from otel_goodput.errors import JournalError
 from otel_goodput.reports.run import FollowedRun, RecordedRun, found_runs
@@ -297,13 +297,13 @@ def test_at_an_object_storage(tmp_path: Path) -> None:
     storage.put(str(tmp_path / "job"), f"/{tmp_path.name}/job", recursive=True)
     try:
         for reason in ("maintenance", "preemption"):
-            options = _parser().parse_args(["reason", url, "2", reason, "--by", "alice"])
-            assert run_command(options) == 0
+            options = command_parser().parse_args(["reason", url, "2", reason, "--by", "alice"])
+            assert run_reason(options) == 0
         with found_runs(url) as found:
             assert [one.reason for one in read_reasons(found[0].folder).statements] == ["maintenance", "preemption"]
             assert found[0].report().totals.disruptions == {"preemption": 1}
         with open_run(url) as opened:
-            run_command(_parser().parse_args(["reason", url, "2", "signal"]))
+            run_reason(command_parser().parse_args(["reason", url, "2", "signal"]))
             assert opened.report().totals.disruptions == {"preemption": 1}
             opened.refresh()
             assert opened.report().totals.disruptions == {"signal": 1}

@@ -14,7 +14,7 @@ from emulators.google import GoogleEmulator
 from emulators.token_server import TokenServer
 from resources.machines import GPU_VM, serve
 
-from otel_goodput._tools.doctor import examine
+from otel_goodput._tools.doctor.examination import examine
 
 from ...commands import Answer
 from .words import MARKER, Examined, Variables

@@ -1,4 +1,4 @@
-"""The places where a collector runs, and the one configuration that each of them gets."""
+"""Where a collector can run, and the configuration for each of these targets."""
 
 from __future__ import annotations
 
@@ -12,68 +12,65 @@ QUEUE: Final = "/var/lib/otelcol-goodput"
 SPOOL: Final = f"{QUEUE}/spool"
 
 
-class Place(NamedTuple):
+class Target(NamedTuple):
     """Where a collector runs.
 
     Attributes:
         brief: for the head of the file, and for ``--help``.
         roles: what the account needs on Google Cloud.
         options: those of :class:`Choices` that can be given here.
-        told: what the jobs, or the other collectors, need to be told.
+        notes: what to set in the jobs, or in the other collectors; one sentence a line.
     """
 
     brief: str
     roles: tuple[str, ...]
     options: frozenset[str]
-    told: str
+    notes: tuple[str, ...]
 
 
 _JOBS: Final = "Jobs need OTEL_GOODPUT_EXPORTERS=otlp and OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317."
 _FLEET: Final = "They also need OTEL_GOODPUT_STEP_TRACES=own and OTEL_GOODPUT_STEP_SAMPLING=1: the gateway samples."
-PLACES: Final[dict[str, Place]] = {
-    "local": Place(
-        "On one machine, without a cloud: to the log, to a file, and to Prometheus.",
-        (),
-        frozenset(),
-        _JOBS,
+TARGETS: Final[dict[str, Target]] = {
+    "local": Target(
+        "On one machine, without a cloud: to the log, to a file, and to Prometheus.", (), frozenset(), (_JOBS,)
     ),
-    "sidecar": Place(
+    "sidecar": Target(
         "Next to a job on Google Cloud: spans and metrics go to the Telemetry API.",
         ("roles/telemetry.writer",),
         frozenset({"project", "queue_dir", "spool"}),
-        _JOBS,
+        (_JOBS,),
     ),
-    "classic": Place(
+    "classic": Target(
         "As sidecar, but metrics have the names used by our dashboards and alerts for Cloud Monitoring.",
         ("roles/telemetry.writer", "roles/monitoring.metricWriter"),
         frozenset({"project", "queue_dir", "spool"}),
-        _JOBS,
+        (_JOBS,),
     ),
-    "fleet": Place(
+    "fleet": Target(
         "Next to each process of a job on many hosts: metrics as with classic, spans to the gateway.",
         ("roles/telemetry.writer", "roles/monitoring.metricWriter"),
         frozenset({"project", "queue_dir", "spool", "gateway", "tls"}),
-        f"{_JOBS}\n# {_FLEET}",
+        (_JOBS, _FLEET),
     ),
-    "gateway": Place(
+    "gateway": Target(
         "One per fleet: keeps the steps that are slow, failed or compiling on any host, and 1 % of the others.",
         ("roles/telemetry.writer",),
         frozenset({"project", "queue_dir", "listen", "tls"}),
-        "The collectors beside the jobs have the configuration fleet, with --gateway naming this host.",
+        ("The collectors beside the jobs have the configuration fleet, with --gateway naming this host.",),
     ),
 }
 
 
 class Choices(NamedTuple):
-    """What may be chosen; None, or an empty text, leaves it as it is.
+    """What can be chosen; None or an empty string leaves the default.
 
     Attributes:
         project: Google Cloud's project, in place of the variable GOOGLE_CLOUD_PROJECT.
         queue_dir: the directory for the queue on disk, in place of the variable OTELCOL_GOODPUT_STATE.
         spool: the directory for all that jobs send, kept in files too; the default one if it is empty.
         gateway: where a fleet's collectors find the gateway, ``host`` or ``host:port``.
-        listen: where the gateway takes OTLP, ``host:port``.
-        tls: what the gateway asks its senders for: ``mtls`` or ``token``.
+        listen: where the gateway listens for OTLP, ``host:port``.
+        tls: what the gateway requires of its clients: ``mtls`` or ``token``.
     """
 
     project: str | None = None
@@ -91,7 +88,7 @@ def source(*path: str) -> str:
 
 
 def configuration(name: str, chosen: Choices) -> str:
-    """Return the configuration of a place as one text, without a head.
+    """Return the configuration for a target as one text, without a head.
 
     Raises:
         OSError: the installation is not whole.
@@ -104,33 +101,34 @@ def configuration(name: str, chosen: Choices) -> str:
 
 
 def _replaced(chosen: Choices) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    """Return the texts to replace in a configuration, each with what takes its place."""
+    pairs: list[tuple[str, str]] = []
     if chosen.listen:
-        found.append(('endpoint: "localhost:4317"', f'endpoint: "{chosen.listen}"'))
+        pairs.append(('endpoint: "localhost:4317"', f'endpoint: "{chosen.listen}"'))
     if chosen.project:
-        found.append((PROJECT, chosen.project))
+        pairs.append((PROJECT, chosen.project))
     queue, spool = (chosen.queue_dir or "").rstrip("/"), (chosen.spool or "").rstrip("/")
     if queue:
-        found.append((f"${{env:OTELCOL_GOODPUT_STATE:-{QUEUE}}}", queue))
+        pairs.append((f"${{env:OTELCOL_GOODPUT_STATE:-{QUEUE}}}", queue))
     if spool or (chosen.spool is not None and queue):
-        found.append((f"${{env:OTELCOL_GOODPUT_SPOOL:-{SPOOL}}}", spool or f"{queue}/spool"))
+        pairs.append((f"${{env:OTELCOL_GOODPUT_SPOOL:-{SPOOL}}}", spool or f"{queue}/spool"))
     if chosen.gateway:
-        # Quoted, for the collector wants texts here, even if they are numbers.
+        # Quoted: the collector wants strings here, even if they are numbers.
         host, _, port = chosen.gateway.partition(":")
-        found.append(("${env:OTELCOL_GOODPUT_GATEWAY:-otelcol-gateway}", f'"{host}"'))
+        pairs.append(("${env:OTELCOL_GOODPUT_GATEWAY:-otelcol-gateway}", f'"{host}"'))
         if port:
-            found.append(("${env:OTELCOL_GOODPUT_GATEWAY_PORT:-4317}", f'"{port}"'))
-    return found
+            pairs.append(("${env:OTELCOL_GOODPUT_GATEWAY_PORT:-4317}", f'"{port}"'))
+    return pairs
 
 
 def head(name: str, command: str, chosen: Choices) -> str:
     """Return the comment at the head of a configuration: what it is, how it is run, what it needs."""
-    place = PLACES[name]
-    lines = [place.brief, f"Written by: {command}", ""]
+    target = TARGETS[name]
+    lines = [target.brief, f"Written by: {command}", ""]
     lines += ["Try it, then run it:", "  otelcol-contrib validate --config=config.yaml"]
-    lines += ["  otelcol-contrib --config=config.yaml", "", *place.told.split("\n# ")]
-    if place.roles:
-        lines.append(f"The account needs {' and '.join(place.roles)}.")
+    lines += ["  otelcol-contrib --config=config.yaml", "", *target.notes]
+    if target.roles:
+        lines.append(f"The account needs {' and '.join(target.roles)}.")
         if not chosen.project:
             lines.append("The environment variable GOOGLE_CLOUD_PROJECT names the project.")
         lines.append(f"Requests wait on disk in {chosen.queue_dir or QUEUE}, through outages and restarts.")

@@ -9,17 +9,68 @@ import sys
 from typing import Final
 
 from otel_goodput._text.durations import NS
-from otel_goodput._tools.arguments import place
-from otel_goodput._tools.serve.arguments import NEW
-from otel_goodput._viewer import gate, server
+from otel_goodput._tools.arguments import add_directory, length, named_as, number, place
+from otel_goodput._viewer import PORT, SPANS, gate, server
 from otel_goodput._viewer.places import place as runs_at
 from otel_goodput.errors import ConfigurationError
 
+_NEW: Final = "auto"  # as a token: make one up
 _LEAST: Final = 16  # characters of a token
 _SAFE: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 
 
-def run(options: argparse.Namespace) -> int:
+def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``otel-goodput serve``."""
+    add_directory(parser, "folder or URL of all runs, or folder of a run; it need not exist yet", metavar="DIR")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        help="address to listen on (default: 127.0.0.1, this machine only; 0.0.0.0: all networks)",
+    )
+    parser.add_argument(
+        "--port", type=_port, default=PORT, help=f"port to listen on (default: {PORT}; 0: any free port)"
+    )
+    parser.add_argument(
+        "--idle", type=length, metavar="T", help="stop after this long without a request, such as 2h (default: never)"
+    )
+    parser.add_argument(
+        "--spans",
+        type=number,
+        default=SPANS,
+        metavar="N",
+        help=f"steps and phases that a page shows individually from the start (default {SPANS:,}); zoom in for more",
+    )
+    token = parser.add_mutually_exclusive_group()
+    token.add_argument(
+        "--token",
+        default=_NEW,
+        help="the token that clients must send (default: a new one, included in the printed address). Other users of "
+        "this machine can read arguments",
+    )
+    token.add_argument(
+        "--no-token",
+        action="store_true",
+        help="answer anyone who can reach the port, such as every user of this machine",
+    )
+    parser.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="another host name that browsers use, such as a proxy's; may be repeated",
+    )
+
+
+def _port_number(text: str) -> int:
+    if not 0 <= (port := int(text)) < 2**16:
+        raise ValueError("there is no such port")
+    return port
+
+
+_port = named_as("port", _port_number)
+
+
+def run_serve(options: argparse.Namespace) -> int:
     """Serve the runs of a place until Ctrl-C, and return 0.
 
     Raises:
@@ -60,7 +111,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _token(given: str) -> str:
-    if given == NEW:
+    if given == _NEW:
         return secrets.token_urlsafe(24)
     if len(given) < _LEAST or not set(given) <= _SAFE:
         raise ConfigurationError(f"a token needs at least {_LEAST} letters, digits, '-' or '_'")

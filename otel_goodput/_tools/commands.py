@@ -1,0 +1,159 @@
+"""All commands in one table: purpose, where the code is, examples, and exit statuses; and the help made of it."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+USAGE: Final = 2
+DAMAGED: Final = 3  # something had to be left out
+UNKNOWN: Final = 4  # a figure of a condition is not known
+HOLDS: Final = 5  # a condition holds
+
+EXIT_STATUSES: Final[Mapping[int, str]] = {
+    0: "success",
+    1: "an error, such as a missing run; doctor: a problem was found",
+    USAGE: "invalid use of the command",
+    DAMAGED: "part of a journal is damaged and could not be read; the rest is shown",
+    UNKNOWN: "compare --fail-if: no condition holds, but one uses an unknown figure",
+    HOLDS: "compare --fail-if: a condition holds",
+    130: "interrupted with Ctrl-C",
+}
+_ALWAYS: Final = (0, 1, USAGE, 130)  # statuses that can end any command
+_WIDTH: Final = 100
+
+
+class Command(NamedTuple):
+    """A subcommand NAME.
+
+    Attributes:
+        module: a module of this package, imported when the command is called, with the functions
+            ``add_NAME_arguments(parser)`` and ``run_NAME(options)``, which returns the exit status.
+        purpose: for the list of commands, and for its own help if it has no `description`.
+        examples: command lines, without ``otel-goodput``.
+        statuses: exit statuses besides those of every command.
+        description: for its own help.
+    """
+
+    module: str
+    purpose: str
+    examples: tuple[str, ...]
+    statuses: tuple[int, ...] = ()
+    description: str | None = None
+
+    def add_to(self, parsers: Any, name: str, *, whole: bool) -> None:
+        """Add the command to the subcommands `parsers`; with its arguments, which need its module, only if `whole`."""
+        parser = parsers.add_parser(name, help=self.purpose, description=self.description)
+        if whole:
+            module = import_module(f"{__package__}.{self.module}")
+            getattr(module, f"add_{name}_arguments")(parser)
+            parser.set_defaults(run=getattr(module, f"run_{name}"))
+            self._describe(parser)
+
+    def _describe(self, parser: argparse.ArgumentParser) -> None:
+        """Complete the help: the purpose, if there is nothing longer, the examples, and the exit statuses."""
+        parser.description = parser.description or f"{self.purpose[:1].upper()}{self.purpose[1:]}."
+        epilog = parser.epilog or ""
+        if parser.formatter_class is not argparse.RawDescriptionHelpFormatter:
+            parser.description, epilog = (textwrap.fill(text, _WIDTH) for text in (parser.description, epilog))
+        parser.formatter_class = argparse.RawDescriptionHelpFormatter
+        examples = "".join(
+            f"\n  {each if 'otel-goodput' in each else f'otel-goodput {each}'}" for each in self.examples
+        )
+        parts = (epilog, f"examples:{examples}", status_table((*_ALWAYS, *self.statuses)))
+        parser.epilog = "\n\n".join(filter(None, parts))
+
+
+def status_table(statuses: tuple[int, ...] = tuple(EXIT_STATUSES)) -> str:
+    """Return the table of these exit statuses, for a terminal."""
+    return "exit status:" + "".join(f"\n  {each:<4}{EXIT_STATUSES[each]}" for each in sorted(statuses))
+
+
+# In the order of the help.
+COMMANDS: Final[Mapping[str, Command]] = {
+    "report": Command(
+        "report",
+        "print the report of a run",
+        ("report", "report runs/ --run job-17 --json", "report --window 0s 1h"),
+        (DAMAGED,),
+    ),
+    "runs": Command("report", "list runs, the newest first", ("runs", "runs gs://bucket/runs --json"), (DAMAGED,)),
+    "compare": Command(
+        "compare",
+        "compare two runs; in CI, fail if a figure got worse",
+        ("compare job-1 job-2", "compare job-1 job-2 --html comparison.html"),
+        (DAMAGED, UNKNOWN, HOLDS),
+    ),
+    "export": Command(
+        "export",
+        "write a run as a trace for Perfetto",
+        ("export --perfetto trace.json", "export runs/job-17 --perfetto trace.json.gz"),
+        (DAMAGED,),
+    ),
+    "collector": Command(
+        "collector.command",
+        "write an OpenTelemetry Collector configuration, systemd unit or Kubernetes manifest",
+        ("collector config local", "collector k8s job --project my-project"),
+        description="Write the OpenTelemetry Collector's configuration, a script that installs it as a systemd unit, "
+        "or a Kubernetes manifest, in one file.",
+    ),
+    "dashboards": Command(
+        "dashboards",
+        "write dashboards and alerts for Grafana or Cloud Monitoring",
+        ("dashboards grafana grafana/", "dashboards gcp views/ --goodput-target 0.9"),
+    ),
+    "reason": Command(
+        "reason.command",
+        "record why a run was disrupted, by hand or from a log",
+        ("reason runs/job-17", "reason runs/job-17 2 preemption"),
+    ),
+    "replay": Command(
+        "report",
+        "print the report of a timeline: a JSON-lines file, or a run's journal",
+        ("replay timeline.jsonl", "replay - --json"),
+        (DAMAGED,),
+    ),
+    "recover": Command(
+        "recover",
+        "export the spans and last metrics that a killed attempt did not export, without a restart",
+        ("recover", "recover runs/job-17 --exporters otlp"),
+        (DAMAGED,),
+    ),
+    "send": Command(
+        "send.command",
+        "send the files of the exporter 'file' to an OTLP receiver",
+        ("send goodput/job-17 --dry-run", "send goodput/job-17 --endpoint http://localhost:4317"),
+        description="Send over OTLP what the exporter 'file' wrote. A second call resumes where the first stopped, per "
+        "endpoint. A request whose response was lost is sent again and may arrive twice.",
+    ),
+    "serve": Command(
+        "serve",
+        "serve a live page of all runs for a browser",
+        ("serve", "serve gs://bucket/runs"),
+        description="Show every run of a folder or URL live in a browser: an index, a page for each run, and two runs "
+        "side by side. The command never writes. It needs the extra 'serve'.",
+    ),
+    "plan": Command(
+        "plan",
+        "compute how often to save checkpoints, and the goodput to expect",
+        ("plan", "plan --mtbf 6h --save 30s"),
+        (DAMAGED,),
+    ),
+    "env": Command(
+        "doctor.settings", "print the environment variables and the values in effect", ("env", "env --json")
+    ),
+    "doctor": Command(
+        "doctor.examination",
+        "check the configuration: what goes where, and what does not work",
+        ("doctor", "doctor --gcp", "doctor --json"),
+    ),
+    "completion": Command(
+        "cli",
+        "print a script that completes otel-goodput's arguments in a shell",
+        ('eval "$(otel-goodput completion bash)"', "completion fish"),
+    ),
+    "help": Command("cli", "print the help of a command", ("help", "help report")),
+}

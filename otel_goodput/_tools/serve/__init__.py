@@ -1,1 +1,0 @@
-"""``otel-goodput serve``: the page of every run of a folder or URL, live, in a browser."""
