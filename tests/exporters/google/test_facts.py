@@ -39,7 +39,7 @@ def test_what_auto_chose_is_told_and_linked(tmp_path: Path, monkeypatch: pytest.
 def test_the_project_of_the_credentials_is_told_once_they_are_found() -> None:
     connection = Connection({})
     assert connection.known_project() == ""
-    connection._found = object(), "of-the-credentials"
+    connection._default = object(), "of-the-credentials"
     assert connection.known_project() == connection.project == "of-the-credentials"
     assert Connection({"GOOGLE_CLOUD_PROJECT": "given"}).known_project() == "given"
 

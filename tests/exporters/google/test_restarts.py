@@ -33,7 +33,7 @@ LACKS = "the last metrics of this attempt have not reached"
 SPANS_LACK = "spans have not reached every exporter"
 
 GOES_ON = re.compile(
-    r"WARNING otel_goodput\.live\.opening: run 'llama' had not finished when it was started again, \d+\.\d s after "
+    r"WARNING otel_goodput\._live\.opening: run 'llama' had not finished when it was started again, \d+\.\d s after "
     r"its last sign of life: it continues as attempt 2, and the time between counts as infrastructure recovery\. "
     r"For a new run set OTEL_GOODPUT_RUN_ID=llama-2"
 )
