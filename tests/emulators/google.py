@@ -155,6 +155,10 @@ class GoogleEmulator:
         code = grpc.StatusCode[code] if isinstance(code, str) else code
         self._faults.fail(Fault(method, code, times, after_write, text, retry_after_s))
 
+    def deny(self, metric: str, code: grpc.StatusCode, text: str) -> None:
+        """Write a request's other series until `heal`, and answer with this code and `text` about this metric's."""
+        self._records.denied[metric] = Refused(code, text)
+
     def hang(self, method: str = "*") -> None:
         """Take calls and do not answer until `heal`; whoever still waits then gets an answer."""
         self._faults.wait(method, None)
@@ -165,6 +169,7 @@ class GoogleEmulator:
 
     def heal(self) -> None:
         self._faults.heal()
+        self._records.denied.clear()
 
     def _series(self, book: SeriesBook) -> dict[SeriesKey, list[Point]]:
         with self._records.lock:

@@ -131,6 +131,7 @@ class Records:
         self.requests: list[Request] = []
         self.refusals: list[Refusal] = []
         self.notes: list[Refusal] = []
+        self.denied: dict[str, Refused] = {}  # by the last part of a metric's type
 
     def refuse(self, rules: Iterable[Rule[Case]], case: Case, what: str) -> Refused | None:
         """The first of the rules that refuses the case, written down."""

@@ -9,7 +9,7 @@ from google.api.label_pb2 import LabelDescriptor
 from google.api.metric_pb2 import MetricDescriptor
 from google.cloud.monitoring_v3 import CreateTimeSeriesSummary
 
-from emulators.metric_rules import BATCH_RULES, INVALID, PARTIAL_RULES, SERIES_RULES, BatchCase
+from emulators.metric_rules import BATCH_RULES, PARTIAL_RULES, SERIES_RULES, BatchCase
 from emulators.records import Point, Records, Refused, SeriesBook, SeriesKey, shortened
 from emulators.series_case import SeriesCase, braced, called, key_of, value_of
 
@@ -26,16 +26,16 @@ def write_series(records: Records, book: SeriesBook, series: Sequence[Any], proj
     if whole:
         raise whole[0]
     seen: set[SeriesKey] = set()
-    bad: list[tuple[SeriesCase, str]] = []
+    bad: list[tuple[SeriesCase, Refused]] = []
     for index, one in enumerate(series):
         # Looked up anew: a descriptor may come from a series before it in the same request.
         case = _case(book, index, one, seen, now)
-        error = records.refuse(PARTIAL_RULES, case, called(one))
+        error = records.denied.get(case.type.rpartition("/")[2]) or records.refuse(PARTIAL_RULES, case, called(one))
         if error is None:
             records.note(PARTIAL_RULES, case, called(one))
             _write(book, case, project)
         else:
-            bad.append((case, error.text))
+            bad.append((case, error))
         seen.add(key_of(one))
     if bad:
         raise _partly(bad, len(series))
@@ -70,21 +70,22 @@ def add_labels(descriptor: MetricDescriptor, keys: Any) -> None:
     descriptor.labels.extend(LabelDescriptor(key=key) for key in keys if key not in known)
 
 
-def _partly(bad: list[tuple[SeriesCase, str]], total: int) -> Refused:
+def _partly(bad: list[tuple[SeriesCase, Refused]], total: int) -> Refused:
     """Google's answer when the good were written and the bad were not."""
     groups: dict[tuple[str, str], list[SeriesCase]] = {}
-    for case, text in bad:
+    for case, error in bad:
         resource = f"{case.series.resource.type}{braced(case.series.resource.labels)}"
-        groups.setdefault((text, resource), []).append(case)
+        groups.setdefault((error.text, resource), []).append(case)
     parts = [
         f"{text}: {resource} timeSeries[{_ranges([case.position for case in cases])}]: {called(cases[0].series)}"
         for (text, resource), cases in groups.items()
     ]
     summary = CreateTimeSeriesSummary.pb()(total_point_count=total, success_point_count=total - len(bad))
+    code = bad[0][1].code
     for (text, _), cases in list(groups.items())[:MOST_ERRORS]:
-        error = summary.errors.add(point_count=len(cases))
-        error.status.code, error.status.message = INVALID.value[0], shortened(text, 200)
-    return Refused(INVALID, f"One or more TimeSeries could not be written: {'; '.join(parts)}", summary)
+        noted = summary.errors.add(point_count=len(cases))
+        noted.status.code, noted.status.message = code.value[0], shortened(text, 200)
+    return Refused(code, f"One or more TimeSeries could not be written: {'; '.join(parts)}", summary)
 
 
 def _ranges(numbers: list[int]) -> str:

@@ -171,10 +171,12 @@ class Delivery:
                 renewed = True
                 self._connection.renew()
                 continue
-            if failure.code in PERMANENT or failure.cause == "credentials":
+            if failure.cause == "credentials" or (failure.code in PERMANENT and failure.written is None):
                 self._open_circuit(failure)
                 return RequestResult(Outcome.CIRCUIT_OPEN, failure.text, repeated)
-            if failure.code not in TRANSIENT:
+            # An answer that counts what was written is about single items, whatever its code is. Those that were
+            # written must not be sent again along with the others.
+            if failure.written or failure.code not in TRANSIENT:
                 return RequestResult(Outcome.REFUSED, failure.text, repeated, failure.written)
             repeated = repeated or failure.code not in status_codes.UNTOUCHED
             pause = failure.wait_s if failure.wait_s is not None else wait * random.uniform(0.7, 1.3)

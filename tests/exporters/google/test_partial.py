@@ -1,0 +1,77 @@
+"""A service that writes most series of a request, and not those of one metric: the others are not held up by it."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import grpc
+import pytest
+from emulators.google import GoogleEmulator
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
+
+from exporters.google.conftest import Open
+from exporters.telemetry import collect, observed
+from otel_goodput.exporters.registry import dropped_items
+
+NS = 10**9
+DENIED = "Permission monitoring.timeSeries.create denied for this metric"
+QUOTA = "Too many active time series of this metric"
+
+
+def figures(value: float, seconds: int) -> MetricsData:
+    """Three gauges, so many seconds from now."""
+    data = collect(*(observed("gauge", name, (value, {"a": "b"})) for name in ("first", "middle", "last")))
+    for metric in data.resource_metrics[0].scope_metrics[0].metrics:
+        for point in metric.data.data_points:
+            object.__setattr__(point, "time_unix_nano", time.time_ns() + seconds * NS)
+    return data
+
+
+def values(google: GoogleEmulator) -> dict[str, list[float]]:
+    return {key.type.rpartition("/")[2]: [point.value for point in points] for key, points in google.series.items()}
+
+
+@pytest.mark.parametrize("metric", ["first", "middle", "last"])
+def test_a_metric_that_may_not_be_written(
+    google: GoogleEmulator, opened: Open, caplog: pytest.LogCaptureFixture, metric: str
+) -> None:
+    google.deny(metric, grpc.StatusCode.PERMISSION_DENIED, DENIED)
+    exporters = opened("gcp")
+    exporter = exporters.metric_exporter
+    assert exporter is not None
+    with caplog.at_level(logging.WARNING):
+        for at, value in enumerate((1.0, 2.0, 3.0)):
+            assert exporter.export(figures(value, 10 * at), timeout_millis=20_000) is MetricExportResult.SUCCESS
+        exporter.shutdown(timeout_millis=20_000)
+    others = {"first", "middle", "last"} - {metric}
+    assert values(google) == {name: [1.0, 2.0, 3.0] for name in others}
+    assert dropped_items(exporters)["metrics"] == 3
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert metric in told and DENIED in told
+
+
+def test_a_metric_without_quota_is_written_once_it_has_some(google: GoogleEmulator, opened: Open) -> None:
+    google.deny("middle", grpc.StatusCode.RESOURCE_EXHAUSTED, QUOTA)
+    exporter = opened("gcp").metric_exporter
+    assert isinstance(exporter, MetricExporter)
+    assert exporter.export(figures(1.0, 0), timeout_millis=1_000) is MetricExportResult.FAILURE
+    assert values(google) == {"first": [1.0], "last": [1.0]}
+    # Nothing that was written is sent again.
+    assert sum(request.items > 1 for request in google.requests if request.method == "CreateTimeSeries") == 1
+    google.heal()
+    assert exporter.export(figures(2.0, 10), timeout_millis=20_000) is MetricExportResult.SUCCESS
+    assert values(google) == {"first": [1.0, 2.0], "middle": [2.0], "last": [1.0, 2.0]}
+    assert not google.refusals
+
+
+def test_one_without_permission_and_one_without_quota(google: GoogleEmulator, opened: Open) -> None:
+    google.deny("first", grpc.StatusCode.PERMISSION_DENIED, DENIED)
+    google.deny("last", grpc.StatusCode.RESOURCE_EXHAUSTED, QUOTA)
+    exporter = opened("gcp").metric_exporter
+    assert exporter is not None
+    for at, value in enumerate((1.0, 2.0)):
+        exporter.export(figures(value, 10 * at), timeout_millis=1_000)
+    google.heal()
+    exporter.shutdown(timeout_millis=20_000)
+    assert values(google) == {"middle": [1.0, 2.0], "last": [2.0]}
