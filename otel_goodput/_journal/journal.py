@@ -21,7 +21,17 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import Event
 from otel_goodput._accounting.rules import DATA_LOADING, STEP
 from otel_goodput._journal import records
-from otel_goodput._journal.records import BODY, CAPACITY, HEADER_SIZE, LOADING, RECORD, SIZE, STEPPING, following
+from otel_goodput._journal.records import (
+    BODY,
+    CAPACITY,
+    HEADER_SIZE,
+    LOADING,
+    RECORD,
+    SEALED,
+    SIZE,
+    STEPPING,
+    following,
+)
 from otel_goodput._runtime import files
 from otel_goodput._text.redact import encodable, redacting_logger, without_credentials
 
@@ -35,7 +45,7 @@ NAME_BYTES: Final = 192
 # A hole is a place that a thread has taken and not written yet. After this time, assume that it never will.
 HOLE_NS: Final = 1_000_000_000
 
-_pack = BODY.pack
+_pack, _seal_into = BODY.pack, SEALED.pack_into
 _FREQUENT: Final = bytes((ev.START, ev.END, records.LOADING, records.STEPPING))
 _event = tuple.__new__  # makes an Event without calling its constructor, because this runs for every record
 
@@ -178,8 +188,7 @@ class Journal:
             while place >= CAPACITY:
                 segment = self.roll(segment)
                 place = next(segment.places)
-            at = HEADER_SIZE + place * SIZE
-            segment.buffer[at : at + SIZE] = body + (crc32(body) & 0xFFFF).to_bytes(2, "little")
+            _seal_into(segment.buffer, HEADER_SIZE + place * SIZE, body, crc32(body) & 0xFFFF)
         except BaseException:
             self._torn += 1  # e.g. Ctrl-C: a place may have been taken that nobody will write to
             raise

@@ -94,6 +94,7 @@ INTERRUPTED: Final = 1 << 9  # END: closed by shutdown, not by the code that ope
 
 BODY: Final = struct.Struct("<BBHHQqq")
 RECORD: Final = struct.Struct("<BBHHQqqH")
+SEALED: Final = struct.Struct(f"<{BODY.size}sH")  # the same: a body and its checksum
 SIZE: Final = RECORD.size
 _NAME_BODY: Final = struct.Struct("<BBHH24s")
 NAME_PART: Final = 24

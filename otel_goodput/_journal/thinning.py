@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from otel_goodput._accounting.codec import NUMBER, Each, Row, State, Whole, field
+from otel_goodput._accounting.codec import NUMBER, Blobs, Each, Row, State, Whole, field
 from otel_goodput._accounting.stats import median, quantile
 
 SUMMARY: Final = 1000  # steps in one summary at most
@@ -28,6 +29,20 @@ class Summary(NamedTuple):
 
 SUMMARY_ENTRY: Final = Row(*[NUMBER] * 10, make=Summary._make)
 _STEPS: Final = Row(NUMBER, NUMBER, NUMBER)
+# Number, start and end of a step. A loop makes one a turn: unlike a tuple, it is nothing for the garbage collector.
+_STEP: Final = struct.Struct("<qqq")
+pack: Final = _STEP.pack
+
+
+class _Packed(Row):
+    """A step as bytes, in memory only."""
+
+    def __init__(self) -> None:
+        super().__init__(*[NUMBER] * 3, make=lambda step: pack(*step))
+        self.plain = False
+
+    def dump(self, value: Any, blobs: Blobs) -> Any:
+        return _STEP.unpack(value)
 
 
 class Thinner(State):
@@ -39,12 +54,12 @@ class Thinner(State):
 
     Attributes:
         most: as given.
-        waiting: what was added and is not summarized yet: number, start and end (ns).
+        waiting: what was added and is not summarized yet: number, start and end (ns), packed.
     """
 
     most: int = field(Whole(1), SUMMARY)
     _volume: int = field(Whole(1), 1 << 62)
-    waiting: deque[tuple[int, int, int]] = field(Each(_STEPS, make=deque), make=deque, key="thinned")
+    waiting: deque[bytes] = field(Each(_Packed(), make=deque), make=deque, key="thinned")
     _held: list[tuple[int, int, int]] = field(Each(_STEPS), make=list)
 
     _CUT: Final = (-1, 0, 0)
@@ -54,17 +69,17 @@ class Thinner(State):
         self.most, self._volume = most, volume
 
     def add(self, number: int, start: int, end: int) -> None:
-        self.waiting.append((number, start, end))
+        self.waiting.append(pack(number, start, end))
 
     def cut(self) -> None:
         """End the current series of steps, because a checkpoint begins."""
-        self.waiting.append(self._CUT)
+        self.add(*self._CUT)
 
     def summaries(self, *, final: bool = False) -> list[Summary]:
         """Return summaries of the complete series; with `final`, also of the one in progress."""
         done: list[Summary] = []
         while self.waiting:
-            step = self.waiting.popleft()
+            step = _STEP.unpack(self.waiting.popleft())
             held = self._held
             if held and step != self._CUT and step[0] // self._volume != held[0][0] // self._volume:
                 done.append(self._sum_up())

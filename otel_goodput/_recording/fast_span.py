@@ -113,6 +113,7 @@ class FastSpan(ShortSpan):
     _context: SpanContext | None = None
     _parent: SpanContext | None = None  # None until it is final
     _token: Any = None
+    _entry = 0  # where it is among the open spans: its key, or that of the first step of its loop
     numbered = True  # the user gave the number of the step; False: it continues the count
     _outermost = False  # it is noted in PHASE
     _annotation: Any = None
@@ -162,15 +163,8 @@ class FastSpan(ShortSpan):
         span._line, span._phase, span.step, span._blocking = self._line, phase, step, None
         span._start, span._key, span._within, span._outer = start, key, self._within, self._outer
         span._outermost, span.thread, span.loop, span._ended = self._outermost, self.thread, self.loop, False
+        span._entry = self._entry
         return span
-
-    @property
-    def touched(self) -> bool:
-        """Whether somebody has asked for its identity, or set anything on it."""
-        return (
-            self._shown is not None or self._context is not None or self._attributes is not None
-            or self._events is not None or self._links is not None or self._name is not None
-        )  # fmt: skip
 
     def export(self, end: int, failed: bool, outlier: bool, interrupted: bool, device: int | None = None) -> None:
         """Have the finished span made and passed to the span processors in the background; see :meth:`readable`."""
@@ -194,11 +188,13 @@ class FastSpan(ShortSpan):
     def open(self, start: int) -> None:
         """Begin at `start` (ns) and make this the current span."""
         line = self._line
+        line.thread.latest_change = object()
         if self._key:
             # Entered again after its end: reset the state of the first use.
             if self.loop is not None:
                 line.emitter.catch_up()
             self._keep, self._status, self._context, self.saved, self.undone = False, UNSET, None, False, False
+            self.touched = False
             self._parent = self._shown = self._end = None
             self._attributes = self._events = self._links = self.observation = None
             self.gate, self._outermost = None, False
@@ -245,6 +241,7 @@ class FastSpan(ShortSpan):
             flags |= EXPORT
         # Registered as open before anything is recorded, so that it will be ended even if an interrupt comes now.
         self._ended = False
+        self._entry = key
         spans.short[key] = self
         device = line.hooks.device
         if device is not None and device.awake and self._blocking is not False and self._start_at is None:
@@ -299,6 +296,7 @@ class FastSpan(ShortSpan):
         if not isinstance(twin, FastSpan):
             return self
         self._twins = [*self._twins, twin]
+        self.touched = True
         return twin.__enter__()
 
     def _left_twin(self) -> FastSpan | None:
@@ -330,6 +328,7 @@ class FastSpan(ShortSpan):
                 self.loop.reliable = False  # its loop goes on after all
             return end
         line = self._line
+        line.thread.latest_change = object()
         if end < self._start:
             end = line.check_end(self._start, end)
         began = end
@@ -386,7 +385,7 @@ class FastSpan(ShortSpan):
             _attach(self._within)  # it was begun by the loop, see next_in_loop()
         if self._outermost:
             leave(self)
-        spans.short.pop(key, None)
+        spans.forget(self, self._entry)
         if self._phase == STEP:
             if spans.short and self._blocking is not False:
                 self._sweep(end)
@@ -429,8 +428,9 @@ class FastSpan(ShortSpan):
 
     def _abandon(self, end: int, flags: int, failed: bool, left: bool, took: int | None) -> None:
         line = self._line
-        if self._ended and self._key not in line.spans.short:
+        if self._ended and line.spans.short.get(self._entry) is not self:
             return
+        line.thread.latest_change = object()
         if current_span() is self:
             # The token may belong to a context that no longer exists; attaching the previous context needs no token.
             _attach(alive(self._within))
@@ -455,7 +455,7 @@ class FastSpan(ShortSpan):
             self._annotation = None
         if line.spans.step is self:
             line.spans.step = None
-        line.spans.short.pop(self._key, None)
+        line.spans.forget(self, self._entry)
 
     def lapse(self, now: int, *, failed: bool = False) -> None:
         """End it where its work ended, because it is open at `now` (ns) although it is over.
@@ -509,7 +509,7 @@ class FastSpan(ShortSpan):
         if not self._keep:
             if not self._sampled and not paid:
                 self._line.policy.spend(self)
-            self._keep = True
+            self._keep = self.touched = True
             context = self._context
             if context is not None:  # already given out as not sampled; keep its trace, other spans may be in it
                 self._context = SpanContext(context.trace_id, self._key, False, SAMPLED)
@@ -531,7 +531,7 @@ class FastSpan(ShortSpan):
             return None
         parent = traces.parent_of(self.step, around)
         if traces.job_span is not None:  # before the job begins, its identity may still change
-            self._parent = parent
+            self._parent, self.touched = parent, True
         return parent
 
     @property
@@ -580,6 +580,7 @@ class FastSpan(ShortSpan):
             # If the step is not known yet, the next number is the best guess.
             step = self.step if self.step >= 0 else self._line.next_number()
             trace = self._line.traces.step_trace(step) if parent is None else parent.trace_id
+            self.touched = True
             self._context = SpanContext(trace, self._key, False, SAMPLED if self._sampled or self._keep else UNSAMPLED)
         return self._context
 

@@ -84,7 +84,7 @@ class JobSpans:
             links.append(Link(traces.job_context))
         identity = ids.job_span_context(*traces.identity, self._begun)
         self._begun += 1
-        self._tell_all()
+        self._pass_on_all()
         root = traces.begin_root(start)
         parent = trace_api.set_span_in_context(trace_api.NonRecordingSpan(root), Context())
         if self._generator is not None:
@@ -105,14 +105,14 @@ class JobSpans:
         if self._closed:
             return  # a phase that found the recorder before its shutdown
         self._implicit = self.start(start)
-        self.append = self._append_first
+        self._pass_on(self._append_first)
 
     def take_over(self) -> trace_api.Span | None:
         """Return the implicit job for the job that the user opens now; None if there is none."""
         job, self._implicit = self._implicit, None
         if job is not None:
             self._thread.take()
-            self._tell_all()
+            self._pass_on_all()
         return job
 
     def end_implicit(self, end: Callable[[], int], *, error: BaseException | None) -> None:
@@ -125,16 +125,20 @@ class JobSpans:
                 job.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
             job.end(moment)
         if not self._closed:
-            self.append = self._append_after
+            self._pass_on(self._append_after)
 
     def close(self) -> None:
         """Stop recording."""
         self._closed = True
-        self.append = nothing
+        self._pass_on(nothing)
 
-    def _tell_all(self) -> None:
+    def _pass_on(self, append: Callable[..., None]) -> None:
+        self.append = append
+        self._thread.latest_change = object()
+
+    def _pass_on_all(self) -> None:
         if not self._closed:
-            self.append = self._account.append
+            self._pass_on(self._account.append)
 
     def _append_first(self, kind: int, phase: int, flags: int, *record: int) -> None:
         """Append a record before the user opens a job: the start of a blocking phase begins an implicit job."""
@@ -143,12 +147,12 @@ class JobSpans:
                 self.begin_implicit(record[-1])
             if phase == rules.STEP:
                 self._misused.outside()
-                self._tell_all()
+                self._pass_on_all()
         self._account.append(kind, phase, flags, *record)
 
     def _append_after(self, kind: int, phase: int, flags: int, *record: int) -> None:
         """Append a record after the end of the job: warn of steps, which no longer count."""
         if kind == START and phase == rules.STEP and not flags & NONBLOCKING:
             self._misused.after()
-            self._tell_all()
+            self._pass_on_all()
         self._account.append(kind, phase, flags, *record)

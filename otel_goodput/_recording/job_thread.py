@@ -36,19 +36,23 @@ class JobThread:
         identity: id of the thread.
         stepped: the thread has opened a step.
         tasks: the job or a step was opened in an asyncio task.
+        latest_change: replaced whenever a phase begins or ends, or something else changes that the short way of a loop
+            takes for given, but not by that short way itself.
     """
 
-    __slots__ = ("_task", "identity", "stepped", "tasks")
+    __slots__ = ("_task", "identity", "latest_change", "stepped", "tasks")
 
     def __init__(self) -> None:
         self.identity = threading.main_thread().ident
         self.stepped = False
         self.tasks = False
+        self.latest_change = object()
         self._task: Any = _nothing  # a weak reference to the task of the latest step, or of the job
 
     def take(self) -> None:
         """Make the current thread the training thread, because it begins the job."""
         self.identity = threading.get_ident()
+        self.latest_change = object()
         self.stepped = False
         self.note_task()
 
@@ -63,6 +67,7 @@ class JobThread:
         if task is not self._task():
             self._task = _nothing if task is None else ref(task)
             self.tasks |= task is not None
+            self.latest_change = object()
 
     def in_another_task(self) -> bool:
         """Whether the training thread runs another task than the one that trains."""

@@ -114,6 +114,8 @@ class Nested(trace_api.Span):
     _within: context_api.Context = context_api.Context()
     _outer: Nested | None = None
     _shown: SpanContext | None = None
+    touched = False
+    """Somebody has asked for its identity, or set anything on it."""
 
     @property
     @abstractmethod
@@ -162,6 +164,7 @@ class Nested(trace_api.Span):
         """Return the identity that others see; the same at every call."""
         if self._shown is None:
             self._shown = self.identity if self.claim() else self.enclosing()
+            self.touched = True
         return self._shown
 
     def get_span_context(self) -> SpanContext:

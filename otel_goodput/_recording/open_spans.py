@@ -26,8 +26,8 @@ class OpenSpans:
         nesting: how phases and the spans of others are nested.
 
     Attributes:
-        short: open steps, loads and parts, by span id, in the order of their begin.
-        phases: spans of all other open phases, likewise.
+        short: open steps, loads and parts, in the order of their begin, by an id each; the phases of a loop share one.
+        phases: spans of all other open phases, by span id, in the order of their begin.
         step: the open step that began last, on any thread.
     """
 
@@ -42,7 +42,13 @@ class OpenSpans:
 
     def find(self, key: int) -> trace_api.Span | None:
         """Return the open phase with this span id; None if there is none."""
-        return self.short.get(key) or self.phases.get(key)
+        short = (span for span in tuple(self.short.values()) if span.key == key)
+        return next(short, None) or self.phases.get(key)
+
+    def forget(self, span: ShortSpan, entry: int) -> None:
+        """Take `span` for ended, unless another one has its `entry` in `short`."""
+        if self.short.get(entry) is span:
+            del self.short[entry]
 
     def loading(self) -> bool:
         """Return whether this thread is in a data load."""

@@ -33,6 +33,7 @@ from otel_goodput.semconv import (
 
 RECENT: Final = 128  # recent steps from which the threshold of outliers is computed
 REVIEW: Final = 64  # steps between two computations of the threshold
+REVIEW_NS: Final = 1_000_000 * REVIEW  # of steps, at least: reviews of shorter ones would take longer than the steps
 FIRST_REVIEW: Final = 8  # step of the first one; then 16, 32, 64, as an outlier may be among the first steps
 # An outlier is far outside the recent spread, clearly slower than the recent median, and slower than nearly all steps.
 OUTLIER_SPREADS: Final = 6.0
@@ -56,13 +57,14 @@ class StepSampler:
         until_review: number of steps until the threshold is computed again.
     """
 
-    __slots__ = ("_interval", "_left", "_seen", "_started", "every", "recent", "threshold", "until_review")
+    __slots__ = ("_interval", "_left", "_renewed", "_seen", "_started", "every", "recent", "threshold", "until_review")
 
     def __init__(self, every: int) -> None:
         self.every = max(1, every)
         self._started = 0
         self._seen = 0  # steps, at the latest review
         self._left = BUDGET
+        self._renewed = BUDGETED  # steps at which more outliers may be exported
         self._interval = self.until_review = FIRST_REVIEW
         self.recent: deque[int] = deque(maxlen=RECENT)
         self.threshold = 1 << 62  # until the first review
@@ -114,9 +116,10 @@ class StepSampler:
         nearly_all = recent[-1 - SLOWER]
         self.threshold = int(max(middle * OUTLIER_RATIO, middle + OUTLIER_SPREADS * spread, nearly_all))
         self._seen += self._interval
-        self._interval = self.until_review = min(self._seen, REVIEW)
-        if self._seen % BUDGETED == 0:
-            self._left = BUDGET
+        due = max(REVIEW, min(BUDGETED, REVIEW_NS // max(1, middle)))
+        self._interval = self.until_review = min(self._seen, due)
+        if self._seen >= self._renewed:
+            self._left, self._renewed = BUDGET, self._seen + BUDGETED
 
 
 class PhaseSampler(Sampler):

@@ -29,7 +29,7 @@ class SaveContext(PhaseContext):
         line.saves(None if label is None else operator.index(label), blocking=blocking)
         step = line.spans.step if blocking else None
         if step is not None:
-            step.saved = True
+            step.saved = step.touched = True
         return span
 
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:

@@ -192,6 +192,7 @@ class ShortSpan(Nested):
                 continue
             if self._attributes is None:
                 self._attributes = BoundedAttributes(_LIMIT, immutable=False)
+                self.touched = True
             self._attributes[key] = value
 
     @guarded(None)
@@ -200,6 +201,7 @@ class ShortSpan(Nested):
             return
         if self._events is None:
             self._events = []
+            self.touched = True
         if len(self._events) < _LIMIT:
             moment = plain.integer(timestamp)
             taken = BoundedAttributes(_LIMIT, plain.attributes(attributes))
@@ -213,6 +215,7 @@ class ShortSpan(Nested):
             return
         if self._links is None:
             self._links = []
+            self.touched = True
         self._links.append(Link(context, plain.attributes(attributes)))
 
     @guarded(None)
@@ -229,8 +232,10 @@ class ShortSpan(Nested):
     def update_name(self, name: str) -> None:
         if not self._over:
             self._name = plain.text(name) or self._name
+            self.touched = True
 
     @guarded(None)
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
         if not self._over:
             self._status = status if isinstance(status, Status) else Status(status, plain.text(description))
+            self.touched = True

@@ -136,6 +136,7 @@ class PhaseSpanProcessor(SpanProcessor):
         if device is not None and not flags & ev.NONBLOCKING and not in_step:
             device.begin(context.span_id, phase, start)
         self._account.start(phase, context.span_id, step, flags, name, start)
+        self._thread.latest_change = object()
         if context.trace_id != self._job_trace:
             self._account.foreign_trace(context.span_id, context.trace_id)
         if span.parent is not None and span.parent.span_id != self._job_key:
@@ -180,6 +181,7 @@ class PhaseSpanProcessor(SpanProcessor):
 
     def _forget(self, key: int) -> bool:
         """Forget a phase whose end is in the journal; return whether it was not sampled at its begin."""
+        self._thread.latest_change = object()
         self._open.pop(key, None)
         self._phases.pop(key, None)
         self._gates.pop(key, None)

@@ -164,7 +164,7 @@ class StepLine:
         if done is not None:
             self._begun_before = latest
             self.latest = self._restored = stand_in(done)
-        self.unsure = True
+        self.forget_number()
 
     def saves(self, label: int | None, *, blocking: bool) -> None:
         """Note that a checkpoint with this `label` (None: that of the open step) begins to be saved."""
@@ -188,6 +188,7 @@ class StepLine:
     def forget_number(self) -> None:
         """Take the next step's number for unknown, because a checkpoint was restored whose step is not known."""
         self.unsure = True
+        self.thread.latest_change = object()
 
     def keep_back(self, load: ShortSpan, emit: Callable[[], None]) -> None:
         """Hold an ended load until its step is known; `emit` then exports it."""

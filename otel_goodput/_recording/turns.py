@@ -1,8 +1,11 @@
-"""The short way through an undisturbed loop: two records a turn instead of four, and one span for a load and its step.
+"""The short way through an undisturbed loop: two records a turn instead of four, and no new objects for most steps.
 
 One record ends a step and begins the data load of the next one, the other ends that load and begins its step. They are
 two and not one, because a load may hang, or be killed: the journal must have seen the step complete by then. If nobody
-has asked for the identity of the load or set anything on its span, that object becomes the span of its step.
+has requested the identity of the load or set anything on its span, that object becomes the span of its step.
+
+A span and its context are used again two turns later, unless somebody still holds them or has touched the span. A task
+that was made in a step holds the context of that step, for example.
 
 Whatever is unusual makes :meth:`Turns.load` and :meth:`Turns.step` return None before they have changed anything. The
 loop then ends and begins the phases one by one (:meth:`FastSpan.close`, :meth:`FastSpan.open`), with the same result.
@@ -10,9 +13,12 @@ loop then ends and begins the phases one by one (:meth:`FastSpan.close`, :meth:`
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
+from sys import getrefcount
 from threading import get_ident
+from typing import Final
 
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanContext
@@ -20,10 +26,14 @@ from opentelemetry.trace import SpanContext
 from otel_goodput._accounting.events import ON_DEVICE
 from otel_goodput._accounting.rules import DATA_LOADING, STEP
 from otel_goodput._journal.records import EXPORT, KEYS, LOADING, OUTLIER, STEPPING, STRIDE
+from otel_goodput._journal.thinning import pack
 from otel_goodput._recording.fast_span import FastSpan
 from otel_goodput._recording.nesting import PHASE, PHASE_KEY, SPAN_KEY, attach, current
 from otel_goodput._recording.short_span import UNSET
 from otel_goodput._recording.step_line import TIMED, StepLine
+
+# Without the GIL, another thread may take a reference while they are counted.
+_COUNTABLE: Final = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 class Turns:
@@ -37,8 +47,9 @@ class Turns:
     """
 
     __slots__ = (
-        "_announces", "_append", "_covered", "_due", "_inside", "_job", "_jobs", "_line", "_parents", "_policy",
-        "_recent", "_sampler", "_short", "_spans", "_thin", "_volume", "latest",
+        "_alone", "_announces", "_append", "_covered", "_due", "_hooks", "_inside", "_job", "_jobs", "_line",
+        "_outside", "_parents", "_policy", "_recent", "_sampler", "_seen", "_short", "_spans", "_spare", "_thin",
+        "_thread", "_volume", "latest",
     )  # fmt: skip
 
     def __init__(self, line: StepLine) -> None:
@@ -46,10 +57,16 @@ class Turns:
         self.latest: FastSpan | None = None
         self._inside: Context
         self._covered = False
+        self._seen: object = None  # the latest change of what is around that is known here
+        # To be used again, if nobody holds them: the span and the context of the step before the latest.
+        self._spare: FastSpan
+        self._outside: Context
+        self._alone = 0  # references to such a context if nobody else has one
         self._due = 0  # number of the next step that may be sampled
         # Looked up once.
         self._append: Callable[..., None] = line.account.append
-        self._spans, self._short, self._jobs = line.spans, line.spans.short, line.jobs
+        self._spans, self._short, self._jobs, self._thread = line.spans, line.spans.short, line.jobs, line.thread
+        self._hooks = line.hooks
         self._policy, self._sampler, self._thin = line.policy, line.policy.sampler, line.thinner.waiting.append
         self._recent = self._sampler.recent.append
         # By phase, for as long as a trace and a job last: the parent, and whether a begin is to be announced.
@@ -60,37 +77,25 @@ class Turns:
 
     def follow(self, step: FastSpan) -> None:
         """Take the short way from `step` on, which the loop has begun, if nothing is unusual about it."""
-        line = self._line
-        if step.blocks and step.loop is not None and not (step.loop.elsewhere or line.thread.tasks):
+        if step.blocks and step.loop is not None and not (step.loop.elsewhere or self._thread.tasks):
             self._inside = inside = current()
             self._covered = inside.get(SPAN_KEY) is step
-            self._volume, self._due = -1, 0
+            self._volume, self._due, self._seen = -1, 0, None
+            self._spare, self._outside = step, Context()
+            self._alone = getrefcount(self._outside) if _COUNTABLE else 0
             if inside.get(PHASE_KEY) is step:
                 self.latest = step
 
     def load(self, step: FastSpan, number: int, now: int) -> FastSpan | None:
         """End `step` at `now` (ns) and begin the data load of step `number`; return the load."""
-        line, spans, short = self._line, self._spans, self._short
-        hooks, thread = line.hooks, line.thread
-        device = hooks.device
+        line, thread, hooks = self._line, self._thread, self._hooks
         if (
             step is not self.latest
-            or spans.step is not step
-            or line.latest is not step
-            or len(short) != 1
+            or (thread.latest_change is not self._seen and self._disturbed(step, step, number))
             or current() is not self._inside
-            or step._ended
-            or step._status is not UNSET
-            or step._twins
-            or step._annotation is not None
             or step.thread != get_ident()
-            or thread.identity != step.thread
-            or thread.tasks
-            or line.unsure
-            or line.left_out
-            or hooks.profiling()
-            or self._jobs.append is not self._append
-            or (step._outermost and PHASE.get() is not step)
+            or step._status is not UNSET
+            or (hooks.annotate is not None and hooks.profiling())
         ):
             self.latest = None
             return None
@@ -103,7 +108,7 @@ class Turns:
         slow = (took > sampler.threshold or left <= 0) and sampler.judge(took)
         if slow and (exported or self._policy.affords_slow(step)):
             exported, flags = True, OUTLIER
-        observation = step.observation
+        observation, device = step.observation, hooks.device
         if device is not None and device.awake:
             observation = device.join(step, now)
             if observation is None:
@@ -117,25 +122,27 @@ class Turns:
         if exported:
             flags |= EXPORT
         begun = (key + STRIDE) & KEYS
-        load = step.next_in_loop(DATA_LOADING, number, begun, now)
+        alone = self._alone
+        if getrefcount(self._outside) == alone and getrefcount(self._spare) == alone + 1 + self._covered:
+            load, inside = self._spare, self._outside
+            load._phase, load.step, load._key, load._start, load._ended = DATA_LOADING, number, begun, now, False
+        else:
+            load, inside = self._next(step, DATA_LOADING, number, begun, now)
         if number >= self._due and self._policy.would_sample(number) and self._affords(load, DATA_LOADING):
             load._sampled = True
         # Registered as open before anything is recorded, so that it will be ended even if an interrupt comes now.
-        self.latest = short[begun] = load
+        self.latest = self._short[load._entry] = load
         self._append(LOADING, load._sampled, flags, 0, key, number, now)
-        step._ended, step._token = True, None
-        del short[key]
-        spans.step = None
-        if self._covered:
-            self._inside = inside = Context({**step._within, PHASE_KEY: load, SPAN_KEY: load})
-        else:
-            self._inside = inside = Context({**step._within, PHASE_KEY: load})
+        before, self._inside = self._inside, inside
         attach(inside)
         if load._outermost:
             PHASE.set(load)
+        step._ended, step._token = True, None
+        self._spans.step = None
         if load._sampled and self._announces:
             line.announce(load)
         if exported:
+            self._spare = load
             step._end = now
             outlier = flags & OUTLIER != 0
             if observation is None:
@@ -143,52 +150,45 @@ class Turns:
             else:
                 observation.then(partial(step.export, now, False, outlier, False))
         else:
-            self._thin((step.step, began, now))
+            self._spare = load if step.touched or step.observation is not None else step
+            self._outside = before
+            self._thin(pack(number - 1, began, now))
         if not number & TIMED:
             line.sample_overhead(line.clock() - now)
         return load
 
     def step(self, load: FastSpan, number: int, now: int) -> FastSpan | None:
         """End `load` at `now` (ns) and begin the step `number`; return the step."""
-        line, spans = self._line, self._spans
-        hooks = line.hooks
-        device = hooks.device
+        line, thread, hooks = self._line, self._thread, self._hooks
         if (
             load is not self.latest
-            or spans.step is not None
-            or number <= line.latest.step
-            or len(self._short) != 1
+            or (thread.latest_change is not self._seen and self._disturbed(load, None, number))
             or current() is not self._inside
-            or load._ended
             or load._status is not UNSET
-            or load.thread != get_ident()
-            or line.unsure
-            or hooks.profiling()
-            or self._jobs.append is not self._append
-            or (load._outermost and PHASE.get() is not load)
+            or (hooks.annotate is not None and hooks.profiling())
         ):
             self.latest = None
             return None
-        key = load._key
+        key, device = load._key, hooks.device
         begun = (key + STRIDE) & KEYS
         exported = load._sampled or load._keep
         due = number >= self._due
-        short = self._short
+        step, inside = load, self._inside
         if exported or due or load.touched:
-            step = load.next_in_loop(STEP, number, begun, now)
+            step, inside = self._next(load, STEP, number, begun, now)
             if due:
                 if self._policy.sample(number) and self._affords(step, STEP):
                     step._sampled = True
                 self._due = self._sampler.due_after(number)
-        else:
-            step = load
         if device is not None and device.awake:
             if now < device.short_until:
                 device.step = step
             else:
                 device.loaded(now)
                 device.begin(begun, STEP, now)
-        line.latest = spans.step = self.latest = short[begun] = step
+        line.latest = self._spans.step = self.latest = step
+        if step is not load:
+            self._short[step._entry] = step
         try:
             self._append(STEPPING, step._sampled, EXPORT if exported else 0, 0, key, number, now)
             if step is load:
@@ -197,14 +197,10 @@ class Turns:
             if step is load:  # whether or not that is recorded: the loop ends the step, and nobody else would the load
                 line.account.end(DATA_LOADING, key, 0, now)
                 load._phase, load._key, load._start = STEP, begun, now
-                short.pop(key, None)
             raise
         if step is not load:
             load._ended = True
-            if self._covered:
-                self._inside = inside = Context({**load._within, PHASE_KEY: step, SPAN_KEY: step})
-            else:
-                self._inside = inside = Context({**load._within, PHASE_KEY: step})
+            self._inside = inside
             attach(inside)
             if step._outermost:
                 PHASE.set(step)
@@ -213,10 +209,42 @@ class Turns:
             if exported:
                 load._end = now
                 load.export(now, False, False, False)
-        del short[key]
         if not number & TIMED:
             line.sample_overhead(line.clock() - now)
         return step
+
+    def _disturbed(self, latest: FastSpan, step: FastSpan | None, number: int) -> bool:
+        """Return whether the loop cannot go on the short way with step `number`, since something has changed.
+
+        Args:
+            latest: the open phase of the loop.
+            step: the open step: that phase or, while it is a load, None.
+            number: the step that is next.
+        """
+        line, spans, thread = self._line, self._spans, self._thread
+        self._seen = thread.latest_change  # first: what changes from now on is noticed in the next turn
+        return bool(
+            spans.step is not step
+            or (step is not None and line.latest is not step)
+            or number <= line.latest.step
+            or len(self._short) != 1
+            or latest._ended
+            or latest._twins
+            or latest._annotation is not None
+            or thread.identity != latest.thread
+            or thread.tasks
+            or line.unsure
+            or line.left_out
+            or self._jobs.append is not self._append
+            or (latest._outermost and PHASE.get() is not latest)
+        )
+
+    def _next(self, before: FastSpan, phase: int, number: int, key: int, start: int) -> tuple[FastSpan, Context]:
+        """Return a new span that begins where `before` ends, at `start` (ns), and the context inside it."""
+        span = before.next_in_loop(phase, number, key, start)
+        if self._covered:
+            return span, Context({**before._within, PHASE_KEY: span, SPAN_KEY: span})
+        return span, Context({**before._within, PHASE_KEY: span})
 
     def _affords(self, span: FastSpan, phase: int) -> bool:
         """Reserve room for a sampled span in its trace; return False if there is none."""

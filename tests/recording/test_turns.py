@@ -103,6 +103,31 @@ def test_a_task_keeps_the_step_in_which_it_was_made(recording: Recording) -> Non
     assert parent(late) == shown.span_id == identity(recording.spans("step")[5])
 
 
+def test_whoever_holds_a_step_keeps_that_step(recording: Recording) -> None:
+    """Objects of undisturbed turns are used again, but none that somebody can still see."""
+    spans: dict[int, Any] = {}
+    inside: dict[int, contextvars.Context] = {}
+    with goodput.job():
+        for step, _ in goodput.steps(range(400)):
+            if step % 50 == 10:
+                spans[step] = goodput.current_step()
+            if step % 50 == 20:
+                inside[step] = contextvars.copy_context()
+            if step % 50 == 30:
+                goodput.current_step().set_attribute("theirs", step)
+            if step % 50 == 40:
+                goodput.current_step().add_event("seen")
+    assert {step: span.step for step, span in spans.items()} == {step: step for step in range(10, 400, 50)}
+    assert all(span.closed for span in spans.values())
+    seen: dict[int, Any] = {step: copied.run(trace.get_current_span) for step, copied in inside.items()}
+    assert {step: span.step for step, span in seen.items()} == {step: step for step in range(20, 400, 50)}
+    exported = {attributes(span)["goodput.step"]: span for span in recording.spans("step")}
+    for step, span in exported.items():
+        assert attributes(span).get("theirs") == (step if step % 50 == 30 else None)
+        assert bool(span.events) == (step % 50 == 40)
+    assert exported.keys() >= {30, 40, 80, 90}
+
+
 def test_a_load_that_was_asked_for_its_identity_keeps_it(recording: Recording) -> None:
     asked = []
 
