@@ -213,7 +213,7 @@ def count_flops(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int 
 def _say_child() -> None:
     """In a child process that trains without a recorder of its own, report once that nothing is recorded."""
     if _recorder is not None:
-        _recorder.say_forked()
+        _recorder.warn_if_forked()
     elif _rehearsing and not imported_again():
         report_once(
             "spawned",

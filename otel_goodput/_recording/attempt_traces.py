@@ -94,7 +94,7 @@ class AttemptTraces:
         """Return the id of the separate trace of `step`, for when each step has its own."""
         return ids.step_trace_id(self.run_id, self.attempt, step)
 
-    def tell_bounds(self, longest: int) -> None:
+    def record_layout(self, longest: int) -> None:
         """Record the layout of traces, and the maximum of `longest` steps in a summary, in the journal.
 
         A restart needs both to export what this process could not.

@@ -37,7 +37,7 @@ from otel_goodput.semconv import (
     Phase,
 )
 
-MOST: Final = 100  # functions of one name that are told apart; the names in a journal are bounded
+MOST: Final = 100  # functions of one name with titles of their own; the names in a journal are bounded
 DEEPEST: Final = 4  # functions in what a function is bound to, and so on
 _PLAIN: Final = (int, float, complex, str, bytes, bool, type(None))
 
@@ -137,7 +137,7 @@ class CompilePhases:
         line: the state of that recorder's recording.
 
     Attributes:
-        titles: tells functions of one name apart.
+        titles: distinguishes functions of one name.
     """
 
     def __init__(self, line: StepLine) -> None:
@@ -178,7 +178,7 @@ class CompilePhases:
     def end(self, phase: CompilePhase, end: int, compiled: str = "") -> bool:
         """End `phase` at `end` (ns); `compiled` is the title of its function, empty if it was only traced.
 
-        Returns whether it is to be exported with :meth:`emit`.
+        Returns whether :meth:`emit` should export it.
         """
         line = self._line
         name = line.account.journal.name(compiled) if compiled else 0

@@ -71,7 +71,7 @@ class AttemptSpan(PhaseReadableSpan):
         )
 
 
-def taken_after_all(span: ReadableSpan, parent: SpanContext | None) -> PhaseReadableSpan:
+def sampled_copy(span: ReadableSpan, parent: SpanContext | None) -> PhaseReadableSpan:
     """Return a copy of the finished, unsampled `span` that is sampled and has the parent `parent`."""
     context = span.get_span_context()
     if context is not None:

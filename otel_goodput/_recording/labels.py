@@ -5,7 +5,7 @@ from __future__ import annotations
 from otel_goodput._accounting.resuming import LABELS, Past
 
 
-class Labels:
+class CheckpointLabels:
     """The labels of the checkpoints that the run has saved; the account follows the same rules (R4).
 
     Args:

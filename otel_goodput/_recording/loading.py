@@ -152,7 +152,7 @@ def begin_pass(find: Find, begin: Callable[[], Iterator[T]]) -> Iterator[T]:
 
 
 def offer_depth(find: Find, queue_depth: QueueDepth | None) -> None:
-    """Have `queue_depth` tell how many batches are ready, because a pass over them begins."""
+    """Register `queue_depth` for the gauge of ready batches, because a pass over them begins."""
     tracer = find()
     if tracer is not None and queue_depth is not None:
         tracer.hooks.loader(queue_depth.qsize if isinstance(queue_depth, Queue) else queue_depth)
@@ -162,14 +162,14 @@ DEEPEST: Final = 4  # datasets around the given one; frameworks wrap some to sha
 _WRAPPED: Final = "_goodput_wrapped"
 
 
-class Given(NamedTuple):
-    """What was given to ``loading()``.
+class GivenLoader(NamedTuple):
+    """A loader that was given to ``loading()``.
 
     Attributes:
         find: returns the current recorder, or None.
-        queue_depth: tells how many batches are ready.
-        loader: it.
-        dataset: its dataset; None if there can be no weak reference to that.
+        queue_depth: returns how many batches are ready.
+        loader: returns it, as long as it exists.
+        dataset: the same for its dataset; None if there can be no weak reference to that.
     """
 
     find: Find
@@ -178,7 +178,7 @@ class Given(NamedTuple):
     dataset: Callable[[], Any] | None
 
 
-_given: Final[dict[int, Given]] = {}  # by id of their datasets
+_given_loaders: Final[dict[int, GivenLoader]] = {}  # by id of their datasets
 _passed: Final[set[int]] = set()  # ids of datasets whose own loader was iterated
 
 
@@ -203,15 +203,15 @@ def _remember(find: Find, loader: Any, queue_depth: QueueDepth | None) -> None:
     key = id(dataset)
 
     def forget(reference: object) -> None:
-        if (given := _given.get(key)) is not None and given.dataset is reference:
-            del _given[key]
+        if (given := _given_loaders.get(key)) is not None and given.dataset is reference:
+            del _given_loaders[key]
 
     try:
         reference: Callable[[], Any] | None = ref(dataset, forget)
     except TypeError:  # a list, a range
         reference = None
     _passed.discard(key)
-    _given[key] = Given(find, queue_depth, ref(loader), reference)
+    _given_loaders[key] = GivenLoader(find, queue_depth, ref(loader), reference)
 
 
 def _wrap(kind: type) -> None:
@@ -223,13 +223,13 @@ def _wrap(kind: type) -> None:
 
     @wraps(original)
     def __iter__(self: Any) -> Iterator[Any]:
-        return begun(self, lambda: original(self))
+        return begin_given_pass(self, lambda: original(self))
 
     setattr(__iter__, _WRAPPED, True)
     owner.__iter__ = __iter__
 
 
-def begun(loader: Any, begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+def begin_given_pass(loader: Any, begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
     """Begin a pass over `loader` by `begin` and return it: if its loads are to be recorded, a wrapper of it."""
     match = None
     with containing("loading"):
@@ -256,13 +256,13 @@ def begun(loader: Any, begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         return batches
 
 
-def _find(loader: Any) -> tuple[int, Given] | None:
+def _find(loader: Any) -> tuple[int, GivenLoader] | None:
     """Return what was given whose dataset `loader` has, and the id of that dataset."""
     dataset = getattr(loader, "dataset", None)
     for _ in range(DEEPEST):
         if dataset is None:
             return None
-        given = _given.get(id(dataset))
+        given = _given_loaders.get(id(dataset))
         if given is not None and (given.dataset is None or given.dataset() is dataset):
             return id(dataset), given
         dataset = getattr(dataset, "dataset", None)

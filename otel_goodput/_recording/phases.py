@@ -57,6 +57,10 @@ class Opening(Protocol[S]):
     def until(self, end: int) -> None: ...
 
 
+def _times(start_time: int | None, end_time: int | None, blocking: bool | None) -> dict[str, Any]:
+    return {"start_time": start_time, "end_time": end_time, "blocking": blocking}
+
+
 class Phases:
     """The phases of one job. The functions of the package are the methods of the default instance.
 
@@ -85,18 +89,14 @@ class Phases:
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[Span]:
         """Starting the accelerators and the distributed runtime."""
-        return PhaseContext(
-            self._find, Phase.ACCELERATOR_INIT, start_time=start_time, end_time=end_time, blocking=blocking
-        )
+        return PhaseContext(self._find, Phase.ACCELERATOR_INIT, **_times(start_time, end_time, blocking))
 
     @forgiving
     def training_prep(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[Span]:
         """Setting up the model, the optimizer and the data pipeline."""
-        return PhaseContext(
-            self._find, Phase.TRAINING_PREP, start_time=start_time, end_time=end_time, blocking=blocking
-        )
+        return PhaseContext(self._find, Phase.TRAINING_PREP, **_times(start_time, end_time, blocking))
 
     @forgiving
     def data_loading(
@@ -109,7 +109,7 @@ class Phases:
                 return tracer.load(None, None, plain.flag(blocking, "blocking", None))
         except Exception as error:
             contain("phase start", error)
-        return FastContext(self._find, Phase.DATA_LOADING, start_time=start_time, end_time=end_time, blocking=blocking)
+        return FastContext(self._find, Phase.DATA_LOADING, **_times(start_time, end_time, blocking))
 
     @forgiving
     def step(
@@ -139,9 +139,7 @@ class Phases:
         except Exception as error:
             contain("phase start", error)
         self._trains()
-        return FastContext(
-            self._find, Phase.STEP, step=step, start_time=start_time, end_time=end_time, blocking=blocking
-        )
+        return FastContext(self._find, Phase.STEP, step=step, **_times(start_time, end_time, blocking))
 
     @forgiving
     def steps(self, batches: Iterable[T], *, start: int | None = None) -> Steps[T]:
@@ -291,15 +289,8 @@ class Phases:
             durable: whether the checkpoint is safely stored once the phase has ended. False for saves that continue in
                 the background.
         """
-        return SaveContext(
-            self._find,
-            Phase.CHECKPOINT_SAVE,
-            step=step,
-            durable=durable,
-            start_time=start_time,
-            end_time=end_time,
-            blocking=blocking,
-        )
+        times = _times(start_time, end_time, blocking)
+        return SaveContext(self._find, Phase.CHECKPOINT_SAVE, step=step, durable=durable, **times)
 
     @forgiving
     def checkpoint_restore(
@@ -315,9 +306,7 @@ class Phases:
         Args:
             step: number of the step after which the checkpoint was saved; :meth:`steps` continues behind it.
         """
-        return RestoreContext(
-            self._find, Phase.CHECKPOINT_RESTORE, step=step, start_time=start_time, end_time=end_time, blocking=blocking
-        )
+        return RestoreContext(self._find, Phase.CHECKPOINT_RESTORE, step=step, **_times(start_time, end_time, blocking))
 
     @forgiving
     def custom(
@@ -328,9 +317,7 @@ class Phases:
         Args:
             name: its name, which is also the name of its span and an attribute of metrics.
         """
-        return PhaseContext(
-            self._find, Phase.CUSTOM, name=name, start_time=start_time, end_time=end_time, blocking=blocking
-        )
+        return PhaseContext(self._find, Phase.CUSTOM, name=name, **_times(start_time, end_time, blocking))
 
     @forgiving
     def elastic_wait(
@@ -341,18 +328,14 @@ class Phases:
         Args:
             kind: ``"slice_down"`` after slices were lost, ``"scale_up"`` while more slices join.
         """
-        return PhaseContext(
-            self._find, Phase.ELASTIC_WAIT, name=kind, start_time=start_time, end_time=end_time, blocking=blocking
-        )
+        return PhaseContext(self._find, Phase.ELASTIC_WAIT, name=kind, **_times(start_time, end_time, blocking))
 
     @forgiving
     def elastic_reinit(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[Span]:
         """Setting up again after the number of slices changed."""
-        return PhaseContext(
-            self._find, Phase.ELASTIC_REINIT, start_time=start_time, end_time=end_time, blocking=blocking
-        )
+        return PhaseContext(self._find, Phase.ELASTIC_REINIT, **_times(start_time, end_time, blocking))
 
     @forgiving
     def exclusion(self, *, start_time: int | None = None, end_time: int | None = None) -> Opening[Span]:

@@ -1,8 +1,8 @@
-"""What users hand over, as plain values: taken when it is handed over, without waiting and without keeping a reference.
+"""Users' values as plain ones: read when they are passed, without waiting for a device and without a reference to them.
 
-A value may be on a device: its number or its text is there only when the device is done with all before, and it may be
-donated, so that asking for it raises. So nothing is asked that code outside of Python, its standard library or numpy
-would have to answer. What cannot be taken is dropped, which is said once, with the line to write.
+A value on a device is available only once the device has finished all work before it, and reading a donated one raises.
+So only values of Python, its standard library and numpy are read. Others are dropped, with one warning that shows the
+line to write instead.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def integer(value: object) -> int | None:
 
 
 def numbered(value: object, phase: str, what: str = "a step number") -> int | None:
-    """Return `value` as a number for `phase`; None, said once, if it belongs to another library and may have to wait.
+    """Return `value` as a number for `phase`; None, with one warning, if reading it could wait.
 
     Args:
         value: what the user gave.
@@ -106,7 +106,7 @@ def moment(value: object, phase: str) -> int | None:
 
 
 def seconds(value: object, function: str, otherwise: float) -> float:
-    """Return a time limit, s; `otherwise`, said once, if `value` is no number. None: `otherwise`."""
+    """Return a time limit, s; `otherwise` for None, and with one warning for what is not a number."""
     kind = type(value)
     if issubclass(kind, float):
         return float.__float__(value)  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def seconds(value: object, function: str, otherwise: float) -> float:
 
 
 def flag(value: object, argument: str, otherwise: bool | None) -> bool | None:
-    """Return an argument that is True or False; `otherwise`, said once, if it is neither."""
+    """Return an argument that is True or False; `otherwise`, with one warning, if it is neither."""
     if value is None or type(value) is bool:
         return value
     number = integer(value)
@@ -159,13 +159,13 @@ def name(value: object, phase: str) -> str:
 
 
 def attribute(key: object, value: object) -> dict[str, types.AttributeValue]:
-    """Return an attribute that can be taken, by its name; nothing, said once for each type, if it cannot."""
+    """Return an attribute that can be taken, by its name; nothing, with one warning for each type, if it cannot."""
     if type(key) is not str:
-        _say_dropped("(without a name)", key)
+        _warn_dropped("(without a name)", key)
         return {}
     taken = _attribute(value, 0)
     if taken is _DROPPED:
-        _say_dropped(key, value)
+        _warn_dropped(key, value)
         return {}
     return {key: taken}
 
@@ -177,11 +177,11 @@ def attributes(given: object) -> dict[str, types.AttributeValue]:
         for key, value in list(given.items())[:_MOST]:  # type: ignore[attr-defined]
             taken |= attribute(key, value)
     elif given is not None:
-        _say_dropped("(all of them)", given)
+        _warn_dropped("(all of them)", given)
     return taken
 
 
-def _say_dropped(key: str, value: object) -> None:
+def _warn_dropped(key: str, value: object) -> None:
     report_once(
         f"attribute of {type(value).__module__}.{kind_of(value)}",
         "The attribute %r is dropped: its value is %s, and reading that could wait for the device. Set a number or a "

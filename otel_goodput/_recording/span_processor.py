@@ -17,7 +17,7 @@ from otel_goodput._journal.account import Account
 from otel_goodput._journal.records import ERRED, EXPORT, INTERRUPTED, LARGEST, PARENT, SUMMARIZED, signed
 from otel_goodput._recording.attempt_traces import AttemptTraces
 from otel_goodput._recording.emitter import SpanEmitter
-from otel_goodput._recording.finished import PhaseReadableSpan, taken_after_all
+from otel_goodput._recording.finished import PhaseReadableSpan, sampled_copy
 from otel_goodput._recording.hooks import Hooks
 from otel_goodput._recording.job_thread import JobThread
 from otel_goodput._recording.misuse import Misuse
@@ -232,7 +232,7 @@ class PhaseSpanProcessor(SpanProcessor):
         self._account.end(phase, context.span_id, flags, end, name)
         # Only now, so that it is ended again if an interrupt came before.
         if self._forget(context.span_id) and gate is None and self._spans is not None and self._emitter is not None:
-            self._emitter.emit(taken_after_all(span, self._spans.adopt(span)))
+            self._emitter.emit(sampled_copy(span, self._spans.adopt(span)))
 
     @guarded(None)
     def shutdown(self) -> None:

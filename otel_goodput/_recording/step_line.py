@@ -13,7 +13,7 @@ from otel_goodput._journal.thinning import SUMMARY, Thinner
 from otel_goodput._recording.emitter import SpanEmitter
 from otel_goodput._recording.hooks import Hooks
 from otel_goodput._recording.job_spans import JobSpans
-from otel_goodput._recording.labels import Labels
+from otel_goodput._recording.labels import CheckpointLabels
 from otel_goodput._recording.misuse import Misuse
 from otel_goodput._recording.nesting import Place
 from otel_goodput._recording.open_spans import OpenSpans
@@ -81,7 +81,7 @@ class StepLine:
         misused: Misuse,
         new_key: Callable[[], int],
         find: Callable[[], StepLine | None],
-        labels: Labels,
+        labels: CheckpointLabels,
     ) -> None:
         self.account = account
         self.clock = account.clock
@@ -107,7 +107,7 @@ class StepLine:
         self.slow_passes = 0
         self.handled = 0
         self.closed = False
-        traces.tell_bounds(self.thinner.most)
+        traces.record_layout(self.thinner.most)
         self._loads: deque[tuple[ShortSpan, Callable[[], None]]] = deque()  # held until their step is known
         self._loops: dict[tuple[str, int], int] = {}  # numbers by place
         self._loop = 0  # number of the latest
@@ -182,7 +182,7 @@ class StepLine:
     def begin_first(self, number: int) -> None:
         """Handle the begin of step `number`, the first one since a restart or a restore."""
         if self.latest.step < 0 and self.labels.begins_anew(number):
-            self.misused.anew(number, *self.labels.durable)
+            self.misused.starts_over(number, *self.labels.durable)
         self.number_loads(number)
 
     def forget_number(self) -> None:

@@ -33,7 +33,7 @@ Closer = Callable[[int], object]
 
 
 def crowding() -> float:
-    """Return the number of runnable threads per core, at least 1; 1 if the system does not tell (only Linux does)."""
+    """Return the number of runnable threads per core, at least 1; 1 if that is not known (outside of Linux)."""
     try:
         running = int(files.read_named(_RUNNING).split()[3].partition(b"/")[0])
     except (OSError, ValueError, IndexError):

@@ -112,11 +112,7 @@ def writing_named(path: Path) -> Iterator[BinaryIO]:
         OSError: it cannot be written.
     """
     place = named(path)
-    try:
-        regular = stat.S_ISREG(place.stat().st_mode)
-    except FileNotFoundError:
-        regular = True
-    if not regular:
+    if _is_special(place):
         with place.open("wb") as stream:
             yield stream
         return
@@ -149,14 +145,18 @@ def write_for_owner(place: Path, data: bytes) -> None:
 
     What is no regular file, such as a pipe or ``/dev/null``, is written to and not replaced. Raises OSError.
     """
-    try:
-        regular = stat.S_ISREG(place.stat().st_mode)
-    except FileNotFoundError:
-        regular = True
-    if regular:
-        write_privately(place, data)
-    else:
+    if _is_special(place):
         write_named(place, data)
+    else:
+        write_privately(place, data)
+
+
+def _is_special(place: Path) -> bool:
+    """Whether something is there that is no regular file."""
+    try:
+        return not stat.S_ISREG(place.stat().st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def nowhere() -> TextIO:
@@ -266,13 +266,13 @@ def _closed(folder: int) -> str:
 
 def names(folder: Path) -> list[str]:
     """Return the names in a folder. Raises OSError."""
-    with _inside(folder) as place, _telling(folder):
+    with _inside(folder) as place, _naming(folder):
         return os.listdir(place)  # noqa: PTH208
 
 
 def changed(folder: Path) -> int:
     """Return when a name was last added to a folder or removed from it, ns since the epoch. Raises OSError."""
-    with _inside(folder) as place, _telling(folder):
+    with _inside(folder) as place, _naming(folder):
         return os.fstat(place).st_mtime_ns
 
 
@@ -303,9 +303,9 @@ def whole(file: BinaryIO, path: Path, most: int) -> bytes:
         OSError: it cannot be read.
     """
     file.seek(0)
-    size = _size(file)
+    size = os.fstat(file.fileno()).st_size
     if size <= most:
-        # Not more than its size is asked for, since as much memory is taken; it may grow, or be of the kernel's, of 0.
+        # read() allocates as much as it may return. The file may grow, or be one of the kernel's, of size 0.
         data = file.read(size + 1)
         while len(data) <= most and (more := file.read(min(MIB, most + 1 - len(data)))):
             data += more
@@ -325,7 +325,7 @@ def written(path: Path, most: int) -> tuple[bytes, int]:
         OSError: it cannot be read.
     """
     with opened(path) as file:
-        size = _size(file)
+        size = os.fstat(file.fileno()).st_size
         if size > _FRONT:
             front = os.pread(file.fileno(), _FRONT, 0)
             if front.endswith(_EMPTY) and not _written_from(file.fileno(), len(front)) and size <= most:
@@ -340,7 +340,7 @@ def _written_from(file: int, place: int) -> bool:
         os.lseek(file, place, os.SEEK_DATA)
     except OSError as error:
         return error.errno != errno.ENXIO
-    except AttributeError:  # this system cannot tell
+    except AttributeError:  # this system does not know
         return True
     return True
 
@@ -387,7 +387,7 @@ def write_privately(path: Path, *pieces: ReadableBuffer, size: int = 0) -> None:
         OSError: it cannot be written.
     """
     part = f"{path.name}.{secrets.token_hex(8)}{PART}"
-    with _inside(path.parent) as folder, _telling(path):
+    with _inside(path.parent) as folder, _naming(path):
         file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _COMMON, _FILE_MODE, dir_fd=folder)
         try:
             with os.fdopen(file, "wb") as stream:
@@ -428,9 +428,8 @@ def append_lines(path: Path, data: bytes) -> None:
             os.lseek(file, size - 1, os.SEEK_SET)
             if os.read(file, 1) != b"\n":
                 data = b"\n" + data
-        with _telling(path):
-            if os.write(file, data) != len(data):
-                raise OSError(errno.ENOSPC, "no room for the whole of it", str(path))
+        with _naming(path):
+            append_whole(file, data)
             os.fsync(file)
     finally:
         os.close(file)
@@ -438,13 +437,13 @@ def append_lines(path: Path, data: bytes) -> None:
 
 def remove(path: Path) -> None:
     """Remove a file, if it exists. Raises OSError."""
-    with suppress(FileNotFoundError), _inside(path.parent) as folder, _telling(path):
+    with suppress(FileNotFoundError), _inside(path.parent) as folder, _naming(path):
         os.unlink(path.name, dir_fd=folder)
 
 
 def remove_folder(path: Path) -> None:
     """Remove a folder, if it exists and is empty. Raises OSError for any other reason."""
-    with suppress(FileNotFoundError), _inside(path.parent) as folder, _telling(path):
+    with suppress(FileNotFoundError), _inside(path.parent) as folder, _naming(path):
         try:
             os.rmdir(path.name, dir_fd=folder)
         except OSError as error:
@@ -458,7 +457,7 @@ def set_aside(path: Path, word: str) -> Path:
     Raises:
         OSError: it cannot be renamed.
     """
-    with _inside(path.parent) as folder, _telling(path):
+    with _inside(path.parent) as folder, _naming(path):
         taken = set(os.listdir(folder))  # noqa: PTH208
         name = next(name for at in count(1) if (name := f"{path.name}.{word}-{at}") not in taken)
         os.rename(path.name, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -519,15 +518,11 @@ def blocks_of_lines(file: IO[bytes], source: object, block: int = MIB) -> Iterat
         yield [b"".join(pieces)]
 
 
-def _size(file: BinaryIO) -> int:
-    return os.fstat(file.fileno()).st_size
-
-
 # --- opening a path part by part --------------------------------------------------------------------------------------
 
 
 def _open(path: Path, flags: int, mode: int = _FILE_MODE) -> int:
-    with _inside(path.parent) as folder, _telling(path):
+    with _inside(path.parent) as folder, _naming(path):
         return os.open(path.name, flags | _COMMON, mode, dir_fd=folder)
 
 
@@ -598,7 +593,7 @@ def _walk(path: Path, *, make: int | None = None, look: Callable[[Path, int], No
         look(place, folder)
         for part in path.parts[1:]:
             place /= part
-            with _telling(place):
+            with _naming(place):
                 below = _step(part, folder, make)
             above, folder = folder, below
             os.close(above)
@@ -631,7 +626,7 @@ def _enter(part: str, folder: int) -> int:
 
 
 @contextmanager
-def _telling(path: Path) -> Iterator[None]:
+def _naming(path: Path) -> Iterator[None]:
     """Re-raise OSErrors with the whole path; say so if the path is a link."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""Observers of a job beside its phases: the device clock, integrations with libraries, and notices of the platform."""
+"""What observes a job in addition to its phases: the device clock, integrations, and notices of the platform."""
 
 from __future__ import annotations
 
@@ -124,6 +124,6 @@ class Observers:
 
     def _submitted(self, moment: int) -> None:
         started = self._totals().started_at
-        # A pod created after the run's start belongs to a later attempt and does not tell when the job was submitted.
+        # A pod created after the run's start belongs to a later attempt and does not show when the job was submitted.
         if started is None or moment <= started:
             self._productivity.learn(Inputs(submitted_at=moment))

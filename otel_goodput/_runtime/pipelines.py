@@ -174,7 +174,7 @@ class Pipelines:
         self._numbers: list[int] = []
         for opened in exporters:
             if opened.span_exporter is not None:
-                with _instead(f"exporter {opened.name}: spans are not exported"):
+                with _losing(f"exporter {opened.name}: spans are not exported"):
                     exporter = AcknowledgingExporter(opened.span_exporter, account, opened.number)
                     batcher = _unless_wrong(
                         "an OTEL_BSP_* variable",
@@ -234,7 +234,7 @@ class Pipelines:
     def _open_readers(self) -> None:
         for opened in self._exporters:
             if opened.metric_exporter is not None:
-                with _instead(f"exporter {opened.name}: metrics are not exported"):
+                with _losing(f"exporter {opened.name}: metrics are not exported"):
                     interval = opened.interval_ms
                     reading = partial(PeriodicExportingMetricReader, opened.metric_exporter)
                     reader = _unless_wrong(
@@ -292,7 +292,7 @@ class Pipelines:
 
         Unless the user has `requested` it, a reader that only they read from is left alone: it may hold deltas.
         """
-        return self._each(lambda processor: processor.force_flush, lambda reader: reader.force_flush, pulled=requested)
+        return self._each(lambda each: each.force_flush, lambda each: each.force_flush, all_readers=requested)
 
     def closers(self, figures: Closer = lambda _: None) -> list[tuple[str, Closer]]:
         """Return the closers of all processors and readers, to be run in parallel.
@@ -324,13 +324,13 @@ class Pipelines:
         of_processor: Callable[[SpanProcessor], Closer],
         of_reader: Callable[[MetricReader], Closer],
         *,
-        pulled: bool = True,
+        all_readers: bool = True,
     ) -> list[tuple[str, Closer]]:
         named: list[tuple[str, Closer]] = []
         for kind, processors in (("spans", self.batchers), ("processor", self._given_processors)):
             named += [(f"{kind} {at}", of_processor(each)) for at, each in enumerate(processors)]
         for kind, readers in (("metrics", self.readers), ("reader", self._given_readers)):
-            pushing = [each for each in readers if pulled or isinstance(each, PeriodicExportingMetricReader)]
+            pushing = [each for each in readers if all_readers or isinstance(each, PeriodicExportingMetricReader)]
             named += [(f"{kind} {at}", of_reader(each)) for at, each in enumerate(pushing)]
         return named
 
@@ -417,7 +417,7 @@ class _Counted(PassingSpanExporter):
 
 
 @contextmanager
-def _instead(lost: str) -> Iterator[None]:
+def _losing(lost: str) -> Iterator[None]:
     """Log what is lost because code of OpenTelemetry raises: there are no more threads, or its variables are wrong."""
     try:
         yield

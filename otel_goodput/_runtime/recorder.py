@@ -33,7 +33,7 @@ from otel_goodput._recording.emitter import SpanEmitter, processor_of
 from otel_goodput._recording.hooks import Hooks
 from otel_goodput._recording.job_spans import JobSpans
 from otel_goodput._recording.job_thread import JobThread
-from otel_goodput._recording.labels import Labels
+from otel_goodput._recording.labels import CheckpointLabels
 from otel_goodput._recording.misuse import Misuse
 from otel_goodput._recording.nesting import Nesting
 from otel_goodput._recording.open_spans import OpenSpans
@@ -49,7 +49,7 @@ from otel_goodput._recording.unexported import UnexportedSpan, unexported_spans
 from otel_goodput._resources import process
 from otel_goodput._resources.detected import DetectedResource
 from otel_goodput._runtime import deadline, host
-from otel_goodput._runtime.guard import contain, report_once, strict
+from otel_goodput._runtime.guard import contain, containing, report_once, strict
 from otel_goodput._runtime.observers import Observers
 from otel_goodput._runtime.pipelines import JobEndExport, Pipelines, check_providers, exporter_names, open_exporters
 from otel_goodput._settings import config as configuration
@@ -99,7 +99,7 @@ class Recorder(Phases):
         {options}
 
     Attributes:
-        run_id: the id of the run, which may have another name than was asked for (``RUN~PID``).
+        run_id: the id of the run, which may differ from the requested one (``RUN~PID``).
         attempt: number of the attempt, from 1.
         tracer_provider, meter_provider: what spans and metrics are exported with.
         resource: of spans and metrics.
@@ -110,13 +110,13 @@ class Recorder(Phases):
     """
 
     def __init__(self, job_name: str | None = None, **options: Unpack[Options]) -> None:
-        super().__init__(self._find_tracer, self.say_forked)
+        super().__init__(self._find_tracer, self.warn_if_forked)
         self._in_memory = host.current.in_memory
         self._job_name, self._options = job_name, host.current.options(self, options)
         self._tracer: PhaseTracer | None = None
         self._settled: PhaseTracer | None = None  # the tracer, once the first phase has begun
         self._settling = threading.RLock()
-        self._callbacks: list[Callable[[], object]] = []  # these and the windows, for a recording that begins anew
+        self._callbacks: list[Callable[[], object]] = []  # these and the windows, for when the recording restarts
         self._windows: list[int] = []
         self._closing = threading.RLock()  # held during the shutdown
         self._begun = threading.Lock()  # acquired by the first shutdown, and never released
@@ -192,7 +192,7 @@ class Recorder(Phases):
         if tracer_provider is None:
             generator = self._generator
             if self._own_provider is None:
-                self._own_provider = pipelines.trace_provider(resource, generator, self._takes)
+                self._own_provider = pipelines.trace_provider(resource, generator, self._samples)
             tracer_provider = self._own_provider
             emitter = SpanEmitter(pipelines.processors, resource)
         else:
@@ -216,7 +216,7 @@ class Recorder(Phases):
         misused = Misuse(account.notes)
         jobs = JobSpans(account, starter, generator, traces, thread, misused)
         new_key = self._generator.new_span_id
-        labels, find = Labels(live.past), self._successor
+        labels, find = CheckpointLabels(live.past), self._successor
         self._line = line = StepLine(account, hooks, policy, spans, emitter, jobs, misused, new_key, find, labels)
         self._tracer = tracer = PhaseTracer(line, starter, self._processor)
         if not self._rebuilt:
@@ -227,15 +227,9 @@ class Recorder(Phases):
         self._keeper = live.keep(self._work, tracer.sum_up)
         if not shared:  # else the user's provider may be shut down before the background has exported
             emitter.in_background(self._keeper.wake)
+        productivity, usage = self._productivity, live.usage
         self._observers = Observers(
-            config,
-            tracer,
-            self._productivity,
-            self.totals,
-            live.usage,
-            self.flush,
-            self.shutdown,
-            live.before,
+            config, tracer, productivity, self.totals, usage, self.flush, self.shutdown, live.before
         )
         live.facts.schedule(lambda: hooks.waits)
         live.facts.compile(hooks.compile_cache.to_json)
@@ -268,7 +262,7 @@ class Recorder(Phases):
                 opened.before.recall(without_credentials(str(config.directory)))
 
     def _measure(self) -> Durations:
-        """Register the instruments, which read what is recorded at the time that they are asked."""
+        """Register the instruments; they read the account when a metric reader collects."""
         return self._live.measure(
             self.meter_provider,
             lambda: self._totals() if self.config.leads else None,
@@ -278,7 +272,7 @@ class Recorder(Phases):
             beside=(lambda: self._line.hooks.compile_cache.figures(), lambda: self._line.hooks.waits),
         )
 
-    def _takes(self, attributes: Mapping[str, AttributeValue], trace_id: int) -> bool:
+    def _samples(self, attributes: Mapping[str, AttributeValue], trace_id: int) -> bool:
         return self._admission.takes(attributes, trace_id)
 
     # --- who this process is ------------------------------------------------------------------------------------------
@@ -286,24 +280,22 @@ class Recorder(Phases):
     def _settle(self) -> PhaseTracer | None:
         """Return the tracer for the first phase, of the process that this is known to be by now.
 
-        A launcher may have told it since ``configure()`` was called, or a distributed runtime was initialized. Nothing
-        is recorded yet, so the recording begins anew.
+        Since ``configure()``, a launcher may have set variables, or a distributed runtime may have been initialized.
+        Nothing is recorded yet, so the recording restarts.
         """
         if self._closed:
             return None
         with self._settling:
             if self._settled is None and self._tracer is not None:
-                try:
+                with containing("who this process is"):
                     agreement = self._opened.agreement
                     if self._seat_elsewhere() or self._opened.early or (agreement is not None and agreement.other):
                         self._rebuild()
-                except Exception as error:
-                    contain("who this process is", error)
                 self._settled = self._tracer
         return self._settled
 
     def _rebuild(self) -> None:
-        """Begin the recording anew, before the first phase."""
+        """Restart the recording, before the first phase."""
         config = configuration.read(self._job_name, **self._options)
         line, observers, inputs = self._line, self._observers, self._productivity.inputs
         tracer, self._tracer = self._tracer, None
@@ -330,7 +322,7 @@ class Recorder(Phases):
         """See which run the leader has chosen for this launch, if that is open; `begun`: the job has."""
         before = self.run_id
         if text := self._live.ask_leader(begun=begun):
-            self._tell_once("launch", text)
+            self._warn_once("launch", text)
         if self._live.run_id != before:
             self._opened, self.run_id, self.attempt = self._live.opened, self._live.run_id, self._live.attempt
             self.resource.change({semconv.RUN_ID: self.run_id, semconv.ATTEMPT: self.attempt})
@@ -346,23 +338,23 @@ class Recorder(Phases):
         same = (seat.rank, seat.size) == (config.process_index, config.process_count)
         return seat if seat.ranked and not same and seat.size >= config.process_count else None
 
-    def _say_late(self) -> None:
+    def _warn_if_another(self) -> None:
         """Report once if it turns out during the job that this process is another one than is recorded."""
         seat = self._seat_elsewhere()
         if seat is not None:
             here = self.config.process_index, self.config.process_count
-            self._tell_once(
+            self._warn_once(
                 "place",
                 f"this is process {seat.rank} of {seat.size}, which became known after the first phase had begun; "
                 f"it is recorded as process {here[0]} of {here[1]}. Initialize the distributed runtime before the job "
                 f"begins, or pass process_index={seat.rank}, process_count={seat.size} to configure()",
             )
 
-    def _tell_once(self, kind: str, text: str) -> None:
+    def _warn_once(self, kind: str, text: str) -> None:
         if self._account.notes.add(kind, text):
             logger.warning("%s", text)
 
-    def say_forked(self) -> None:
+    def warn_if_forked(self) -> None:
         """In a forked child that trains, warn once that nothing is recorded, and how to change that."""
         if not self._forked:
             return
@@ -401,7 +393,7 @@ class Recorder(Phases):
         if tracer is not None:
             tracer.tick()
             if self._settled is not None:
-                self._say_late()
+                self._warn_if_another()
         self._ask_leader(begun=self._settled is not None or self._closed)
         if not self._live.provisional:
             self._export_unexported(UNEXPORTED_AT_ONCE)
@@ -494,7 +486,7 @@ class Recorder(Phases):
             callback: what to call.
         """
         self._callbacks.append(callback)
-        if not callable(callback):  # which a type checker would have said
+        if not callable(callback):  # type checkers report it
             return not_callable(callback, self.on_preemption)  # type: ignore[unreachable]
         return self._observers.on_preemption(callback)
 
@@ -515,17 +507,13 @@ class Recorder(Phases):
             function: one step.
             args, kwargs: what it is called with.
         """
-        try:
+        with containing("count_flops"):
             from otel_goodput._integrations.flops import count_flops
 
-            counted = count_flops(function, *args, **kwargs)
-            if not counted:
-                return None
-            self._productivity.learn(Inputs(flops_per_step=float(counted)))
-            return counted
-        except Exception as error:
-            contain("count_flops", error)
-            return None
+            if counted := count_flops(function, *args, **kwargs):
+                self._productivity.learn(Inputs(flops_per_step=float(counted)))
+                return counted
+        return None
 
     @forgiving
     def flush(self, timeout: float | None = None) -> bool:
@@ -543,7 +531,7 @@ class Recorder(Phases):
         if self._closed:
             return False
         until = time.monotonic() + seconds
-        written = self._on_disk("flush", seconds / 2, self._keeper.tick, self._tell_pace)
+        written = self._on_disk("flush", seconds / 2, self._keeper.tick, self._share_pace)
         return not deadline.close_all(flushers, until - time.monotonic()) and written
 
     def _export_job(self) -> None:
@@ -555,7 +543,7 @@ class Recorder(Phases):
             finally:
                 self._stopping.at_job_end = False
 
-    def _tell_pace(self) -> None:
+    def _share_pace(self) -> None:
         if self._paces is not None and (self._closed or not self._live.provisional):
             self._paces.exchange(self._account, at_once=True)
 
@@ -615,7 +603,7 @@ class Recorder(Phases):
         for_journal = min(JOURNAL_S, seconds / 5)
         self._stopping.begin(seconds - for_journal)
         tracer, self._tracer, self._settled = self._tracer, None, None
-        try:
+        with containing("shutdown"):
             if tracer is not None:
                 tracer.end_job(getattr(sys, "last_value", None) if self._exiting else None)
             self._observers.close(seconds / 2)
@@ -624,8 +612,6 @@ class Recorder(Phases):
                 tracer.tick(final=True)
                 tracer.close()
             self._export_unexported(len(self._unexported))
-        except Exception as error:
-            contain("shutdown", error)
         # The journal last, because exported spans are noted there; the next attempt exports the others. It takes little
         # time.
         since = time.monotonic()
@@ -637,7 +623,7 @@ class Recorder(Phases):
             unfinished.append("journal")
         if unfinished:
             logger.warning("%s did not finish within %.1f s", ", ".join(unfinished), seconds)
-        self._say_what_is_left()
+        self._warn_of_unexported()
         if behind := self._pipelines.behind(since):
             logger.warning(
                 "the last metrics of this attempt have not reached %s within %.1f s; `otel-goodput report` has them",
@@ -663,11 +649,11 @@ class Recorder(Phases):
         """Bring the account up to date within `milliseconds`, before the last metrics are read."""
         seconds = milliseconds / 1000
         self._account.refresh(seconds)
-        self._on_disk("shutdown", min(seconds, JOURNAL_S), self._tell_pace, self._productivity.keep)
+        self._on_disk("shutdown", min(seconds, JOURNAL_S), self._share_pace, self._productivity.keep)
         if self._paces is not None:
             self._paces.settle()
 
-    def _say_what_is_left(self) -> None:
+    def _warn_of_unexported(self) -> None:
         """Log the number of spans in the journal that have not been exported."""
         left = self._keeper.left if self._pipelines.batchers else 0
         if left:
