@@ -8,20 +8,14 @@ from typing import Final
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from otel_goodput import semconv
 from otel_goodput._accounting.events import NO_STEP
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.records import EXPORTED, SUMMED
 from otel_goodput._recording.finished import AttemptSpan, ContinuationSpan, PhaseReadableSpan
 from otel_goodput._recording.passing import PassingSpanExporter
-from otel_goodput.semconv import (
-    ATTEMPT,
-    GOODPUT_PHASE,
-    GOODPUT_PHASES_NAME,
-    PHASES_SUMMARY_SPAN,
-    STEPS_SUMMARY_SPAN,
-)
 
-_SUMMARIES: Final = frozenset({STEPS_SUMMARY_SPAN, PHASES_SUMMARY_SPAN})
+_SUMMARIES: Final = frozenset({semconv.STEPS_SUMMARY_SPAN, semconv.PHASES_SUMMARY_SPAN})
 
 
 class AcknowledgingExporter(PassingSpanExporter):
@@ -70,14 +64,14 @@ class AcknowledgingExporter(PassingSpanExporter):
 
     def _take(self, spans: Sequence[ReadableSpan]) -> None:
         for span in spans:
-            attempt, attributes = span.resource.attributes.get(ATTEMPT), span.attributes or {}
+            attempt, attributes = span.resource.attributes.get(semconv.ATTEMPT), span.attributes or {}
             context = span.get_span_context()
             if context is not None and (
-                isinstance(span, (AttemptSpan, ContinuationSpan)) or GOODPUT_PHASE in attributes
+                isinstance(span, (AttemptSpan, ContinuationSpan)) or semconv.GOODPUT_PHASE in attributes
             ):
-                self._last[attempt, attributes.get(GOODPUT_PHASE)] = context.span_id
+                self._last[attempt, attributes.get(semconv.GOODPUT_PHASE)] = context.span_id
             if span.name in _SUMMARIES and isinstance(span, PhaseReadableSpan) and isinstance(attempt, int):
-                whose = attempt, str(attributes.get(GOODPUT_PHASES_NAME, ""))
+                whose = attempt, str(attributes.get(semconv.GOODPUT_PHASES_NAME, ""))
                 self._ends[whose] = max(self._ends.get(whose, 0), span.end_time or 0)
 
     def _acknowledge(self) -> None:

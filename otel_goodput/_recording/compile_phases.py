@@ -18,6 +18,7 @@ from opentelemetry import trace as trace_api
 from opentelemetry.trace import SpanContext
 from opentelemetry.util import types
 
+from otel_goodput import semconv
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._journal.records import EXPORT, PARENT, SUMMARIZED, signed
@@ -28,14 +29,7 @@ from otel_goodput._recording.sampling import Gate
 from otel_goodput._recording.short_span import ShortSpan
 from otel_goodput._recording.step_line import StepLine
 from otel_goodput._recording.trace_layout import NOTABLE
-from otel_goodput.semconv import (
-    GOODPUT_BLOCKING,
-    GOODPUT_COMPILE_FUNCTION,
-    GOODPUT_PHASE,
-    GOODPUT_STEP,
-    GOODPUT_TRACE_NUMBER,
-    Phase,
-)
+from otel_goodput.semconv import Phase
 
 MOST: Final = 100  # functions of one name with titles of their own; the names in a journal are bounded
 DEEPEST: Final = 4  # functions in what a function is bound to, and so on
@@ -190,16 +184,16 @@ class CompilePhases:
     def emit(self, phase: CompilePhase, end: int, more: types.Attributes) -> None:
         """Export the span of `phase`, with the attributes `more`. Not called on the training thread."""
         line = self._line
-        attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: Phase.COMPILE}
+        attributes: dict[str, types.AttributeValue] = {semconv.GOODPUT_PHASE: Phase.COMPILE}
         if phase.function:
-            attributes[GOODPUT_COMPILE_FUNCTION] = phase.function
+            attributes[semconv.GOODPUT_COMPILE_FUNCTION] = phase.function
         if phase.step >= 0:
-            attributes[GOODPUT_STEP] = phase.step
+            attributes[semconv.GOODPUT_STEP] = phase.step
         if phase.aside:
-            attributes[GOODPUT_BLOCKING] = False
+            attributes[semconv.GOODPUT_BLOCKING] = False
         parent = self._context(phase.parent, phase.parent) if isinstance(phase.parent, ShortSpan) else phase.parent
         if number := line.traces.layout.number_of(parent.trace_id):
-            attributes[GOODPUT_TRACE_NUMBER] = number
+            attributes[semconv.GOODPUT_TRACE_NUMBER] = number
         span = PhaseReadableSpan(
             Phase.COMPILE,
             SpanContext(parent.trace_id, phase.key, False, ids.SAMPLED),

@@ -14,33 +14,10 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext
 from opentelemetry.util import types
 
+from otel_goodput import semconv
 from otel_goodput._journal.thinning import Summary
 from otel_goodput._recording import ids
 from otel_goodput._recording.trace_layout import TraceLayout
-from otel_goodput.semconv import (
-    ATTEMPT_SPAN,
-    CONTINUATION_SPAN,
-    CONTINUED_SPAN,
-    GOODPUT_PHASES_COUNT,
-    GOODPUT_PHASES_MAX,
-    GOODPUT_PHASES_MEDIAN,
-    GOODPUT_PHASES_MIN,
-    GOODPUT_PHASES_NAME,
-    GOODPUT_PHASES_P90,
-    GOODPUT_PHASES_SUM,
-    GOODPUT_STEPS_COUNT,
-    GOODPUT_STEPS_FIRST,
-    GOODPUT_STEPS_LAST,
-    GOODPUT_STEPS_MAX,
-    GOODPUT_STEPS_MEDIAN,
-    GOODPUT_STEPS_MIN,
-    GOODPUT_STEPS_P90,
-    GOODPUT_STEPS_SUM,
-    GOODPUT_TRACE_GROUP,
-    GOODPUT_TRACE_NUMBER,
-    PHASES_SUMMARY_SPAN,
-    STEPS_SUMMARY_SPAN,
-)
 
 
 class PhaseReadableSpan(ReadableSpan):
@@ -60,7 +37,7 @@ class AttemptSpan(PhaseReadableSpan):
     def __init__(self, run_id: str, attempt: int, resource: Resource, scope: InstrumentationScope, moment: int) -> None:
         context = ids.attempt_span_context(run_id, attempt)
         super().__init__(
-            ATTEMPT_SPAN,
+            semconv.ATTEMPT_SPAN,
             SpanContext(context.trace_id, context.span_id, False, ids.SAMPLED),
             None,
             resource,
@@ -94,7 +71,7 @@ def sampled_copy(span: ReadableSpan, parent: SpanContext | None) -> PhaseReadabl
 
 def _attributes(layout: TraceLayout, number: int) -> dict[str, int]:
     """Return the attributes that identify trace `number`: its number and its group, without those that are 0."""
-    attributes = {GOODPUT_TRACE_NUMBER: number, GOODPUT_TRACE_GROUP: layout.group}
+    attributes = {semconv.GOODPUT_TRACE_NUMBER: number, semconv.GOODPUT_TRACE_GROUP: layout.group}
     return {key: value for key, value in attributes.items() if value}
 
 
@@ -124,7 +101,7 @@ class ContinuationSpan(PhaseReadableSpan):
         moment: int,
     ) -> None:
         super().__init__(
-            CONTINUATION_SPAN,
+            semconv.CONTINUATION_SPAN,
             layout.root(number),
             None,
             resource,
@@ -144,7 +121,7 @@ def continued_span(
     theirs = layout if parent == layout.root(before) else layout.of(layout.group - 1)
     key = ids.continued_span_id(layout.run_id, layout.attempt, number, layout.group)
     return PhaseReadableSpan(
-        CONTINUED_SPAN,
+        semconv.CONTINUED_SPAN,
         SpanContext(parent.trace_id, key, False, ids.SAMPLED),
         parent,
         resource,
@@ -158,12 +135,12 @@ def continued_span(
 
 # Attributes of a summary: the number of steps or phases, and of their durations the sum, minimum, median, P90, maximum.
 _STEPS: Final = (
-    *(GOODPUT_STEPS_COUNT, GOODPUT_STEPS_SUM, GOODPUT_STEPS_MIN),
-    *(GOODPUT_STEPS_MEDIAN, GOODPUT_STEPS_P90, GOODPUT_STEPS_MAX),
+    *(semconv.GOODPUT_STEPS_COUNT, semconv.GOODPUT_STEPS_SUM, semconv.GOODPUT_STEPS_MIN),
+    *(semconv.GOODPUT_STEPS_MEDIAN, semconv.GOODPUT_STEPS_P90, semconv.GOODPUT_STEPS_MAX),
 )
 _PHASES: Final = (
-    *(GOODPUT_PHASES_COUNT, GOODPUT_PHASES_SUM, GOODPUT_PHASES_MIN),
-    *(GOODPUT_PHASES_MEDIAN, GOODPUT_PHASES_P90, GOODPUT_PHASES_MAX),
+    *(semconv.GOODPUT_PHASES_COUNT, semconv.GOODPUT_PHASES_SUM, semconv.GOODPUT_PHASES_MIN),
+    *(semconv.GOODPUT_PHASES_MEDIAN, semconv.GOODPUT_PHASES_P90, semconv.GOODPUT_PHASES_MAX),
 )
 
 
@@ -191,14 +168,14 @@ def summary_span(
     attributes: dict[str, types.AttributeValue] = dict(zip(_PHASES if name else _STEPS, figures, strict=True))
     if name:
         key = ids.phases_span_id(*identity, name, summary.start)
-        attributes[GOODPUT_PHASES_NAME] = name
+        attributes[semconv.GOODPUT_PHASES_NAME] = name
     else:
         key = ids.summary_span_id(*identity, summary.first, summary.start)
-        attributes |= {GOODPUT_STEPS_FIRST: summary.first, GOODPUT_STEPS_LAST: summary.last}
+        attributes |= {semconv.GOODPUT_STEPS_FIRST: summary.first, semconv.GOODPUT_STEPS_LAST: summary.last}
     if number:
-        attributes[GOODPUT_TRACE_NUMBER] = number
+        attributes[semconv.GOODPUT_TRACE_NUMBER] = number
     return PhaseReadableSpan(
-        PHASES_SUMMARY_SPAN if name else STEPS_SUMMARY_SPAN,
+        semconv.PHASES_SUMMARY_SPAN if name else semconv.STEPS_SUMMARY_SPAN,
         SpanContext(parent.trace_id, key, False, ids.SAMPLED),
         parent,
         resource,

@@ -18,18 +18,11 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Decision, ParentBased, S
 from opentelemetry.trace import Link, SpanContext, SpanKind, TraceState
 from opentelemetry.util.types import Attributes, AttributeValue
 
+from otel_goodput import semconv
 from otel_goodput._accounting.stats import MAD_SCALE, median
 from otel_goodput._journal.thinning import Summary, Thinner
 from otel_goodput._recording.trace_layout import FIRST, VITAL, Budget, TraceLayout
-from otel_goodput.semconv import (
-    GOODPUT_BLOCKING,
-    GOODPUT_COMPILE_FUNCTION,
-    GOODPUT_CUSTOM_NAME,
-    GOODPUT_ELASTIC_KIND,
-    GOODPUT_PART_NAME,
-    GOODPUT_PHASE,
-    Phase,
-)
+from otel_goodput.semconv import Phase
 
 RECENT: Final = 128  # recent steps from which the threshold of outliers is computed
 REVIEW: Final = 64  # steps between two computations of the threshold
@@ -143,7 +136,7 @@ class PhaseSampler(Sampler):
         links: Sequence[Link] | None = None,
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
-        if attributes and GOODPUT_PHASE in attributes:
+        if attributes and semconv.GOODPUT_PHASE in attributes:
             taken = self._take(attributes, trace_id)
             return SamplingResult(Decision.RECORD_AND_SAMPLE if taken else Decision.RECORD_ONLY, attributes)
         return self._others.should_sample(parent_context, trace_id, name, kind, attributes, links)
@@ -157,16 +150,16 @@ NAMES: Final = 100  # gates with a name of their own; later names share one gate
 
 # The attribute that holds the name of a phase, for phases that have one.
 _NAME_ATTRIBUTES: Final = {
-    Phase.CUSTOM: GOODPUT_CUSTOM_NAME,
-    Phase.PART: GOODPUT_PART_NAME,
-    Phase.ELASTIC_WAIT: GOODPUT_ELASTIC_KIND,
-    Phase.COMPILE: GOODPUT_COMPILE_FUNCTION,
+    Phase.CUSTOM: semconv.GOODPUT_CUSTOM_NAME,
+    Phase.PART: semconv.GOODPUT_PART_NAME,
+    Phase.ELASTIC_WAIT: semconv.GOODPUT_ELASTIC_KIND,
+    Phase.COMPILE: semconv.GOODPUT_COMPILE_FUNCTION,
 }
 
 
 def name_in(attributes: Mapping[str, AttributeValue]) -> str:
     """Return the name of the phase (custom or part name, elastic kind, compiled function); may be empty."""
-    attribute = _NAME_ATTRIBUTES.get(str(attributes.get(GOODPUT_PHASE)), "")
+    attribute = _NAME_ATTRIBUTES.get(str(attributes.get(semconv.GOODPUT_PHASE)), "")
     return str(attributes.get(attribute, "") or "")
 
 
@@ -255,12 +248,12 @@ class Admission:
 
     def gate_of(self, attributes: Mapping[str, AttributeValue]) -> Gate:
         """Same as :meth:`gate`, for the phase of a span with these attributes."""
-        aside = attributes.get(GOODPUT_BLOCKING) is False
-        return self.gate(str(attributes[GOODPUT_PHASE]), name_in(attributes), aside)
+        aside = attributes.get(semconv.GOODPUT_BLOCKING) is False
+        return self.gate(str(attributes[semconv.GOODPUT_PHASE]), name_in(attributes), aside)
 
     def takes(self, attributes: Mapping[str, AttributeValue], trace_id: int) -> bool:
         """Count a phase that begins; return whether its span is exported whatever happens in it."""
-        if attributes[GOODPUT_PHASE] == Phase.JOB:  # all other phases are inside it
+        if attributes[semconv.GOODPUT_PHASE] == Phase.JOB:  # all other phases are inside it
             return not self.budget.small and self.afford(trace_id, VITAL)
         return self.gate_of(attributes).take() and self.afford(trace_id, self.budget.phases)
 

@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode, Tracer
 from opentelemetry.util import types
 
+from otel_goodput import semconv
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._journal.account import Account
@@ -27,17 +28,7 @@ from otel_goodput._recording.short_span import ShortSpan
 from otel_goodput._recording.trace_layout import NOTABLE, VITAL
 from otel_goodput._runtime.guard import contain, guarded, report_once
 from otel_goodput._text.redact import shown
-from otel_goodput.semconv import (
-    ERROR_TYPE,
-    GOODPUT_BLOCKING,
-    GOODPUT_CHECKPOINT_DURABLE,
-    GOODPUT_COMPILE_FUNCTION,
-    GOODPUT_INTERRUPTED,
-    GOODPUT_PHASE,
-    GOODPUT_STEP,
-    GOODPUT_STEP_COMPLETED,
-    SCOPE_NAME,
-)
+from otel_goodput.semconv import SCOPE_NAME
 
 
 def _exception(kind: str, description: str) -> str:
@@ -88,7 +79,7 @@ class PhaseSpanProcessor(SpanProcessor):
         if isinstance(cast(trace_api.Span, span), ShortSpan):
             return  # its journal has it already
         attributes = span.attributes
-        named = attributes.get(GOODPUT_PHASE) if attributes else None
+        named = attributes.get(semconv.GOODPUT_PHASE) if attributes else None
         if named is None or attributes is None or not self._live:
             if named is None and self._live:
                 self._count(span.context)
@@ -97,7 +88,7 @@ class PhaseSpanProcessor(SpanProcessor):
         if phase is None:
             report_once("unknown phase", "a span has the unknown goodput.phase=%r and is not accounted for", named)
             return
-        step = attributes.get(GOODPUT_STEP, ev.NO_STEP)
+        step = attributes.get(semconv.GOODPUT_STEP, ev.NO_STEP)
         if not isinstance(step, int) or (phase == rules.STEP and step < 0) or abs(step) > LARGEST:
             report_once(
                 "step number",
@@ -113,7 +104,7 @@ class PhaseSpanProcessor(SpanProcessor):
             self._emitter.follow(span)
         if phase == rules.JOB:
             self._thread.take()
-        blocking = attributes.get(GOODPUT_BLOCKING)
+        blocking = attributes.get(semconv.GOODPUT_BLOCKING)
         flags = 0
         if self._exported(span, attributes):
             flags = EXPORT
@@ -201,23 +192,23 @@ class PhaseSpanProcessor(SpanProcessor):
         flags = 0
         if span.status.status_code is StatusCode.ERROR:
             flags |= ERRED
-        if span.status.status_code is StatusCode.ERROR or attributes.get(GOODPUT_STEP_COMPLETED) is False:
+        if span.status.status_code is StatusCode.ERROR or attributes.get(semconv.GOODPUT_STEP_COMPLETED) is False:
             flags |= ev.FAILED
-        if attributes.get(GOODPUT_CHECKPOINT_DURABLE) is False:
+        if attributes.get(semconv.GOODPUT_CHECKPOINT_DURABLE) is False:
             flags |= ev.PENDING
-        if attributes.get(GOODPUT_INTERRUPTED):
+        if attributes.get(semconv.GOODPUT_INTERRUPTED):
             flags |= INTERRUPTED
         phase = self._phases[context.span_id]
-        if rules.PHASE_INDEX.get(str(attributes.get(GOODPUT_PHASE))) != phase:
-            self._misused.changed(GOODPUT_PHASE)
+        if rules.PHASE_INDEX.get(str(attributes.get(semconv.GOODPUT_PHASE))) != phase:
+            self._misused.changed(semconv.GOODPUT_PHASE)
         end = min(span.end_time or self._account.clock(), LARGEST)
         if self._hooks.device is not None:
             self._hooks.device.end(context.span_id, end)
         name = ""
         if phase == rules.COMPILE:
-            name = str(attributes.get(GOODPUT_COMPILE_FUNCTION) or "")
-        elif phase == rules.JOB and attributes.get(ERROR_TYPE):
-            name = _exception(str(attributes[ERROR_TYPE]), span.status.description or "")
+            name = str(attributes.get(semconv.GOODPUT_COMPILE_FUNCTION) or "")
+        elif phase == rules.JOB and attributes.get(semconv.ERROR_TYPE):
+            name = _exception(str(attributes[semconv.ERROR_TYPE]), span.status.description or "")
         gate = self._left_out(context, span.start_time or end, end, bool(flags & ev.FAILED))
         if gate is not None:
             flags |= SUMMARIZED
@@ -225,7 +216,7 @@ class PhaseSpanProcessor(SpanProcessor):
             flags |= EXPORT
         if gate is not None and gate.shared:
             name = gate.name  # otherwise the journal has the name from the START record
-        if phase != rules.STEP and (error := attributes.get(ERROR_TYPE)):
+        if phase != rules.STEP and (error := attributes.get(semconv.ERROR_TYPE)):
             self._account.error(phase, context.span_id, str(error), end)
         if self._emitter is not None:
             self._emitter.catch_up()
@@ -244,9 +235,9 @@ class PhaseSpanProcessor(SpanProcessor):
     def end_open(self) -> None:
         """End the open phases, innermost first, mark them as interrupted, and stop recording."""
         for span in reversed(list(self._open.values())):
-            span.set_attribute(GOODPUT_INTERRUPTED, True)
-            if (span.attributes or {}).get(GOODPUT_CHECKPOINT_DURABLE):
-                span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, False)
+            span.set_attribute(semconv.GOODPUT_INTERRUPTED, True)
+            if (span.attributes or {}).get(semconv.GOODPUT_CHECKPOINT_DURABLE):
+                span.set_attribute(semconv.GOODPUT_CHECKPOINT_DURABLE, False)
             span.set_status(Status(StatusCode.ERROR, "interrupted by shutdown"))
             span.end()
         self._live = False
