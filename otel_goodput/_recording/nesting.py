@@ -24,6 +24,10 @@ from opentelemetry import trace as trace_api
 from opentelemetry.context.contextvars_context import ContextVarsRuntimeContext
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.trace import INVALID_SPAN, INVALID_SPAN_CONTEXT, SpanContext
+from opentelemetry.util import types
+
+from otel_goodput._recording import plain
+from otel_goodput._runtime.guard import guarded
 
 
 class Requester(Enum):
@@ -169,6 +173,17 @@ class Nested(trace_api.Span):
 
     def get_span_context(self) -> SpanContext:
         return self.nesting.answer(self)
+
+    @guarded(None)
+    def record_exception(
+        self,
+        exception: BaseException,
+        attributes: types.Attributes = None,
+        timestamp: int | None = None,
+        escaped: bool = False,
+    ) -> None:
+        more = {"exception.escaped": str(escaped is True), **plain.attributes(attributes)}
+        self.add_event("exception", {**plain.described(exception), **more}, timestamp)
 
 
 PHASE: ContextVar[Nested | None] = ContextVar("otel_goodput_phase", default=None)

@@ -124,14 +124,3 @@ class PhaseSpan(Nested):
     @guarded(None)
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
         self.span.set_status(status, plain.text(description))
-
-    @guarded(None)
-    def record_exception(
-        self,
-        exception: BaseException,
-        attributes: types.Attributes = None,
-        timestamp: int | None = None,
-        escaped: bool = False,
-    ) -> None:
-        more = {"exception.escaped": str(escaped is True), **plain.attributes(attributes)}
-        self.span.add_event("exception", {**plain.described(exception), **more}, plain.integer(timestamp))

@@ -219,16 +219,6 @@ class ShortSpan(Nested):
         self._links.append(Link(context, plain.attributes(attributes)))
 
     @guarded(None)
-    def record_exception(
-        self,
-        exception: BaseException,
-        attributes: types.Attributes = None,
-        timestamp: int | None = None,
-        escaped: bool = False,
-    ) -> None:
-        self.add_event("exception", {**plain.described(exception), **plain.attributes(attributes)}, timestamp)
-
-    @guarded(None)
     def update_name(self, name: str) -> None:
         if not self._over:
             self._name = plain.text(name) or self._name
