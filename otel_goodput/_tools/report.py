@@ -29,7 +29,7 @@ from otel_goodput.errors import ConfigurationError, JournalError
 from otel_goodput.reports import listing
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.session import SPANS, Session
+from otel_goodput.reports.run_view import SPANS, RunView
 
 _MB: Final = 1e6
 
@@ -147,7 +147,7 @@ def _write_page(run: RecordedRun, options: argparse.Namespace) -> int:
         raise ConfigurationError(f"{options.html} is a directory: name a file, such as {options.html}/report.html")
     spans = SPANS if options.spans is None else options.spans
     with ProgressLine() as progress:
-        session = Session.open(run, spans=spans, progress=progress, at=options.at)
+        session = RunView.open(run, spans=spans, progress=progress, at=options.at)
         progress(0, 0, "writing the page")
         page = html(document(session)).encode()
     if to_stdout:

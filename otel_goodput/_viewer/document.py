@@ -21,7 +21,7 @@ from otel_goodput._viewer.words import Names, Redaction
 from otel_goodput.reports import advice, corrections, text
 from otel_goodput.reports.detail import Detail
 from otel_goodput.reports.report import Report
-from otel_goodput.reports.session import Attempt, Process, RankSteps, Session
+from otel_goodput.reports.run_view import Attempt, Process, RankSteps, RunView
 from otel_goodput.reports.tail import News
 from otel_goodput.semconv import CATEGORIES, PHASES, Category
 from otel_goodput.version import __version__
@@ -38,7 +38,7 @@ _STEP_BINS: Final = (
 
 
 def document(
-    session: Session, *, live: bool = False, server: Mapping[str, Any] | None = None, partial: bool = False
+    session: RunView, *, live: bool = False, server: Mapping[str, Any] | None = None, partial: bool = False
 ) -> bytes:
     """Return the document of a session, not compressed.
 
@@ -52,7 +52,7 @@ def document(
     return _Writer(session, live).container(server, partial)
 
 
-def window(session: Session, detail: Detail, begin: int, until: int) -> bytes:
+def window(session: RunView, detail: Detail, begin: int, until: int) -> bytes:
     """Return a part of a run, told one by one, in a container: the tables of spans, and ``begin`` and ``until``.
 
     Args:
@@ -62,7 +62,7 @@ def window(session: Session, detail: Detail, begin: int, until: int) -> bytes:
     return _Writer(replace(session, detail=detail, left_out=0), live=True).part(begin, until)
 
 
-def tail(session: Session, news: News) -> bytes:
+def tail(session: RunView, news: News) -> bytes:
     """Return what is new of a run, in a container as that of a window; without owners if there was too much of it."""
     overview = replace(session.overview, names=tuple(news.detail.names))
     told = replace(session, detail=news.detail, left_out=int(news.cut), overview=overview)
@@ -96,7 +96,7 @@ def _verdict(report: dict[str, Any]) -> dict[str, Any]:
 class _Writer:
     """Writes one document."""
 
-    def __init__(self, session: Session, live: bool) -> None:
+    def __init__(self, session: RunView, live: bool) -> None:
         self._session = session
         self._live = live
         started = session.report.totals.started_at

@@ -17,9 +17,10 @@ from typing import Final, NamedTuple
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import Moment
 from otel_goodput._viewer.document import document
+from otel_goodput.reports import ProgressCallback
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.session import SPANS, Progress, Session
+from otel_goodput.reports.run_view import SPANS, RunView
 
 ASSETS: Final = ("otel_goodput._viewer", "assets")
 UPLOT: Final = "uplot-1.6.32"  # charts; MIT, its licence beside it
@@ -73,11 +74,11 @@ def of_run(
     *,
     report: Report | None = None,
     spans: int = SPANS,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     at: int | Moment | None = None,
 ) -> str:
-    """Return the page of a run; for the arguments see :meth:`~otel_goodput.reports.session.Session.open`."""
-    session = Session.open(run, report=report, spans=spans, progress=progress, at=at)
+    """Return the page of a run; for the arguments see :meth:`~otel_goodput.reports.run_view.RunView.open`."""
+    session = RunView.open(run, report=report, spans=spans, progress=progress, at=at)
     return html(document(session))
 
 

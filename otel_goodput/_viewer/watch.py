@@ -29,7 +29,7 @@ from otel_goodput.reports import excerpt
 from otel_goodput.reports.detail import Detail
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 from otel_goodput.reports.tail import News
 
 logger = redacting_logger(__name__)
@@ -63,7 +63,7 @@ class _Made(NamedTuple):
     tag: str
     at: float
     pause: float
-    session: Session
+    session: RunView
     partial: bool
     slow: bool
 
@@ -107,7 +107,7 @@ class Watch:
         self._wanted = 0.0  # since when (unix s) another document is worth its price
         self._retry = float("-inf")  # by the monotonic clock
         self._reading: threading.Thread | None = None
-        self._progress: tuple[int, int, str] | None = None
+        self._progress: tuple[float, float, str] | None = None
         self._told = b""
         self._again = 0.0
         self._tails: deque[tuple[int, bytes]] = deque()  # spans since the document: until when (ns), and the event
@@ -131,8 +131,8 @@ class Watch:
         begin, end = origin + begin, origin + end
         with self._looking_up:
             died = self._state == DIED
-            asked = time.time_ns() if self._state == RUNNING else session.at
-            detail, until = excerpt.window(self._index, overview, begin, end, asked=asked, died=died, most=WINDOW_SPANS)
+            at = time.time_ns() if self._state == RUNNING else session.at
+            detail, until = excerpt.window(self._index, overview, begin, end, at=at, died=died, most=WINDOW_SPANS)
         return gzip.compress(window(session, detail, begin, until), 1, mtime=0)
 
     def _latest(self) -> _Made:
@@ -156,7 +156,7 @@ class Watch:
         if not self.topic.listeners:
             self._follow()  # so that the first spans that are told by themselves follow those of the document
         spans = min(_QUICK_SPANS, self._terms.spans) if quick else self._terms.spans
-        session = Session.open(self.run, spans=spans, quick=quick, progress=self._heard)
+        session = RunView.open(self.run, spans=spans, quick=quick, progress=self._show_progress)
         self._state = _state(session.report)
         server = {"port": self._terms.port, "idle_s": self._terms.idle_s}
         data = document(session, live=self._state == RUNNING, server=server, partial=quick)
@@ -200,7 +200,7 @@ class Watch:
             self._progress, self._reading = None, None
             self._again = 0.0
 
-    def _heard(self, done: int, total: int, what: str) -> None:
+    def _show_progress(self, done: float, total: float, what: str) -> None:
         self._progress = done, total, what
 
     def _look(self) -> None:

@@ -1,1 +1,7 @@
-"""Reports for people: the account of a live job, of a run's journal or of a timeline."""
+"""Reports: an account as text, JSON or HTML, made by the same rules for a live job and for its journal."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+ProgressCallback: TypeAlias = "Callable[[float, float, str], None]"
+"""Called with how much is done, how much there is (0: not known), and what is being done."""

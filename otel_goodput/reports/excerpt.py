@@ -1,10 +1,10 @@
-"""What is told one by one of a run too long to tell all of it: the edges of attempts, disruptions, what stands out."""
+"""The steps and phases shown of a run too long to show all: around starts, ends and disruptions, and outliers."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
@@ -16,21 +16,21 @@ from otel_goodput._journal.records import EXPORT, INTERRUPTED
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._text.quantities import format_duration
 from otel_goodput._timeline.time_index import Part, TimeIndex, WindowRecords
-from otel_goodput.reports import detail as told
-from otel_goodput.reports.detail import Detail, Phase, Step
-from otel_goodput.reports.telling import NO_KEY, Taken, number_phases, tell_part
+from otel_goodput.reports import ProgressCallback
+from otel_goodput.reports import detail as flags_of
+from otel_goodput.reports.detail import NO_KEY, Detail, Phase, Rollbacks, Step, number_phases, read_part
+from otel_goodput.semconv import CLOCK_STATES, ClockState
 
-JOBS: Final = 1000  # of more, only the first and the latest are told
+JOBS: Final = 1000  # of more, only the first and the latest are shown
 FIRST_JOBS: Final = 100
 EDGE: Final = 1000  # steps at the begin and at the end of an attempt, if there is room
 AROUND: Final = 50  # steps before and after a disruption
-LEAD: Final = 20  # steps read before those that are told, for what the device still had to do
+LEAD: Final = 20  # steps read before those that are shown, for what the device still had to do
 _PER_STEP: Final = 3  # spans of a step, with what belongs to it
 _RECORDS: Final = 400_000  # of one window
 _RECORDS_EACH: Final = 6  # of a step or phase: its begin and end, its mark and device end, an error
 
 Window = tuple[int, int]
-Progress = Callable[[int, int, str], None]
 
 
 @dataclass
@@ -38,8 +38,8 @@ class Excerpt:
     """Part of a run.
 
     Attributes:
-        detail: what is told one by one.
-        windows: (begin, end), ns; within them everything is told.
+        detail: the steps and phases that are shown one by one.
+        windows: (begin, end), ns; `detail` has everything within them.
         missing: what could not be read, for people.
     """
 
@@ -52,80 +52,80 @@ class Excerpt:
 
         Whole bins are; the rest of a bin is where it lies in the windows, and else its share of the bin.
         """
-        found: Counter[int] = Counter()
+        held: Counter[int] = Counter()
         exact, width = True, overview.width
         at = max(0, (begin - overview.begin) // width)
         while at < len(overview.bins) and overview.begin + at * width < end:
             start = overview.begin + at * width
             low, high = max(start, begin), min(start + width, end)
             if (low, high) == (start, start + width):
-                found.update(overview.bins[at])
-            elif self._told(low, high):
-                found.update(self.detail.partition(low, high))
+                held.update(overview.bins[at])
+            elif self._covers(low, high):
+                held.update(self.detail.partition(low, high))
             else:
                 exact = False
-                found.update(_share(overview.bins[at], high - low))
+                held.update(_share(overview.bins[at], high - low))
             at += 1
-        return found, exact
+        return held, exact
 
-    def _told(self, begin: int, end: int) -> bool:
+    def _covers(self, begin: int, end: int) -> bool:
         """Whether the time from `begin` to `end` (ns) lies in a window; these are in order and apart."""
         at = bisect_right(self.windows, begin, key=itemgetter(0)) - 1
         return at >= 0 and end <= self.windows[at][1]
 
 
 def excerpt(
-    run: RunDirectory, overview: Overview, *, spans: int, asked: int, died: bool, progress: Progress | None = None
+    run: RunDirectory, overview: Overview, *, spans: int, at: int, died: bool, progress: ProgressCallback | None = None
 ) -> Excerpt:
-    """Read what is told one by one of the leader of a long run.
+    """Read the excerpt of the leader of a long run.
 
     Args:
         overview: of the whole run.
         spans: how many steps and phases, about.
-        asked: the moment of the account, ns.
+        at: the moment of the account, ns.
         died: the leader died in its latest attempt.
         progress: called with windows read, all windows, and what is read.
     """
-    asked += _latest_shift(overview)
-    cadence = _cadence(overview, asked)
-    windows = _windows(overview, asked, cadence, spans)
-    index, taken = TimeIndex(run, once=True), Taken(overview.disruptions)
-    found = Excerpt(Detail(overview.begin, asked, tuple(overview.names)))
+    at += _latest_shift(overview)
+    cadence = _cadence(overview, at)
+    windows = _windows(overview, at, cadence, spans)
+    index, rollbacks = TimeIndex(run, once=True), Rollbacks(overview.disruptions)
+    shown = Excerpt(Detail(overview.begin, at, tuple(overview.names)))
     ends = {life.end for life in overview.jobs[:-1]} | ({overview.jobs[-1].end} if died and overview.jobs else set())
     count = 0
-    for at, (begin, end) in enumerate(windows):
+    for done, (begin, end) in enumerate(windows):
         if progress is not None:
-            progress(at, len(windows), "windows of the journal")
+            progress(done, len(windows), "windows of the journal")
         if count >= spans:
-            found.missing.append(f"{len(windows) - at} of {len(windows)} windows, for there are too many")
+            shown.missing.append(f"{len(windows) - done} of {len(windows)} windows, for there are too many")
             break
         read = _between(index, overview, begin - LEAD * cadence, end, _RECORDS)
-        found.missing += [f"{name}: {why}" for name, why in read.missing]
+        shown.missing += [f"{name}: {why}" for name, why in read.missing]
         end = min(end, read.until)
-        part = _told(read, overview, end, taken, dead=end in ends)
-        count += _add(found.detail, part, begin, end)
-        found.windows.append((begin, end))
-    _stand_out(found, overview, spans - count)
-    return found
+        part = _part(read, overview, end, rollbacks, dead=end in ends)
+        count += _add(shown.detail, part, begin, end)
+        shown.windows.append((begin, end))
+    _add_notable(shown.detail, overview, spans - count)
+    return shown
 
 
 def window(
-    index: TimeIndex, overview: Overview, begin: int, end: int, *, asked: int, died: bool, most: int
+    index: TimeIndex, overview: Overview, begin: int, end: int, *, at: int, died: bool, most: int
 ) -> tuple[Detail, int]:
-    """Return what is told one by one of a window (ns), and until when that is whole.
+    """Return the detail of a window (ns), and until when that is whole.
 
-    Arguments as of :func:`excerpt`; `most`: how many steps and phases, about.
+    Arguments as for :func:`excerpt`; `most`: how many steps and phases, about.
     """
-    asked += _latest_shift(overview)
-    end = min(end, asked)
-    lead = LEAD * _cadence(overview, asked)
+    at += _latest_shift(overview)
+    end = min(end, at)
+    lead = LEAD * _cadence(overview, at)
     read = _between(index, overview, begin - lead, max(begin, end), min(_RECORDS, most * _RECORDS_EACH))
     until = min(end, read.until)
     dead = died and bool(overview.jobs) and overview.jobs[-1].end == until
-    part = _told(read, overview, until, Taken(overview.disruptions), dead=dead)
-    found = Detail(overview.begin, until, tuple(overview.names))
-    _add(found, part, begin, until)
-    return found, until
+    part = _part(read, overview, until, Rollbacks(overview.disruptions), dead=dead)
+    shown = Detail(overview.begin, until, tuple(overview.names))
+    _add(shown, part, begin, until)
+    return shown, until
 
 
 def _latest_shift(overview: Overview) -> int:
@@ -148,45 +148,45 @@ def _between(index: TimeIndex, overview: Overview, begin: int, end: int, most: i
         if began[attempt] > end or over < begin:
             continue
         shift = overview.shifts.get(attempt, 0)
-        found = index.between(begin - shift, end - shift, most)
-        parts += [part for part in found.parts if part.attempt == attempt - 1]
-        missing += found.missing
-        if found.cut:
-            cut, until = True, found.until + shift
+        read = index.between(begin - shift, end - shift, most)
+        parts += [part for part in read.parts if part.attempt == attempt - 1]
+        missing += read.missing
+        if read.cut:
+            cut, until = True, read.until + shift
             break
     return WindowRecords(parts, until, cut, list(dict.fromkeys(missing)))
 
 
-def _told(read: WindowRecords, overview: Overview, until: int, taken: Taken, *, dead: bool) -> Detail:
+def _part(read: WindowRecords, overview: Overview, until: int, rollbacks: Rollbacks, *, dead: bool) -> Detail:
     parts = [(one.attempt, one.records) for one in read.parts]
-    return tell_part(parts, until, taken, dead=dead, shifts=overview.shifts, numbering=overview.numbering)
+    return read_part(parts, until, rollbacks, dead=dead, shifts=overview.shifts, numbering=overview.numbering)
 
 
-def _cadence(overview: Overview, asked: int) -> int:
+def _cadence(overview: Overview, at: int) -> int:
     """About how long it takes from one step to the next, ns."""
     count = sum(one.count for one in overview.step_bins)
-    lived = sum((asked if life.end == NOT_KNOWN else life.end) - life.begin for life in overview.jobs)
+    lived = sum((at if life.end == NOT_KNOWN else life.end) - life.begin for life in overview.jobs)
     return max(1, lived // max(1, count))
 
 
-def _windows(overview: Overview, asked: int, cadence: int, spans: int) -> list[Window]:
-    """Return the windows to tell, in order; none overlap."""
+def _windows(overview: Overview, at: int, cadence: int, spans: int) -> list[Window]:
+    """Return the windows to show, in order; none overlap."""
     jobs = list(overview.jobs)
     if len(jobs) > JOBS:
         del jobs[FIRST_JOBS : FIRST_JOBS - JOBS]
-    lives = [(life.begin, asked if life.end == NOT_KNOWN else life.end) for life in jobs]
+    lives = [(life.begin, at if life.end == NOT_KNOWN else life.end) for life in jobs]
     steps = min(EDGE, max(AROUND, spans // (4 * _PER_STEP * max(1, len(lives)))))
     wanted: list[Window] = []
     for begin, end in lives:
         wanted.append((begin, min(end, _bin_end(overview, begin + steps * cadence // 2, steps * cadence))))
         wanted.append((max(begin, _bin_begin(overview, end - steps * cadence // 2, steps * cadence)), end))
-    told = {life.attempt for life in jobs}
+    attempts = {life.attempt for life in jobs}
     for loss in overview.disruptions:
-        if loss.attempt is not None and loss.attempt not in told:
+        if loss.attempt is not None and loss.attempt not in attempts:
             continue
         since = loss.time if loss.died == NOT_KNOWN else loss.died
         wanted.append((since - AROUND * cadence, since))
-        wanted.append((loss.time, min(asked, loss.time + AROUND * cadence)))
+        wanted.append((loss.time, min(at, loss.time + AROUND * cadence)))
     merged: list[Window] = []
     for begin, end in sorted(one for one in wanted if one[0] <= one[1]):
         if merged and begin <= merged[-1][1]:
@@ -208,7 +208,7 @@ def _bin_begin(overview: Overview, moment: int, most: int) -> int:
 
 
 def _add(whole: Detail, part: Detail, begin: int, end: int) -> int:
-    """Add to `whole` what `part` tells of [`begin`, `end`]; returns the number of steps and phases."""
+    """Add what `part` has of [`begin`, `end`] to `whole`; return the number of steps and phases."""
     first, rows = len(whole.steps), len(whole.phases)
     steps = [(at, step) for at, step in enumerate(part.steps) if begin <= step.begin <= end]
     phases = [
@@ -241,18 +241,17 @@ def _renumbered(whole: Detail, part: Detail) -> Iterator[tuple[int, int, int]]:
         yield begin, end, category
 
 
-def _stand_out(found: Excerpt, overview: Overview, room: int) -> None:
-    """Add what the overview remembers one by one and no window has: slow and failed steps, long and rare phases."""
-    steps = {(one.attempt, one.key) for one in found.detail.steps}
-    phases = {(one.attempt, one.key) for one in found.detail.phases}
+def _add_notable(detail: Detail, overview: Overview, room: int) -> None:
+    """Add what the overview remembers one by one and no window has: slow and failed steps, long and rare phases.
+
+    Afterwards all steps and phases are in order.
+    """
+    known_steps = {(one.attempt, one.key) for one in detail.steps}
+    known_phases = {(one.attempt, one.key) for one in detail.phases}
     numbering = Numbering(overview.numbering)
-    found.detail.steps += [_step(one, numbering) for one in overview.steps if (one.attempt, one.key) not in steps]
-    more = [_phase(one, numbering) for one in overview.phases if (one.attempt, one.key) not in phases]
-    found.detail.phases += sorted(more, key=lambda one: one.begin - one.end)[: max(0, room)]
-    _in_order(found.detail)
-
-
-def _in_order(detail: Detail) -> None:
+    detail.steps += [_step(one, numbering) for one in overview.steps if (one.attempt, one.key) not in known_steps]
+    more = [_phase(one, numbering) for one in overview.phases if (one.attempt, one.key) not in known_phases]
+    detail.phases += sorted(more, key=lambda one: one.begin - one.end)[: max(0, room)]
     steps = sorted(range(len(detail.steps)), key=lambda at: detail.steps[at].begin)
     phases = sorted(range(len(detail.phases)), key=lambda at: detail.phases[at].begin)
     places = {at: place for place, at in enumerate(steps)} | {-1 - at: -1 - place for place, at in enumerate(phases)}
@@ -264,28 +263,19 @@ def _in_order(detail: Detail) -> None:
 def _step(one: StepEntry, numbering: Numbering) -> Step:
     given = numbering.given(one.attempt, one.begin, one.number)
     end = NOT_KNOWN if one.wall == NOT_KNOWN else one.begin + one.wall
+    clock = CLOCK_STATES.index(ClockState.UNKNOWN)
     return Step(
-        one.attempt,
-        one.number,
-        one.begin,
-        end,
-        one.net,
-        NOT_KNOWN,
-        NOT_KNOWN,
-        one.fate,
-        2,
-        told.OUTLIER,
-        one.key,
-        given,
-    )
+        one.attempt, one.number, one.begin, end, one.net, NOT_KNOWN, NOT_KNOWN, one.fate, clock, flags_of.OUTLIER,
+        one.key, given,
+    )  # fmt: skip
 
 
 def _phase(one: PhaseEntry, numbering: Numbering) -> Phase:
-    flags = one.flags & (told.NONBLOCKING | told.FAILED)
-    flags |= bool(one.flags & EXPORT) * told.IN_TRACE | bool(one.flags & INTERRUPTED) * told.INTERRUPTED
-    found = Phase(one.attempt, one.phase, one.name, one.begin, one.end, one.step, flags, one.key, given=one.step)
-    number_phases([found], numbering)
-    return found
+    flags = one.flags & (flags_of.NONBLOCKING | flags_of.FAILED)
+    flags |= bool(one.flags & EXPORT) * flags_of.IN_TRACE | bool(one.flags & INTERRUPTED) * flags_of.INTERRUPTED
+    phase = Phase(one.attempt, one.phase, one.name, one.begin, one.end, one.step, flags, one.key, given=one.step)
+    number_phases([phase], numbering)
+    return phase
 
 
 def _share(held: Mapping[int, int], length: int) -> Counter[int]:
@@ -293,13 +283,13 @@ def _share(held: Mapping[int, int], length: int) -> Counter[int]:
     whole = sum(held.values())
     if whole <= length:
         return Counter(held)
-    found = Counter({category: ns * length // whole for category, ns in held.items()})
-    found[max(held, key=lambda category: held[category])] += length - sum(found.values())
-    return found
+    shares = Counter({category: ns * length // whole for category, ns in held.items()})
+    shares[max(held, key=lambda category: held[category])] += length - sum(shares.values())
+    return shares
 
 
 def summed_up(excerpt: Excerpt, overview: Overview, *, exact: bool) -> tuple[int, str]:
-    """Return how many steps and phases are not told one by one, and the sentence about it for people."""
+    """Return how many steps and phases are not shown one by one, and the sentence about it for people."""
     count = sum(group.count for group in overview.groups)
     shown = len(excerpt.detail.steps) + len(excerpt.detail.phases)
     left = max(0, count - shown)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,9 +26,8 @@ from otel_goodput._recording.trace_layout import TraceLayout
 from otel_goodput._runtime import files
 from otel_goodput._text.quantities import plural
 from otel_goodput._text.redact import encodable, shown
+from otel_goodput.reports import ProgressCallback
 from otel_goodput.reports.detail import IN_TRACE, UNREAD, Detail, Phase, Step
-
-Progress = Callable[[int, int, str], None]
 
 SPANS: Final = 20_000
 BYTES: Final = 1 << 20  # of JSON, all spans together
@@ -75,7 +74,7 @@ class Exported:
 
 
 def exported(
-    run: RunDirectory, wanted: Collection[int], *, process: int = 0, progress: Progress | None = None
+    run: RunDirectory, wanted: Collection[int], *, process: int = 0, progress: ProgressCallback | None = None
 ) -> Exported:
     """Return what the exported spans with the ids in `wanted` say. It does not raise, whatever the files hold.
 
@@ -103,7 +102,7 @@ class _Reading:
         self._left_out = 0
         self.problems: list[str] = []
 
-    def read(self, run: RunDirectory, process: int, progress: Progress | None) -> None:
+    def read(self, run: RunDirectory, process: int, progress: ProgressCallback | None) -> None:
         """Read all files of a process. Raises OSError if the folder cannot be read."""
         if not self._wanted:
             return
@@ -121,7 +120,7 @@ class _Reading:
             except (OSError, ValueError) as error:
                 self.problems.append(shown(f"{name}: {error}"))
 
-    def _file(self, path: Path, progress: Progress | None) -> None:
+    def _file(self, path: Path, progress: ProgressCallback | None) -> None:
         with files.opened(path) as file:
             for lines in files.blocks_of_lines(file, path):
                 for line in lines:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -10,6 +10,7 @@ from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration, format_moment, percent, plural, width
 from otel_goodput._text.redact import encodable, shown
+from otel_goodput.reports import ProgressCallback
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
 
@@ -17,7 +18,6 @@ SHOWN: Final = 20  # of the runs to choose from
 UNREADABLE: Final = "not readable"  # in the place of a state
 _TITLES: Final = ("run", "job", "state", "attempts", "began", "elapsed", "goodput", "at risk", "last sign of life")
 _RIGHT: Final = frozenset({"attempts", "elapsed", "goodput", "at risk"})
-Progress = Callable[[float, float, str], None]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class RunRow:
         }
 
 
-def rows(runs: Iterable[RecordedRun], process: int = 0, progress: Progress | None = None) -> list[RunRow]:
+def rows(runs: Iterable[RecordedRun], process: int = 0, progress: ProgressCallback | None = None) -> list[RunRow]:
     """Return a row for each of the runs, the one whose latest attempt began last first; those without a journal last.
 
     It does not raise: a run that cannot be read is a row that says why. `process` is the index of the process whose

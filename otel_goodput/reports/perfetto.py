@@ -20,8 +20,9 @@ from otel_goodput._text.quantities import format_duration
 from otel_goodput._timeline.damage import Damages
 from otel_goodput._timeline.reader import Reader
 from otel_goodput.errors import JournalError
+from otel_goodput.reports import ProgressCallback
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.trace_survey import Progress, Survey, survey
+from otel_goodput.reports.trace_survey import Survey, survey
 from otel_goodput.reports.trace_walk import ProcessWalk
 from otel_goodput.reports.trace_writer import Spool, TraceWriter
 
@@ -119,7 +120,7 @@ def export(
     write: Callable[[bytes], object],
     *,
     scratch: Path,
-    progress: Progress = lambda *_: None,
+    progress: ProgressCallback = lambda *_: None,
     damages: Damages | None = None,
 ) -> int:
     """Export a run and return how many slices, moments and values of counters were written.

@@ -35,11 +35,10 @@ from otel_goodput._timeline.recovery import Restored, restore
 from otel_goodput._timeline.standing import DIED, RUNNING, Lives, Standing, live, state_of
 from otel_goodput.errors import JournalError
 from otel_goodput.reports.corrections import Corrections, corrected
-from otel_goodput.reports.detail import Detail
+from otel_goodput.reports.detail import Detail, read_detail
 from otel_goodput.reports.replay import account
 from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.tail import News, Tail
-from otel_goodput.reports.telling import tell
 
 logger = redacting_logger(__name__)
 
@@ -157,8 +156,8 @@ class RecordedRun:
         with files.held(self.folder.journal):
             report = self.report(process=process)
             asked = time.time_ns() if report.state == RUNNING else report.totals.at
-            found = tell(self.folder, process, state=report.state, asked=asked)
-        if not found.attempts and not found.steps and not found.phases and report.damage:
+            found = read_detail(self.folder, process, state=report.state, at=asked)
+        if found.begin is None and not found.steps and not found.phases and report.damage:
             raise JournalError(f"run {self.run_id!r}: the journal of process {process} cannot be read")
         return found
 

@@ -15,8 +15,7 @@ from otel_goodput._accounting.events import Event
 from otel_goodput._accounting.overview import IN_FLIGHT, NOT_KNOWN
 from otel_goodput._journal.records import Record, unsigned
 from otel_goodput._timeline.following import Follower
-from otel_goodput.reports.detail import Detail, Phase
-from otel_goodput.reports.telling import NO_KEY, tell_part
+from otel_goodput.reports.detail import NO_KEY, Detail, Phase, read_part
 from otel_goodput.semconv import FALLBACK_CLOCKS
 
 MOST: Final = 600  # new records that are told; of more, only the last ones, for these take 1 % of a core
@@ -78,7 +77,7 @@ class Tail:
             return None
         parts = [(follower.attempt, self._records)]
         numbering = [one._replace(attempt=one.attempt + 1) for one in follower.ledger.settled.steps.stretches]
-        told = tell_part(parts, at, None, dead=False, shifts={follower.attempt + 1: shift}, numbering=numbering)
+        told = read_part(parts, at, None, dead=False, shifts={follower.attempt + 1: shift}, numbering=numbering)
         news = News(self._told(told, self._records if cut else fresh, at if cut else since, at), begin, at, cut)
         self._unsettled = min((one.begin for one in told.steps if one.fate == IN_FLIGHT), default=at)
         self._forget()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from otel_goodput._accounting import events as ev
@@ -17,12 +16,12 @@ from otel_goodput._timeline.damage import Damages
 from otel_goodput._timeline.reader import Reader
 from otel_goodput._timeline.recovery import restore
 from otel_goodput._timeline.standing import DIED, ended, state_of
+from otel_goodput.reports import ProgressCallback
 from otel_goodput.reports.corrections import corrected, restarts
 from otel_goodput.semconv import STEP_KEPT, STEP_LOST, Category
 
 NO_STEP_DONE = "none"  # the fate of a step that a break left before it did a step's work
 SKIPPED = "skipped"  # that of a batch that its loop skipped after a restore
-Progress = Callable[[float, float, str], None]
 
 
 @dataclass
@@ -155,7 +154,7 @@ class Survey:
         return STEP_LOST
 
 
-def survey(run: RunDirectory, process: int, damages: Damages, progress: Progress) -> Survey:
+def survey(run: RunDirectory, process: int, damages: Damages, progress: ProgressCallback) -> Survey:
     """Read the journal of a process once. Raises OSError, ValueError."""
     found = Survey(run, process)
     for part in Reader(run, process).events(damages):

@@ -19,7 +19,7 @@ from otel_goodput._integrations import orbax
 from otel_goodput._integrations.checkpoint_stages import ENTRIES
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 from otel_goodput.semconv import CHECKPOINT_STAGES, CheckpointStage
 
 from .test_orbax import RESTORE, SAVE, STATE, GatedArgs, Job, pytestmark, said
@@ -265,7 +265,7 @@ def test_they_outlast_the_process_and_add_up_over_attempts(tmp_path: Path) -> No
     assert report.to_json()["checkpoints"] == known
     assert known["save"]["total"]["count"] == 6
     assert RecordedRun(run).report(at=report.totals.at).to_json()["checkpoints"] == known  # replayed
-    session = Session.open(RecordedRun(run))
+    session = RunView.open(RecordedRun(run))
     assert dict(session.overview.stages) == dict(report.totals.stages)
     text = str(report)
     assert "save blocking copy" in text and "deviation" in text and "slowest rank" not in text

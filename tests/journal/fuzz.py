@@ -48,7 +48,7 @@ from otel_goodput._timeline.recovery import restore
 from otel_goodput._viewer.document import document
 from otel_goodput.errors import GoodputError
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 from otel_goodput.runs import open_runs
 
 NS = 1_000_000_000
@@ -357,7 +357,7 @@ def read_all(run: RunDirectory) -> None:
 def show_all(run: RunDirectory) -> None:
     """What the page and `open_run` do with it."""
     with contextlib.suppress(GoodputError):
-        document(Session.open(RecordedRun(run)))
+        document(RunView.open(RecordedRun(run)))
     with contextlib.suppress(GoodputError):
         for opened in open_runs(run.path.parent):
             str(opened.report())

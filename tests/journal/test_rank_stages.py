@@ -13,7 +13,7 @@ from otel_goodput._accounting.checkpoints import Slowest, slowest
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._timeline.overviews import rank_stages
 from otel_goodput.reports.run import FollowedRun, RecordedRun
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 from otel_goodput.semconv import CheckpointStage
 
 COPY, COMMIT = CheckpointStage.SAVE_COPY, CheckpointStage.SAVE_COMMIT
@@ -62,7 +62,7 @@ def test_every_process_is_heard_also_one_that_was_killed(run: RunDirectory) -> N
     assert (told["blocking_copy"]["count"], told["blocking_copy"]["max_s"]) == (1, 0.003)  # the leader's own
     assert told["commit"]["slowest"] is None
     assert "slowest rank: 1 (40 ms on average, median of all ranks 6.5 ms)" in str(report)
-    assert Session.open(RecordedRun(run)).report.to_json()["checkpoints"]["save"] == told
+    assert RunView.open(RecordedRun(run)).report.to_json()["checkpoints"]["save"] == told
     followed = FollowedRun(run)
     assert followed.report().to_json()["checkpoints"]["save"] == told
     assert RecordedRun(run).report(process=1).to_json()["checkpoints"]["save"]["blocking_copy"]["count"] == 2

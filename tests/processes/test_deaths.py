@@ -18,7 +18,7 @@ from otel_goodput._timeline.deaths import APART_NS, RAISED_NS, Culprit, Death, c
 from otel_goodput._viewer.columns import Container
 from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import FollowedRun, RecordedRun
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 
 RANK = """
 import os, signal, sys, time
@@ -77,7 +77,7 @@ def disruption(folder: Path) -> dict[str, Any]:
     (told,) = report.to_json()["disruption_list"]
     followed = FollowedRun(run)
     assert followed.report().to_json()["disruption_list"] == [told], "the live page says the same"
-    (shown,) = Container(document(Session.open(RecordedRun(run)))).head["disruptions"]
+    (shown,) = Container(document(RunView.open(RecordedRun(run)))).head["disruptions"]
     assert {name: shown[name] for name in ("reason", "process", "process_known")}.items() <= told.items()
     assert report.to_json()["disruption_reasons"] == {told["reason"]: 1}
     return {**told, "text": str(report)}

@@ -18,7 +18,7 @@ from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports import sections
 from otel_goodput.reports.records import slowest
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 
 WORK_S = 0.03  # so long that a batch that is skipped takes less than half of it on a busy machine, too
 
@@ -122,7 +122,7 @@ def test_a_loop_that_skips_what_was_done(tmp_path: Path, start: str, given: int)
     assert Counter(one.fate for one in run.steps()) == {"kept": 14, "lost": 2, "skipped": 8}
     longest = slowest(RecordedRun(RunDirectory(tmp_path / "run")).detail(0), 100)
     assert Counter(one.fate for one in longest.steps) == {"kept": 14, "lost": 2}
-    overview = Session.open(RecordedRun(RunDirectory(tmp_path / "run"))).overview
+    overview = RunView.open(RecordedRun(RunDirectory(tmp_path / "run"))).overview
     counts: Counter[int] = Counter()
     for (measure, _, fate, _), count in overview.histogram.items():
         counts[fate] += count * (measure == NET)

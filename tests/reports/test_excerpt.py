@@ -13,7 +13,7 @@ from otel_goodput._accounting import rules
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.detail import OUTLIER, UNREAD
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 
 STEPS = 12_000
 
@@ -24,16 +24,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 
 @pytest.fixture(scope="module")
-def whole(run: RunDirectory) -> Session:
-    return Session.open(RecordedRun(run), spans=10**6)
+def whole(run: RunDirectory) -> RunView:
+    return RunView.open(RecordedRun(run), spans=10**6)
 
 
 @pytest.fixture(scope="module", params=[0, 2000])
-def part(run: RunDirectory, request: pytest.FixtureRequest) -> Session:
-    return Session.open(RecordedRun(run), spans=request.param)
+def part(run: RunDirectory, request: pytest.FixtureRequest) -> RunView:
+    return RunView.open(RecordedRun(run), spans=request.param)
 
 
-def test_what_is_told_is_as_in_the_whole(whole: Session, part: Session) -> None:
+def test_what_is_told_is_as_in_the_whole(whole: RunView, part: RunView) -> None:
     assert whole.left_out == 0 and whole.text == ""
     assert 0 < len(part.detail.steps) < len(whole.detail.steps) / 2
     steps = {(one.attempt, one.key): one for one in whole.detail.steps}
@@ -49,7 +49,7 @@ def test_what_is_told_is_as_in_the_whole(whole: Session, part: Session) -> None:
     assert [one.begin for one in part.detail.steps] == sorted(one.begin for one in part.detail.steps)
 
 
-def test_everything_within_the_windows_is_told(whole: Session, part: Session) -> None:
+def test_everything_within_the_windows_is_told(whole: RunView, part: RunView) -> None:
     if not part.detail.owners:
         return
     told = {(one.attempt, one.key) for one in part.detail.steps}
@@ -61,7 +61,7 @@ def test_everything_within_the_windows_is_told(whole: Session, part: Session) ->
         assert any(begin <= loss.time <= end for begin, end in part.windows)
 
 
-def test_sums_are_exact_and_what_is_left_out_is_said(whole: Session, part: Session) -> None:
+def test_sums_are_exact_and_what_is_left_out_is_said(whole: RunView, part: RunView) -> None:
     summed: Counter[int] = Counter()
     for one in part.overview.bins:
         summed.update(one)
@@ -74,7 +74,7 @@ def test_sums_are_exact_and_what_is_left_out_is_said(whole: Session, part: Sessi
     assert len(part.processes) == 4 and all(one.overview is not None for one in part.processes)
 
 
-def test_attempts_are_the_same(whole: Session, part: Session) -> None:
+def test_attempts_are_the_same(whole: RunView, part: RunView) -> None:
     assert [(one.number, one.begin, one.end, one.state) for one in part.attempts] == [
         (one.number, one.begin, one.end, one.state) for one in whole.attempts
     ]

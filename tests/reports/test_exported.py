@@ -16,7 +16,7 @@ from otel_goodput._viewer.document import document
 from otel_goodput.reports import exported as module
 from otel_goodput.reports.exported import exported
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def told(run: RunDirectory) -> dict[str, Any]:
-    held: dict[str, Any] = Container(document(Session.open(RecordedRun(run)))).head["attributes"]
+    held: dict[str, Any] = Container(document(RunView.open(RecordedRun(run)))).head["attributes"]
     return held
 
 

@@ -22,7 +22,7 @@ from otel_goodput import open_run
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.records import FATES, slowest
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 
 BATCHES = 14
 KILLED = 9  # in the body of this batch
@@ -163,7 +163,7 @@ def test_the_page(told: tuple[RunDirectory, list[Body]], spans: int) -> None:
 def test_spans_and_the_links_to_them(told: tuple[RunDirectory, list[Body]]) -> None:
     run, bodies = told
     spans = {int(one["spanId"], 16): one for one in written(run.path)}
-    session = Session.open(RecordedRun(run))
+    session = RunView.open(RecordedRun(run))
     linked = replace(session, exported=type(session.exported)()).traces  # by the journal alone
     numbers: list[Any] = []
     for step in session.detail.steps:

@@ -15,7 +15,7 @@ import otel_goodput
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.errors import JournalError
 from otel_goodput.reports.run import FollowedRun, RecordedRun
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 
 PACKAGE = str(Path(otel_goodput.__file__).parent)
 MOST = 15
@@ -49,14 +49,14 @@ def run(tmp_path: Path) -> RecordedRun:
 
 def test_a_run_is_handed_to_few_modules(run: RecordedRun) -> None:
     assert 1 < len(handed(run.report)) <= MOST
-    assert 1 < len(handed(lambda: Session.open(run))) <= MOST
+    assert 1 < len(handed(lambda: RunView.open(run))) <= MOST
 
 
 def test_however_it_is_read_the_report_is_the_same(run: RecordedRun) -> None:
     report = run.report().to_json()
     listed = run.listed()
     assert listed.report().to_json() == listed.report().to_json() == report
-    assert Session.open(run).report.to_json() == report
+    assert RunView.open(run).report.to_json() == report
     followed = FollowedRun(run.folder)
     assert followed.report().to_json() == followed.report().to_json() == report
     at = run.report().totals.at - 10**9

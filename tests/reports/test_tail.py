@@ -16,9 +16,8 @@ from otel_goodput._journal import records
 from otel_goodput._journal.records import CAPACITY, HEADER_SIZE, SIZE
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._timeline.following import Follower
-from otel_goodput.reports.detail import Detail
+from otel_goodput.reports.detail import Detail, read_detail
 from otel_goodput.reports.tail import MOST, News, Tail
-from otel_goodput.reports.telling import tell
 
 
 class Growing:
@@ -83,7 +82,7 @@ def test_what_is_told_adds_up(tmp_path: Path, observed: bool, chunk: int) -> Non
             names = list(news.detail.names) or names
         # Little is told again: what was open, and what has something new.
         assert len(news.detail.steps) + len(news.detail.phases) <= chunk + 3
-    whole = tell(grows.run, 0, state="running", asked=reached)
+    whole = read_detail(grows.run, 0, state="running", at=reached)
     wanted: dict[tuple[str, int], tuple[object, ...]] = {}
     spans(wanted, whole)
     known = {key: wanted[key] for key in found}

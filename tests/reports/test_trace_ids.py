@@ -16,7 +16,7 @@ from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._viewer.columns import Container
 from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 
 Work = Callable[[otel_goodput.Recorder], None]
 
@@ -49,7 +49,7 @@ def written(run: RunDirectory) -> dict[int, str]:
     }
 
 
-def shown(session: Session) -> dict[int, str | None]:
+def shown(session: RunView) -> dict[int, str | None]:
     """The traces of all spans of a document, as the page finds them; None: not known."""
     container = Container(document(session))
     head = container.head
@@ -70,7 +70,7 @@ def shown(session: Session) -> dict[int, str | None]:
 
 def check(run: RunDirectory, **how: Any) -> tuple[dict[int, str | None], int]:
     """Check what is found without the files against the files; returns what was found, and how much was not."""
-    told, session = written(run), Session.open(RecordedRun(run), **how)
+    told, session = written(run), RunView.open(RecordedRun(run), **how)
     files = shown(session)
     assert files and all(told[key] == trace for key, trace in files.items() if key in session.exported.spans)
     by_journal = shown(replace(session, exported=type(session.exported)()))
@@ -134,6 +134,6 @@ def test_with_a_processor_on_a_provider_of_the_users_own(tmp_path: Path) -> None
                 expected[context.span_id] = f"{context.trace_id:032x}"
     provider.shutdown()
     context = job.get_span_context()
-    found = shown(Session.open(RecordedRun(RunDirectory(tmp_path / "told"))))
+    found = shown(RunView.open(RecordedRun(RunDirectory(tmp_path / "told"))))
     assert found.items() >= expected.items()
     assert found[context.span_id] == f"{context.trace_id:032x}"

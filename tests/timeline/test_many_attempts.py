@@ -24,7 +24,7 @@ import json, sys
 from pathlib import Path
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._timeline.time_index import TimeIndex
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import FollowedRun, RecordedRun
 
@@ -41,7 +41,7 @@ def read():
     return dict(counts)
 
 def page(run):
-    session = Session.open(RecordedRun(run))
+    session = RunView.open(RecordedRun(run))
     document(session)
     return session.report
 

@@ -16,7 +16,7 @@ import warm
 import otel_goodput as goodput
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 
 from .commands import environment, succeeded
 from .commands import goodput as command
@@ -95,7 +95,7 @@ def test_when_and_what_each_cost(run: Path) -> None:
 
 
 def test_the_page_tells_how_each_attempt_ended(run: Path) -> None:
-    states = [attempt.state for attempt in Session.open(RecordedRun(RunDirectory(run / "ends"))).attempts]
+    states = [attempt.state for attempt in RunView.open(RecordedRun(RunDirectory(run / "ends"))).attempts]
     assert states == ["failed", "died", "died", "ended"]
 
 

@@ -20,7 +20,7 @@ from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._viewer import page
 from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 
 from .browser import Look, head_of, with_head
 from .conftest import EVIL, live, page_of
@@ -42,7 +42,7 @@ def panels(look: Look) -> dict[str, bool]:
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A document in which everything that people name is called so that a careless page would run it."""
     place = tmp_path_factory.mktemp("hostile")
-    told = document(Session.open(RecordedRun(story_run(place, ("", *MARKUP[:4])))))
+    told = document(RunView.open(RecordedRun(story_run(place, ("", *MARKUP[:4])))))
     head = head_of(told)
     evil = MARKUP[1]
     head["report"].update(run_id=evil, job_name=evil, reason=evil, disruption_reasons={evil: 1})

@@ -11,7 +11,7 @@ from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._viewer import page
 from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 
 from .browser import Look, rows
 from .conftest import page_of
@@ -100,7 +100,7 @@ def test_a_step_is_connected_with_the_same_step_on_all_ranks(timeline: Look) -> 
 def test_of_many_ranks_the_slowest_are_told_and_how_many_more_there_are(
     story: RunDirectory, look: Look, tmp_path: Path
 ) -> None:
-    session = Session.open(RecordedRun(story))
+    session = RunView.open(RecordedRun(story))
     template = session.processes[1]
     session.processes = [session.processes[0]]
     for rank in range(1, 40):

@@ -11,7 +11,7 @@ from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.usage import UsageSheet
 from otel_goodput._viewer.page import of_run
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 
 from .browser import Look
 from .conftest import live
@@ -30,7 +30,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def sampled(run: RunDirectory) -> None:
-    began = Session.open(RecordedRun(run)).overview.begin
+    began = RunView.open(RecordedRun(run)).overview.begin
     for process, attempt in ((0, 0), (0, 1), (1, 0)):
         sheet = UsageSheet(attempt, process)
         for at in range(10):
@@ -81,7 +81,7 @@ def test_processor_and_memory(run: RunDirectory, tmp_path: Path, look: Look) -> 
 
 def test_a_past_moment_has_the_samples_until_then(run: RunDirectory, tmp_path: Path, look: Look) -> None:
     sampled(run)
-    began = Session.open(RecordedRun(run)).overview.begin
+    began = RunView.open(RecordedRun(run)).overview.begin
     place = tmp_path / "page.html"
     place.write_text(of_run(RecordedRun(run), at=began + NS // 20), encoding="utf-8")
     look.open(place)

@@ -21,7 +21,7 @@ from otel_goodput._timeline.reader import all_events
 from otel_goodput._viewer.columns import Container
 from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.session import Session, rank_steps
+from otel_goodput.reports.run_view import RunView, rank_steps
 from otel_goodput.semconv import PHASES
 
 from .conftest import EVIL, NS, live
@@ -31,7 +31,7 @@ class Page:
     """A document, decoded."""
 
     def __init__(self, run: RunDirectory, **how: Any) -> None:
-        self.session = Session.open(RecordedRun(run), **how)
+        self.session = RunView.open(RecordedRun(run), **how)
         self.container = Container(document(self.session))
         self.head = self.container.head
 
@@ -278,14 +278,14 @@ def test_damaged_files_have_a_page_that_says_so(lived: RunDirectory, tmp_path: P
 
 def test_reading_can_be_followed_and_stopped(lived: RunDirectory) -> None:
     heard: list[tuple[int, int, str]] = []
-    Session.open(RecordedRun(lived), progress=lambda *told: heard.append(told))
+    RunView.open(RecordedRun(lived), progress=lambda *told: heard.append(told))
     assert heard and all(0 <= done <= total and what for done, total, what in heard)
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Session.open(RecordedRun(lived), progress=stop)
+        RunView.open(RecordedRun(lived), progress=stop)
 
 
 def test_the_numbers_of_names_and_phases_are_those_told(page: Page) -> None:

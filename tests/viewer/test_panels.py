@@ -17,7 +17,7 @@ from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._viewer.columns import Container
 from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 from otel_goodput.semconv import Phase
 
 from .browser import evaluated
@@ -29,8 +29,8 @@ SHOWS = Path(__file__).with_name("panels.js")
 class Panels:
     """What the panels show of a run that is cut at some moments."""
 
-    def __init__(self, browser: Any, run: RunDirectory | Session, cuts: int = 6, **how: Any) -> None:
-        told = document(run if isinstance(run, Session) else Session.open(RecordedRun(run), **how))
+    def __init__(self, browser: Any, run: RunDirectory | RunView, cuts: int = 6, **how: Any) -> None:
+        told = document(run if isinstance(run, RunView) else RunView.open(RecordedRun(run), **how))
         self.head = Container(told).head
         chosen = random.Random(7)
         edges = sorted(chosen.sample(range(1, self.head["end"]), cuts))
@@ -158,7 +158,7 @@ def test_without_owners_a_stretch_is_about_right_and_says_so(chromium: Any, tmp_
 
 
 def test_steps_that_had_no_time_are_told_beside_the_histogram(chromium: Any, story: RunDirectory) -> None:
-    session = Session.open(RecordedRun(story), spans=60)
+    session = RunView.open(RecordedRun(story), spans=60)
     usual = Panels(chromium, session).told["run"]["histograms"]["net log"]
     held = {**session.overview.histogram, (NET, 1, LOST, 0): 9}  # cut off as soon as they had begun
     session.overview = replace(session.overview, histogram=held)

@@ -15,7 +15,7 @@ from otel_goodput.exporters import registry
 from otel_goodput.exporters.google.connection import Connection
 from otel_goodput.exporters.spec import ExporterContext
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 
 
 def test_what_auto_chose_is_told_and_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +32,7 @@ def test_what_auto_chose_is_told_and_linked(tmp_path: Path, monkeypatch: pytest.
     facts = read_facts(run, 0, 0)
     assert facts.settings["OTEL_GOODPUT_EXPORTERS"][0] == "auto"
     assert facts.exporters == {"gcp": "my-project", "file": ""}
-    address = Container(document(Session.open(RecordedRun(run)))).head["traces"]["cloud_trace"]
+    address = Container(document(RunView.open(RecordedRun(run)))).head["traces"]["cloud_trace"]
     assert address.startswith("https://console.cloud.google.com/") and address.endswith("?project=my-project")
 
 

@@ -26,7 +26,7 @@ from otel_goodput._tools.reason.command import run_reason
 from otel_goodput._viewer.document import document
 from otel_goodput.errors import JournalError
 from otel_goodput.reports.run import FollowedRun, RecordedRun, found_runs
-from otel_goodput.reports.session import Session
+from otel_goodput.reports.run_view import RunView
 
 from ..commands import environment, failed, finished, goodput, job, killed, succeeded
 
@@ -87,7 +87,7 @@ def test_what_is_said_is_in_every_view(tmp_path: Path) -> None:
     followed = FollowedRun(RunDirectory(folder))
     assert followed.report().to_json()["disruption_list"] == after["disruption_list"]
 
-    session = Session.open(RecordedRun(RunDirectory(folder)))
+    session = RunView.open(RecordedRun(RunDirectory(folder)))
     assert [loss.reason for loss in session.overview.disruptions] == ["maintenance", "crash"]
     data = document(session)
     assert b'"said_by": "alice@host"' in data or b'"said_by":"alice@host"' in data

@@ -1,9 +1,7 @@
 """One run as the page shows it: its report, an overview of every process, and exact detail of the leader.
 
-The same model serves the file that ``report --html`` writes and the pages of ``serve``. Opening a session does not
-raise because of what a run's folder contains: what cannot be read is said in `warnings`, or in `Process.problem`.
-
-Longer than other files: what each part of the page takes from the journal of a run is read in one pass.
+The same model serves the file that ``report --html`` writes and the pages of ``serve``. Opening a view does not raise
+because of what a run's folder contains: what cannot be read is named in `warnings`, or in `Process.problem`.
 """
 
 from __future__ import annotations
@@ -30,21 +28,18 @@ from otel_goodput._text.redact import shown
 from otel_goodput._timeline.overviews import overview_of
 from otel_goodput._timeline.standing import DIED, ENDED, FAILED, RUNNING, SILENT, state_of
 from otel_goodput.errors import GoodputError
-from otel_goodput.reports.condensing import condensed
+from otel_goodput.reports import ProgressCallback
 from otel_goodput.reports.corrections import corrected_overview
-from otel_goodput.reports.detail import IN_TRACE, Detail
+from otel_goodput.reports.detail import IN_TRACE, Detail, read_detail
 from otel_goodput.reports.excerpt import Excerpt, excerpt, summed_up
 from otel_goodput.reports.exported import Exported, TraceIds, exported
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.telling import tell
 from otel_goodput.semconv import HOST_NAME, PROCESS_COUNT
 
-Progress = Callable[[int, int, str], None]
-
 SPANS: Final = 200_000  # shown one by one
-_LEAST: Final = 2_000  # so that a short run is read in full, whatever is asked
-_RECORDS: Final = 4  # of one span, about: its start, its end, what they say of it, and room that a segment has left
+_LEAST: Final = 2_000  # so that a short run is read in full, whatever is requested
+_RECORDS: Final = 4  # of one span, about: its start, its end, more about it, and the free space of a segment
 _OF_OTHERS: Final = frozenset({"bins", "jobs", "step_bins"})  # what is read of the overviews of the other processes
 ROWS: Final = 65_536  # of the steps of all other processes together, about
 _RECENT_S: Final = 600.0  # how old the overview of another process may be that is alive
@@ -122,19 +117,19 @@ class Attempt:
 
 
 @dataclass
-class Session:
+class RunView:
     """One run at one moment.
 
     Attributes:
         report: as ``otel-goodput report`` gives it.
         at: the moment of the account, ns.
         overview: of the leader.
-        detail: what is known one by one of the leader.
-        windows: the times, (begin, end) in ns, that `detail` tells everything about.
-        left_out: steps and phases that it does not tell one by one.
+        detail: steps and phases of the leader that are shown one by one.
+        windows: the times, (begin, end) in ns, of which `detail` has everything.
+        left_out: steps and phases that it does not have.
         text: what is summed up, for people; empty if nothing is.
         usage: of processor and memory, where it was sampled.
-        exported: what the spans in `detail` that were exported say beside their times.
+        exported: attributes, events and status of the spans in `detail` that were exported.
     """
 
     run: RecordedRun
@@ -142,19 +137,18 @@ class Session:
     at: int
     overview: Overview
     detail: Detail
-    processes: list[Process]
-    attempts: list[Attempt]
+    processes: list[Process] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
     windows: list[tuple[int, int]] = field(default_factory=list)
     usage: Sequence[AttemptUsage] = ()
     left_out: int = 0
     text: str = ""
     exported: Exported = field(default_factory=Exported)
     _traces: TraceIds | None = None
-    _partition: Callable[[int, int], tuple[Counter[int], bool]] = lambda begin, end: (Counter(), True)
 
     @property
     def traces(self) -> TraceIds:
-        """In which trace each exported span of the leader is, as its journal says."""
+        """In which trace each exported span of the leader is, according to its journal."""
         if self._traces is None:
             self._traces = TraceIds(self.run.folder)
         return self._traces
@@ -165,16 +159,16 @@ class Session:
         run: RecordedRun,
         *,
         spans: int = SPANS,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
         at: int | Moment | None = None,
         report: Report | None = None,
         quick: bool = False,
-    ) -> Session:
+    ) -> RunView:
         """Read a run.
 
         Args:
             run: the run.
-            spans: how many steps and phases of the leader are told one by one.
+            spans: how many steps and phases of the leader are shown one by one.
             progress: called with what is done, how much there is, and what is being read; it may raise
                 KeyboardInterrupt to stop, which leaves nothing behind.
             at: the moment of the account, ns; by default now while the run is running, else its last sign of life.
@@ -186,18 +180,28 @@ class Session:
             problem = ""  # why something is missing, for people
             if report is None:
                 report, state, problem = _report(listed, at)
+                cut = at is not None
             else:
-                state = report.state
-            session = cls(listed, report, report.totals.at, Overview(0, 1), Detail(reached=report.totals.at), [], [])
-            session._read(state, problem, spans, progress, past=at is not None, quick=quick)
-        session.run, session.traces.run = run, run.folder  # of a living run, more is asked later
-        return session
+                state, cut = report.state, True  # the journal has gone on since
+            view = cls(listed, report, report.totals.at, Overview(0, 1), Detail(reached=report.totals.at))
+            view._read(state, problem, spans, progress, past=at is not None, cut=cut, quick=quick)
+        view.run, view.traces.run = run, run.folder  # of a living run, more is requested later
+        return view
 
     def _read(
-        self, state: str, problem: str, spans: int, progress: Progress | None, *, past: bool, quick: bool
+        self,
+        state: str,
+        problem: str,
+        spans: int,
+        progress: ProgressCallback | None,
+        *,
+        past: bool,
+        cut: bool,
+        quick: bool,
     ) -> None:
+        partition: _Partition = _no_partition
         try:
-            self._read_leader(state, spans, progress, past=past, quick=quick)
+            partition = self._read_leader(state, spans, progress, past=past, cut=cut, quick=quick)
         except Exception as error:  # whatever a folder contains
             problem = problem or f"its journal cannot be read: {shown(str(error) or type(error).__name__)}"
         self.overview = corrected_overview(self.overview, self.report.corrections)
@@ -206,31 +210,41 @@ class Session:
         self.exported = exported(self.run.folder, in_trace, progress=progress)
         self.processes = self._all_processes(progress, quick)
         self._describe_leader(state, problem)
-        self.attempts = self._told_attempts()
+        self.attempts = self._attempts(partition)
         self.usage = () if quick else usages(self.run.folder, self.at)
 
-    def _read_leader(self, state: str, spans: int, progress: Progress | None, *, past: bool, quick: bool) -> None:
-        """Read the leader's journal: all of it if it is short enough, else the overview and what is told one by one."""
-        run, asked = self.run.folder, self.at
-        records = len(run.segments(0)) * CAPACITY
-        if records <= _RECORDS * max(spans, _LEAST):
-            detail = tell(run, 0, state=state, asked=asked, past=past, progress=progress)
+    def _read_leader(
+        self, state: str, spans: int, progress: ProgressCallback | None, *, past: bool, cut: bool, quick: bool
+    ) -> _Partition:
+        """Read the leader's journal: all of it if it is short enough, else an excerpt. Return its partition."""
+        run, died = self.run.folder, state == DIED
+        if len(run.segments(0)) * CAPACITY <= _RECORDS * max(spans, _LEAST):
+            ledger = Ledger() if cut else None
+            detail = read_detail(run, 0, state=state, at=self.at, past=past, progress=progress, ledger=ledger)
+            self.overview = self._overview(ledger, died)
             if len(detail.steps) + len(detail.phases) <= spans:
-                self.detail, self.overview = detail, condensed(detail)
-                self.windows = [(self.overview.begin, detail.reached)] if detail.begin is not None else []
-                self._partition = lambda begin, end: (detail.partition(begin, end), True)
-                return
-            overview = condensed(detail)
+                self.detail = detail
+                width, bins = detail.bins()  # finer than those that a ledger has room for
+                self.overview = replace(self.overview, width=width, bins=bins)
+                self.windows = [(detail.begin, detail.reached)] if detail.begin is not None else []
+                return lambda begin, end: (detail.partition(begin, end), True)
         else:
-            overview = counted_from_one(self.run.restored().ledger.overview(asked, dead=state == DIED))
+            self.overview = self._overview(None, died)
+        overview = self.overview
         if quick:
-            found = Excerpt(Detail(overview.begin, asked, tuple(overview.names)))
+            part = Excerpt(Detail(overview.begin, self.at, tuple(overview.names)))
         else:
-            found = excerpt(run, overview, spans=spans, asked=asked, died=state == DIED, progress=progress)
-        self.detail, self.overview, self.windows = found.detail, overview, found.windows
-        self._partition = lambda begin, end: found.partition(overview, begin, end)
-        exact = all(self._partition(begin, end)[1] for _, begin, end, _ in self._spans_of_attempts())
-        self.left_out, self.text = summed_up(found, overview, exact=exact)
+            part = excerpt(run, overview, spans=spans, at=self.at, died=died, progress=progress)
+        self.detail, self.windows = part.detail, part.windows
+        exact = all(part.partition(overview, begin, end)[1] for _, begin, end, _ in self._lives())
+        self.left_out, self.text = summed_up(part, overview, exact=exact)
+        return lambda begin, end: part.partition(overview, begin, end)
+
+    def _overview(self, ledger: Ledger | None, died: bool) -> Overview:
+        """Return the overview of the leader; `ledger`: of events up to the moment of the account, if others follow."""
+        if ledger is not None:
+            return counted_from_one(ledger.overview(self.at))
+        return counted_from_one(self.run.restored().ledger.overview(self.at, dead=died))
 
     def _describe_leader(self, state: str, problem: str) -> None:
         leader = self.processes[0]
@@ -250,39 +264,41 @@ class Session:
         settings = {name: {"value": value, "source": source} for name, (value, source) in facts.settings.items()}
         return {**facts._asdict(), "settings": settings}
 
-    def _spans_of_attempts(self) -> list[tuple[int, int, int, bool]]:
+    def _lives(self) -> list[tuple[int, int, int, bool]]:
         """Return number, begin, end and whether it ended well of each attempt that began a job."""
-        found: dict[int, tuple[int, int, int, bool]] = {}
+        lives: dict[int, tuple[int, int, int, bool]] = {}
         for life in self.overview.jobs:
             end = self.detail.reached if life.end == NOT_KNOWN else life.end
-            begin = found[life.attempt][1] if life.attempt in found else life.begin
-            found[life.attempt] = (life.attempt, begin, max(begin, end), life.clean)
-        return list(found.values())
+            begin = lives[life.attempt][1] if life.attempt in lives else life.begin
+            lives[life.attempt] = (life.attempt, begin, max(begin, end), life.clean)
+        return list(lives.values())
 
-    def _told_attempts(self) -> list[Attempt]:
-        found = []
-        spans = self._spans_of_attempts()
-        latest = self.report.state
+    def _attempts(self, partition: _Partition) -> list[Attempt]:
+        lives = self._lives()
         # An exception ended the attempt before one that began with such a disruption.
         failed = {one.attempt - 1 for one in self.report.totals.history if one.attempt and one.error}
         losses = {one.attempt: at for at, one in reversed(list(enumerate(self.overview.disruptions)))}
-        for number, begin, end, clean in spans:
-            loss = losses.get(number)
-            found.append(
-                Attempt(
-                    number,
-                    begin,
-                    end,
-                    latest if number == spans[-1][0] else ENDED if clean else FAILED if number in failed else DIED,
-                    self._partition(begin, end)[0],
-                    loss,
-                    f"{trace:032x}" if (trace := self.traces.main(number)) else None,
-                    self._facts(number - 1, 0),
-                )
+        return [
+            Attempt(
+                number,
+                begin,
+                end,
+                self.report.state
+                if number == lives[-1][0]
+                else ENDED
+                if clean
+                else FAILED
+                if number in failed
+                else DIED,
+                partition(begin, end)[0],
+                losses.get(number),
+                f"{trace:032x}" if (trace := self.traces.main(number)) else None,
+                self._facts(number - 1, 0),
             )
-        return found
+            for number, begin, end, clean in lives
+        ]
 
-    def _all_processes(self, progress: Progress | None, quick: bool) -> list[Process]:
+    def _all_processes(self, progress: ProgressCallback | None, quick: bool) -> list[Process]:
         """Return every process that left something in the run's folder, and those that are missing between them."""
         folder = self.run.folder
         assert isinstance(folder, ListedRun)
@@ -293,8 +309,8 @@ class Session:
         if isinstance(known, int) and not isinstance(known, bool):
             count = max(count, min(known, MOST))
         paces = {pace.process: pace for pace in read_paces(folder, attempts[-1] if attempts else 0, self.at)}
-        found = [Process(index, pace=paces.get(index)) for index in range(count)]
-        for done, process in enumerate(found[1:], 1):
+        processes = [Process(index, pace=paces.get(index)) for index in range(count)]
+        for done, process in enumerate(processes[1:], 1):
             if progress is not None:
                 progress(done, count, "processes")
             if process.index not in folder.there:
@@ -302,32 +318,39 @@ class Session:
                 process.state = SILENT
             elif not quick:
                 self._fill(process, folder, ROWS // len(folder.there))
-        return found
+        return processes
 
     def _fill(self, process: Process, folder: ListedRun, rows: int) -> None:
         """Read what another process than the leader left; of its steps at most so many rows."""
         try:
             process.attempts = [attempt + 1 for attempt in folder.attempts(process.index)]
             recorded = folder.recorded(process.index)
-            found = overview_of(folder, process.index, within_s=_RECENT_S, only=_OF_OTHERS) if recorded else None
-            if found is None:
+            read = overview_of(folder, process.index, within_s=_RECENT_S, only=_OF_OTHERS) if recorded else None
+            if read is None:
                 process.problem = "it has left no journal that can be read"
                 process.state = SILENT
                 return
-            process.steps = rank_steps(found.overview.step_bins, rows)
+            process.steps = rank_steps(read.overview.step_bins, rows)
             # What is not needed any more is dropped at once: of hundreds of processes it is a million objects.
-            overview = process.overview = counted_from_one(replace(found.overview, step_bins=()))
+            overview = process.overview = counted_from_one(replace(read.overview, step_bins=()))
             process.last_step, process.last_sign = overview.last_step, overview.last_sign
-            process.facts = self._facts(found.attempt, process.index)
+            process.facts = self._facts(read.attempt, process.index)
             process.host = _host(process.facts)
-            state = state_of(folder.writing(found.attempt, process.index), overview.last_sign)
+            state = state_of(folder.writing(read.attempt, process.index), overview.last_sign)
             process.state = state
             if overview.jobs and overview.jobs[-1].end != NOT_KNOWN and state != RUNNING:
                 process.state = ENDED if overview.jobs[-1].clean else FAILED
-            if (note := found.damages.note()) is not None:
+            if (note := read.damages.note()) is not None:
                 process.problem = note.text
         except Exception as error:  # whatever one process left must not hide the others
             process.problem = shown(str(error) or type(error).__name__)
+
+
+def _no_partition(begin: int, end: int) -> tuple[Counter[int], bool]:
+    return Counter(), True
+
+
+_Partition = Callable[[int, int], "tuple[Counter[int], bool]"]  # time by category in [begin, end], and if it is exact
 
 
 def _report(run: RecordedRun, at: int | Moment | None) -> tuple[Report, str, str]:
