@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from otel_goodput._runtime import files
 from otel_goodput._text.quantities import plural
@@ -46,8 +45,8 @@ def run_export(options: argparse.Namespace) -> int:
             ids = ", ".join(one.run_id for one in runs)
             raise JournalError(f"there are {len(runs)} runs; choose one with --run: {ids}")
         processes = sorted(set(options.process)) if options.process else runs[0].folder.processes() or [0]
-        with ProgressLine() as progress, _target(options.perfetto) as (write, scratch):
-            written = perfetto.export(runs[0], processes, write, scratch=scratch, progress=progress, damages=damages)
+        with ProgressLine() as progress, _target(options.perfetto) as write:
+            written = perfetto.export(runs[0], processes, write, progress=progress, damages=damages)
     if options.perfetto != "-":
         print(f"{shown(options.perfetto)}: {plural(written, 'event')}; open it at ui.perfetto.dev")
     if (note := damages.note()) is not None:
@@ -57,16 +56,14 @@ def run_export(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _target(name: str) -> Iterator[tuple[Callable[[bytes], object], Path]]:
-    """Yield what writes, and a folder for temporary files; if it fails, no partial file is left."""
+def _target(name: str) -> Iterator[Callable[[bytes], object]]:
+    """Yield what writes; if it fails, no partial file is left."""
     if name == "-":
-        yield sys.stdout.buffer.write, files.temporary()
+        yield sys.stdout.buffer.write
         return
-    path = files.named(name)
-    with files.writing_named(path) as stream:
-        scratch = path.parent if path.is_file() or not path.exists() else files.temporary()
+    with files.writing_named(files.named(name)) as stream:
         if not name.endswith(".gz"):
-            yield stream.write, scratch
+            yield stream.write
             return
         with files.packed(stream) as packed:
-            yield packed.write, scratch
+            yield packed.write

@@ -145,6 +145,7 @@ def read_detail(
     past: bool = False,
     progress: ProgressCallback | None = None,
     ledger: Ledger | None = None,
+    damages: Damages | None = None,
 ) -> Detail:
     """Read a process's whole journal.
 
@@ -154,9 +155,12 @@ def read_detail(
         past: something may have been recorded long after `at`: it is left out, by whatever clock.
         progress: called with segments read, all segments, and what is read; then with zeros and what is accounted.
         ledger: is fed the same events.
+        damages: what cannot be read, and is left out, is added to it.
     """
     builder = DetailBuilder()
-    events = builder.events_of(_attempts(run, process, progress))
+    events = builder.events_of(
+        _attempts(Reader(run, process), Damages() if damages is None else damages, process, progress)
+    )
     if not past:
         events = _without_later(events, (run.attempts(process) or [0])[-1], at)
     count, remaining = 0, iter(Lives(events, state, at if past else NEVER))
@@ -171,10 +175,11 @@ def read_detail(
     return builder.detail(at)
 
 
-def _attempts(run: RunDirectory, process: int, progress: ProgressCallback | None) -> Iterator[tuple[int, list[Record]]]:
-    """Yield the number and the records of each attempt. What cannot be read is left out; the report says so."""
-    reader = Reader(run, process)
-    for attempt, parts in groupby(reader.records(Damages()), lambda part: part.attempt):
+def _attempts(
+    reader: Reader, damages: Damages, process: int, progress: ProgressCallback | None
+) -> Iterator[tuple[int, list[Record]]]:
+    """Yield the number and the records of each attempt."""
+    for attempt, parts in groupby(reader.records(damages), lambda part: part.attempt):
         entries: list[Record] = []
         for part in parts:
             entries += part.entries

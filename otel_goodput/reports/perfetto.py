@@ -1,117 +1,177 @@
-"""Exports a run as a trace for Perfetto, ui.perfetto.dev or chrome://tracing, in Chrome's JSON.
+"""A run as a trace for Perfetto and chrome://tracing: what an account knows, such as which steps were lost, is in it.
 
-Every attempt of every process is a group of tracks: its job, phases, steps, the device, and so on. Steps are told by
-their fate. Arrows lead from a save to its commit, and from a job to the one that goes on with the run. The journal is
-read twice, segment by segment: once to know where the run went back, and once to write.
+The format is Chrome's (docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU). Events may come in any
+order, but of slices of one track that begin together, the outer one comes first. Times are µs from the run's first
+record on, exact to the ns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
-from pathlib import Path
-from typing import Final
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 
-from otel_goodput._accounting import Ledger
-from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.events import Event
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.events import NO_STEP
+from otel_goodput._accounting.overview import NOT_KNOWN, Overview
+from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration
+from otel_goodput._text.redact import encodable
 from otel_goodput._timeline.damage import Damages
-from otel_goodput._timeline.reader import Reader
 from otel_goodput.errors import JournalError
 from otel_goodput.reports import ProgressCallback
+from otel_goodput.reports.corrections import restarts
+from otel_goodput.reports.detail import FAILED, INTERRUPTED, NONBLOCKING, Detail, Phase, Step
+from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.trace_survey import Survey, survey
-from otel_goodput.reports.trace_walk import ProcessWalk
-from otel_goodput.reports.trace_writer import Spool, TraceWriter
+from otel_goodput.semconv import (
+    ATTEMPT,
+    GOODPUT_BLOCKING,
+    GOODPUT_DISRUPTION_REASON,
+    GOODPUT_INTERRUPTED,
+    GOODPUT_STEP,
+    GOODPUT_STEP_COMPLETED,
+    GOODPUT_STEP_STATE,
+    PHASES,
+    STEP_KEPT,
+    STEP_LOST,
+    Category,
+    Reason,
+)
+from otel_goodput.semconv import Phase as PhaseName
 
-SAMPLES: Final = 1000  # over the run, and as many at its checkpoints
+Args = Mapping[str, "int | float | bool | str"]
+
+# The tracks of an attempt, in the order in which they are shown; the first has moments.
+MOMENTS, JOB, PHASE, STEP, DEVICE, PART, COMPILE, LOADING, BACKGROUND, COMMIT = range(10)
+TRACKS: Final = (
+    "notices and disruptions", "job", "blocking phases", "steps", "device", "parts", "compilations",
+    "loading beside training", "beside training", "checkpoints being committed",
+)  # fmt: skip
+_TRACK_OF: Final = {rules.JOB: JOB, rules.STEP: STEP, rules.PART: PART, rules.COMPILE: COMPILE}
+_BACKGROUND_OF: Final = {rules.DATA_LOADING: LOADING, rules.SAVE: COMMIT}
+_STATES: Final = (STEP_KEPT, STEP_LOST, Category.IN_FLIGHT, "none", "skipped")  # by the fate of a step
+_CATEGORY: Final = "goodput"
+_RUN: Final = 1  # number of the group of tracks with the counters of the run
+_TRACK_NUMBERS: Final = 1 << 20  # numbers of tracks begin here; those of groups are below
+_BEGINNING: Final = 64  # records that are looked at
 _WINDOW: Final = 3600 * NS  # of rolling goodput, in a run that is long enough
-_SHARE: Final = 20  # of a shorter run it is one part of so many
+_WINDOW_SHARE: Final = 20  # of a shorter run it is one part in this many
 
 
-class Counters:
-    """Follows the journal of the leader with an account of its own, and asks it now and then.
+class Arrows(NamedTuple):
+    """Arrows go from the slice with a number in `out` to the one with the same in `into` (0: none)."""
+
+    into: int = 0
+    out: Sequence[int] = ()
+
+
+NO_ARROWS: Final = Arrows()
+
+
+class TraceWriter:
+    """Writes the events of a trace.
 
     Args:
-        begin, end: of the run, ns.
-        sink: takes the values.
-        process: the group of tracks.
-        new_number: returns the number of a new track.
+        write: is called with the bytes of the trace, piece by piece.
+        origin: the time that times are from, ns.
+
+    Attributes:
+        events: slices, moments and values of counters so far.
     """
 
-    def __init__(self, begin: int, end: int, sink: TraceWriter, process: int, new_number: Callable[[], int]) -> None:
-        self._every = max(1, (end - begin) // SAMPLES)
-        self._next = begin
-        self._begin = begin
-        self._before_save = 0  # when it was last asked because of a checkpoint
-        self._sink = sink
-        self._process = process
-        window = max(NS, min(_WINDOW, (end - begin) // _SHARE))
-        self._ledger = Ledger((window,))
-        self._tracks = []
-        for rank, (name, unit) in enumerate(
-            (
-                ("at risk", "s"),
-                (f"goodput of the last {format_duration(window / NS)}", "%"),
-                ("goodput of the run", "%"),
-                ("active slices", "slices"),
-            )
-        ):
-            self._tracks.append(new_number())
-            sink.track(self._tracks[-1], process, name, rank, counter=unit)
+    def __init__(self, write: Callable[[bytes], object], origin: int) -> None:
+        self._write = write
+        self._origin = origin
+        self._separator = f'{{"displayTimeUnit":"ns","otherData":{{"origin_unix_ns":"{origin}"}},"traceEvents":[\n'
+        self.events = 0
 
-    def take(self, events: list[Event]) -> None:
-        """Take events in the order of their records."""
-        waiting: list[Event] = []
-        saves = self._ledger.settled.steps.saves
-        for event in events:
-            time, kind = event[0], event[1]
-            if kind == ev.DURABLE or (kind == ev.END and event[3] in saves and not event[5] & (ev.PENDING | ev.FAILED)):
-                # What is at risk falls when a checkpoint becomes durable, be it at the end of the save.
-                self._around(event, waiting)
-                saves = self._ledger.settled.steps.saves
-            elif kind == ev.SLICES:
-                self._sink.value(self._process, self._tracks[3], time, float(event.step))
-            waiting.append(event)
-            if time >= self._next:
-                self._ledger.feed(waiting)
-                waiting.clear()
-                self._ask(time)
-                self._next = time + self._every
-                saves = self._ledger.settled.steps.saves
-        self._ledger.feed(waiting)
+    def group(self, number: int, name: str) -> None:
+        """Describe a group of tracks; groups are shown in the order of their numbers, from 1."""
+        self._describe(number, 0, "process", {"name": name}, number)
 
-    def _around(self, event: Event, waiting: list[Event]) -> None:
-        """Ask right before a checkpoint becomes durable, and see to it that it is asked right after, too."""
-        if event.time >= self._before_save + self._every:
-            self._before_save = event.time
-            self._ledger.feed(waiting)
-            waiting.clear()
-            self._ask(event.time - 1)
-            self._next = event.time
+    def track(self, group: int, number: int, name: str, rank: int) -> None:
+        """Describe a track; those of a group are shown by `rank`."""
+        self._describe(group, number, "thread", {"name": name}, rank)
 
-    def finish(self, at: int) -> None:
-        """Ask once more at the end of the run (ns)."""
-        self._ask(at)
+    def slice(
+        self, group: int, track: int, begin: int, end: int, name: str, args: Args, arrows: Arrows = NO_ARROWS
+    ) -> None:
+        """Add a slice. Those of one track must lie inside of each other or apart."""
+        self.events += 1
+        place = {"pid": group, "tid": track, "ts": begin}
+        self._add({"ph": "X", **place, "cat": _CATEGORY, "name": name, "args": args}, end - begin)
+        for arrow in arrows.out:
+            self._add({"ph": "s", **place, "id": arrow, "cat": _CATEGORY, "name": "leads to"})
+        if arrows.into:
+            self._add({"ph": "f", **place, "id": arrows.into, "cat": _CATEGORY, "name": "leads to", "bp": "e"})
 
-    def _ask(self, time: int) -> None:
-        totals = self._ledger.totals(time)
-        if totals.started_at is None or time < totals.started_at:
-            return
-        values = (
-            totals.at_risk / NS if totals.run.known else None,
-            totals.rolling[0][1].goodput if totals.rolling else None,
-            totals.run.goodput,
-        )
-        for track, value, scale in zip(self._tracks, values, (1, 100, 100), strict=False):
-            if value is not None:
-                self._sink.value(self._process, track, time, value * scale)
+    def moment(self, group: int, track: int, time: int, name: str, args: Args) -> None:
+        """Add a moment."""
+        self.events += 1
+        place = {"pid": group, "tid": track, "ts": time}
+        self._add({"ph": "i", "s": "p", **place, "cat": _CATEGORY, "name": name, "args": args})
+
+    def value(self, name: str, unit: str, time: int, value: float) -> None:
+        """Add a value of a counter of the run."""
+        self.events += 1
+        self._add({"ph": "C", "pid": _RUN, "ts": time, "name": name, "args": {unit: value}})
+
+    def close(self) -> None:
+        """Write the end."""
+        self._write(b"\n]}\n")
+
+    def _describe(self, group: int, track: int, what: str, name: Args, rank: int) -> None:
+        self._add({"ph": "M", "pid": group, "tid": track, "name": f"{what}_name", "args": name})
+        self._add({"ph": "M", "pid": group, "tid": track, "name": f"{what}_sort_index", "args": {"sort_index": rank}})
+
+    def _add(self, event: dict[str, Any], length: int | None = None) -> None:
+        """Write an event; its `ts` is ns since the epoch, `length` ns."""
+        times = ""
+        if (time := event.pop("ts", None)) is not None:
+            times = f',"ts":{_micros(time - self._origin)}'
+        if length is not None:
+            times += f',"dur":{_micros(length)}'
+        # Numbers of µs are written as text: a float has not enough digits for the ns of a long run.
+        text = json.dumps(event, separators=(",", ":"))
+        self._write(f"{self._separator}{text[:-1]}{times}}}".encode())
+        self._separator = ",\n"
 
 
-_RUN: Final = 1  # number of the group of tracks with the counters of the run
-_TRACKS: Final = 1 << 20  # numbers of tracks begin here; those of groups are below
+def _micros(ns: int) -> str:
+    """Write ns as µs, exactly."""
+    sign, ns = ("-", -ns) if ns < 0 else ("", ns)
+    return f"{sign}{ns // 1000}.{ns % 1000:03d}"
+
+
+class Lanes:
+    """As many tracks as slices of one kind need. They come in order of their begin, an outer one before those in it.
+
+    Args:
+        new: makes a track, given how many there are; returns its number.
+    """
+
+    def __init__(self, new: Callable[[int], int]) -> None:
+        self._new = new
+        self._open: list[tuple[int, list[int]]] = []  # numbers of tracks, and the ends of what is open there
+
+    def place(self, begin: int, end: int) -> int:
+        """Return the number of the track for a slice."""
+        for number, ends in self._open:
+            while ends and ends[-1] <= begin:
+                ends.pop()
+            if not ends or end <= ends[-1]:
+                ends.append(end)
+                return number
+        number = self._new(len(self._open))
+        self._open.append((number, [end]))
+        return number
 
 
 def export(
@@ -119,82 +179,252 @@ def export(
     processes: Sequence[int],
     write: Callable[[bytes], object],
     *,
-    scratch: Path,
-    progress: ProgressCallback = lambda *_: None,
+    progress: ProgressCallback | None = None,
     damages: Damages | None = None,
 ) -> int:
     """Export a run and return how many slices, moments and values of counters were written.
+
+    The steps and phases of one process at a time are held in memory.
 
     Args:
         run: the run.
         processes: indices of the processes; the counters are those of the first.
         write: is called with the bytes of the trace, piece by piece.
-        scratch: a folder for temporary files, of about the size of the trace.
         progress: is called with how much of how much is done, and what is done.
-        damages: what has to be left out of the journals is added to it; by default it is logged.
+        damages: what has to be left out of the journals is added to it.
 
     Raises:
         JournalError: none of the processes left a journal that can be read.
         OSError: it cannot be written.
     """
-    left_out = Damages() if damages is None else damages
-    surveys = [found for process in processes if (found := survey(run.folder, process, left_out, progress)).attempts]
-    if not surveys:
-        which = ", ".join(map(str, processes))
-        raise JournalError(f"run {run.run_id!r}: process {which} left no journal that can be read")
-    total = sum(found.records for found in surveys)
-    origin = min(span.begin for found in surveys for span in found.attempts)
-    with Spool(scratch) as spool:
-        sink = TraceWriter(spool, origin)
-        done = 0
-        sink.process(_RUN, f"run {run.run_id}")
-        for found, read in _walked(run, surveys, sink, max(processes) + 1, left_out):
-            progress(done + read, 2 * total, f"process {found.process}: reading")
-            if read >= found.records:
-                done += found.records
-        for at, piece in enumerate(sink.pieces()):
-            write(piece)
-            if not at % 1024:
-                progress(total + total * at / max(1, spool.count), 2 * total, "writing")
-        if damages is None:
-            left_out.log()
-        return sink.events
+    with files.held(run.folder.journal):
+        listed = run.listed()
+        begins = {process: begin for process in processes if (begin := _begin(listed, process)) is not None}
+        if not begins:
+            which = ", ".join(map(str, processes))
+            raise JournalError(f"run {run.run_id!r}: process {which} left no journal that can be read")
+        writer = TraceWriter(write, min(begins.values()))
+        writer.group(_RUN, f"run {run.run_id}")
+        numbers = count(_TRACK_NUMBERS)
+        for process in begins:
+            report = listed.report(process=process)
+            detail = listed.detail(process, report=report, progress=progress, damages=damages)
+            overview = listed.overview(report, process)
+            trace = _ProcessTrace(writer, process, max(processes) + 1, numbers, report, detail, overview)
+            trace.write()
+            if process == min(begins):
+                _write_counters(writer, report, detail, overview)
+        writer.close()
+    return writer.events
 
 
-def _walked(
-    run: RecordedRun, surveys: Sequence[Survey], sink: TraceWriter, processes: int, damages: Damages
-) -> Iterator[tuple[Survey, int]]:
-    """Hand every process's journal to the sink; yield how many of its events have been read."""
-    tracks = count(_TRACKS)
-    described: set[int] = set()
+def _begin(run: RecordedRun, process: int) -> int | None:
+    """Return the earliest time at the beginning of a journal, ns; None if there is none that can be read."""
+    for segment in run.folder.segments(process)[:1]:
+        with suppress(OSError, EOFError, ValueError):
+            return min((record.time for record in segment.beginning(_BEGINNING)), default=0)
+    return None
 
-    def new_number() -> int:
-        return next(tracks)
 
-    def number(attempt: int, process: int) -> int:
-        group = min(_RUN + 1 + attempt * processes + process, _TRACKS - 1)
-        if group not in described:
-            described.add(group)
-            rank = f", process {process}" if processes > 1 else ""
-            sink.process(group, f"attempt {attempt + 1}{rank}")
-        return group
+class _ProcessTrace:
+    """The groups of tracks of one process, one for each attempt.
 
-    for found in surveys:
-        walk = ProcessWalk(found, sink, lambda attempt, found=found: number(attempt, found.process), new_number)  # type: ignore[misc]
-        counters = None
-        if found is surveys[0]:
-            begin, end = found.attempts[0].begin, max(span.last for span in found.attempts)
-            counters = Counters(begin, end, sink, _RUN, new_number)
-        read = 0
-        # What cannot be read has been found by the survey.
-        for part in Reader(run.folder, found.process).events(Damages()):
-            if part.entries:
-                walk.take(part.entries, part.attempt)
-                if counters is not None:
-                    counters.take(part.entries)
-            read += len(part.entries)
-            yield found, min(read, found.records - 1)
-        walk.end()
-        if counters is not None:
-            counters.finish(end)
-        yield found, found.records
+    Args:
+        processes: how many there are at least.
+        numbers: yields numbers of tracks, and of arrows.
+    """
+
+    def __init__(
+        self,
+        writer: TraceWriter,
+        process: int,
+        processes: int,
+        numbers: Iterator[int],
+        report: Report,
+        detail: Detail,
+        overview: Overview,
+    ) -> None:
+        self._writer = writer
+        self._process, self._processes = process, processes
+        self._numbers = numbers
+        self._detail, self._overview = detail, overview
+        self._corrections = report.corrections
+        self._restarts = restarts(report.totals.history)
+        self._ends = {life.attempt: detail.reached if life.end == NOT_KNOWN else life.end for life in overview.jobs}
+        self._lanes: dict[tuple[int, int], Lanes] = {}  # by attempt and kind
+        self._groups: set[int] = set()  # that are described
+        self._moments: defaultdict[int, list[tuple[int, str, Args]]] = defaultdict(list)  # by attempt
+        self._into: dict[int, int] = {}  # arrows by their ends: index in Detail.steps, or -1 - index in Detail.phases
+        self._out: defaultdict[int, list[int]] = defaultdict(list)
+        self._latest = 0, NO_STEP  # attempt and number of the step that was written last
+
+    def write(self) -> None:
+        """Write all of it."""
+        jobs = self._connect_jobs()
+        commits = [commit for row, phase in enumerate(self._detail.phases) for commit in self._write_phase(row, phase)]
+        for attempt, begin, end, name, number, arrow in sorted(commits):
+            self._write(COMMIT, attempt, begin, end, name, _step_args(number), Arrows(arrow))
+        for at, step in enumerate(self._detail.steps):
+            self._write_step(at, step)
+        for begin, end, row in self._detail.work:
+            if end != NOT_KNOWN:
+                self._write_work(begin, end, row)
+        begins = sorted((job.begin, attempt) for attempt, job in jobs.items())
+        for attempt, job in jobs.items():
+            self._add_disruption(attempt, job.begin)
+        for time, reason, withdrawn in self._overview.notices:
+            if before := bisect_right(begins, (time, _TRACK_NUMBERS)):
+                args = {"withdrawn": True} if withdrawn else {}
+                self._moments[begins[before - 1][1]].append((time, f"notice of {reason}", args))
+        for attempt, moments in sorted(self._moments.items()):
+            track = self._new_track(attempt, MOMENTS, 0)
+            for time, name, about in sorted(moments, key=itemgetter(0)):
+                self._writer.moment(self._group(attempt), track, time, name, about)
+
+    def _connect_jobs(self) -> dict[int, Phase]:
+        """Make the arrows from attempt to attempt, and to the step that each goes back to; return the first jobs."""
+        jobs: dict[int, Phase] = {}
+        back_to: dict[int, tuple[int, int]] = {}  # the step that an attempt goes back to, and the row of its job
+        last: int | None = None
+        for row, phase in enumerate(self._detail.phases):
+            if phase.phase != rules.JOB:
+                continue
+            if phase.attempt not in jobs:
+                jobs[phase.attempt] = phase
+                if last is not None:
+                    self._connect(-1 - last, -1 - row)
+                if (restart := self._restarts.get(phase.attempt)) is not None and restart.to_step is not None:
+                    back_to[phase.attempt] = restart.to_step, row
+            last = row
+        for at, step in enumerate(self._detail.steps):
+            if step.attempt in back_to and back_to[step.attempt][0] == step.number:
+                self._connect(-1 - back_to.pop(step.attempt)[1], at)
+        return jobs
+
+    def _connect(self, one: int, other: int) -> None:
+        self._into[other] = next(self._numbers)
+        self._out[one].append(self._into[other])
+
+    def _write_phase(self, row: int, phase: Phase) -> Iterator[tuple[int, int, int, str, int, int]]:
+        """Write a phase; yield its commit: attempt, begin, end, name, step and arrow."""
+        args = self._args(phase, phase.step)
+        if phase.flags & FAILED:
+            args["failed"] = True
+        kind = _TRACK_OF.get(phase.phase, PHASE)
+        if phase.flags & NONBLOCKING:
+            args[GOODPUT_BLOCKING] = False
+            kind = _BACKGROUND_OF.get(phase.phase, BACKGROUND) if kind == PHASE else kind
+        if phase.phase == rules.JOB:
+            args[ATTEMPT] = phase.attempt
+        durable = self._detail.durable.get(row)
+        completed = phase.end != NOT_KNOWN and not phase.flags & FAILED
+        if phase.phase == rules.SAVE and completed and (durable is None or durable > phase.end):
+            arrow = next(self._numbers)
+            self._out[-1 - row].append(arrow)
+            until = self._ends.get(phase.attempt, 0) if durable is None else durable
+            name = "commit, never durable" if durable is None else "commit"
+            yield phase.attempt, phase.end, max(phase.end, until), name, phase.step, arrow
+        name = phase.name or PHASES[phase.phase]
+        self._write(kind, phase.attempt, phase.begin, self._end(phase), name, args, self._arrows(-1 - row))
+
+    def _write_step(self, at: int, step: Step) -> None:
+        state = _STATES[step.fate]
+        name = str(PhaseName.STEP) if state == STEP_KEPT else f"{PhaseName.STEP} ({state})"
+        args = self._args(step, step.given if step.number < 0 else step.number)
+        args[GOODPUT_STEP_STATE] = state
+        if step.flags & FAILED or step.end == NOT_KNOWN:
+            args[GOODPUT_STEP_COMPLETED] = False
+        self._write(STEP, step.attempt, step.begin, self._end(step), name, args, self._arrows(at))
+        if step.number == NO_STEP:
+            return
+        if self._latest[0] == step.attempt and step.number <= self._latest[1]:
+            about: Args = {GOODPUT_DISRUPTION_REASON: Reason.ROLLBACK, GOODPUT_STEP: step.number}
+            self._moments[step.attempt].append((step.begin, f"disruption: {Reason.ROLLBACK}", about))
+        self._latest = step.attempt, step.number
+
+    def _write_work(self, begin: int, end: int, row: int) -> None:
+        """Write what was on the device."""
+        if row >= 0:
+            step = self._detail.steps[row]
+            self._write(DEVICE, step.attempt, begin, end, str(PhaseName.STEP), _step_args(step.number))
+        else:
+            phase = self._detail.phases[-1 - row]
+            name = phase.name or PHASES[phase.phase]
+            self._write(DEVICE, phase.attempt, begin, end, name, _step_args(phase.step))
+
+    def _add_disruption(self, attempt: int, time: int) -> None:
+        if (one := self._restarts.get(attempt)) is None:
+            return
+        args: dict[str, int | float | bool | str] = {
+            GOODPUT_DISRUPTION_REASON: one.reason,
+            "recovery_s": one.recovery / NS,
+            "wasted_s": one.wasted / NS,
+        }
+        if (correction := self._corrections.get(attempt)) is not None:
+            args |= {"said_by": correction.by, "first_reason": correction.first}
+        if one.to_step is not None:
+            args["to_step"] = one.to_step
+        self._moments[attempt].append((time, f"disruption: {one.reason}", args))
+
+    def _args(self, of: Step | Phase, step: int) -> dict[str, int | float | bool | str]:
+        args = _step_args(step)
+        if of.end == NOT_KNOWN or of.flags & INTERRUPTED:
+            args[GOODPUT_INTERRUPTED] = True
+        return args
+
+    def _end(self, of: Step | Phase) -> int:
+        return of.end if of.end != NOT_KNOWN else max(of.begin, self._ends.get(of.attempt, 0))
+
+    def _arrows(self, at: int) -> Arrows:
+        return Arrows(self._into.get(at, 0), self._out.get(at, ()))
+
+    def _write(
+        self, kind: int, attempt: int, begin: int, end: int, name: str, args: Args, arrows: Arrows = NO_ARROWS
+    ) -> None:
+        lanes = self._lanes.get((attempt, kind))
+        if lanes is None:
+            lanes = self._lanes[attempt, kind] = Lanes(lambda number: self._new_track(attempt, kind, number))
+        track = lanes.place(begin, end)
+        self._writer.slice(self._group(attempt), track, begin, end, encodable(name), args, arrows)
+
+    def _group(self, attempt: int) -> int:
+        number = min(_RUN + 1 + (attempt - 1) * self._processes + self._process, _TRACK_NUMBERS - 1)
+        if number not in self._groups:
+            self._groups.add(number)
+            process = f", process {self._process}" if self._processes > 1 else ""
+            self._writer.group(number, f"attempt {attempt}{process}")
+        return number
+
+    def _new_track(self, attempt: int, kind: int, number: int) -> int:
+        track = next(self._numbers)
+        name = TRACKS[kind] + (f" {number + 1}" if number else "")
+        self._writer.track(self._group(attempt), track, name, kind)
+        return track
+
+
+def _step_args(step: int) -> dict[str, int | float | bool | str]:
+    return {GOODPUT_STEP: step} if step >= 0 else {}
+
+
+def _write_counters(writer: TraceWriter, report: Report, detail: Detail, overview: Overview) -> None:
+    """Write progress at risk, goodput so far and in a rolling window, and active slices; of steps as they ended up."""
+    for time, at_risk in overview.at_risk if report.totals.run.known else ():
+        writer.value("at risk", "s", time, at_risk / NS)
+    for time, active, _, _ in overview.slices:
+        writer.value("active slices", "slices", time, float(active))
+    if detail.begin is None or not report.totals.run.known:
+        return
+    width, bins = detail.bins()
+    window = max(NS, min(_WINDOW, (detail.reached - detail.begin) // _WINDOW_SHARE))
+    recent = f"goodput of the last {format_duration(window / NS)}"
+    most = max(1, round(window / width))
+    whole, rolling = Counter[int](), Counter[int]()
+    for at, held in enumerate(bins):
+        whole.update(held)
+        rolling.update(held)
+        if at >= most:
+            rolling.subtract(bins[at - most])
+        time = min(detail.begin + (at + 1) * width, detail.reached)
+        for name, sums in (("goodput of the run", whole), (recent, rolling)):
+            if elapsed := sum(sums.values()):
+                writer.value(name, "%", time, 100 * sums[rules.PRODUCTIVE] / elapsed)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from otel_goodput._accounting.checkpoints import RankStages
+from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.paces import Pace
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal.facts import Facts, read_facts
@@ -27,6 +28,7 @@ from otel_goodput._metrics.productivity import Inputs, read_inputs
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import Moment
 from otel_goodput._text.redact import encodable, redacting_logger, without_credentials
+from otel_goodput._timeline.damage import Damages
 from otel_goodput._timeline.deaths import Culprit, culprits
 from otel_goodput._timeline.following import Follower
 from otel_goodput._timeline.overviews import rank_stages
@@ -34,6 +36,7 @@ from otel_goodput._timeline.reader import all_events
 from otel_goodput._timeline.recovery import Restored, restore
 from otel_goodput._timeline.standing import DIED, RUNNING, Lives, Standing, live, state_of
 from otel_goodput.errors import JournalError
+from otel_goodput.reports import ProgressCallback
 from otel_goodput.reports.corrections import Corrections, corrected
 from otel_goodput.reports.detail import Detail, read_detail
 from otel_goodput.reports.replay import account
@@ -147,19 +150,37 @@ class RecordedRun:
         damage = tuple(one for one in damages.found if not one.harmless)
         return Report(totals, sidecars.about, tuple(notes.values()), standing, damage, corrections, facts)
 
-    def detail(self, process: int = 0) -> Detail:
-        """Read every step and phase that the journal of a process tells.
+    def detail(
+        self,
+        process: int = 0,
+        *,
+        report: Report | None = None,
+        progress: ProgressCallback | None = None,
+        damages: Damages | None = None,
+    ) -> Detail:
+        """Read every step and phase in the journal of a process.
+
+        Args:
+            process: its index.
+            report: of the process, if it is known.
+            progress: called with segments read, all segments, and what is read; then with zeros and what is accounted.
+            damages: what has to be left out is added to it.
 
         Raises:
             JournalError: it left no journal, or none that can be read.
         """
         with files.held(self.folder.journal):
-            report = self.report(process=process)
-            asked = time.time_ns() if report.state == RUNNING else report.totals.at
-            found = read_detail(self.folder, process, state=report.state, at=asked)
-        if found.begin is None and not found.steps and not found.phases and report.damage:
+            report = report or self.report(process=process)
+            at = time.time_ns() if report.state == RUNNING else report.totals.at
+            detail = read_detail(self.folder, process, state=report.state, at=at, progress=progress, damages=damages)
+        if detail.begin is None and not detail.steps and not detail.phases and report.damage:
             raise JournalError(f"run {self.run_id!r}: the journal of process {process} cannot be read")
-        return found
+        return detail
+
+    def overview(self, report: Report, process: int = 0) -> Overview:
+        """Return the overview of a process at the moment of its `report`, with attempts counted from 1."""
+        ledger = self.restored(process).ledger
+        return counted_from_one(ledger.overview(report.totals.at, dead=report.state == DIED))
 
     def restored(self, process: int = 0) -> Restored:
         """Return the journal of a process as a restart would read it. Does not raise."""
@@ -289,6 +310,22 @@ class _Sidecars:
 
 def _ns(moment: Time, start: int | None) -> int:
     return moment.since(start) if isinstance(moment, Moment) else moment
+
+
+def counted_from_one(overview: Overview) -> Overview:
+    """Return an overview as a process has it, with its attempts counted from 1 instead of 0."""
+    return replace(
+        overview,
+        histogram={
+            (of, attempt + 1, fate, bucket): count for (of, attempt, fate, bucket), count in overview.histogram.items()
+        },
+        phases=[one._replace(attempt=one.attempt + 1) for one in overview.phases],
+        steps=[one._replace(attempt=one.attempt + 1) for one in overview.steps],
+        saves=[one._replace(attempt=one.attempt + 1) for one in overview.saves],
+        jobs=[one._replace(attempt=one.attempt + 1) for one in overview.jobs],
+        numbering=[one._replace(attempt=one.attempt + 1) for one in overview.numbering],
+        shifts={attempt + 1: shift for attempt, shift in overview.shifts.items()},
+    )
 
 
 # --- places -----------------------------------------------------------------------------------------------------------

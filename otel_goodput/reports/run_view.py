@@ -34,7 +34,7 @@ from otel_goodput.reports.detail import IN_TRACE, Detail, read_detail
 from otel_goodput.reports.excerpt import Excerpt, excerpt, summed_up
 from otel_goodput.reports.exported import Exported, TraceIds, exported
 from otel_goodput.reports.report import Report
-from otel_goodput.reports.run import RecordedRun
+from otel_goodput.reports.run import RecordedRun, counted_from_one
 from otel_goodput.semconv import HOST_NAME, PROCESS_COUNT
 
 SPANS: Final = 200_000  # shown one by one
@@ -221,7 +221,10 @@ class RunView:
         if len(run.segments(0)) * CAPACITY <= _RECORDS * max(spans, _LEAST):
             ledger = Ledger() if cut else None
             detail = read_detail(run, 0, state=state, at=self.at, past=past, progress=progress, ledger=ledger)
-            self.overview = self._overview(ledger, died)
+            # Where others follow, the ledger has only the events up to the moment of the account.
+            self.overview = (
+                self.run.overview(self.report) if ledger is None else counted_from_one(ledger.overview(self.at))
+            )
             if len(detail.steps) + len(detail.phases) <= spans:
                 self.detail = detail
                 width, bins = detail.bins()  # finer than those that a ledger has room for
@@ -229,7 +232,7 @@ class RunView:
                 self.windows = [(detail.begin, detail.reached)] if detail.begin is not None else []
                 return lambda begin, end: (detail.partition(begin, end), True)
         else:
-            self.overview = self._overview(None, died)
+            self.overview = self.run.overview(self.report)
         overview = self.overview
         if quick:
             part = Excerpt(Detail(overview.begin, self.at, tuple(overview.names)))
@@ -239,12 +242,6 @@ class RunView:
         exact = all(part.partition(overview, begin, end)[1] for _, begin, end, _ in self._lives())
         self.left_out, self.text = summed_up(part, overview, exact=exact)
         return lambda begin, end: part.partition(overview, begin, end)
-
-    def _overview(self, ledger: Ledger | None, died: bool) -> Overview:
-        """Return the overview of the leader; `ledger`: of events up to the moment of the account, if others follow."""
-        if ledger is not None:
-            return counted_from_one(ledger.overview(self.at))
-        return counted_from_one(self.run.restored().ledger.overview(self.at, dead=died))
 
     def _describe_leader(self, state: str, problem: str) -> None:
         leader = self.processes[0]
@@ -364,22 +361,6 @@ def _report(run: RecordedRun, at: int | Moment | None) -> tuple[Report, str, str
         return Report(Ledger().totals(moment), run.about, (note,)), ENDED, problem
     damage = "" if not report.damage else f"{len(report.damage)} parts of its journal cannot be read"
     return report, report.state, damage
-
-
-def counted_from_one(overview: Overview) -> Overview:
-    """Return an overview as a process has it, with its attempts counted from 1 instead of 0."""
-    return replace(
-        overview,
-        histogram={
-            (of, attempt + 1, fate, bucket): count for (of, attempt, fate, bucket), count in overview.histogram.items()
-        },
-        phases=[one._replace(attempt=one.attempt + 1) for one in overview.phases],
-        steps=[one._replace(attempt=one.attempt + 1) for one in overview.steps],
-        saves=[one._replace(attempt=one.attempt + 1) for one in overview.saves],
-        jobs=[one._replace(attempt=one.attempt + 1) for one in overview.jobs],
-        numbering=[one._replace(attempt=one.attempt + 1) for one in overview.numbering],
-        shifts={attempt + 1: shift for attempt, shift in overview.shifts.items()},
-    )
 
 
 def _host(facts: Mapping[str, Any] | None) -> str:

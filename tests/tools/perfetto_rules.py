@@ -59,7 +59,7 @@ def chrome(path: Path) -> Trace:
     trace = Trace()
     arrows: Counter[tuple[str, int]] = Counter()
     latest: dict[tuple[int, int], Slice] = {}
-    before = -1
+    before: dict[tuple[int, Any], int] = {}
     for event in whole["traceEvents"]:
         kind, name = event["ph"], event["name"]
         if kind == "M":
@@ -71,8 +71,9 @@ def chrome(path: Path) -> Trace:
             continue
         assert event["pid"] in trace.groups
         time = origin + round(event["ts"] * 1000)
-        assert time >= before, "sorted by time"
-        before = time
+        track = event["pid"], event.get("tid", name)  # importers sort; of slices that begin together the outer is first
+        assert time >= before.get(track, 0), "sorted by time on each track"
+        before[track] = time
         args = event.get("args", {})
         if kind == "X":
             assert event["dur"] >= 0 and trace.parents[event["tid"]] == event["pid"]
