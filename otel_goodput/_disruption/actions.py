@@ -62,10 +62,10 @@ def read(signum: int) -> Action | None:
     """Return the action in force; None if it cannot be known."""
     if _SIGACTION is None:
         return None
-    found = _Sigaction()
-    if _SIGACTION(ctypes.c_int(signum), None, ctypes.byref(found)) != 0:
+    action = _Sigaction()
+    if _SIGACTION(ctypes.c_int(signum), None, ctypes.byref(action)) != 0:
         return None
-    return Action(found.handler or DEFAULT, found.flags, bytes(found))
+    return Action(action.handler or DEFAULT, action.flags, bytes(action))
 
 
 def write(signum: int, action: Action | None) -> bool:

@@ -100,7 +100,7 @@ class Notices:
         if self._open():
             self._teller.put(partial(self._take_back, Notice(reason, attributes), moment))
 
-    def told(self, seconds: float) -> bool:
+    def wait_recorded(self, seconds: float) -> bool:
         """Wait until `tell` was called for all announcements so far; return False if `seconds` did not suffice."""
         reached = threading.Event()
         self._teller.put(reached.set)

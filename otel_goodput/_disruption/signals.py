@@ -299,16 +299,16 @@ class Signals:
     def _hear(self, reader: socket.socket) -> None:
         with reader:
             while True:
-                heard = _receive(reader)
-                if heard is None:
+                received = _receive(reader)
+                if received is None:
                     return
-                for word in heard:
+                for word in received:
                     try:
-                        self._heard(word, reader)
+                        self._noticed(word, reader)
                     except Exception as error:
                         report_once("signal", "passing on a signal failed: %s: %s", type(error).__name__, error)
 
-    def _heard(self, word: int, reader: socket.socket) -> None:
+    def _noticed(self, word: int, reader: socket.socket) -> None:
         if word == SYNC:
             self._caught_up.set()
             return
@@ -332,7 +332,7 @@ class Signals:
             return
         self._announce(signum)
         if link.native is not None:
-            self._notices.told(TELLING_S)  # some native handlers end the process
+            self._notices.wait_recorded(TELLING_S)  # some native handlers end the process
             if not self._passed_on(signum, link, link.native, reader):
                 return
             if link.python is not None and link.ours is not None:
@@ -348,15 +348,15 @@ class Signals:
         link.called = time.monotonic()
         reader.setblocking(False)
         try:
-            heard = _receive(reader)
+            received = _receive(reader)
         except BlockingIOError:
             return False
         finally:
             reader.setblocking(True)
-        for word in heard or b"":
+        for word in received or b"":
             if word != signum:
-                self._heard(word, reader)
-        return signum in (heard or b"")
+                self._noticed(word, reader)
+        return signum in (received or b"")
 
     def _end(self, signum: int) -> None:
         """Finish the recorders within the grace period, then carry out the default action."""

@@ -9,12 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from otel_goodput._accounting import Ledger, Totals, rules
 from otel_goodput._accounting import events as ev
 from otel_goodput._journal.journal import DRAINED, Journal
-from otel_goodput._journal.listeners import EndedPhase, Listeners
 from otel_goodput._journal.notes import Note, Notes
 from otel_goodput._journal.records import ERROR, TRACE, signed
 from otel_goodput._runtime.clock import Clock, Suspensions
@@ -28,6 +27,51 @@ _LONGEST: Final = (1 << 62) - 1  # less than device.NEVER
 def fitting(number: int) -> int:
     """Clip a number to the range of a record's field."""
     return max(-_LONGEST, min(_LONGEST, number))
+
+
+OnEvents = Callable[[list[ev.Event]], None]
+OnSteps = Callable[[list[int]], None]
+OnPhases = Callable[[list["EndedPhase"]], None]
+
+
+class EndedPhase(NamedTuple):
+    """A phase other than a step that has ended.
+
+    `duration` is in ns, `error` is the ``error.type`` or empty, `name` is the one that the user gave.
+    """
+
+    phase: int
+    name: str
+    blocking: bool
+    error: str
+    duration: int
+
+
+class Listeners:
+    """The listeners of one account; each may be None. They are called on whichever thread feeds the ledger.
+
+    Attributes:
+        on_events: called with the events that the ledger takes, while it is locked.
+        on_steps: called with the durations of completed steps, ns.
+        on_phases: called with phases that have ended.
+    """
+
+    def __init__(self) -> None:
+        self.on_events: OnEvents | None = None
+        self.on_steps: OnSteps | None = None
+        self.on_phases: OnPhases | None = None
+
+    def hear_events(self, look: OnEvents | None) -> None:
+        """Call `look` with the events that the ledger takes; None stops it."""
+        self.on_events = look
+
+    def hear_durations(self, steps: OnSteps, phases: OnPhases) -> None:
+        """Call `steps` with the durations of completed steps, and `phases` with ended phases."""
+        self.on_steps, self.on_phases = steps, phases
+
+    def silence(self) -> None:
+        """Call nobody any more."""
+        self.on_events = self.on_steps = self.on_phases = None
 
 
 class Account:
@@ -194,14 +238,14 @@ class Account:
                     listeners.on_events(events)
             finished = self.ledger.take_finished()
             ended = self.ledger.take_ended()
-            phases = [self._told(*pair) for pair in ended] if listeners.on_phases is not None else []
+            phases = [self._ended(*pair) for pair in ended] if listeners.on_phases is not None else []
         if finished and listeners.on_steps is not None:
             listeners.on_steps(finished)
         if phases and listeners.on_phases is not None:
             listeners.on_phases(phases)
         return len(events) >= most
 
-    def _told(self, start: ev.Event, end: ev.Event) -> EndedPhase:
+    def _ended(self, start: ev.Event, end: ev.Event) -> EndedPhase:
         name = start[7] if end[2] in _NAMED else ""
         blocking, error = not start[5] & ev.NONBLOCKING, self.journal.errors.pop(end[3], "")
         return EndedPhase(end[2], name, blocking, error, max(0, end[0] - start[0]))

@@ -7,18 +7,31 @@ it takes, so nothing is unpacked beyond what was said, and that is bounded.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from typing import Any, Final, NamedTuple
+import sys
+import zlib
+from array import array
+from collections.abc import Callable, Container, Iterable, Sequence
+from itertools import accumulate
+from operator import sub
+from typing import Any, Final, NamedTuple, overload
 
 from otel_goodput._accounting.checkpoints import STAGES
 from otel_goodput._accounting.codec import Blobs
-from otel_goodput._accounting.overview import Overview
+from otel_goodput._accounting.overview import (
+    Group,
+    Life,
+    Loss,
+    Overview,
+    PhaseEntry,
+    Save,
+    Spread,
+    StepBin,
+    StepEntry,
+)
 from otel_goodput._accounting.rules import FIXED
 from otel_goodput._journal import state_file
-from otel_goodput._journal.columns import Row, rows_of
-from otel_goodput._journal.columns import packed as pack
-from otel_goodput._journal.overview_rows import TABLES, Table, Texts
 from otel_goodput._journal.rundir import DIGEST, RunDirectory
+from otel_goodput._journal.state_file import LEVEL, unpacked
 from otel_goodput._runtime import files
 from otel_goodput._runtime.files import write_privately
 from otel_goodput._text.redact import encodable
@@ -27,6 +40,241 @@ from otel_goodput.semconv import PHASES
 FORM: Final = state_file.Form("digest", b"OGDIGEST", 1, files.MIB, DIGEST)
 ROWS: Final = 1 << 17  # of one table at most
 _ANY: Final = 1 << 62  # bound of a number in the head
+
+Row = tuple[int, ...]
+LARGEST: Final = (1 << 63) - 1  # of the numbers, signed
+MASK: Final = (1 << 64) - 1
+_HALF: Final = 1 << 63
+_WIDTH: Final = 8
+
+
+# --- the fields of an overview as rows of integers --------------------------------------------------------------------
+
+NONE: Final = -LARGEST - 1  # stands for None
+
+
+class Texts:
+    """Texts by number, for columns that refer to them."""
+
+    def __init__(self, known: Sequence[str] = ()) -> None:
+        self.known = list(known)
+        self._numbers = {text: number for number, text in enumerate(self.known)}
+
+    def number(self, text: str) -> int:
+        number = self._numbers.get(text)
+        if number is None:
+            number = self._numbers[text] = len(self.known)
+            self.known.append(encodable(text))
+        return number
+
+    def text(self, number: int) -> str:
+        if not 0 <= number < len(self.known):
+            raise ValueError("it refers to a text that it does not have")
+        return self.known[number]
+
+
+def _optional(number: int | None) -> int:
+    return NONE if number is None else number
+
+
+def _known(number: int) -> int | None:
+    return None if number == NONE else number
+
+
+def _flag(number: int) -> bool:
+    if number not in (0, 1):
+        raise ValueError("a flag is neither 0 nor 1")
+    return bool(number)
+
+
+def _spread(spread: Spread | None) -> Iterable[int]:
+    return (NONE,) * 3 if spread is None else spread
+
+
+class StoredStepBins(Sequence[StepBin]):
+    """Step bins that are made when they are asked for: a page reads those of hundreds of processes.
+
+    Attributes:
+        rows: the fields of each, least, median and greatest lengths one by one; ``NONE``: not known.
+    """
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, at: int) -> StepBin: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[StepBin]: ...
+    def __getitem__(self, at: int | slice) -> StepBin | list[StepBin]:
+        return _step_bin(self.rows[at]) if isinstance(at, int) else list(map(_step_bin, self.rows[at]))
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def rows_of_step_bins(bins: Sequence[StepBin]) -> list[Row]:
+    """Return step bins as rows of a digest."""
+    if isinstance(bins, StoredStepBins):
+        return bins.rows
+    return [(*one[:5], *_spread(one.net), *_spread(one.outside), *_spread(one.device)) for one in bins]
+
+
+def _step_bin(row: Row) -> StepBin:
+    return StepBin._make((*row[:5], *(None if row[at] == NONE else Spread(*row[at : at + 3]) for at in (5, 8, 11))))
+
+
+def _numbers(rows: Iterable[Iterable[int]], _: Texts) -> list[Row]:
+    return list(map(tuple, rows))
+
+
+class Table(NamedTuple):
+    """How one field of an overview becomes rows of `width` integers, and is made of them again.
+
+    `longest`: rows of which it is smallest are dropped first; None: the oldest rows are. `text`: the column that refers
+    to a text. `counted`: what is dropped counts in the overview's `left_out`.
+    """
+
+    width: int
+    pack: Callable[[Any, Texts], list[Row]]
+    unpack: Callable[[list[Row], Texts], Any]
+    longest: Callable[[Row], int] | None = None
+    text: int | None = None
+    counted: bool = False
+
+
+def _length(begin: int, end: int) -> Callable[[Row], int]:
+    return lambda row: (row[end] if row[end] >= 0 else LARGEST) - row[begin]
+
+
+TABLES: Final[dict[str, Table]] = dict(  # noqa: C408 - a field's name is no name on the wire
+    bins=Table(
+        3,
+        lambda bins, _: [(at, who, ns) for at, one in enumerate(bins) for who, ns in one.items()],
+        lambda rows, _: rows,
+    ),
+    step_bins=Table(
+        14,
+        lambda bins, _: rows_of_step_bins(bins),
+        lambda rows, _: StoredStepBins(rows),
+    ),
+    histogram=Table(
+        5,
+        lambda counts, _: sorted((*where, count) for where, count in counts.items()),
+        lambda rows, _: {row[:4]: row[4] for row in rows},
+        lambda row: row[4],
+    ),
+    groups=Table(
+        8,
+        lambda groups, texts: [(one.phase, texts.number(one.name), *one[2:]) for one in groups],
+        lambda rows, texts: [Group._make((row[0], texts.text(row[1]), bool(row[2]), *row[3:])) for row in rows],
+        lambda row: row[4],
+        text=1,
+    ),
+    phases=Table(
+        8,
+        lambda phases, texts: [(*one[:2], texts.number(one.name), *one[3:7], signed(one.key)) for one in phases],
+        lambda rows, texts: [
+            PhaseEntry._make((*row[:2], texts.text(row[2]), *row[3:7], row[7] & MASK)) for row in rows
+        ],
+        _length(3, 4),
+        text=2,
+        counted=True,
+    ),
+    steps=Table(
+        8,
+        lambda steps, _: [(*one[:7], signed(one.key)) for one in steps],
+        lambda rows, _: [StepEntry._make((*row[:7], row[7] & MASK)) for row in rows],
+        lambda row: row[3] if row[3] >= 0 else LARGEST,
+    ),
+    saves=Table(
+        6,
+        _numbers,
+        lambda rows, _: [Save._make((*row[:5], _flag(row[5]))) for row in rows],
+    ),
+    at_risk=Table(2, _numbers, lambda rows, _: rows),
+    jobs=Table(4, _numbers, lambda rows, _: [Life._make((*row[:3], _flag(row[3]))) for row in rows]),
+    disruptions=Table(
+        11,
+        lambda losses, texts: [
+            (
+                *one[:2],
+                _optional(one.attempt),
+                texts.number(one.reason),
+                *one[4:6],
+                *map(_optional, one[6:]),
+            )
+            for one in losses
+        ],
+        lambda rows, texts: [
+            Loss(row[0], row[1], _known(row[2]), texts.text(row[3]), row[4], row[5], *map(_known, row[6:]))
+            for row in rows
+        ],
+        text=3,
+    ),
+    notices=Table(
+        3,
+        lambda notices, texts: [(time, texts.number(why), int(gone)) for time, why, gone in notices],
+        lambda rows, texts: [(row[0], texts.text(row[1]), _flag(row[2])) for row in rows],
+        text=1,
+    ),
+    slices=Table(4, _numbers, lambda rows, _: rows),
+    excluded=Table(2, _numbers, lambda rows, _: rows),
+)
+
+
+# --- tables as bytes --------------------------------------------------------------------------------------------------
+
+
+def signed(number: int) -> int:
+    """The lowest 64 bits as a signed number."""
+    return (number + _HALF & MASK) - _HALF
+
+
+def pack(rows: list[Row]) -> bytes:
+    """The columns of the rows, packed. All numbers have 64 bits, signed."""
+    planes = []
+    for column in zip(*rows, strict=True):
+        try:
+            array("q", column)
+        except OverflowError:  # longer times and higher numbers than that have no meaning
+            column = tuple(max(-LARGEST - 1, min(LARGEST, number)) for number in column)
+        differences = array("Q", [one & MASK for one in map(sub, column, (0, *column[:-1]))])
+        if sys.byteorder == "big":
+            differences.byteswap()
+        raw = differences.tobytes()
+        planes += [raw[plane::_WIDTH] for plane in range(_WIDTH)]
+    return zlib.compress(b"".join(planes), LEVEL)
+
+
+def rows_of(data: bytes, count: int, width: int) -> list[Row]:
+    """The `count` rows of `width` numbers that :func:`pack` has made `data` of. Raises ValueError."""
+    if not count:
+        return []
+    raw = unpacked(data, count * width * _WIDTH)
+    columns = []
+    for at in range(width):
+        mixed = bytearray(count * _WIDTH)
+        for plane in range(_WIDTH):
+            begin = (at * _WIDTH + plane) * count
+            mixed[plane::_WIDTH] = raw[begin : begin + count]
+        differences = array("q", bytes(mixed))
+        if sys.byteorder == "big":
+            differences.byteswap()
+        column = list(accumulate(differences))
+        try:
+            array("q", column)
+        except OverflowError:  # a difference of more than 63 bits
+            column = [signed(one) for one in column]
+        columns.append(column)
+    return list(zip(*columns, strict=True))
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
 
 _WITH_TEXTS: Final = {name: table.text for name, table in TABLES.items() if table.text is not None}
 
@@ -85,9 +333,9 @@ def encode(overview: Overview, attempt: int, written_at: int, position: Position
             "tables": {name: [len(rows[name]), len(packed[name])] for name in TABLES},
         }
         text = state_file.text_of(head)
-        found = b"".join(state_file.pieces(FORM, text, [packed[name] for name in TABLES]))
-        if len(found) <= most and len(text) <= FORM.head and all(len(one) <= ROWS for one in rows.values()):
-            return found
+        data = b"".join(state_file.pieces(FORM, text, [packed[name] for name in TABLES]))
+        if len(data) <= most and len(text) <= FORM.head and all(len(one) <= ROWS for one in rows.values()):
+            return data
         name = max(
             TABLES, key=lambda each: (len(rows[each]) > ROWS, len(packed[each]) + _texts_of(each, rows, used), each)
         )
@@ -194,16 +442,16 @@ def _decoded(head: dict[str, Any], body: bytes, only: Container[str] | None) -> 
     return Digest(overview, _number(head["attempt"]), _number(head["written_at"]), (attempt, segment, record), dropped)
 
 
-def _number(found: Any, least: int = -_ANY, most: int = _ANY) -> int:
-    if type(found) is not int or not least <= found <= most:
-        raise ValueError(f"{found!r} is not a number that can stand there")
-    return found
+def _number(value: Any, least: int = -_ANY, most: int = _ANY) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{value!r} is not a number that can stand there")
+    return value
 
 
-def _text(found: Any) -> str:
-    if not isinstance(found, str):
-        raise ValueError(f"a {type(found).__name__} is not text")
-    return encodable(found)
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"a {type(value).__name__} is not text")
+    return encodable(value)
 
 
 def write_digest(

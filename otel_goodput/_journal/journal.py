@@ -119,8 +119,8 @@ class Segment:
 
     def beat(self, now: int) -> None:
         """Write a heartbeat at `now` (ns) with one store to the mapped page."""
-        told = records.encode_heartbeat(now, self.read)
-        self.buffer[records.HEARTBEAT_AT : records.HEARTBEAT_AT + len(told)] = told
+        heartbeat = records.encode_heartbeat(now, self.read)
+        self.buffer[records.HEARTBEAT_AT : records.HEARTBEAT_AT + len(heartbeat)] = heartbeat
 
     def sync(self) -> None:
         """Flush it to disk (fsync); releases the GIL meanwhile."""
@@ -266,16 +266,16 @@ class Journal:
 
     def drain(self, most: int = DRAINED) -> list[Event]:
         """Return the events appended since the last call, in order of their places; about `most` at most."""
-        found: list[Event] = []
+        events: list[Event] = []
         for segment in list(self._segments):
-            self._drain(segment, found, most)
-            if len(found) >= most or (segment.read < segment.end and segment is not self._segment):
+            self._drain(segment, events, most)
+            if len(events) >= most or (segment.read < segment.end and segment is not self._segment):
                 break
-        return found
+        return events
 
-    def _drain(self, segment: Segment, found: list[Event], most: int) -> None:
+    def _drain(self, segment: Segment, events: list[Event], most: int) -> None:
         names, each = self.names, min(most, 256)
-        while segment.read < segment.end and len(found) < most:
+        while segment.read < segment.end and len(events) < most:
             at = HEADER_SIZE + segment.read * SIZE
             read = 0
             chunk = segment.buffer[at : min(at + each * SIZE, HEADER_SIZE + segment.end * SIZE)]
@@ -283,11 +283,11 @@ class Journal:
                 # Only starts and ends, no hole: nearly always the case.
                 for kind, phase, flags, name, key, step, moment, _ in RECORD.iter_unpack(chunk):
                     if kind < LOADING:
-                        found.append(_event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, names[name])))
+                        events.append(_event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, names[name])))
                     else:
                         ended, begun = (STEP, DATA_LOADING) if kind == LOADING else (DATA_LOADING, STEP)
-                        found.append(_event(Event, (moment, ev.END, ended, key, step, flags & 0xFF, 0, "")))
-                        found.append(_event(Event, (moment, ev.START, begun, following(key), step, 0, 0, "")))
+                        events.append(_event(Event, (moment, ev.END, ended, key, step, flags & 0xFF, 0, "")))
+                        events.append(_event(Event, (moment, ev.START, begun, following(key), step, 0, 0, "")))
                 segment.read += len(chunk) // SIZE
                 segment.hole_since = 0
                 continue
@@ -297,12 +297,12 @@ class Journal:
                     break
                 read += 1
                 if kind in (LOADING, STEPPING):
-                    found += [
+                    events += [
                         Event(moment, which, what, own, number, flag & 0xFF)
                         for which, what, flag, _, own, number, _ in records.events_in(record)
                     ]
                 elif kind < records.NAME:
-                    found.append(records.event_of(kind, phase, flags, names[name], key, step, moment))
+                    events.append(records.event_of(kind, phase, flags, names[name], key, step, moment))
                 elif kind == records.ERROR:
                     if len(self.errors) >= DRAINED:
                         self.errors.clear()  # nobody collects them

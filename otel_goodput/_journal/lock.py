@@ -107,7 +107,7 @@ class Lock:
             os.close(file)
         return self._claimed(watch=watch) if locked is None else not locked
 
-    def told(self) -> Holder:
+    def last_holder(self) -> Holder:
         """Return what the file says of the process that took the lock last."""
         try:
             lines = files.read(self.path).decode("ascii").split("\n")
@@ -118,7 +118,7 @@ class Lock:
 
     def holder(self) -> str:
         """The pid of the process that took the lock last, as text; empty if unknown."""
-        return self.told().pid
+        return self.last_holder().pid
 
     def release(self) -> None:
         """Give the lock back. In a forked child, only this copy of it."""
@@ -135,12 +135,12 @@ class Lock:
 
         On another machine that is one that gave a sign of life lately; with `watch`, one that gives another one now.
         """
-        told = self.told()
-        if not told.pid:
+        holder = self.last_holder()
+        if not holder.pid:
             return False
         here = _this_process()
-        if told.machine and told.machine == here.machine:
-            return _started(told.pid) == told.started
+        if holder.machine and holder.machine == here.machine:
+            return _started(holder.pid) == holder.started
         seen = self._seen()
         if abs(time.time() - seen / 1e9) > (YOUNG_S if watch else FRESH_S):
             return False

@@ -166,17 +166,17 @@ class Mirror:
         """
         self._filesystem.invalidate_cache()
         self._run.make()
-        found = {}
+        objects = {}
         for part in ("", "journal/"):
             for name, entry in self._objects(part):
                 # What a storage tells of an object (size, time, checksum) differs when the object has been replaced.
-                found[self._run.path / part / name] = entry, repr(sorted(entry.items(), key=str))
-        for local, (entry, told) in found.items():
-            if self._brought.get(local) != told:
+                objects[self._run.path / part / name] = entry, repr(sorted(entry.items(), key=str))
+        for local, (entry, version) in objects.items():
+            if self._brought.get(local) != version:
                 with suppress(FileNotFoundError):  # its writer has just archived it: the next listing has the archive
                     self._bring(entry, local)
-                    self._brought[local] = told
-        for local in self._brought.keys() - found.keys():
+                    self._brought[local] = version
+        for local in self._brought.keys() - objects.keys():
             files.remove(local)
             del self._brought[local]
 

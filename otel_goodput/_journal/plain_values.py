@@ -31,23 +31,23 @@ def flat(given: Mapping[Any, Any], most: int) -> tuple[dict[str, Value], int]:
     Values that are neither text nor number are described in a few words; that of an array does not wait for its
     device. Returns at most `most` entries, and how many more there were, as far as they were counted.
     """
-    found: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     left_out = 0
     waiting: list[tuple[str, Any, int]] = [("", given, 0)]
     while waiting:
         name, value, depth = waiting.pop()
         inner = _inner(value) if depth < _DEEPEST else None
         if inner is None or (not inner and name):
-            if len(found) < most:
-                found[_name(name)] = _plain(value)
+            if len(values) < most:
+                values[_name(name)] = _plain(value)
             else:
                 left_out += 1
             continue
-        room = 2 * most - len(waiting) - len(found)
+        room = 2 * most - len(waiting) - len(values)
         left_out += max(0, len(inner) - max(0, room))
         entries = [(f"{name}.{key}" if name else str(key), one, depth + 1) for key, one in inner[: max(0, room)]]
         waiting += reversed(entries)
-    return found, left_out
+    return values, left_out
 
 
 def _name(name: str) -> str:

@@ -11,9 +11,10 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+from otel_goodput._accounting.codec import FLAG, Blobs, Text, Whole
 from otel_goodput._journal.notes import Note
 from otel_goodput._journal.rundir import REASONS, REASONS_FILE, RunDirectory
-from otel_goodput._journal.sidecars import whole
+from otel_goodput._journal.sidecars import FIGURE, WORDS, Members, whole
 from otel_goodput._runtime import files
 from otel_goodput._text.quantities import plural
 from otel_goodput._text.redact import shown
@@ -25,6 +26,7 @@ FORMAT: Final = 1
 NOTE: Final = "reasons"  # kind of the note on lines that cannot be read
 # A rollback is what the steps themselves did: it is no reason why an attempt began, and none other explains it.
 SAYABLE: Final = tuple(reason for reason in ALL_REASONS if reason != Reason.ROLLBACK)
+_KEYS: Final = {"author": "said_by", "recorded_at": "said_at"}  # names in the file and in reports
 _LONGEST: Final = 200  # characters of each text
 _LINE: Final = 4096  # bytes
 _ATTEMPTS: Final = 2**31
@@ -33,61 +35,51 @@ _MOMENTS: Final = 9 * 10**9  # s
 
 
 class Statement(NamedTuple):
-    """What somebody said of the disruption that an attempt began with.
+    """Why an attempt began, by a person or an importer of logs.
 
     Attributes:
         attempt: its number, counted from 1.
         reason: one of ``SAYABLE``.
         first_reason: the reason that the journal has.
-        said_by: who says so, such as ``alice@host`` or ``cloud audit log: compute.instances.preempted, …``.
+        author: who says so, such as ``alice@host`` or ``cloud audit log: compute.instances.preempted, …``.
         person: a person said it, and not an importer.
-        said_at: seconds since the epoch.
+        recorded_at: seconds since the epoch.
         note: more for a person, or an empty string.
-        strength: how much an importer's source tells of the reason, 0 to 999; of two importers the stronger is heard.
+        strength: how much an importer's source tells of the reason, 0 to 999; of two importers the stronger counts.
     """
 
     attempt: int
     reason: str
     first_reason: str
-    said_by: str
+    author: str
     person: bool
-    said_at: float
+    recorded_at: float
     note: str = ""
     strength: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        return self._asdict()
+        return {_KEYS.get(name, name): value for name, value in self._asdict().items()}
 
 
-class Said(NamedTuple):
-    """What is in the file: the statements in their order, and what a person must know of what cannot be read."""
+class RecordedReasons(NamedTuple):
+    """What is in the file: the statements in their order, and a note on what cannot be read."""
 
     statements: tuple[Statement, ...] = ()
     note: Note | None = None
 
 
-def statement(
-    attempt: int,
-    reason: str,
-    first_reason: str,
-    said_by: str,
-    *,
-    person: bool,
-    said_at: float,
-    note: str = "",
-    strength: int = 0,
-) -> Statement:
+def statement(attempt: int, reason: str, first_reason: str, author: str, *, note: str = "", **more: Any) -> Statement:
     """Return a statement whose texts are printable, without credentials, and not too long."""
-    return Statement(attempt, reason, first_reason, _text(said_by), person, said_at, _text(note), strength)
+    return Statement(attempt, reason, first_reason, _text(author), note=_text(note), **more)
 
 
 def in_force(statements: Iterable[Statement]) -> dict[int, Statement]:
     """Return the statement that counts for each attempt: the latest, but a person's before any importer's."""
-    found: dict[int, Statement] = {}
+    latest: dict[int, Statement] = {}
     for one in statements:
-        if one.person or one.attempt not in found or not found[one.attempt].person:
-            found[one.attempt] = one
-    return found
+        if one.person or one.attempt not in latest or not latest[one.attempt].person:
+            latest[one.attempt] = one
+    return latest
 
 
 def append(run: RunDirectory, statements: Sequence[Statement]) -> None:
@@ -107,33 +99,23 @@ def append(run: RunDirectory, statements: Sequence[Statement]) -> None:
     files.append_lines(run.reasons_path, data)
 
 
-def read_reasons(run: RunDirectory) -> Said:
-    """Read what was said of a run. It does not raise: the note tells what cannot be read."""
+def read_reasons(run: RunDirectory) -> RecordedReasons:
+    """Read the statements about a run. It does not raise: the note says what cannot be read."""
     try:
         data = files.read(run.reasons_path, REASONS)
     except (FileNotFoundError, NotADirectoryError):
-        return Said()
+        return RecordedReasons()
     except OSError as error:
         why = error.strerror or type(error).__name__
-        return Said(
-            note=Note(NOTE, f"The recorded reasons for disruptions ({REASONS_FILE}) cannot be read: {why}.", ())
-        )
-    found: list[Statement] = []
-    left_out = 0
-    for line in data.split(b"\n"):
-        if not line:
-            continue
-        one = _parsed(line)
-        if one is None:
-            left_out += 1
-        else:
-            found.append(one)
-    note = None
-    if left_out:
-        lines = plural(left_out, "line")
-        text = f"{lines} cannot be read in the recorded reasons for disruptions ({REASONS_FILE}); the others are used."
-        note = Note(NOTE, text, ())
-    return Said(tuple(found), note)
+        text = f"The recorded reasons for disruptions ({REASONS_FILE}) cannot be read: {why}."
+        return RecordedReasons(note=Note(NOTE, text))
+    parsed = [_parsed(line) for line in data.split(b"\n") if line]
+    statements = tuple(one for one in parsed if one is not None)
+    if len(statements) == len(parsed):
+        return RecordedReasons(statements)
+    lines = plural(len(parsed) - len(statements), "line")
+    text = f"{lines} cannot be read in the recorded reasons for disruptions ({REASONS_FILE}); the others are used."
+    return RecordedReasons(statements, Note(NOTE, text))
 
 
 def _parsed(line: bytes) -> Statement | None:
@@ -141,28 +123,31 @@ def _parsed(line: bytes) -> Statement | None:
     try:
         if len(line) > _LINE:
             return None
-        told = json.loads(line)
-        if whole(told["format"]) != FORMAT or told["reason"] not in SAYABLE or told["first_reason"] not in ALL_REASONS:
-            return None
-        attempt, strength = whole(told["attempt"], _ATTEMPTS), whole(told["strength"], _STRENGTHS)
-        said_at = told["said_at"]
-        whole(said_at, _MOMENTS)
-        texts = told["said_by"], told["note"]
-        if attempt < 1 or not isinstance(told["person"], bool) or not all(isinstance(text, str) for text in texts):
-            return None
-        by, note = map(_text, texts)
-        return Statement(
-            attempt,
-            told["reason"],
-            told["first_reason"],
-            by or "somebody",
-            told["person"],
-            float(said_at),
-            note,
-            strength,
-        )
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        parsed: Statement = _STATEMENT.load(json.loads(line), Blobs())
+        return parsed
+    except (ValueError, RecursionError):
         return None
+
+
+def _statement(said_by: str, said_at: float, format: int, **more: Any) -> Statement:
+    whole(said_at, _MOMENTS)
+    return statement(**more, author=_text(said_by) or "somebody", recorded_at=float(said_at))
+
+
+_STATEMENT: Final = Members(
+    {
+        "format": Whole(FORMAT, FORMAT + 1),
+        "attempt": Whole(1, _ATTEMPTS),
+        "reason": Text(*SAYABLE),
+        "first_reason": Text(*ALL_REASONS),
+        "said_by": WORDS,
+        "person": FLAG,
+        "said_at": FIGURE,
+        "note": WORDS,
+        "strength": Whole(0, _STRENGTHS),
+    },
+    _statement,
+)
 
 
 def _text(text: str) -> str:

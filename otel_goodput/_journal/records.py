@@ -33,11 +33,11 @@ NAME: Final = 64  # `phase` is the index of the part, `name` the id; the rest ho
 PARENT: Final = 65  # the span `key` has the parent `step` (as an unsigned 64-bit id)
 TRACE: Final = 66  # the span `key` is in a foreign trace: `step`, `time` are the high and low half of its id
 # `phase` 0, the layout of traces: one trace has `key` steps; a summary has up to `step` % HALF steps; `flags` spans fit
-# (MOST_TOLD: that many or more; DETAILED: it shows single steps); `step` // HALF is the group of processes.
+# (MOST_SPANS: that many or more; DETAILED: it shows single steps); `step` // HALF is the group of processes.
 # `phase` 1, a new trace: number `step` % HALF of the group `flags`, with the root `key`, after number `step` // HALF.
 CONTINUED: Final = 68
 HALF: Final = 1 << 32
-MOST_TOLD: Final = 0x7FFF
+MOST_SPANS: Final = 0x7FFF
 DETAILED: Final = 0x8000
 EXPORTED: Final = 67  # the exporter `phase` has exported all spans up to `key`, by end; see SUMMED
 ROOT: Final = 69  # the root of the attempt's trace is the span `key` at `time`, not the job
@@ -171,13 +171,13 @@ def event_of(kind: int, phase: int, flags: int, name: str, key: int, step: int, 
     return _make(Event, (time, kind, phase, key, step, flags & 0xFF, 0, name))
 
 
-def events_of(found: Iterable[Record]) -> list[Event]:
+def events_of(entries: Iterable[Record]) -> list[Event]:
     """The events among some records, for the ledger; the other records only describe spans."""
     return [
         _make(Event, (time, kind, phase, key, step, flags & 0xFF, 0, name))  # event_of, inlined
         if kind != ev.SLICES
         else event_of(kind, phase, flags, name, key, step, time)
-        for kind, phase, flags, name, key, step, time in found
+        for kind, phase, flags, name, key, step, time in entries
         if kind < NAME
     ]
 
@@ -251,10 +251,10 @@ def decode_header(data: bytes) -> SegmentHeader:
     if version != VERSION or not ours:
         raise ValueError("its header is damaged")
     body = data[HEARTBEAT_AT:_HEARTBEAT_END]
-    told = data[HEARTBEAT_AT : _HEARTBEAT_END + _CHECK]
-    if not any(told):
+    heartbeat_block = data[HEARTBEAT_AT : _HEARTBEAT_END + _CHECK]
+    if not any(heartbeat_block):
         return SegmentHeader(version, process, attempt, number, pid, 0)
-    if len(told) < HEARTBEAT.size + _CHECK or _check(body) != told[HEARTBEAT.size :]:
+    if len(heartbeat_block) < HEARTBEAT.size + _CHECK or _check(body) != heartbeat_block[HEARTBEAT.size :]:
         return SegmentHeader(version, process, attempt, number, pid, 0, torn=True)
     heartbeat, reached = HEARTBEAT.unpack(body)
     return SegmentHeader(version, process, attempt, number, pid, heartbeat, min(reached, CAPACITY))
@@ -306,7 +306,7 @@ def sound(record: bytes) -> bool:
     return bool(_KNOWN[record[0] << 8 | record[1]]) and crc32(record[: BODY.size]) & 0xFFFF == check
 
 
-def _vouched(data: bytes, names: Names, first: int, skipped: list[Skip]) -> Iterator[Fields]:
+def _verified(data: bytes, names: Names, first: int, skipped: list[Skip]) -> Iterator[Fields]:
     """Yield the fields of the verified records in `data`, which begins with the record at index `first`.
 
     Of a record that stands for two events, those of both. NAME records go to `names`. Holes and records that cannot be
@@ -353,7 +353,7 @@ def decode_segment(data: bytes, names: Names, skip: int = 0, skipped: list[Skip]
     header = decode_header(data)
     known = names.known
     lost: list[Skip] = [] if skipped is None else skipped
-    for kind, phase, flags, name, key, step, time in _vouched(_used(data, skip), names, skip, lost):
+    for kind, phase, flags, name, key, step, time in _verified(_used(data, skip), names, skip, lost):
         yield _make(Record, (kind, phase, flags, known.get(name, "") if name else "", key, step, time))
     if header.heartbeat:
         yield Record(ev.HEARTBEAT, 0, 0, "", 0, ev.NO_STEP, header.heartbeat)
@@ -362,7 +362,7 @@ def decode_segment(data: bytes, names: Names, skip: int = 0, skipped: list[Skip]
 def decode_records(data: bytes, names: Names, first: int, skipped: list[Skip]) -> Iterator[Record]:
     """Yield the verified records in `data`, which begins with the record at index `first` of its segment."""
     known = names.known
-    for kind, phase, flags, name, key, step, time in _vouched(data, names, first, skipped):
+    for kind, phase, flags, name, key, step, time in _verified(data, names, first, skipped):
         yield _make(Record, (kind, phase, flags, known.get(name, "") if name else "", key, step, time))
 
 
@@ -375,7 +375,7 @@ def decode_events(data: bytes, names: Names, skip: int = 0, skipped: list[Skip] 
     header = decode_header(data)
     known = names.known
     lost: list[Skip] = [] if skipped is None else skipped
-    for kind, phase, flags, name, key, step, time in _vouched(_used(data, skip), names, skip, lost):
+    for kind, phase, flags, name, key, step, time in _verified(_used(data, skip), names, skip, lost):
         if kind == ev.START or kind == ev.END:  # the most frequent kinds: event_of is inlined
             yield _make(Event, (time, kind, phase, key, step, flags & 0xFF, 0, known.get(name, "") if name else ""))
         elif kind < NAME:

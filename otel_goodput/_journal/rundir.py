@@ -120,15 +120,14 @@ class RunDirectory:
     def identity(self) -> dict[str, Any]:
         """The content of run.json; empty if it cannot be read."""
         try:
-            found = read_json(self.path / IDENTITY_FILE, IDENTITY)
+            return read_json(self.path / IDENTITY_FILE, IDENTITY)
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
 
     def created_at(self) -> int | None:
         """When the run's first attempt began, ns since the epoch; None if run.json does not say."""
-        found = self.identity().get("created_at")
-        return int(found * 1e9) if isinstance(found, (int, float)) and 0 < found < _BEYOND else None
+        seconds = self.identity().get("created_at")
+        return int(seconds * 1e9) if isinstance(seconds, (int, float)) and 0 < seconds < _BEYOND else None
 
     def called(self) -> str:
         """The run's id; the folder's name if run.json does not have it."""
@@ -172,8 +171,8 @@ class RunDirectory:
 
     def usages(self) -> list[tuple[int, int]]:
         """Process and attempt (counted from 0) of each that sampled its usage, sorted."""
-        found = (match for name in self._all_names() if (match := _USAGE.fullmatch(name)))
-        return sorted((int(match[2]), int(match[1])) for match in found)
+        matches = filter(None, map(_USAGE.fullmatch, self._all_names()))
+        return sorted((int(match[2]), int(match[1])) for match in matches)
 
     def pace_path(self, process: int) -> Path:
         """The file in which a process tells the others how fast it steps."""
@@ -186,8 +185,8 @@ class RunDirectory:
 
     def pace_paths(self, count: int | None = None) -> dict[int, Path]:
         """The existing pace files by process index; only those of the first `count` processes, if given."""
-        found = {int(match[1]): name for name in self._all_names() if (match := _PACE.fullmatch(name))}
-        return {index: self.journal / name for index, name in sorted(found.items()) if count is None or index < count}
+        names = {int(match[1]): name for name in self._all_names() if (match := _PACE.fullmatch(name))}
+        return {index: self.journal / name for index, name in sorted(names.items()) if count is None or index < count}
 
     def notes_path(self, process: int) -> Path:
         """The file with the notes on the figures of a process."""
@@ -216,11 +215,8 @@ class RunDirectory:
 
     def attempts(self, process: int) -> list[int]:
         """Sorted numbers of the attempts in which this process left segments."""
-        found = set()
-        for name in self._names(process):
-            if (match := NAME.fullmatch(name)) and int(match[2]) == process and int(match[1]) < _ATTEMPTS:
-                found.add(int(match[1]))
-        return sorted(found)
+        matches = filter(None, map(NAME.fullmatch, self._names(process)))
+        return sorted({int(one[1]) for one in matches if int(one[2]) == process and int(one[1]) < _ATTEMPTS})
 
     def processes(self) -> list[int]:
         """Sorted indices of the processes that left segments."""
@@ -372,8 +368,8 @@ class ListedRun(RunDirectory):
                 self.there.add(int(match[1]))
 
     def _names(self, process: int, attempt: int | None = None) -> list[str]:
-        found = self._segments.get(process, {})
-        return [name for names in found.values() for name in names] if attempt is None else found.get(attempt, [])
+        mine = self._segments.get(process, {})
+        return [name for names in mine.values() for name in names] if attempt is None else mine.get(attempt, [])
 
     def segments(
         self,
@@ -449,7 +445,7 @@ def runs(directory: Path) -> Iterator[RunDirectory]:
     if (directory / "journal").is_dir():
         yield RunDirectory(directory)
         return
-    found = False
+    any_run = False
     if directory.is_dir():
         for path in sorted(directory.iterdir()):
             try:
@@ -457,14 +453,14 @@ def runs(directory: Path) -> Iterator[RunDirectory]:
                     continue
             except OSError as error:
                 logger.warning("journal: %s is left out: %s", printable(str(path)), error.strerror or error)
-                found = True
+                any_run = True
                 continue
             if path.is_symlink():
                 logger.warning("journal: %s is left out: it is a link, which is not followed", path)
                 continue
-            found = True
+            any_run = True
             yield RunDirectory(path)
-    if not found:
+    if not any_run:
         raise JournalError(
             f"{directory} holds no run: expected DIR/<run id>/journal; is OTEL_GOODPUT_DIR what you meant?"
         )

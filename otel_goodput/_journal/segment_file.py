@@ -68,9 +68,9 @@ class SegmentFile:
             EOFError: it is cut short.
             ValueError: it cannot be decompressed, or decompresses to more than a segment.
         """
-        found = self._contents()
-        torn = len(found.data) >= records.HEADER.size and records.decode_header(found.data).torn
-        return self._contents() if torn else found
+        read = self._contents()
+        torn = len(read.data) >= records.HEADER.size and records.decode_header(read.data).torn
+        return self._contents() if torn else read
 
     def _contents(self) -> Contents:
         try:
@@ -88,14 +88,14 @@ def sealed(path: Path) -> Path:
 def contents(path: Path) -> Contents:
     """Read all of a segment. Raises as :meth:`SegmentFile.contents`."""
     if path.suffix != ".gz":
-        found, size = files.written(path, SIZE)
+        data, size = files.written(path, SIZE)
     else:
-        found = _unpacked(files.read(path, PACKED_SIZE), SIZE + 1)
-        size = len(found)
+        data = _unpacked(files.read(path, PACKED_SIZE), SIZE + 1)
+        size = len(data)
         if size > SIZE:
             raise ValueError(f"it unpacks to more than the {SIZE} bytes of a segment")
     room = max(0, (size - records.HEADER_SIZE) // records.SIZE)
-    return Contents(found[: records.HEADER_SIZE + records.used(found) * records.SIZE], room)
+    return Contents(data[: records.HEADER_SIZE + records.used(data) * records.SIZE], room)
 
 
 def beginning(path: Path, size: int) -> bytes:
@@ -110,9 +110,9 @@ def _unpacked(packed: bytes, most: int, *, cut: bool = False) -> bytes:
     """Decompress at most `most` bytes. Unless `packed` is `cut`, it must be complete."""
     unpacking = zlib.decompressobj(_GZIP)
     try:
-        found = unpacking.decompress(packed, most)
+        data = unpacking.decompress(packed, most)
     except zlib.error as error:
         raise ValueError(f"it cannot be unpacked: {error}") from error
-    if not cut and len(found) < most and not unpacking.eof:
+    if not cut and len(data) < most and not unpacking.eof:
         raise EOFError("it is cut short")
-    return found
+    return data

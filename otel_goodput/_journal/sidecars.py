@@ -36,9 +36,6 @@ class Scalar(Kind):
             raise ValueError(f"{plain!r:.40} is not of an expected type")
         return encodable(plain) if isinstance(plain, str) else plain
 
-    def load_all(self, plain: Any, blobs: Blobs) -> Any:
-        return [self.load(one, blobs) for one in plain]
-
 
 class Named(Kind):
     """A JSON object whose values are of one kind."""
@@ -50,9 +47,6 @@ class Named(Kind):
         if not isinstance(plain, dict):
             raise ValueError(f"{plain!r:.40} instead of an object")
         return {encodable(name): self.inner.load(value, blobs) for name, value in plain.items()}
-
-    def load_all(self, plain: Any, blobs: Blobs) -> Any:
-        return [self.load(one, blobs) for one in plain]
 
 
 class Members(Kind):
@@ -68,9 +62,6 @@ class Members(Kind):
         if missing := self._kinds.keys() - plain.keys():
             raise ValueError(f"{min(missing)} is missing")
         return self._make(**{name: kind.load(plain[name], blobs) for name, kind in self._kinds.items()})
-
-    def load_all(self, plain: Any, blobs: Blobs) -> Any:
-        return [self.load(one, blobs) for one in plain]
 
 
 SCALAR: Final = Scalar(str, int, float, bool, type(None))

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting.codec import Blob
-from otel_goodput._journal.columns import LEVEL, unpacked
 from otel_goodput._journal.records import NewerVersion
 from otel_goodput._runtime import files
 from otel_goodput._runtime.files import TooLarge
 
 FRAME: Final = struct.Struct("<8sH32s")  # magic, version, SHA-256 of the version and of all that follows
 SIZES: Final = struct.Struct("<II")  # of the packed head, and of the unpacked one
+LEVEL: Final = 6  # of zlib
 PART: Final = 256  # elements of a list that are encoded at once
 
 
@@ -91,23 +91,35 @@ def read(path: Path, form: Form) -> tuple[dict[str, Any], bytes]:
         if os.fstat(file.fileno()).st_size > form.most:
             raise TooLarge(errno.EFBIG, f"it holds more than {form.most} bytes", str(path))
         frame = file.read(FRAME.size)
-        found = sha256(frame[8:10])
+        check = sha256(frame[8:10])
         while block := file.read(files.MIB):
-            found.update(block)
-        _check_frame(frame, form, found.digest())
+            check.update(block)
+        _check_frame(frame, form, check.digest())
     return opened(files.read(path, form.most), form)
 
 
 def _check_frame(frame: bytes, form: Form, check: bytes) -> None:
     if len(frame) < FRAME.size or frame[:8] != form.magic:
         raise ValueError(f"not a {form.what}")
-    _, version, said = FRAME.unpack(frame)
-    if said != check:
+    _, version, checksum = FRAME.unpack(frame)
+    if checksum != check:
         raise ValueError("its checksum is wrong")
     if version > form.version:
         raise NewerVersion(f"{form.what} version {version}, this otel_goodput reads version {form.version}")
     if version != form.version:
         raise ValueError(f"not a {form.what}")
+
+
+def unpacked(data: bytes, size: int) -> bytes:
+    """Unpack `data` to exactly `size` bytes. Raises ValueError."""
+    unpacking = zlib.decompressobj()
+    try:
+        content = unpacking.decompress(data, size + 1)
+    except zlib.error as error:
+        raise ValueError(f"it cannot be unpacked: {error}") from error
+    if len(content) != size or not unpacking.eof or unpacking.unused_data:
+        raise ValueError("it unpacks to another size than it says")
+    return content
 
 
 def opened(data: bytes, form: Form) -> tuple[dict[str, Any], bytes]:

@@ -13,9 +13,8 @@ from opentelemetry.metrics import MeterProvider
 
 from otel_goodput._accounting import Ledger, Totals
 from otel_goodput._journal import facts
-from otel_goodput._journal.account import Account
+from otel_goodput._journal.account import Account, Listeners
 from otel_goodput._journal.facts import FactSheet
-from otel_goodput._journal.listeners import Listeners
 from otel_goodput._journal.usage import UsageSheet
 from otel_goodput._live.keeper import Keeper, Sheet
 from otel_goodput._live.opening import Opened, in_memory_journal, open_journal

@@ -20,8 +20,8 @@ from otel_goodput import semconv
 from otel_goodput._accounting import Partition, Totals
 from otel_goodput._accounting.paces import straggler
 from otel_goodput._accounting.rules import PART
+from otel_goodput._journal.account import EndedPhase
 from otel_goodput._journal.journal import OVERFLOW
-from otel_goodput._journal.listeners import EndedPhase
 from otel_goodput._runtime.guard import contain
 from otel_goodput._text.durations import NS, window_name
 from otel_goodput.semconv import Category, JobState, Metric

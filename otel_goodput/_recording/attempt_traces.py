@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanContext
 
 from otel_goodput._accounting.events import NO_STEP
 from otel_goodput._journal.account import Account, nothing
-from otel_goodput._journal.records import CONTINUED, DETAILED, HALF, MOST_TOLD, ROOT
+from otel_goodput._journal.records import CONTINUED, DETAILED, HALF, MOST_SPANS, ROOT
 from otel_goodput._recording import ids
 from otel_goodput._recording.emitter import SpanEmitter
 from otel_goodput._recording.finished import AttemptSpan, ContinuationSpan, continued_span
@@ -101,7 +101,7 @@ class AttemptTraces:
         """
         budget = self.budget
         if budget.limit:
-            flags = min(budget.most, MOST_TOLD) | (DETAILED if budget.detailed else 0)
+            flags = min(budget.most, MOST_SPANS) | (DETAILED if budget.detailed else 0)
             self._append(CONTINUED, 0, flags, 0, self.layout.steps, budget.group * HALF + longest, self._clock())
 
     def begin_root(self, moment: int) -> SpanContext:

@@ -14,8 +14,8 @@ from typing import Final
 
 from opentelemetry.trace import SpanContext
 
-from otel_goodput._journal.unexported import ENDLESS
 from otel_goodput._recording import ids
+from otel_goodput._timeline.span_index import ENDLESS
 
 NUMBERS: Final = 1 << 31
 KNOWN: Final = 10_000  # maximum number of roots in the cache

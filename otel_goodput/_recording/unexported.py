@@ -15,11 +15,10 @@ from otel_goodput._accounting import rules
 from otel_goodput._journal import records
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.thinning import Summary
-from otel_goodput._journal.unexported import NO_PHASE, SpanEntry, Unexported
 from otel_goodput._recording import ids
 from otel_goodput._recording.finished import AttemptSpan, ContinuationSpan, PhaseReadableSpan, summary_span
 from otel_goodput._recording.trace_layout import SMALL, TraceLayout
-from otel_goodput._timeline.span_index import SpanIndex
+from otel_goodput._timeline.span_index import NO_PHASE, SpanEntry, SpanIndex, Unexported
 from otel_goodput.semconv import (
     ATTEMPT,
     GOODPUT_BLOCKING,

@@ -50,13 +50,13 @@ class DetectedResource(Resource):
     @property
     def attributes(self) -> Known:
         """The attributes known by now."""
-        found = self._search.found
-        if not found:
+        detected = self._search.attributes
+        if not detected:
             return super().attributes
         seen, whole = self._latest
-        if seen is not found:
-            whole = Resource({**self._fallback, **found, **self._known})
-            self._latest = found, whole
+        if seen is not detected:
+            whole = Resource({**self._fallback, **detected, **self._known})
+            self._latest = detected, whole
         return whole.attributes
 
     def become(self, other: DetectedResource) -> None:
@@ -98,7 +98,7 @@ class _Search:
     """Runs detectors, and keeps what they found."""
 
     def __init__(self, detectors: Sequence[Detector]) -> None:
-        self.found: Known = {}  # replaced, never mutated, so it needs no lock
+        self.attributes: Known = {}  # replaced, never mutated, so it needs no lock
         self._thread: threading.Thread | None = None
         if not detectors:
             return
@@ -112,7 +112,7 @@ class _Search:
     def _run(self, detectors: Sequence[Detector]) -> None:
         for detector in detectors:
             try:
-                self.found = {**self.found, **detector()}
+                self.attributes = {**self.attributes, **detector()}
             except Exception as error:
                 contain("resource detection", error)
 

@@ -36,12 +36,12 @@ class Fact(NamedTuple):
     read: Callable[[object], Value | None] = text
 
 
-def told(facts: Iterable[Fact], source: Mapping[str, object]) -> dict[str, Value]:
+def read(facts: Iterable[Fact], source: Mapping[str, object]) -> dict[str, Value]:
     """Return the attributes that `source` has values for."""
-    found: dict[str, Value] = {}
+    attributes: dict[str, Value] = {}
     for fact in facts:
         values = (fact.read(source.get(name)) for name in fact.names)
         value = next((value for value in values if value is not None), None)
         if value is not None:
-            found[fact.key] = value
-    return found
+            attributes[fact.key] = value
+    return attributes

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from otel_goodput import semconv
 from otel_goodput._disruption.metadata import METADATA_HOST, NotGoogles, ask, metadata_host
-from otel_goodput._resources import accelerators, tpu
+from otel_goodput._resources import accelerators
 from otel_goodput._resources.facts import Value, text
 from otel_goodput._text.redact import printable, redacting_logger
 from otel_goodput.errors import GoodputError
@@ -100,7 +100,7 @@ def attributes(machine: Machine, *, in_cluster: bool) -> dict[str, Value]:
         zonal = machine.cluster_location.count("-") == 2
         zone = machine.cluster_location if zonal else ""
         region = machine.cluster_location.rpartition("-")[0] if zonal else machine.cluster_location
-    found: dict[str, Value] = {
+    values: dict[str, Value] = {
         semconv.CLOUD_PROVIDER: semconv.GoogleCloud.PROVIDER,
         semconv.CLOUD_PLATFORM: (
             semconv.GoogleCloud.KUBERNETES_ENGINE if on_gke else semconv.GoogleCloud.COMPUTE_ENGINE
@@ -117,7 +117,7 @@ def attributes(machine: Machine, *, in_cluster: bool) -> dict[str, Value]:
         **accelerators.of_machine(machine.type),
         **machine.slice,
     }
-    return {key: value for key, value in found.items() if value != ""}
+    return {key: value for key, value in values.items() if value != ""}
 
 
 def detect(host: str, *, in_cluster: bool) -> dict[str, Value]:
@@ -147,7 +147,7 @@ def _machine(metadata: Mapping[str, Any]) -> Machine:
         type=_last(instance.get("machineType")),
         cluster=text(more.get("cluster-name")) or "",
         cluster_location=text(more.get("cluster-location")) or "",
-        slice=tpu.of_machine(more),
+        slice=accelerators.of_slice_attributes(more),
     )
 
 

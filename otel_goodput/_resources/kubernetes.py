@@ -12,7 +12,7 @@ from typing import Final
 
 from otel_goodput import semconv
 from otel_goodput._disruption.metadata import metadata_host
-from otel_goodput._resources.facts import Fact, Value, index, text, told
+from otel_goodput._resources.facts import Fact, Value, index, read, text
 from otel_goodput._resources.submission import ACCOUNT
 from otel_goodput._runtime import files
 
@@ -51,17 +51,17 @@ def attributes(environ: Mapping[str, str], account: Path = ACCOUNT) -> dict[str,
     """
     if not in_cluster(environ):
         return {}
-    found = told(FACTS, environ)
-    namespace = None if semconv.K8S_NAMESPACE_NAME in found else _namespace(account)
+    known = read(FACTS, environ)
+    namespace = None if semconv.K8S_NAMESPACE_NAME in known else _namespace(account)
     if namespace is not None:
-        found[semconv.K8S_NAMESPACE_NAME] = namespace
+        known[semconv.K8S_NAMESPACE_NAME] = namespace
     pod = text(environ.get(HOSTNAME))
     # A pod's host name is its name, except in an indexed Job, where its name is longer, and on the network of its node.
-    if pod is not None and semconv.K8S_JOB_COMPLETION_INDEX not in found and pod != found.get(semconv.K8S_NODE_NAME):
-        found.setdefault(semconv.K8S_POD_NAME, pod)
-    if all(key in found for key in _JOB):
-        found.setdefault(semconv.K8S_JOB_NAME, "-".join(str(found[key]) for key in _JOB))
-    return found
+    if pod is not None and semconv.K8S_JOB_COMPLETION_INDEX not in known and pod != known.get(semconv.K8S_NODE_NAME):
+        known.setdefault(semconv.K8S_POD_NAME, pod)
+    if all(key in known for key in _JOB):
+        known.setdefault(semconv.K8S_JOB_NAME, "-".join(str(known[key]) for key in _JOB))
+    return known
 
 
 def _namespace(account: Path) -> str | None:

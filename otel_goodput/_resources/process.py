@@ -13,7 +13,7 @@ from otel_goodput import semconv
 from otel_goodput._disruption.launchers import launches
 from otel_goodput._disruption.metadata import metadata_host
 from otel_goodput._recording.ids import attempt_trace_id, host_name, instance_id
-from otel_goodput._resources import accelerators, gcp, kubernetes, tpu
+from otel_goodput._resources import accelerators, gcp, kubernetes
 from otel_goodput._resources.detected import DetectedResource, Detector
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._text.redact import encodable
@@ -58,12 +58,12 @@ def describe(
         if launch.restarts is not None:
             identity |= {semconv.LAUNCHER_NAME: launch.name, semconv.LAUNCHER_RESTARTS: launch.restarts}
             break
-    told = {**kubernetes.attributes(os.environ), **tpu.of_environment(os.environ)}
+    detected = {**kubernetes.attributes(os.environ), **accelerators.of_environment(os.environ)}
     given = _created({**identity, **(more or {})})
     return DetectedResource(
         {
             encodable(key): encodable(value) if isinstance(value, str) else value
-            for key, value in {**told, **(given.attributes or {})}.items()
+            for key, value in {**detected, **(given.attributes or {})}.items()
         },
         _detectors(os.environ) if detect else (),
         fallback={semconv.HOST_NAME: host_name()},

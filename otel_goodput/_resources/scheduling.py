@@ -18,7 +18,7 @@ from otel_goodput._text.durations import parse_moment
 from otel_goodput.semconv import SchedulingStage
 
 # When to ask, in seconds since the first question: the node reports the start of a container some seconds late.
-ASKED_S: Final = (0.0, 2.0, 10.0)
+QUESTIONS_S: Final = (0.0, 2.0, 10.0)
 _JSON: Final = "application/json"
 _EVENTS: Final = "/api/v1/namespaces/{namespace}/events?fieldSelector={selector}&limit=200"
 _DEFAULT: Final = "kubectl.kubernetes.io/default-container"  # annotation of a pod with several containers
@@ -68,10 +68,10 @@ def look_up(
             container ran by then, its program was started again within it, and has waited for nothing.
     """
     waits: Waits = {}
-    asked = 0.0
-    for moment in ASKED_S:
-        wait(moment - asked)
-        asked = moment
+    waited_s = 0.0
+    for moment in QUESTIONS_S:
+        wait(moment - waited_s)
+        waited_s = moment
         until = time.monotonic() + timeout_s
         try:
             pod = _object(cluster, path_of(POD, cluster, cluster.pod), until)
@@ -191,19 +191,19 @@ def _object(cluster: Cluster, place: str, until: float) -> Mapping[str, Any]:
         return {}
 
 
-def _moment(found: object) -> int | None:
-    if not isinstance(found, str):
+def _moment(value: object) -> int | None:
+    if not isinstance(value, str):
         return None
     try:
-        return parse_moment(found)
+        return parse_moment(value)
     except (ValueError, OverflowError):
         return None
 
 
-def _mapping(found: object) -> Mapping[str, Any]:
-    return found if isinstance(found, dict) else {}
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
-def _mappings(found: object) -> Iterator[Mapping[str, Any]]:
-    if isinstance(found, list):
-        yield from (one for one in found if isinstance(one, dict))
+def _mappings(value: object) -> Iterator[Mapping[str, Any]]:
+    if isinstance(value, list):
+        yield from (one for one in value if isinstance(one, dict))

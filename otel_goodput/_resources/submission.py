@@ -100,9 +100,9 @@ def look_up(cluster: Cluster, timeout_s: float = TIMEOUT_S) -> Submission | None
     """Return when the job was submitted, waiting `timeout_s` seconds at most; None if the cluster does not say so."""
     until = monotonic() + timeout_s
     if cluster.jobset:
-        found = _submission("JobSet", _metadata(cluster, _JOBSET, cluster.jobset, until))
-        if found is not None:
-            return found
+        submission = _submission("JobSet", _metadata(cluster, _JOBSET, cluster.jobset, until))
+        if submission is not None:
+            return submission
     pod = _metadata(cluster, POD, cluster.pod, until)
     labels = pod.get("labels")
     if not isinstance(labels, dict):
@@ -110,22 +110,22 @@ def look_up(cluster: Cluster, timeout_s: float = TIMEOUT_S) -> Submission | None
     for kind, label, path in _OWNERS:
         name = labels.get(label)
         if isinstance(name, str) and name and (kind, name) != ("JobSet", cluster.jobset):
-            found = _submission(kind, _metadata(cluster, path, name, until))
-            if found is not None:
-                return found
+            submission = _submission(kind, _metadata(cluster, path, name, until))
+            if submission is not None:
+                return submission
     return _submission("Pod", pod)
 
 
 def seek(
-    found: Callable[[Submission], None] | None,
+    on_submission: Callable[[Submission], None] | None,
     locate: Callable[[], Cluster | None] = this_cluster,
     timeout_s: float = TIMEOUT_S,
     *,
     then: Callable[[Cluster], None] | None = None,
 ) -> threading.Thread | None:
-    """Look up the submission time in the background; call `found` with it there, if there is one.
+    """Look up the submission time in the background; call `on_submission` with it there, if there is one.
 
-    If `found` is None, nobody is asked for it. Afterwards `then` is called there, with the cluster, if this is one.
+    If `on_submission` is None, it is not looked up. Afterwards `then` is called there with the cluster, if any.
 
     Return the thread, so that the caller can wait for it; None outside of Kubernetes, and if there can be no thread.
     """
@@ -133,10 +133,10 @@ def seek(
         return None
 
     def ask(cluster: Cluster) -> None:
-        submission = None if found is None else look_up(cluster, timeout_s)
-        if found is not None and submission is not None:
+        submission = None if on_submission is None else look_up(cluster, timeout_s)
+        if on_submission is not None and submission is not None:
             logger.debug("submitted at %d ns, as the %s says", *submission)
-            found(submission)
+            on_submission(submission)
 
     def work() -> None:
         cluster: Cluster | None = None

@@ -89,38 +89,38 @@ class Damages:
     """Collects what a reader of one journal had to leave out. The reader passes it the segments in order.
 
     Attributes:
-        found: the first damages, up to a bound.
+        listed: the first damages, up to a bound.
         more: number of further damages.
     """
 
     def __init__(self) -> None:
-        self.found: list[Damage] = []
+        self.listed: list[Damage] = []
         self.more = 0
-        self._open: list[int] = []  # indices in `found` of damages whose `end` the next segment gives
+        self._open: list[int] = []  # indices in `listed` of damages whose `end` the next segment gives
         self._last: int | None = None  # latest time read so far, ns
 
     def __bool__(self) -> bool:
-        return bool(self.found)
+        return bool(self.listed)
 
     @property
     def serious(self) -> bool:
         """Whether the figures may be affected."""
-        return any(not one.harmless for one in self.found)
+        return any(not one.harmless for one in self.listed)
 
     @property
     def newer(self) -> list[Damage]:
         """The parts that a newer version wrote."""
-        return [one for one in self.found if one.newer]
+        return [one for one in self.listed if one.newer]
 
     def add(self, damage: Damage) -> None:
-        if damage in self.found:
+        if damage in self.listed:
             return
-        if len(self.found) >= BOUND:
+        if len(self.listed) >= BOUND:
             self.more += 1
             return
         if not damage.harmless and damage.end is None and damage.begin is not None:
-            self._open.append(len(self.found))
-        self.found.append(damage)
+            self._open.append(len(self.listed))
+        self.listed.append(damage)
 
     def file(self, path_name: str, error: BaseException, *, newer: bool = False, harmless: bool = False) -> None:
         """Report that a whole file is left out."""
@@ -171,32 +171,32 @@ class Damages:
     def close(self, moment: int) -> None:
         """End the uncertain time of open damages: from `moment` (ns) on, it is known again what happened."""
         for place in self._open:
-            one = self.found[place]
+            one = self.listed[place]
             if one.begin is None or one.begin <= moment:
-                self.found[place] = one._replace(end=moment)
+                self.listed[place] = one._replace(end=moment)
         self._open.clear()
 
     def note(self) -> Note | None:
         """The note to show with the figures; None if they are not affected."""
-        serious = [one for one in self.found if not one.harmless]
-        return told(serious, self.more) if serious else None
+        serious = [one for one in self.listed if not one.harmless]
+        return note_on(serious, self.more) if serious else None
 
     def log(self) -> None:
         """Log the damages that affect the figures, in a few lines at most."""
-        serious = [one for one in self.found if not one.harmless]
+        serious = [one for one in self.listed if not one.harmless]
         for one in serious[:SHOWN]:
             logger.warning("journal: left out: %s", one)
         if more := self.more + len(serious[SHOWN:]):
             logger.warning("journal: left out: %d more", more)
 
 
-def told(found: Sequence[Damage], more: int = 0) -> Note:
+def note_on(damages: Sequence[Damage], more: int = 0) -> Note:
     """The note on what was left out."""
-    lines = [str(one) for one in found[:SHOWN]]
-    more += len(found) - len(lines)
+    lines = [str(one) for one in damages[:SHOWN]]
+    more += len(damages) - len(lines)
     if more:
         lines.append(f"and {more} more")
-    newer = all(one.newer for one in found)
+    newer = all(one.newer for one in damages)
     say = (
         "A newer version of otel_goodput wrote a part of this journal that this version cannot read; it is left out: "
         if newer

@@ -62,9 +62,9 @@ def culprits(run: RunDirectory, history: Sequence[Disruption]) -> dict[int, Culp
     Only of jobs of several processes, and only of ends that no platform announced.
     """
     processes = run.processes()
-    found: dict[int, Culprit] = {}
+    by_attempt: dict[int, Culprit] = {}
     if len(processes) < 2:
-        return found
+        return by_attempt
     run = ListedRun(run.path)
     few = len(processes) <= MOST_PROCESSES
     for entry in history[-MOST_ATTEMPTS:]:
@@ -73,8 +73,9 @@ def culprits(run: RunDirectory, history: Sequence[Disruption]) -> dict[int, Culp
         ends = (_death(run, process, entry.attempt - 2) for process in processes) if few else ()
         deaths = [death for death in ends if death is not None]
         several = len(deaths) > 1
-        found[entry.attempt] = culprit(deaths, entry.reason) if several else Culprit(entry.reason, None, known=False)
-    return found
+        known = culprit(deaths, entry.reason) if several else Culprit(entry.reason, None, known=False)
+        by_attempt[entry.attempt] = known
+    return by_attempt
 
 
 def culprit(deaths: Iterable[Death], reason: str) -> Culprit:
@@ -97,11 +98,11 @@ def _death(run: RunDirectory, process: int, attempt: int) -> Death | None:
     if not segments:
         return None
     try:
-        found = list(records.decode_events(segments[-1].contents().data, records.Names()))
+        events = list(records.decode_events(segments[-1].contents().data, records.Names()))
     except (OSError, EOFError, ValueError):
         return None
     sign, announced, clean, failed = 0, False, False, False
-    for event in found:
+    for event in events:
         sign = max(sign, event.time)
         if event.kind == ev.NOTICE:
             announced = not event.flags & ev.WITHDRAWN

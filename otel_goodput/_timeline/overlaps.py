@@ -54,15 +54,15 @@ class Overlaps:
         until = self.until(attempt)
         return until is not None and sign > until
 
-    def kept(self, attempt: int, found: list[T]) -> list[T]:
+    def kept(self, attempt: int, entries: list[T]) -> list[T]:
         """Return the records or events of an attempt that count; remember how long the others went on."""
         until = self.until(attempt)
-        last = next((one.time for one in reversed(found) if one.kind < records.NAME), 0)
+        last = next((one.time for one in reversed(entries) if one.kind < records.NAME), 0)
         if until is None or last <= until:
-            return found
-        late = [one.time for one in found if one.time > until and one.kind < records.NAME]
+            return entries
+        late = [one.time for one in entries if one.time > until and one.kind < records.NAME]
         self._after[attempt] = max(self._after.get(attempt, 0), max(late) - until)
-        return [one for one in found if one.time <= until or one.kind >= records.NAME]
+        return [one for one in entries if one.time <= until or one.kind >= records.NAME]
 
     def note(self) -> Note | None:
         """Return the note on attempts that were alive at once; None if there were none."""
@@ -79,12 +79,12 @@ def note(after: Mapping[int, int]) -> Note | None:
     long = {attempt: duration for attempt, duration in after.items() if duration >= SHORTEST}
     if not long:
         return None
-    told = ", ".join(
+    attempts = ", ".join(
         f"attempts {attempt + 1} and {attempt + 2} for {format_duration(duration / NS)}"
         for attempt, duration in sorted(long.items())
     )
     text = (
-        f"Two attempts ran at the same time: {told}. The earlier one was taken for dead but kept running. What it "
+        f"Two attempts ran at the same time: {attempts}. The earlier one was taken for dead but kept running. What it "
         "recorded during that time is not counted. Make sure that it has ended before you start the job again."
     )
     return Note(OVERLAP, text)

@@ -24,7 +24,7 @@ SNAPSHOT: Final = "snapshot"
 READ_ANEW: Final = 16  # processes without a digest whose journals are read; those of more would take too long
 
 
-class Found(NamedTuple):
+class FiledOverview(NamedTuple):
     """An overview and where it is from.
 
     Attributes:
@@ -50,7 +50,7 @@ def overview_of(
     *,
     within_s: float = 0.0,
     only: Container[str] | None = None,
-) -> Found | None:
+) -> FiledOverview | None:
     """The overview of a process's run; None if it has left no journal that can be read.
 
     A process that has died has nothing in flight. The moment is now for one that is alive on this machine, else its
@@ -65,14 +65,14 @@ def overview_of(
     """
     digest = _digest(run, process, only)
     if digest is not None and _tells_all(run, process, digest, within_s):
-        return Found(digest.overview, DIGEST, digest.attempt, digest.written_at, digest.dropped, Damages())
+        return FiledOverview(digest.overview, DIGEST, digest.attempt, digest.written_at, digest.dropped, Damages())
     restored = restore(run, process)
     if restored.attempt < 0:
         return None
     dead = run.writing(restored.attempt, process) is False
     at = time.time_ns() if run.alive(restored.attempt, process) else restored.last_sign
     overview = restored.ledger.overview(at, dead=dead)
-    return Found(overview, SNAPSHOT, restored.attempt, at, {}, restored.damages)
+    return FiledOverview(overview, SNAPSHOT, restored.attempt, at, {}, restored.damages)
 
 
 def read_digest(run: RunDirectory, process: int, only: Container[str] | None = None) -> Digest:
@@ -131,23 +131,23 @@ def rank_stages(run: RunDirectory, process: int, own: Mapping[str, StageSums]) -
         process: the one whose stages are known already.
         own: its stages.
     """
-    listed, found, unread = ListedRun(run.path), {process: own}, READ_ANEW
+    listed, stages, unread = ListedRun(run.path), {process: own}, READ_ANEW
     for index in listed.there:
         if index == process:
             continue
         try:
-            found[index] = read_digest(listed, index, only=()).overview.stages
+            stages[index] = read_digest(listed, index, only=()).overview.stages
         except (OSError, ValueError):  # there is none if it was killed early
             if unread > 0:
                 unread -= 1
-                found[index] = _recorded(listed, index)
-    return [RankStages(index, sums) for index, sums in sorted(found.items()) if sums]
+                stages[index] = _recorded(listed, index)
+    return [RankStages(index, sums) for index, sums in sorted(stages.items()) if sums]
 
 
 def _recorded(run: RunDirectory, process: int) -> Mapping[str, StageSums]:
     """Return the stages that a journal tells; none if it cannot be read."""
     try:
-        told = overview_of(run, process)
+        known = overview_of(run, process)
     except Exception:  # whatever one process left must not hide the others
         return {}
-    return {} if told is None else told.overview.stages
+    return {} if known is None else known.overview.stages

@@ -202,7 +202,7 @@ def _rehearsal(last_sign: int, attempt: int, ledger: Ledger) -> list[Event]:
     last = settled.steps.last_step or 0
     far = max(0, last - _REHEARSED)  # from further on, it would take longer than all the rest of a restart
     at = last_sign
-    found = [Event(at, ev.ATTEMPT, step=attempt), Event(at, ev.START, rules.JOB, 1)]
+    events = [Event(at, ev.ATTEMPT, step=attempt), Event(at, ev.START, rules.JOB, 1)]
     phases = [(phase, ev.NO_STEP) for phase in rules.OWNERS] + [(rules.EXCLUSION, ev.NO_STEP)]
     steps = [
         (rules.STEP, number)
@@ -211,8 +211,8 @@ def _rehearsal(last_sign: int, attempt: int, ledger: Ledger) -> list[Event]:
     for key, (phase, step) in enumerate((*phases, *steps, (rules.SAVE, last + 3), (rules.STEP, last + 4)), 2):
         begun, ended = at + _LONG // 64, at + _LONG // 32
         at = ended
-        found += [Event(begun, ev.START, phase, key, step), Event(ended, ev.END, phase, key)]
-    return [*found, Event(at + _LONG, ev.END, rules.JOB, 1)]
+        events += [Event(begun, ev.START, phase, key, step), Event(ended, ev.END, phase, key)]
+    return [*events, Event(at + _LONG, ev.END, rules.JOB, 1)]
 
 
 def write_snapshot(

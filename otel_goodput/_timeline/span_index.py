@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
-from otel_goodput._accounting.codec import FLAG, KEY, NUMBER, TEXT, Each, Pairs, Part, State, Whole, field
+from otel_goodput._accounting.codec import (
+    FLAG,
+    KEY,
+    NUMBER,
+    TEXT,
+    Each,
+    Optional,
+    Pairs,
+    Part,
+    Row,
+    State,
+    Whole,
+    field,
+)
 from otel_goodput._journal.records import (
     CONTINUED,
     DETAILED,
@@ -16,7 +29,7 @@ from otel_goodput._journal.records import (
     EXPORTED,
     HALF,
     LOADING,
-    MOST_TOLD,
+    MOST_SPANS,
     NAME,
     OWN_TRACES,
     PARENT,
@@ -32,22 +45,93 @@ from otel_goodput._journal.records import (
     unsigned,
 )
 from otel_goodput._journal.thinning import SUMMARY, SUMMARY_ENTRY, Summary, Thinner
-from otel_goodput._journal.unexported import (
-    ENDLESS,
-    NO_PHASE,
-    PHASE_SUMMARIES,
-    REACHED,
-    SPAN_ENTRY,
-    SpanEntry,
-    Unexported,
-)
-from otel_goodput._journal.unexported import SUMMED as SUMMED_BY
 from otel_goodput.semconv import PHASES
 
 MOMENTS: Final = 1_000_000_000  # ns
 ATTEMPTS: Final = 16  # number of attempts whose unexported spans are remembered
 OPEN: Final = 4  # unsampled spans exported because they were interrupted; 1 if the share of a trace is small
 REMEMBERED: Final = 4096  # ended spans, and summaries, that are remembered; the exporters' queues hold fewer
+
+
+# Phase of an entry that is the root of a trace: number `step`, after trace number `parent`, of the group `flags`.
+NO_PHASE: Final = -1
+ENDLESS: Final = 1 << 62
+
+
+class SpanEntry(NamedTuple):
+    """A span in the journal. `end` is None while it is open; `parent` and `trace` are 0 if they are the job's."""
+
+    key: int
+    phase: int
+    name: str
+    step: int
+    flags: int
+    start: int
+    parent: int = 0
+    trace: int = 0
+    end: int | None = None
+    end_flags: int = 0
+
+
+_WIDE: Final = Whole(-(1 << 128), 1 << 128)  # trace ids have 128 bits
+SPAN_ENTRY: Final = Row(
+    _WIDE, Whole(NO_PHASE, len(PHASES)), TEXT, *[_WIDE] * 5, Optional(_WIDE), _WIDE, make=SpanEntry._make
+)
+REACHED: Final = Pairs(NUMBER, NUMBER)  # by exporter
+SUMMED_BY: Final = Pairs(Row(NUMBER, TEXT), NUMBER)  # by exporter and name
+PHASE_SUMMARIES: Final = Each(Row(TEXT, SUMMARY_ENTRY))
+
+
+class Unexported(State):
+    """What a dead attempt did not export, in the order in which to export it: the job last.
+
+    Attributes:
+        attempt: number of the attempt.
+        last_sign: its latest timestamp, ns; spans that were open get it as their end.
+        own_traces: each step has a trace of its own.
+        spans: the spans.
+        summaries: the summaries of unsampled steps.
+        phase_summaries: (name, summary) of other phases that were left out.
+        steps: number of steps in one trace.
+        share: number of spans of this process that fit into one trace.
+        group: the group of processes that share a trace.
+        reached: by exporter, how many of the spans it has exported.
+        summed: by (exporter, name), the time (ns) up to which summaries are exported; the name is empty for steps.
+    """
+
+    attempt: int = field(NUMBER)
+    last_sign: int = field(NUMBER)
+    own_traces: bool = field(FLAG)
+    steps: int = field(Whole(1), ENDLESS, key="steps_per_trace")
+    share: int = field(NUMBER, ENDLESS, key="spans_per_trace")
+    group: int = field(NUMBER, 0, key="process_group")
+    spans: list[SpanEntry] = field(Each(SPAN_ENTRY), make=list)
+    summaries: list[Summary] = field(Each(SUMMARY_ENTRY), make=list, key="step_summaries")
+    phase_summaries: list[tuple[str, Summary]] = field(PHASE_SUMMARIES, make=list)
+    reached: dict[int, int] = field(REACHED, make=dict, key="exported_spans")
+    summed: dict[tuple[int, str], int] = field(SUMMED_BY, make=dict, key="exported_summaries")
+
+    def __init__(
+        self, attempt: int, last_sign: int, own_traces: bool, spans: list[SpanEntry], summaries: list[Summary]
+    ) -> None:
+        super().__init__()
+        self.attempt = attempt
+        self.last_sign = last_sign
+        self.own_traces = own_traces
+        self.spans = spans
+        self.summaries = summaries
+        self.loaded()
+
+    def loaded(self) -> None:
+        self.places = {entry.key: place for place, entry in enumerate(self.spans, 1)}
+
+    def exported_by(self, exporters: Iterable[int]) -> bool:
+        """Whether every one of `exporters` has exported everything."""
+        return all(self.reached.get(exporter, 0) >= len(self.spans) for exporter in exporters)
+
+    def summed_by(self, summary: Summary, name: str = "") -> frozenset[int]:
+        """The exporters that have exported a summary; `name` is that of the phases, or empty for steps."""
+        return frozenset(exporter for (exporter, of), end in self.summed.items() if of == name and summary.end <= end)
 
 
 # Makes a SpanEntry without calling its constructor, because this runs for every record.
@@ -140,7 +224,7 @@ class SpanIndex(State):
             self.rooted = True
             self._end(SpanEntry(key, NO_PHASE, "", step, flags, time, end=time))
         elif kind == CONTINUED and phase == 0:
-            self.steps, self.share, self._cuts = max(1, key), flags & MOST_TOLD, bool(flags & DETAILED)
+            self.steps, self.share, self._cuts = max(1, key), flags & MOST_SPANS, bool(flags & DETAILED)
             self.group, most = divmod(step, HALF)
             self._thinner = Thinner(max(1, most), self.steps)
         elif kind == CONTINUED:
@@ -259,14 +343,14 @@ class SpanIndex(State):
     def _interrupted(self) -> list[SpanEntry]:
         """The spans that were open, innermost first, as far as the trace has room for them."""
         left = 1 if self.share < OPEN else OPEN
-        found = []
+        interrupted = []
         for entry in reversed(self._open.values()):
             if not entry.flags & EXPORT:
                 if not left or entry.phase == rules.JOB:
                     continue
                 left -= 1
-            found.append(entry)
-        return found
+            interrupted.append(entry)
+        return interrupted
 
     @property
     def opened(self) -> Iterable[SpanEntry]:

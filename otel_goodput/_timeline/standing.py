@@ -75,16 +75,16 @@ class Lives:
     Args:
         events: of the whole run, ordered by attempt and time.
         state: of the latest attempt's process, used if its job has not ended.
-        asked: time of the question, ns.
+        at: time of the question, ns.
 
     Attributes:
-        standing: state of the run at `asked`; known after the iteration.
+        standing: state of the run at `at`; known after the iteration.
     """
 
-    def __init__(self, events: Iterable[Event], state: str, asked: int) -> None:
+    def __init__(self, events: Iterable[Event], state: str, at: int) -> None:
         self._events = events
         self._state = state
-        self._asked = asked
+        self._at = at
         self._begun = self._last = -1
         self._attempt = -1
         self._job: int | None = None
@@ -98,11 +98,11 @@ class Lives:
         for event in self._events:
             time, kind = event[0], event[1]
             if kind == ev.ATTEMPT:
-                if time > self._asked and self._begun >= 0:
+                if time > self._at and self._begun >= 0:
                     later = True
                     break
                 self._begin(event)
-            elif time > self._asked:
+            elif time > self._at:
                 self._last = max(self._last, time)
                 continue
             else:
@@ -137,7 +137,7 @@ class Lives:
         if self._ended:
             return Standing(self._ended)
         state = DIED if later else self._state
-        if self._last >= self._asked or state == RUNNING:
+        if self._last >= self._at or state == RUNNING:
             return Standing(RUNNING)
         number, since = self._step[1:] if self._step is not None else (None, None)
         return Standing(state, self._last, number, since)

@@ -72,14 +72,14 @@ def corrected(
     for attempt, one in {**inferred, **said}.items():
         if attempt in known:
             entry = known[attempt]
-            found[attempt] = Correction(one.reason, entry.reason, one.said_by, one.note)
+            found[attempt] = Correction(one.reason, entry.reason, one.author, one.note)
             if attempt in found_out:
                 first_ended = found_out[attempt]
                 found[attempt] = found[attempt]._replace(process=first_ended.process, known=first_ended.known)
             replaced[id(entry)] = entry._replace(reason=one.reason)
             first = entry.reason
         elif oldest is not None and 1 < attempt < oldest and len(totals.history) >= REMEMBERED:
-            found[attempt] = Correction(one.reason, one.first_reason, one.said_by, one.note)
+            found[attempt] = Correction(one.reason, one.first_reason, one.author, one.note)
             first = one.first_reason
         else:
             continue  # no such attempt, or none yet at the moment of the account

@@ -20,12 +20,12 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._journal import records
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._journal.unexported import ENDLESS
 from otel_goodput._recording import ids
 from otel_goodput._recording.trace_layout import TraceLayout
 from otel_goodput._runtime import files
 from otel_goodput._text.quantities import plural
 from otel_goodput._text.redact import encodable, shown
+from otel_goodput._timeline.span_index import ENDLESS
 from otel_goodput.reports import ProgressCallback
 from otel_goodput.reports.detail import IN_TRACE, UNREAD, Detail, Phase, Step
 

@@ -22,7 +22,7 @@ from otel_goodput._journal.facts import Facts, read_facts
 from otel_goodput._journal.mirror import Mirror, open_filesystem, plain
 from otel_goodput._journal.notes import Note, read_notes
 from otel_goodput._journal.paces import read_paces
-from otel_goodput._journal.reasons import Said, in_force, read_reasons
+from otel_goodput._journal.reasons import RecordedReasons, in_force, read_reasons
 from otel_goodput._journal.rundir import ListedRun, RunDirectory, folder_name, runs
 from otel_goodput._metrics.productivity import Inputs, read_inputs
 from otel_goodput._runtime import files
@@ -147,7 +147,7 @@ class RecordedRun:
             if note is not None
         }
         facts = tuple(one for one in sidecars.facts if one.started_at <= asked)
-        damage = tuple(one for one in damages.found if not one.harmless)
+        damage = tuple(one for one in damages.listed if not one.harmless)
         return Report(totals, sidecars.about, tuple(notes.values()), standing, damage, corrections, facts)
 
     def detail(
@@ -258,7 +258,7 @@ class _Sidecars:
     def __init__(self, run: RecordedRun, process: int) -> None:
         self.about: dict[str, Any] = {}
         self.notes: tuple[Note, ...] = ()
-        self.said = Said()
+        self.said = RecordedReasons()
         self.facts: Sequence[Facts] = ()
         self._run = run
         self._process = process

@@ -69,14 +69,14 @@ def test_a_callback_is_called_once_however_often_it_was_registered(recorded: Rec
 def test_a_signal_after_a_preemption_is_the_preemption(recorded: Recorded) -> None:
     recorded.notices.announce("preemption", 1)
     recorded.notices.announce("signal", 2)
-    assert recorded.notices.told(10)
+    assert recorded.notices.wait_recorded(10)
     assert [(reason, moment) for reason, moment, _ in recorded.told] == [("preemption", 1), ("preemption", 2)]
 
 
 def test_a_preemption_after_a_signal_is_the_reason(recorded: Recorded) -> None:
     recorded.notices.announce("signal", 1)
     recorded.notices.announce("preemption", 2)
-    assert recorded.notices.told(10)
+    assert recorded.notices.wait_recorded(10)
     assert [reason for reason, _, _ in recorded.told] == ["signal", "preemption"]
 
 
@@ -86,7 +86,7 @@ def test_what_is_withdrawn_may_come_again(recorded: Recorded) -> None:
     recorded.notices.announce("maintenance", 2)
     recorded.notices.withdraw("maintenance", 3)
     recorded.notices.announce("maintenance", 4)
-    assert recorded.notices.told(10)
+    assert recorded.notices.wait_recorded(10)
     assert [reason for reason, _, _ in recorded.told] == ["signal", "maintenance", "maintenance"]
     assert recorded.left == ["signal"]
 
@@ -119,7 +119,7 @@ def test_neither_a_slow_save_nor_a_dead_backend_holds_up_the_next_notice() -> No
     notices.on_preemption(lambda: release.wait(20))
     notices.announce("maintenance", 1)
     notices.announce("preemption", 2)
-    assert notices.told(10) and told == ["maintenance", "preemption"]
+    assert notices.wait_recorded(10) and told == ["maintenance", "preemption"]
     begin = time.monotonic()
     assert not notices.settled(0.05) and time.monotonic() - begin < 5
     release.set()
@@ -186,7 +186,7 @@ while time.monotonic() < until_then:
     notices.announce("signal", 1, n=0)
     count += 1
 signal.setitimer(signal.ITIMER_REAL, 0)
-assert notices.told(20)
+assert notices.wait_recorded(20)
 say("done", count > 100, len(told) > 100)
 """
     )

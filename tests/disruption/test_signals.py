@@ -249,7 +249,7 @@ try:
     say("ready"); rest()
 except RuntimeError as error:
     signals.remove()
-    notices.told(10)
+    notices.wait_recorded(10)
     say(error)
 """
     )
@@ -263,7 +263,7 @@ notices, _ = take(flush=lambda _: time.sleep(60))
 try:
     say("ready"); begin = time.monotonic(); time.sleep(60)
 except KeyboardInterrupt:
-    notices.told(10)
+    notices.wait_recorded(10)
     say("interrupted")
 """,
         signal.SIGINT,

@@ -35,7 +35,7 @@ from otel_goodput import Recorder
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.usage import Machine, Usage
 from otel_goodput._journal import columns, digest, reasons, records, state_file
-from otel_goodput._journal.overview_rows import TABLES
+from otel_goodput._journal.digest import TABLES
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.sidecars import CHECK, checked_json
 from otel_goodput._journal.usage import UsageSheet
@@ -132,7 +132,7 @@ def template(place: Path) -> dict[str, bytes]:
     sheet.add(Machine(4, 2**30, -1), Usage(time.time_ns(), NS, *[1] * (len(Usage._fields) - 2)))
     sheet.keep(RunDirectory(place / "run"), last=True)
     found["journal/a0002-p0000.usage"] = RunDirectory(place / "run").usage_path(2, 0).read_bytes()
-    said = reasons.statement(2, "maintenance", "restart", "alice", person=True, said_at=1.0)
+    said = reasons.statement(2, "maintenance", "restart", "alice", person=True, recorded_at=1.0)
     found["journal/disruptions.reasons"] = json.dumps({"format": 1, **said.to_json()}).encode() + b"\n"
     found["journal/p0001.pace"] = found["journal/p0000.pace"]
     return found

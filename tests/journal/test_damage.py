@@ -177,7 +177,7 @@ def test_what_was_never_written_reads_as_zeros(gap: int, tail: int, little: RunD
             file.truncate(size)
         restored = restore(little)
         kept = [event for event in all_events(little) if event.kind == ev.END]
-        found.append((answer(little), restored.reached.position, restored.reached.holes, restored.damages.found, kept))
+        found.append((answer(little), restored.reached.position, restored.reached.holes, restored.damages.listed, kept))
     assert found[0] == found[1]
     assert found[0][1] == (0, 0, (end - middle) // records.SIZE + 5 + gap) and len(found[0][4]) > 5
     assert bool(found[0][3]) == (gap >= HOLES)

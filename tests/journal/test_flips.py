@@ -253,9 +253,9 @@ def test_a_living_job_is_not_damaged(record: Callable[..., Recording]) -> None:
             for _ in range(500):
                 with goodput.step(number):
                     number += 1
-            assert not restore(run).damages.found
+            assert not restore(run).damages.listed
     goodput.shutdown()
-    assert not restore(run).damages.found
+    assert not restore(run).damages.listed
 
 
 def test_a_header_without_a_checksum_is_damaged(whole: Path) -> None:

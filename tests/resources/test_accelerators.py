@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from otel_goodput._integrations.flops import CHIPS
-from otel_goodput._resources import tpu
+from otel_goodput._resources import accelerators
 from otel_goodput._resources.accelerators import ACCELERATORS, of_driver, of_machine, of_slice
 
 
@@ -132,7 +132,7 @@ def test_a_tpu_of_gke() -> None:
         "MEGASCALE_NUM_SLICES": "4",
         "MEGASCALE_SLICE_ID": "3",
     }
-    assert tpu.of_environment(environ) == {
+    assert accelerators.of_environment(environ) == {
         "goodput.slice.type": "v6e-256",
         "goodput.slice.topology": "16x16",
         "goodput.slice.worker": 63,
@@ -140,14 +140,14 @@ def test_a_tpu_of_gke() -> None:
         "goodput.slice.count": 4,
         **chips("TPU v6e", 4),
     }
-    assert tpu.of_environment({"TPU_NAME": "mine", "CLOUD_TPU_TASK_ID": "2"}) == {
+    assert accelerators.of_environment({"TPU_NAME": "mine", "CLOUD_TPU_TASK_ID": "2"}) == {
         "goodput.slice.name": "mine",
         "goodput.slice.worker": 2,
     }
-    assert tpu.of_environment({"WORKER_ID": "1", "ACCELERATOR_TYPE": "v4-8", "TOPOLOGY": "2x2"}) == {}
+    assert accelerators.of_environment({"WORKER_ID": "1", "ACCELERATOR_TYPE": "v4-8", "TOPOLOGY": "2x2"}) == {}
 
 
 @pytest.mark.parametrize("bounds", ["", "2,2", "2,2,x", "0,2,1", "2,2,1,1", "-2,-2,1", "99999,1,1", "1" * 500])
 def test_bounds_that_are_none(bounds: str) -> None:
-    assert tpu.chips(bounds) is None
-    assert tpu.of_environment({"TPU_CHIPS_PER_HOST_BOUNDS": bounds}) == {}
+    assert accelerators.chips(bounds) is None
+    assert accelerators.of_environment({"TPU_CHIPS_PER_HOST_BOUNDS": bounds}) == {}

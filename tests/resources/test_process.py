@@ -17,7 +17,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import otel_goodput
 from otel_goodput._recording.ids import attempt_trace_id
-from otel_goodput._resources import accelerators, kubernetes, tpu
+from otel_goodput._resources import accelerators, kubernetes
 from otel_goodput._resources.detected import DetectedResource
 from otel_goodput._resources.process import describe
 
@@ -40,7 +40,7 @@ IDENTITY = {
 @pytest.fixture(autouse=True)
 def _nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whatever machine the tests run on."""
-    facts = (*kubernetes.FACTS, *tpu.VARIABLES)
+    facts = (*kubernetes.FACTS, *accelerators.VARIABLES)
     for name in {kubernetes.HOSTNAME, *(name for fact in facts for name in fact.names)}:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(accelerators, "DRIVER", tmp_path / "gpus")

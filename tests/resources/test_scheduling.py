@@ -16,7 +16,7 @@ from http_server import HttpServer, Response, hang
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_goodput._resources.scheduling import ASKED_S, Starts, look_up, read_pod, waited
+from otel_goodput._resources.scheduling import QUESTIONS_S, Starts, look_up, read_pod, waited
 from otel_goodput._resources.submission import Cluster, Submission, seek
 from otel_goodput.semconv import SCHEDULING_STAGES
 
@@ -188,7 +188,7 @@ def test_it_asks_no_more_than_three_times(cluster: Cluster, api: ApiServer) -> N
     api.answers |= {POD: pod(state={"waiting": {}})}
     slept: list[float] = []
     assert look_up(cluster, BEGAN, slept.append, 20) == {"queued": 30 * NS}
-    assert len(api.paths) == len(ASKED_S) and sum(slept) == ASKED_S[-1]
+    assert len(api.paths) == len(QUESTIONS_S) and sum(slept) == QUESTIONS_S[-1]
 
 
 def test_a_busy_server_is_asked_again(cluster: Cluster, api: ApiServer) -> None:
@@ -203,7 +203,7 @@ def test_a_busy_server_is_asked_again(cluster: Cluster, api: ApiServer) -> None:
 def test_nobody_listens(cluster: Cluster, port: int) -> None:
     slept: list[float] = []
     assert look_up(replace(cluster, port=port), BEGAN, slept.append) == {}
-    assert len(slept) == len(ASKED_S)
+    assert len(slept) == len(QUESTIONS_S)
 
 
 def test_who_is_refused_does_not_ask_again(cluster: Cluster, api: ApiServer) -> None:

@@ -199,12 +199,12 @@ def _record(run: RecordedRun, options: argparse.Namespace) -> None:
         original,
         options.by or _user(),
         person=True,
-        said_at=time.time(),
+        recorded_at=time.time(),
         note=options.note or "",
     )
     _save(run, [statement])
     print(
-        f"run {known.run_id!r}: attempt {statement.attempt}: {statement.reason}, recorded by {statement.said_by}; "
+        f"run {known.run_id!r}: attempt {statement.attempt}: {statement.reason}, recorded by {statement.author}; "
         f"originally {original}"
     )
 
@@ -305,22 +305,22 @@ def _import_into(run: RecordedRun, known: Disrupted, best: dict[int, matching.Ma
             known.losses[attempt].reason,
             match.entry.by,
             person=False,
-            said_at=time.time(),
+            recorded_at=time.time(),
             note=f"at {format_moment(match.at / NS)}, {how}",
             strength=evidence.strength + _BY_NAME * match.by_name,
         )
         earlier = imported.get(attempt)
-        about = f"{one.said_by}, {one.note}; originally {one.first_reason}"
+        about = f"{one.author}, {one.note}; originally {one.first_reason}"
         line = f"run {known.run_id!r}: attempt {attempt}: {one.reason} ({about})"
         if earlier is not None and earlier.strength >= one.strength:
-            line += f": nothing new, {earlier.said_by} already recorded {earlier.reason}"
+            line += f": nothing new, {earlier.author} already recorded {earlier.reason}"
         else:
             new.append(one)
             held = counting.get(attempt)
             if dry_run:
                 line += ": would be recorded"
             if held is not None and held.person:
-                line += f": {held.reason} still applies, because {held.said_by} recorded it by hand"
+                line += f": {held.reason} still applies, because {held.author} recorded it by hand"
         print(shown(line))
     if new and not dry_run:
         _save(run, new)

@@ -83,7 +83,9 @@ def test_known_entries_are_read() -> None:
         assert (found.evidence.reason, found.times) == ("preemption", (AT,))
 
 
-GOOD = statement(2, "maintenance", "crash", "alice@host", person=True, said_at=1.0, note="n").to_json() | {"format": 1}
+GOOD = statement(2, "maintenance", "crash", "alice@host", person=True, recorded_at=1.0, note="n").to_json() | {
+    "format": 1
+}
 
 
 @st.composite
@@ -106,9 +108,9 @@ def test_what_was_said_is_not_trusted(tmp_path: Path, lines: list[bytes]) -> Non
     assert (found.note is None) is (len(found.statements) == filled)
     for one in found.statements:
         assert one.attempt >= 1 and one.reason in SAYABLE and one.first_reason in REASONS
-        assert one.said_by.isprintable() and len(one.said_by) <= 200 and one.note.isprintable() and len(one.note) <= 200
+        assert one.author.isprintable() and len(one.author) <= 200 and one.note.isprintable() and len(one.note) <= 200
     # What is added later is there, behind whatever there was.
-    more = statement(7, "signal", "crash", "bob", person=True, said_at=2.0)
+    more = statement(7, "signal", "crash", "bob", person=True, recorded_at=2.0)
     append(run, [more])
     assert read_reasons(run).statements == (*found.statements, more)
 
@@ -116,7 +118,7 @@ def test_what_was_said_is_not_trusted(tmp_path: Path, lines: list[bytes]) -> Non
 @given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from(SAYABLE), st.booleans(), st.integers(0, 99)), max_size=12))
 def test_the_latest_person_counts_else_the_latest_log(told: list[tuple[int, str, bool, int]]) -> None:
     statements = [
-        statement(attempt, reason, "crash", f"{number}", person=person, said_at=float(number))
+        statement(attempt, reason, "crash", f"{number}", person=person, recorded_at=float(number))
         for number, (attempt, reason, person, _) in enumerate(told)
     ]
     expected = {}

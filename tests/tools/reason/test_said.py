@@ -317,7 +317,7 @@ def test_many_who_speak_at_once(tmp_path: Path) -> None:
 
     def speak(name: str) -> None:
         for number in range(50):
-            one = statement(2, "signal", "crash", f"{name} {number}", person=True, said_at=1.0, note="x" * 150)
+            one = statement(2, "signal", "crash", f"{name} {number}", person=True, recorded_at=1.0, note="x" * 150)
             append(run, [one])
 
     threads = [threading.Thread(target=speak, args=(f"speaker {at}",)) for at in range(4)]
@@ -327,7 +327,7 @@ def test_many_who_speak_at_once(tmp_path: Path) -> None:
         thread.join()
     found = read_reasons(run)
     assert found.note is None
-    assert sorted(one.said_by for one in found.statements) == sorted(
+    assert sorted(one.author for one in found.statements) == sorted(
         f"speaker {at} {number}" for at in range(4) for number in range(50)
     )
 
@@ -335,7 +335,7 @@ def test_many_who_speak_at_once(tmp_path: Path) -> None:
 def test_a_full_file_is_told(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     run.make()
-    many = [statement(2, "signal", "crash", "alice", person=True, said_at=1.0, note="x" * 200)] * 2000
+    many = [statement(2, "signal", "crash", "alice", person=True, recorded_at=1.0, note="x" * 200)] * 2000
     append(run, many)
     with pytest.raises(JournalError, match="is full"):
         append(run, many)
