@@ -12,13 +12,13 @@ from otel_goodput import semconv
 from otel_goodput._accounting.events import NO_STEP
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.records import EXPORTED, SUMMED
+from otel_goodput._recording.delegating import DelegatingSpanExporter
 from otel_goodput._recording.finished import AttemptSpan, ContinuationSpan, PhaseReadableSpan
-from otel_goodput._recording.passing import PassingSpanExporter
 
 _SUMMARIES: Final = frozenset({semconv.STEPS_SUMMARY_SPAN, semconv.PHASES_SUMMARY_SPAN})
 
 
-class AcknowledgingExporter(PassingSpanExporter):
+class AcknowledgingExporter(DelegatingSpanExporter):
     """Passes spans to `exporter` and records each success in the journal.
 
     Args:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from opentelemetry import metrics as metrics_api
+from opentelemetry.context import Context
 from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_QUEUE_SIZE, OTEL_METRICS_EXEMPLAR_FILTER
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, Histogram, MeterProvider
 from opentelemetry.sdk.metrics.export import (
@@ -26,6 +27,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import Span as SdkSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import Decision, StaticSampler
@@ -36,7 +38,7 @@ from otel_goodput._accounting import Totals
 from otel_goodput._journal.account import Account
 from otel_goodput._metrics.instruments import register_account
 from otel_goodput._recording.acknowledging import AcknowledgingExporter
-from otel_goodput._recording.passing import PassingSpanExporter
+from otel_goodput._recording.delegating import DelegatingSpanExporter
 from otel_goodput._recording.sampling import PhaseSampler
 from otel_goodput._recording.unexported import UnexportedSpan
 from otel_goodput._runtime.deadline import Closer
@@ -335,6 +337,41 @@ class Pipelines:
         return named
 
 
+class SwitchedSpanProcessor(SpanProcessor):
+    """Passes spans on to processors that can be replaced, since a provider cannot give up those that it has."""
+
+    def __init__(self) -> None:
+        self._current: tuple[SpanProcessor, ...] = ()
+
+    def pass_on_to(self, processors: Iterable[SpanProcessor]) -> None:
+        """Pass spans on to `processors` from now on."""
+        self._current = tuple(processors)
+
+    def on_start(self, span: SdkSpan, parent_context: Context | None = None) -> None:
+        for each in self._current:
+            with containing("span processor"):
+                each.on_start(span, parent_context)
+
+    def _on_ending(self, span: SdkSpan) -> None:
+        for each in self._current:
+            with containing("span processor"):
+                each._on_ending(span)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        for each in self._current:
+            with containing("span processor"):
+                each.on_end(span)
+
+    def shutdown(self) -> None:
+        for each in self._current:
+            each.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        until = time.monotonic() + timeout_millis / 1000
+        done = [each.force_flush(max(0, int((until - time.monotonic()) * 1000))) for each in self._current]
+        return all(done)
+
+
 def last_values(totals: Totals, resource: Resource) -> MetricsData | None:
     """Return the metrics of an account that no process continues; None if there are none.
 
@@ -404,7 +441,7 @@ class Batcher(BatchSpanProcessor):
         return self._most if queue is None else len(queue)
 
 
-class _Counted(PassingSpanExporter):
+class _Counted(DelegatingSpanExporter):
     """An exporter that reports the number of spans before it passes them on."""
 
     def __init__(self, exporter: SpanExporter, leave: Callable[[int], None]) -> None:

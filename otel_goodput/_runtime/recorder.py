@@ -37,7 +37,6 @@ from otel_goodput._recording.labels import CheckpointLabels
 from otel_goodput._recording.misuse import Misuse
 from otel_goodput._recording.nesting import Nesting
 from otel_goodput._recording.open_spans import OpenSpans
-from otel_goodput._recording.passing import SwitchedSpanProcessor
 from otel_goodput._recording.phases import Phases
 from otel_goodput._recording.sampling import Admission, StepSampler
 from otel_goodput._recording.span_processor import PhaseSpanProcessor, PhaseSpans
@@ -51,7 +50,14 @@ from otel_goodput._resources.detected import DetectedResource
 from otel_goodput._runtime import deadline, host
 from otel_goodput._runtime.guard import contain, containing, report_once, strict
 from otel_goodput._runtime.observers import Observers
-from otel_goodput._runtime.pipelines import JobEndExport, Pipelines, check_providers, exporter_names, open_exporters
+from otel_goodput._runtime.pipelines import (
+    JobEndExport,
+    Pipelines,
+    SwitchedSpanProcessor,
+    check_providers,
+    exporter_names,
+    open_exporters,
+)
 from otel_goodput._settings import config as configuration
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.options import OWN, Options, parse_windows, taking_options
@@ -207,7 +213,7 @@ class Recorder(Phases):
         spans = OpenSpans(thread, admission, traces, nesting)
         decides = None if shared else admission
         self._processor = PhaseSpanProcessor(account, thread, hooks, traces, spans, emitter, decides)
-        self._switch.turn([self._processor, *pipelines.processors])
+        self._switch.pass_on_to([self._processor, *pipelines.processors])
         if not self._rebuilt:
             tracer_provider.add_span_processor(self._switch)
         self.tracer_provider = tracer_provider

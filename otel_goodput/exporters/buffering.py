@@ -9,14 +9,14 @@ from typing import Final
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_goodput._recording.passing import PassingSpanExporter
+from otel_goodput._recording.delegating import DelegatingSpanExporter
 from otel_goodput._runtime.deadline import ShutdownSignal
 
 MOST_KEPT: Final = 4096  # spans; as many as the journal remembers for a restart
 PATIENCE: Final = 2  # failures of the oldest batch that are tolerated while newer ones are delivered
 
 
-class BufferingSpanExporter(PassingSpanExporter):
+class BufferingSpanExporter(DelegatingSpanExporter):
     """Passes spans on, the oldest batch first. An export succeeds if all earlier batches have been delivered as well.
 
     The SDK's processor drops spans once it has handed them over, even if their export fails. Most exporters do not

@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_goodput._recording.passing import PassingMetricExporter, PassingSpanExporter
+from otel_goodput._recording.delegating import DelegatingMetricExporter, DelegatingSpanExporter
 from otel_goodput._runtime.deadline import LAST_WORD_S, ShutdownSignal
 from otel_goodput._runtime.guard import report_once
 from otel_goodput.exporters.otlp_answers import Rejections
@@ -90,7 +90,7 @@ class Listener:
         return False
 
 
-class ReceiverSpanExporter(PassingSpanExporter):
+class ReceiverSpanExporter(DelegatingSpanExporter):
     """Exports spans to a receiver: waits for it at the end (`listener`; None: never), and counts what it rejects."""
 
     def __init__(self, exporter: SpanExporter, listener: Listener | None, rejections: Rejections) -> None:
@@ -109,7 +109,7 @@ class ReceiverSpanExporter(PassingSpanExporter):
         return SpanExportResult.SUCCESS if well else SpanExportResult.FAILURE
 
 
-class ReceiverMetricExporter(PassingMetricExporter):
+class ReceiverMetricExporter(DelegatingMetricExporter):
     """Exports metrics to a receiver, in the same way."""
 
     def __init__(self, exporter: MetricExporter, listener: Listener | None, rejections: Rejections) -> None:

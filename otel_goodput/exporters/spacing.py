@@ -16,7 +16,7 @@ from typing import Any, Final
 from opentelemetry.sdk.metrics.export import Metric, MetricExporter, MetricExportResult, MetricsData, ScopeMetrics
 from opentelemetry.sdk.resources import Resource
 
-from otel_goodput._recording.passing import PassingMetricExporter
+from otel_goodput._recording.delegating import DelegatingMetricExporter
 from otel_goodput._runtime.deadline import ShutdownSignal
 from otel_goodput._text.durations import NS
 from otel_goodput.exporters import walk
@@ -25,7 +25,7 @@ from otel_goodput.semconv import TELEMETRY_SPACED
 SPACING: Final = 5 * NS
 
 
-class SpacedExporter(PassingMetricExporter):
+class SpacedExporter(DelegatingMetricExporter):
     """A metric exporter that dates the last points at least 5 s after the previous ones, and marks all metrics.
 
     Args:

@@ -36,7 +36,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_goodput._recording.passing import PassingMetricExporter
+from otel_goodput._recording.delegating import DelegatingMetricExporter
 from otel_goodput._runtime.deadline import ShutdownSignal
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._text.redact import secrets, without, without_secrets
@@ -192,7 +192,7 @@ class SafeSpanExporter(SpanExporter):
             self._guard.call("closing", lambda: self._exporter.shutdown(**timeout), None)
 
 
-class SafeMetricExporter(PassingMetricExporter):
+class SafeMetricExporter(DelegatingMetricExporter):
     """A metric exporter that never raises, does nothing in forked children, and whose counters begin at 0.
 
     Args:

@@ -10,7 +10,7 @@ from exported import Spans, written
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExporter, MetricExportResult, MetricsData
 
 from otel_goodput import Recorder
-from otel_goodput._recording.passing import PassingMetricExporter
+from otel_goodput._recording.delegating import DelegatingMetricExporter
 from otel_goodput._runtime import guard
 from otel_goodput.testing import metrics
 
@@ -74,4 +74,4 @@ def test_an_exporter_without_the_sdks_private_attributes() -> None:
         def shutdown(self, timeout_millis: float = 30_000, **_: object) -> None:
             """Nothing to do."""
 
-    assert PassingMetricExporter(Bare()).force_flush()
+    assert DelegatingMetricExporter(Bare()).force_flush()

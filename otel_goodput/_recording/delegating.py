@@ -1,19 +1,15 @@
-"""Exporters and a span processor that pass on to others what they do not change."""
+"""Exporters that pass on to others what they do not change."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from opentelemetry.context import Context
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
-from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_goodput._runtime.guard import containing
 
-
-class PassingSpanExporter(SpanExporter):
+class DelegatingSpanExporter(SpanExporter):
     """Passes everything on to `exporter`."""
 
     def __init__(self, exporter: SpanExporter) -> None:
@@ -34,7 +30,7 @@ class PassingSpanExporter(SpanExporter):
         self._exporter.shutdown()
 
 
-class PassingMetricExporter(MetricExporter):
+class DelegatingMetricExporter(MetricExporter):
     """Passes everything on to `exporter`, with whose preferences the metrics are read."""
 
     def __init__(self, exporter: MetricExporter) -> None:
@@ -61,38 +57,3 @@ class PassingMetricExporter(MetricExporter):
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
         self._exporter.shutdown(timeout_millis=timeout_millis, **kwargs)
-
-
-class SwitchedSpanProcessor(SpanProcessor):
-    """Passes spans on to processors that can be replaced, since a provider cannot give up those that it has."""
-
-    def __init__(self) -> None:
-        self._current: tuple[SpanProcessor, ...] = ()
-
-    def turn(self, processors: Iterable[SpanProcessor]) -> None:
-        """Pass spans on to `processors` from now on."""
-        self._current = tuple(processors)
-
-    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        for each in self._current:
-            with containing("span processor"):
-                each.on_start(span, parent_context)
-
-    def _on_ending(self, span: Span) -> None:
-        for each in self._current:
-            with containing("span processor"):
-                each._on_ending(span)
-
-    def on_end(self, span: ReadableSpan) -> None:
-        for each in self._current:
-            with containing("span processor"):
-                each.on_end(span)
-
-    def shutdown(self) -> None:
-        for each in self._current:
-            each.shutdown()
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        until = time.monotonic() + timeout_millis / 1000
-        done = [each.force_flush(max(0, int((until - time.monotonic()) * 1000))) for each in self._current]
-        return all(done)
