@@ -37,6 +37,16 @@ def owner_of(mark: Event) -> int:
     return mark.step & _KEY
 
 
+def left_at(end: Event, begin: int, free: int) -> int:
+    """Return when the work of a DEVICE_END that was dispatched from `begin` on left the device, ns.
+
+    The ends of steps that share a mark follow from the steps before: such a step took `step` ns, from its begin or from
+    `free`, the end of the work before, and was over by `time`.
+    """
+    time, took = end.time, end.step
+    return max(1, time if took < 0 else min(time, max(begin, free) + took))
+
+
 def place(
     events: Sequence[Event], ends: Mapping[int, int], awaited: Container[int] = (), unknown: int = 0
 ) -> list[Event]:

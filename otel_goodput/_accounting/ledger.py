@@ -23,7 +23,7 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.chronicle import Chronicle
 from otel_goodput._accounting.codec import FLAG, KEY, NUMBER, Blob, Blobs, Each, Pairs, Part, State, field
 from otel_goodput._accounting.cursor import Cursor
-from otel_goodput._accounting.device import NEVER, place
+from otel_goodput._accounting.device import NEVER, left_at, place
 from otel_goodput._accounting.events import EVENT, Event
 from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.resuming import Past
@@ -60,6 +60,7 @@ class Ledger(State):
     _device_ends: dict[int, int] = field(Pairs(KEY, NUMBER), make=dict)
     _mark: int = field(NUMBER, 0, key="settled_until")  # time of the latest settled event
     _marking: bool = field(FLAG, False, key="clock_unknown")  # phases may be marked
+    _free = 0  # the latest end on the device that was recorded, ns
     late = 0  # events dropped because they came too late to be put in order
 
     def __init__(
@@ -73,6 +74,10 @@ class Ledger(State):
     def loaded(self) -> None:
         if self._settled.landmarks is None or self._settled.steps.summary is None:
             raise ValueError("there is only a part of what an overview shows")
+        settled = self._settled
+        ends = (settled.freed, *(each.end for each in settled.device if each.end < NEVER))
+        known = (event.arg for event in self._pending if event.kind in (ev.START, ev.MARK))
+        self._free = max((max(ends) - settled.shift, *self._device_ends.values(), *known))
         self._begin_log()
 
     def clone(self, spans: Sequence[int] | None = None) -> Ledger:
@@ -183,7 +188,8 @@ class Ledger(State):
         if event.kind == ev.OBSERVED:
             self._observed.add(key)
         elif event.kind == ev.DEVICE_END:
-            self._device_ends[key] = max(1, event.time)
+            self._device_ends[key] = end = left_at(event, self._held[key], self._free)
+            self._free = max(self._free, end)
             self._release(key)
         elif key in self._left:
             self._release(key)
@@ -263,7 +269,7 @@ class Ledger(State):
         self._pending.clear()
         for waiting in (self._held, self._observed, self._left, self._device_ends):
             waiting.clear()
-        self._marking = False
+        self._marking, self._free = False, 0
         self._settled.apply(event)
         self._mark = 0
         self._begin_log()

@@ -182,6 +182,7 @@ class DeviceClock:
 
     def compiled(self, moment: int) -> None:
         self._compiled = moment
+        self._shared_until = 0  # the step that waited for it gets a mark of its own
 
     # --- which runtimes there are -------------------------------------------------------------------------------------
 
@@ -428,6 +429,8 @@ class DeviceClock:
             last = Observation(key, rules.STEP, start, None, marked=True, ours=waits, announced=True)
             last.ends.append(end)
             self._watcher.put(last)
+        if start > since:
+            last.regular = False
         return last
 
     def _open(self) -> Observation | None:

@@ -15,13 +15,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, islice
-from operator import le, sub
+from itertools import chain, islice, repeat
+from operator import add, floordiv, mul, sub
 from types import MethodType
 from typing import Any, Final
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
+from otel_goodput._journal.records import BUSY, DEVICE_ENDS, MOST_ENDS, successive
 from otel_goodput._recording.observation import Observation
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain, started
@@ -65,6 +66,42 @@ def ready(leaf: Any) -> bool | None:
             return None
         raise
     return answers[0][1] if answers else None
+
+
+def equal_length(starts: Sequence[int], free: int, end: int, usual: int) -> tuple[int, bool]:
+    """Return the length (ns) of equally long steps of which the last ends at `end`, and whether the device was busy.
+
+    Each begins when it was dispatched and the one before is over, the first when the device is `free`. If the device
+    was idle between two of them, `end` says nothing about the steps before that; the `usual` length may be shorter.
+    """
+    count = len(starts)
+    most = (end - max(starts[0], free)) // count
+    shortest: int = min(map(floordiv, map(sub, repeat(end), starts), range(count, 0, -1)))
+    busy = shortest >= most
+    return (most, busy) if busy else (max(0, min(shortest, usual or shortest)), busy)
+
+
+def begin_of_last(starts: Sequence[int], free: int, length: int) -> int:
+    """Return when the last of the steps that take `length` ns begins on the device, ns; as :func:`equal_length`."""
+    behind = range(len(starts) - 1, -1, -1)
+    latest: int = max(map(add, starts, map(mul, repeat(length), behind)))
+    return max(free + length * behind[0], latest)
+
+
+def equal_ends(starts: Sequence[int], free: int, length: int, busy: bool, end: int) -> list[int]:
+    """Return when each of the steps ends, ns, as a reader of the journal finds it."""
+    if busy:
+        return [end - length * left for left in range(len(starts) - 1, -1, -1)]
+    ends = []
+    for start in starts[:-1]:
+        free = min(end, max(start, free) + length)
+        ends.append(free)
+    return [*ends, end]
+
+
+def durations_of(starts: Sequence[int], free: int, ends: Sequence[int]) -> Iterator[int]:
+    """Yield how long each step was on the device, ns."""
+    return map(sub, ends, map(max, starts, chain((free,), ends)))
 
 
 class Watcher:
@@ -422,50 +459,71 @@ class Watcher:
 
     def _tell(self, count: int, end: int, learn: bool) -> None:
         """Record that the first `count` left the device, the last at `end` (ns); `learn`: update `usual`."""
-        queue = self.queue
-        observations = [queue[at] for at in range(count)]
-        ends, length = self._divide(observations, end)
-        at = 0
+        observations = [self.queue.popleft() for _ in range(count)]
+        first, free = observations[0], self._end
+        keys, starts = first.keys, first.starts
+        if count > 1:
+            keys = list(chain.from_iterable(each.keys for each in observations))
+            starts = list(chain.from_iterable(each.starts for each in observations))
+        steps = len(keys)
+        if steps == 1:
+            begun = max(free, starts[0])
+            self._done(first, [max(end, begun)])
+            length = self._end - begun
+        elif (hosts := self._waited_for(observations, end)) is not None:
+            length = sorted(map(sub, hosts, starts))[steps // 2]
+            self._each_done(observations, hosts)
+        else:
+            end = max(end, free, starts[0])
+            each_took, busy = equal_length(starts, free, end, self.usual)
+            length = each_took if busy else end - begin_of_last(starts, free, each_took)
+            if not (successive(keys) and all(each.regular for each in observations)):
+                self._each_done(observations, equal_ends(starts, free, each_took, busy, end))
+            else:
+                self._record_together(keys, starts, each_took, busy, end)
+                durations = [each_took] * steps
+                durations[0 if busy else -1] += (
+                    end - each_took * steps - max(starts[0], free) if busy else length - each_took
+                )
+                at = 0
+                for each in observations:
+                    count = len(each.keys)
+                    each.settle(durations[at : at + count])
+                    at += count
+        if learn and first.phase == rules.STEP:
+            self._learn(length)
+
+    def _waited_for(self, observations: Sequence[Observation], end: int) -> Sequence[int] | None:
+        """Return when each of several steps ended, ns, if the loop waited for each of them, the last until `end`."""
+        if not observations[-1].ends or end != observations[-1].ends[-1]:
+            return None
+        hosts = [host for each in observations for host in each.ends]
+        starts = [start for each in observations for start in each.starts]
+        waited = len(hosts) == len(starts) and hosts[0] >= self._end and 2 * min(map(sub, hosts, starts)) >= self.usual
+        return hosts if waited else None
+
+    def _record_together(self, keys: list[int], starts: list[int], length: int, busy: bool, end: int) -> None:
+        """Record the ends of the steps of successive turns: a record for many of them."""
+        append, free, steps = self._tracer.jobs.append, self._end, len(keys)
+        for at in range(0, steps, MOST_ENDS):
+            until = min(at + MOST_ENDS, steps)
+            last = end
+            if until < steps:
+                last = end - (steps - until) * length if busy else begin_of_last(starts[:until], free, length) + length
+            append(DEVICE_ENDS, until - at, BUSY if busy else 0, 0, keys[at], length, last)
+        self._end = end
+
+    def _each_done(self, observations: Sequence[Observation], ends: Sequence[int]) -> None:
+        """Record the ends of several steps one by one."""
+        rest = iter(ends)
         for each in observations:
-            queue.popleft()
-            shared, at = ends[at : at + len(each.keys)], at + len(each.keys)
-            if at < len(ends) and not each.marked and each.leaf is not None and ready(each.leaf) is None:
+            shared = list(islice(rest, len(each.keys)))
+            last = each is observations[-1]
+            if not last and not each.marked and each.leaf is not None and ready(each.leaf) is None:
                 self._refuse(each)
                 self._lose(each)
             else:
                 self._done(each, shared)
-        if learn and observations[0].phase == rules.STEP:
-            self._learn(length)
-
-    def _divide(self, observations: Sequence[Observation], end: int) -> tuple[list[int], int]:
-        """Divide the time up to `end` (ns) between the steps of `observations`.
-
-        Returns: when each of them ended, ns; the length of one, ns.
-        """
-        starts = [start for each in observations for start in each.starts]
-        count, begun = len(starts), max(starts[0], self._end)
-        end = max(begun, end)
-        if count == 1:
-            return [end], end - begun
-        hosts = [host for each in observations for host in each.ends]
-        if len(hosts) == count and end == hosts[-1]:
-            lengths = sorted(map(sub, hosts, starts))
-            if 2 * lengths[0] >= self.usual:
-                return hosts, lengths[count // 2]  # the loop waits for each step
-        # Equally long steps, each beginning when it was dispatched and the one before is done.
-        length = (end - begun) // count
-        if length:
-            ends = list(range(begun + length, begun + length * count, length))
-            if all(map(le, starts[1:], ends)):
-                return [*ends, end], length
-        # The device was idle between two: the end says nothing of the first ones, and the usual length may be shorter.
-        most = min((end - max(start, self._end)) // (count - at) for at, start in enumerate(starts))
-        most = min(most, self.usual or most)
-        ends, free = [], self._end
-        for start in starts[:-1]:
-            free = max(start, free) + most
-            ends.append(free)
-        return [*ends, end], end - max(starts[-1], free)
 
     def _learn(self, length: int) -> None:
         """Take note that a step took `length` ns."""
@@ -475,12 +533,11 @@ class Watcher:
 
     def _done(self, observation: Observation, ends: Sequence[int]) -> None:
         """Record when the first steps of `observation` ended, ns."""
-        append, phase, durations, free = self._tracer.jobs.append, observation.phase, [], self._end
-        for key, start, end in zip(observation.keys, observation.starts, ends, strict=False):
+        append, phase = self._tracer.jobs.append, observation.phase
+        for key, end in zip(observation.keys, ends, strict=False):
             append(ev.DEVICE_END, phase, 0, 0, key, ev.NO_STEP, end)
-            durations.append(end - (start if start > free else free))
-            free = end
-        self._end = free
+        durations = list(durations_of(observation.starts, self._end, ends))
+        self._end = ends[-1]
         observation.settle(durations)
 
     def _lose(self, observation: Observation) -> None:

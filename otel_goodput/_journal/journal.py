@@ -24,12 +24,13 @@ from otel_goodput._journal import records
 from otel_goodput._journal.records import (
     BODY,
     CAPACITY,
+    COMPOUND,
+    DEVICE_ENDS,
     HEADER_SIZE,
     LOADING,
     RECORD,
     SEALED,
     SIZE,
-    STEPPING,
     following,
 )
 from otel_goodput._runtime import files
@@ -46,7 +47,7 @@ NAME_BYTES: Final = 192
 HOLE_NS: Final = 1_000_000_000
 
 _pack, _seal_into = BODY.pack, SEALED.pack_into
-_FREQUENT: Final = bytes((ev.START, ev.END, records.LOADING, records.STEPPING))
+_FREQUENT: Final = bytes((ev.START, ev.END, ev.DEVICE_END, *COMPOUND))
 _event = tuple.__new__  # makes an Event without calling its constructor, because this runs for every record
 
 
@@ -284,6 +285,8 @@ class Journal:
                 for kind, phase, flags, name, key, step, moment, _ in RECORD.iter_unpack(chunk):
                     if kind < LOADING:
                         events.append(_event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, names[name])))
+                    elif kind == DEVICE_ENDS:
+                        events += _events_in((kind, phase, flags, name, key, step, moment, 0))
                     else:
                         ended, begun = (STEP, DATA_LOADING) if kind == LOADING else (DATA_LOADING, STEP)
                         events.append(_event(Event, (moment, ev.END, ended, key, step, flags & 0xFF, 0, "")))
@@ -296,11 +299,8 @@ class Journal:
                 if not kind:
                     break
                 read += 1
-                if kind in (LOADING, STEPPING):
-                    events += [
-                        Event(moment, which, what, own, number, flag & 0xFF)
-                        for which, what, flag, _, own, number, _ in records.events_in(record)
-                    ]
+                if kind in COMPOUND:
+                    events += _events_in(record)
                 elif kind < records.NAME:
                     events.append(records.event_of(kind, phase, flags, names[name], key, step, moment))
                 elif kind == records.ERROR:
@@ -350,3 +350,11 @@ class Journal:
     def waiting(self) -> list[Segment]:
         """Segments that nobody writes to any more and that wait to be drained, without the first."""
         return [segment for segment in list(self._segments)[1:] if segment is not self._segment]
+
+
+def _events_in(record: tuple[int, int, int, int, int, int, int, int]) -> list[Event]:
+    """The events of a record of a ``COMPOUND`` kind."""
+    return [
+        _event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, ""))
+        for kind, phase, flags, _, key, step, moment in records.events_in(record)
+    ]

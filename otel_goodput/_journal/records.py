@@ -1,7 +1,7 @@
 """The journal's wire format: records of 32 bytes in segments with a header, little-endian, with checksums.
 
-A record is an :class:`~otel_goodput._accounting.events.Event`, or two that a loop writes at once (``LOADING``,
-``STEPPING``), or one of the kinds below, which describe names and spans.
+A record is an :class:`~otel_goodput._accounting.events.Event`, or several at once (``LOADING``, ``STEPPING``,
+``DEVICE_ENDS``), or one of the kinds below, which describe names and spans.
 A reader skips records that it cannot verify, so a segment may be cut or torn anywhere. It reports what it skipped, and
 :mod:`~otel_goodput._timeline.damage` interprets that.
 """
@@ -9,7 +9,8 @@ A reader skips records that it cannot verify, so a segment may be cut or torn an
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 from mmap import mmap
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
@@ -22,11 +23,15 @@ from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES, REASONS
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-# What a loop writes in each turn. Each record is two events at one moment, and all that reads records gets those two:
-# see events_in(). The key of what begins follows from that of what ends.
+# Several events in one record: all that reads records gets those, see events_in(). A loop writes the first two in each
+# turn. The key of what begins follows from that of what ends.
 LOADING: Final = 17  # the step `key` ended, and the data load of step `step` began
 STEPPING: Final = 18  # the data load `key` ended, and its step `step` began
-_DOUBLE: Final = (LOADING, STEPPING)
+# The steps of `phase` successive turns, from `key` on, left the device, the last at `time`. The others took `step` ns
+# each: one right after the other if `BUSY`, else from the begin of the step or the end of the one before.
+DEVICE_ENDS: Final = 19
+MOST_ENDS: Final = 64  # of one record: what a forged file can make of few bytes is bounded
+COMPOUND: Final = (LOADING, STEPPING, DEVICE_ENDS)
 
 # Kinds in addition to those of accounting.events.
 NAME: Final = 64  # `phase` is the index of the part, `name` the id; the rest holds 24 bytes of UTF-8
@@ -66,6 +71,7 @@ KINDS: Final[dict[int, int]] = {
     ev.LABEL: ANY,
     LOADING: 2,
     STEPPING: 2,
+    DEVICE_ENDS: MOST_ENDS + 1,
     NAME: ANY,
     PARENT: ANY,
     TRACE: ANY,
@@ -89,6 +95,7 @@ SUMMED: Final = 1 << 12  # EXPORTED: only the summaries of `name` of attempt `ke
 OWN_TRACES: Final = 1 << 10  # ATTEMPT: each step has a trace of its own
 ERRED: Final = 1 << 11  # END: the span's status is ERROR (FAILED without it: a step was left by a break)
 SUMMARIZED: Final = 1 << 12  # END: summarized, not exported: too many spans of `name` (by default the phase's)
+BUSY: Final = 1 << 8  # DEVICE_ENDS: the device was never idle between these steps
 OUTLIER: Final = 1 << 13  # END: the step is exported because it was slow
 INTERRUPTED: Final = 1 << 9  # END: closed by shutdown, not by the code that opened it
 
@@ -118,6 +125,7 @@ _ZEROS: Final = bytes(_BLOCK)
 _make: Final = tuple.__new__  # a third of the time of a named tuple's constructor
 _SIGNED: Final = 1 << 63
 STRIDE: Final = 0x9E3779B97F4A7C15  # between successive keys of a loop; odd, so that they repeat after 2**64 phases
+TURN: Final = 2 * STRIDE  # between the keys of the steps of two turns
 LARGEST: Final = _SIGNED - 1  # number of a step, and time in ns, that a record holds; the least time is -LARGEST
 _UNSIGNED: Final = 1 << 64
 KEYS: Final = _UNSIGNED - 1
@@ -136,11 +144,16 @@ def preceding(key: int) -> int:
     return (key - STRIDE) & KEYS
 
 
-def events_in(record: tuple[int, int, int, int, int, int, int, int]) -> tuple[Fields, ...]:
-    """Return the fields of a record without its checksum; of a ``LOADING`` or ``STEPPING``, those of both events.
+def successive(keys: Sequence[int]) -> bool:
+    """Whether these are the keys of the steps of successive turns of one loop."""
+    return keys[-1] == (keys[0] + (len(keys) - 1) * TURN) & KEYS
 
-    The `phase` of such a record is 1 if the span that begins is exported whatever happens in it, else 0; its `flags`
-    are those of the END.
+
+def events_in(record: tuple[int, int, int, int, int, int, int, int]) -> tuple[Fields, ...]:
+    """Return the fields of a record without its checksum; of a ``COMPOUND`` one, those of all its events.
+
+    The `phase` of a ``LOADING`` or ``STEPPING`` is 1 if the span that begins is exported whatever happens in it, else
+    0; its `flags` are those of the END.
     """
     kind, phase, flags, _, key, step, time, _ = record
     if kind == LOADING:
@@ -149,6 +162,17 @@ def events_in(record: tuple[int, int, int, int, int, int, int, int]) -> tuple[Fi
     if kind == STEPPING:
         end = (ev.END, rules.DATA_LOADING, flags, 0, key, step, time)
         return end, (ev.START, rules.STEP, EXPORT if phase else 0, 0, following(key), step, time)
+    if kind == DEVICE_ENDS:
+        before = range(min(phase, MOST_ENDS) - 1, 0, -1)  # the last one, by how many steps
+        if flags & BUSY:
+            ends = [(ev.NO_STEP, max(-LARGEST, time - at * step)) for at in before]
+        else:
+            ends = [(max(0, step), time)] * len(before)
+        keys = map(KEYS.__and__, count(key, TURN))
+        return tuple(
+            (ev.DEVICE_END, rules.STEP, 0, 0, each, took, end)
+            for each, (took, end) in zip(keys, (*ends, (ev.NO_STEP, time))[:phase], strict=False)
+        )
     return (record[:7],)
 
 
@@ -309,8 +333,8 @@ def sound(record: bytes) -> bool:
 def _verified(data: bytes, names: Names, first: int, skipped: list[Skip]) -> Iterator[Fields]:
     """Yield the fields of the verified records in `data`, which begins with the record at index `first`.
 
-    Of a record that stands for two events, those of both. NAME records go to `names`. Holes and records that cannot be
-    verified are added to `skipped`.
+    Of a record that stands for several events, those of all. NAME records go to `names`. Holes and records that cannot
+    be verified are added to `skipped`.
     """
     whole = len(data) // SIZE * SIZE
     body_size = BODY.size
@@ -324,7 +348,7 @@ def _verified(data: bytes, names: Names, first: int, skipped: list[Skip]) -> Ite
             skipped.append((first + at // SIZE, EMPTY if empty else UNKNOWN if intact and kind else DAMAGED))
         elif kind == NAME:
             names.learn(raw[at : at + SIZE])
-        elif kind in _DOUBLE:
+        elif kind in COMPOUND:
             yield from events_in(fields)
         else:
             yield fields[:7]

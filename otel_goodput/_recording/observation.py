@@ -21,6 +21,7 @@ class Observation:
         marked: `leaf` is a mark of ours, or will be one; not what a user handed over.
         ours: only we hold `leaf`, so that we may wait for it.
         announced: the journal has a record of this observation.
+        regular: the steps have a mark of ours and dispatched from their begin on: none waited for a compilation.
         before: when it was last seen not to be ready, ns; 0: never looked at.
         by: time at which the training thread saw it to be ready, ns; 0: not yet.
         at_once: a mark that is ready by then (ns) had no work in front of it; the work ended by the host's clock.
@@ -43,6 +44,7 @@ class Observation:
         "ours",
         "phase",
         "place",
+        "regular",
         "results",
         "starts",
     )
@@ -68,6 +70,7 @@ class Observation:
         self.marked = marked
         self.ours = ours
         self.announced = announced
+        self.regular = marked
         self.before = self.by = self.at_once = 0
         self.results: Any = ()
         self._latest = key
@@ -103,9 +106,9 @@ class Observation:
             self.results = ()
             if count:
                 self._last, self._settled = durations[-1], True
-        if self._waiting:
-            for key, duration in zip(keys, durations, strict=True):
-                self._call(key, duration)
+        for key in tuple(self._waiting):  # few of many
+            if key in keys:
+                self._call(key, durations[keys.index(key)])
 
     def _call(self, key: int, duration: int | None) -> None:
         # then() and settle() may run in any order and on different threads; pop() lets only one of them call.

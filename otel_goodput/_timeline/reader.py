@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.device import NEVER, place
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.device import NEVER, left_at, place
 from otel_goodput._accounting.events import Event
 from otel_goodput._journal import records
 from otel_goodput._journal.records import NAME as NAME_KIND
@@ -245,16 +246,22 @@ def all_events(run: RunDirectory, process: int = 0, damages: Damages | None = No
 def ordered(events: list[Event]) -> Iterator[Event]:
     """Yield the events of one attempt in time order, with the device ends of observed steps and marks filled in."""
     yield from [event for event in events if event[1] == ev.ATTEMPT]
+    begins: dict[int, int] = {}
     ends: dict[int, int] = {}
+    free = 0
     awaited: set[int] = set()
     given_up: set[int] = set()
     rest = []
     for event in events:
         kind = event[1]
-        if kind == ev.OBSERVED or kind == ev.MARK or (kind == ev.END and event[5] & ev.ON_DEVICE):
+        if kind == ev.START and event[2] == rules.STEP:
+            begins[event[3]] = event[0]
+        elif kind == ev.OBSERVED or kind == ev.MARK or (kind == ev.END and event[5] & ev.ON_DEVICE):
             awaited.add(event[3])
         elif kind == ev.DEVICE_END:
-            ends[event[3]] = max(1, event[0])
+            ends[event[3]] = end = left_at(event, begins.get(event[3], free), free)
+            free = max(free, end)
+            event = event._replace(time=end, step=ev.NO_STEP)
         elif kind == ev.UNOBSERVED:
             given_up.add(event[3])
         if kind != ev.ATTEMPT:

@@ -289,17 +289,18 @@ def _kept(bodies: Sequence[bytes], begin: int, end: int) -> list[Row]:
         for row in _sound(body, [at for at, time in enumerate(times) if begin <= time <= end])
         if row[0] in _KEYED
     }
+    shared = bytes([records.DEVICE_ENDS])  # such a record is of the keys of many steps, which end before it
     written = keys | {records.preceding(key) for key in keys}  # the record of a loop's turn has the first of two keys
     return [
         row
         for body, times, ids in blocks
-        if (min(times) <= end and max(times) >= begin) or not written.isdisjoint(ids)
+        if (min(times) <= end and max(times) >= begin) or not written.isdisjoint(ids) or shared in body[::SIZE]
         for row in _sound(
             body,
             [
                 at
                 for at, (time, key) in enumerate(zip(times, ids, strict=True))
-                if begin <= time <= end or key in written
+                if begin <= time <= end or key in written or (body[at * SIZE] == records.DEVICE_ENDS and time > end)
             ],
         )
         if (begin <= row[6] <= end and row[0] in _TIMED) or (row[4] in keys and row[0] in _LINKED)

@@ -22,6 +22,7 @@ from otel_goodput.reports.timeline import Timeline
 from .strategies import Rows, chaos, runs, spread
 from .test_properties import MANY, USUAL
 
+S = 10**9
 MARKS = 1 << 63  # keys of marks, which are as large as span ids may be
 
 
@@ -30,14 +31,27 @@ def recorded(events: list[Event], fate: random.Random) -> Iterator[Event]:
     waiting: dict[int, list[Event]] = {}  # marks by the phase that is still open
     told: list[Event] = []  # ends on their way
     phases = {event.key: event.phase for event in events if event.kind == ev.START}
+    begins: dict[int, int] = {}
+    free = 0
+
+    def answer(end: Event) -> Event:
+        """Some ends follow from what was recorded before: how long it was on the device, and a latest time."""
+        nonlocal free
+        took, free = end.time - max(begins[end.key], free), max(free, end.time)
+        if took < 0 or fate.random() < 0.5:
+            return end
+        return end._replace(time=end.time + fate.choice((0, 1, S)), step=took)
+
     for event in events:
         if event.kind == ev.START and event.phase == rules.STEP and event.arg:
             yield event._replace(arg=0)
             yield Event(event.time, ev.OBSERVED, rules.STEP, event.key)
+            begins[event.key] = event.time
             if event.arg < NEVER:
                 told.append(Event(event.arg, ev.DEVICE_END, rules.STEP, event.key))
         elif event.kind == ev.MARK:
             key = MARKS + fate.getrandbits(40)
+            begins[key] = event.time
             waiting.setdefault(event.step, []).append(event._replace(key=key, arg=0))
             if event.arg < NEVER:
                 told.append(Event(event.arg, ev.DEVICE_END, phases[event.step], key))
@@ -47,11 +61,11 @@ def recorded(events: list[Event], fate: random.Random) -> Iterator[Event]:
             yield event
         untold = {mark.key for marks in waiting.values() for mark in marks}
         late = [end for end in told if end.key in untold or fate.random() < 0.5]
-        yield from (end for end in told if end not in late)
+        yield from (answer(end) for end in told if end not in late)
         told = late
     for marks in waiting.values():
         yield from marks
-    yield from told
+    yield from map(answer, told)
 
 
 def arrivals(timeline: Timeline, fate: random.Random) -> list[Event]:
@@ -106,8 +120,6 @@ def test_however_it_arrives_in_chaos_the_account_is_the_same(rows: Rows, seed: i
 
 
 # --- marks, told by hand ----------------------------------------------------------------------------------------------
-
-S = 10**9
 
 
 def job(*events: Event) -> list[Event]:

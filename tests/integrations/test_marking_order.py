@@ -9,6 +9,7 @@ import itertools
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,8 +27,10 @@ from otel_goodput._integrations import async_runtimes
 from otel_goodput._integrations.device_clock import PAUSE
 from otel_goodput._integrations.markers import Mark
 from otel_goodput._integrations.watcher import TOGETHER, Watcher
+from otel_goodput._journal.records import DEVICE_ENDS, HEADER_SIZE, MOST_ENDS, SIZE
 from otel_goodput._journal.rundir import RunDirectory, folder_name
 from otel_goodput._timeline.reader import all_events
+from otel_goodput.reports.run import RecordedRun
 
 from .stand_ins import Queue, QueueMarker
 
@@ -160,7 +163,7 @@ def test_short_steps_share_a_mark(agree: Agree) -> None:
 
 
 @pytest.mark.parametrize("waits", [False, True])
-def test_steps_share_a_mark_in_20_ms(waits: bool, device: Device) -> None:
+def test_steps_share_a_mark_in_20_ms(waits: bool, device: Device, tmp_path: Path) -> None:
     """But for the first ones, and where the loop paused: the device may have been idle."""
     device.marker.waits = waits
     clock, pauses, late = device.recorder._account.clock, 0, 0
@@ -181,6 +184,15 @@ def test_steps_share_a_mark_in_20_ms(waits: bool, device: Device) -> None:
     # A pause ends the sharing of the steps before it, and so does what comes late.
     assert device.marker.marks - first <= 2 * taken / TOGETHER + 2 * (pauses + late) + 2
     assert device.totals.kept == 408
+    device.recorder.shutdown()
+    run = RunDirectory(tmp_path / folder_name("queue"))
+    written: Counter[int] = Counter()
+    for segment in run.segments(0):
+        written.update(segment.contents().data[HEADER_SIZE::SIZE])
+    # All that share a mark are in one record, if they are not too many; the first steps are in one each.
+    most = device.marker.marks + 400 // MOST_ENDS
+    assert written[DEVICE_ENDS] and written[ev.DEVICE_END] + written[DEVICE_ENDS] <= most
+    assert RecordedRun(run).report().totals.run == device.totals.run
 
 
 def _on_device(directory: Path) -> dict[int, int]:

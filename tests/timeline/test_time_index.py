@@ -15,6 +15,7 @@ from otel_goodput._accounting.rules import CUSTOM_PHASE, STEP
 from otel_goodput._journal import records, segment_file
 from otel_goodput._journal.records import CAPACITY, HEADER_SIZE, SIZE
 from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._timeline.reader import ordered
 from otel_goodput._timeline.time_index import TimeIndex
 
 BEGIN = 10**18
@@ -83,6 +84,24 @@ def test_what_belongs_to_a_phase_of_the_window_is_in_it(long: RunDirectory) -> N
     keys = [record.key for record in part.records]
     assert len(keys) == 4 and len(set(keys)) == 2
     assert part.records[0].time < edge
+
+
+@pytest.mark.parametrize("busy", [0, records.BUSY])
+def test_steps_of_a_window_whose_shared_end_is_recorded_behind_it(tmp_path: Path, busy: int) -> None:
+    run = RunDirectory(tmp_path / "run")
+    run.make()
+    turns = [(at * records.TURN & records.KEYS, BEGIN + at * MS) for at in range(60)]
+    body = [sealed(ev.ATTEMPT, 0, 0, 0, BEGIN)]
+    for number, (key, at) in enumerate(turns):
+        body += [sealed(ev.START, STEP, key, number, at), sealed(ev.END, STEP, key, ev.NO_STEP, at + MS // 2)]
+    end = turns[-1][1] + MS // 4
+    ends = records.BODY.pack(records.DEVICE_ENDS, len(turns), busy, 0, 0, MS if busy else MS // 4, end)
+    data = records.encode_header(0, 0, 0, 1) + b"".join([*body, records.seal(ends)])
+    run.segment_path(0, 0, 0).write_bytes(data.ljust(HEADER_SIZE + CAPACITY * SIZE, b"\0"))
+    (part,) = TimeIndex(run).between(BEGIN + 20 * MS, BEGIN + 30 * MS - 1).parts
+    assert {record.key for record in part.records if record.kind == ev.DEVICE_END} == {key for key, _ in turns[20:30]}
+    found = {one.key: one.arg - one.time for one in ordered(records.events_of(part.records)) if one.kind == ev.START}
+    assert found == {key: MS // 4 for key, _ in turns[20:30]}
 
 
 def test_it_is_bounded_and_says_so(long: RunDirectory) -> None:

@@ -21,9 +21,11 @@ PHASE_COUNTS = {
     CONTINUED: 2,
     17: 2,
     18: 2,
+    19: 65,
 }
-KINDS = {*range(1, 19), *range(64, 71)}
-LOADING, STEPPING, EXPORT = 17, 18, 256
+KINDS = {*range(1, 20), *range(64, 71)}
+DEVICE_END = 8
+LOADING, STEPPING, DEVICE_ENDS, EXPORT, BUSY = 17, 18, 19, 256, 256
 STEP, LOAD = PHASES.index("step"), PHASES.index("data_loading")
 
 
@@ -130,6 +132,14 @@ def _records(data: bytes, names: dict[int, str]) -> list[Read]:
             after = (key + 0x9E3779B97F4A7C15) % 2**64
             found.append(Read(END, ended, flags, "", key, step - (kind == LOADING), time))
             found.append(Read(START, begun, phase * EXPORT, "", after, step, time))
+        elif kind == DEVICE_ENDS:
+            for at in range(phase):
+                left = phase - 1 - at
+                after = (key + 2 * at * 0x9E3779B97F4A7C15) % 2**64
+                took, end = (
+                    (max(0, step), time) if left and not flags & BUSY else (-1, max(1 - 2**63, time - left * step))
+                )
+                found.append(Read(DEVICE_END, STEP, 0, "", after, took, end))
         else:
             found.append(Read(kind, phase, flags, names.get(name, "") if name else "", key, step, time))
     beat = data[28:44]
