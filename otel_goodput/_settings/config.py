@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 
-# Variables that give the run id if the user does not: the platform's name of the job, which stays the same on restarts.
-# Slurm's job id is none of them: an allocation may run several programs, and a chain of jobs is one run.
+# Variables that give the run id if the user does not: the name of the job on the platform, the same after a restart.
+# Slurm's job id is not used: an allocation may run several programs, and a chain of jobs is one run.
 RUN_ID_SOURCES: Final = ("JOBSET_NAME",)
 # Variables in which launchers count the restarts of a job.
 RESTART_SOURCES: Final = tuple(name for launcher in LAUNCHERS for name in launcher.restarts)
@@ -36,13 +36,13 @@ class Config(Settings):
     Attributes:
         values: those in force, by their names in the table; each is an attribute, too.
         settings: their texts and sources, by the names of their variables.
-        numbered: the runs of this job are NAME, NAME-2, …; `run_id` is NAME. True if nobody gave the id, and this
-            process is the whole job or its launch has an identity.
+        numbered: the runs of this job are NAME, NAME-2, …; `run_id` is NAME. True if no id was given, and this process
+            is the whole job or its launch has an identity.
         renewable: once the run has finished, the next start is a new run. True if the runs are numbered and no launcher
             reports a restart.
-        exit_given: somebody starts the job again and tells how it ended before, so this start continues a run.
+        exit_given: the script that restarts the job passes its last exit status, so this start continues a run.
         launch: the identity of the launch, the same in all of its processes; None if it has none.
-        early: the processes of the launch have an address to meet, but the rank of this one is not known so far.
+        early: the processes of the launch have an address to meet, but the rank of this one is not known yet.
     """
 
     values: Mapping[str, Any] = field(repr=False)
@@ -148,7 +148,7 @@ class Seat(NamedTuple):
 
     Attributes:
         rank, size: index of the process, from 0, and number of processes.
-        ranked, counted: whether somebody knows them; else they are assumed.
+        ranked, counted: whether they are known; otherwise they are assumed.
     """
 
     rank: int

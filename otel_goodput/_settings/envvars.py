@@ -1,4 +1,4 @@
-"""Environment variables that are no settings of a recorder: one constant for each, with type, default and description.
+"""Environment variables that are not settings of a recorder: one constant each, with type, default and description.
 
 Those of settings are in ``options.py``. OpenTelemetry's own variables (``OTEL_*``) are honored where they apply, and
 never renamed.

@@ -52,24 +52,27 @@ def parse_windows(text: str) -> tuple[int, ...]:
     return spans
 
 
-def _sampling(text: str) -> int:
-    every = int(text)
-    if not 1 <= every < 1_000_000_000:
-        raise ValueError(f"step sampling must be between 1 (every step) and 999,999,999, not {every}")
-    return every
+def _whole(what: str, least: int, most: int, *, off: int | None = None) -> Callable[[str], int]:
+    """Return a parser of a whole number from `least` to `most`, or the number `off`."""
+
+    def parse(text: str) -> int:
+        number = int(text)
+        if number != off and not least <= number <= most:
+            raise ValueError(f"{what} must be between {least:,} and {most:,}, not {number}")
+        return number
+
+    return parse
 
 
-def _spans(text: str) -> int:
-    most = int(text)
-    if most and not FEWEST_SPANS <= most < 1_000_000_000:
-        raise ValueError(f"spans per trace must be at least {FEWEST_SPANS}, or 0 for no limit, not {most}")
-    return most
+def _one_of(what: str, choices: Sequence[str]) -> Callable[[str], str]:
+    """Return a parser of one of `choices`, in any case."""
 
+    def parse(text: str) -> str:
+        if (choice := text.lower()) not in choices:
+            raise ValueError(f"{what} must be one of {', '.join(choices)}, not {text!r}")
+        return choice
 
-def _traces(text: str) -> str:
-    if text not in STEP_TRACES:
-        raise ValueError(f"step traces must be {' or '.join(STEP_TRACES)}, not {text!r}")
-    return text
+    return parse
 
 
 def _grace(text: str) -> float:
@@ -92,10 +95,6 @@ def _limit(text: str) -> int | None:
     return parse_duration(text) if text.strip() else None
 
 
-def _moment(text: str) -> int | None:
-    return parse_moment(text)
-
-
 def _processes(text: str) -> str:
     if text in ("leader", "all"):
         return text
@@ -103,26 +102,6 @@ def _processes(text: str) -> str:
     if all(part.isascii() and part.isdigit() and len(part) < 16 for part in parts):
         return ",".join(str(int(part)) for part in parts)
     raise ValueError(f"processes must be leader, all, or indices such as 0,4, not {text!r}")
-
-
-def _index(text: str) -> int:
-    index = int(text)
-    if not 0 <= index < MOST_PROCESSES:
-        raise ValueError(f"a process index must be between 0 and {MOST_PROCESSES - 1}, not {index}")
-    return index
-
-
-def _count(text: str) -> int:
-    count = int(text)
-    if not 1 <= count <= MOST_PROCESSES:
-        raise ValueError(f"a process count must be between 1 and {MOST_PROCESSES}, not {count}")
-    return count
-
-
-def _device_clock(text: str) -> str:
-    if (mode := text.lower()) not in DEVICE_CLOCKS:
-        raise ValueError(f"the device clock must be one of {', '.join(DEVICE_CLOCKS)}, not {text!r}")
-    return mode
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -317,14 +296,18 @@ class Settings:
     )
     processes = Option("str | None", "leader | all | list", "all", "which processes export their spans", _processes)
     step_sampling = Option(
-        "int | None", "int", "100", "after the first 100 steps, export one step in this many (1: every step)", _sampling
+        "int | None",
+        "int",
+        "100",
+        "after the first 100 steps, export one step in this many (1: every step)",
+        _whole("step sampling", 1, 999_999_999),
     )
     step_traces = Option(
         "str | None",
         " | ".join(STEP_TRACES),
         STEP_TRACES[0],
         "`own` puts each step and its load into a separate trace, linked to the job span",
-        _traces,
+        _one_of("step traces", STEP_TRACES),
     )
     trace_spans = Option(
         "int | None",
@@ -332,7 +315,7 @@ class Settings:
         "5000",
         "maximum number of this package's spans in one trace, over all processes; further spans go to another trace "
         "(0: no limit)",
-        _spans,
+        _whole("spans per trace", FEWEST_SPANS, 999_999_999, off=0),
     )
     windows = Option(
         "str | Sequence[str] | None",
@@ -351,7 +334,7 @@ class Settings:
         DEVICE_CLOCKS[0],
         "how the end of a step on the device is detected: `auto` uses marks, `observe` only `goodput.observe()`; "
         "`host` asserts that steps wait for their results",
-        _device_clock,
+        _one_of("the device clock", DEVICE_CLOCKS),
     )
     stalled_after = Option(
         "float | str | None",
@@ -380,12 +363,22 @@ class Settings:
         "unix seconds or RFC 3339",
         "",
         "when the job was submitted, for scheduling goodput",
-        _moment,
+        cast("Callable[[str], int | None]", parse_moment),
     )
     process_index = Option(
-        "int | None", "int", "", "index of this process, from 0; by default the launcher's value", _index
+        "int | None",
+        "int",
+        "",
+        "index of this process, from 0; by default the launcher's value",
+        _whole("a process index", 0, MOST_PROCESSES - 1),
     )
-    process_count = Option("int | None", "int", "", "number of processes; by default the launcher's value", _count)
+    process_count = Option(
+        "int | None",
+        "int",
+        "",
+        "number of processes; by default the launcher's value",
+        _whole("a process count", 1, MOST_PROCESSES),
+    )
     leader = Argument[int]("int", "index of the process whose phases make up the account", default=0)
     ideal_step_time = Argument("float | None", "in seconds, instead of the estimate", _ideal)
     flops_per_step = Argument(
@@ -462,7 +455,7 @@ def read(
 
     Raises:
         ConfigurationError: an argument is wrong.
-        TypeError: it is unknown, as Python says it.
+        TypeError: an argument is unknown.
     """
     check_names(called, given, table)
     values, settings = {}, {}

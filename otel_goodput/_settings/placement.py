@@ -1,7 +1,7 @@
-"""The index of this process in its job, and the number of processes: who knows them, and whom to believe.
+"""The index of this process in its job, and the number of processes: the sources, and which of them counts.
 
-What is initialized in this process knows more than the variables of launchers, Kubernetes and TPUs. No runtime is
-imported, initialized or waited for here: a runtime counts only if the program has initialized it, and if it is of
+A runtime that is initialized in this process knows more than the variables of launchers, Kubernetes and TPUs. No
+runtime is imported, initialized or waited for here: a runtime counts only if the program has initialized it, with
 several processes.
 """
 
@@ -270,7 +270,7 @@ def initialized() -> list[Place]:
 
 
 def places(environ: Mapping[str, str]) -> list[Place]:
-    """Return what each source says about this process, the one that knows most first."""
+    """Return what each source says about this process, the most reliable first."""
     return [*initialized(), *of_environment(environ)]
 
 

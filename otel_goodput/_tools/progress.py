@@ -75,7 +75,7 @@ class Screen:
         self._shown_at = -_SHOWN_EVERY_S
         self._waited_at = -_WAIT_EVERY_S
 
-    def tell(self, text: str) -> None:
+    def write(self, text: str) -> None:
         if not self._quiet:
             self.clear()
             sys.stdout.write(redact(text, self._hidden) + "\n")

@@ -17,7 +17,7 @@ from otel_goodput._integrations import async_runtimes
 from otel_goodput._integrations.async_runtimes import ASYNC_RUNTIMES
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._timeline.reader import all_events
-from otel_goodput._tools.doctor import past
+from otel_goodput._tools.doctor import journal
 from otel_goodput.semconv import FALLBACK_CLOCKS
 
 from .stand_ins import Queue, QueueMarker, fake_torch
@@ -207,7 +207,7 @@ def test_one_in_use_that_cannot_be_marked(
     assert recorder.totals().clock == "unknown"
     (text,) = [text for record in caplog.records if "cannot be marked" in (text := record.getMessage())]
     assert text.startswith(name) and text in " ".join(str(recorder.report()).split())
-    (found,) = [each for each in past.check(run_folder(tmp_path), 0, renewable=True) if "not known" in each.what]
+    (found,) = [each for each in journal.check_run(run_folder(tmp_path), 0, renewable=True) if "not known" in each.what]
     assert f"({name} cannot be marked)" in found.what
 
 

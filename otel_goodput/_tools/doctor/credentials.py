@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from otel_goodput._disruption.metadata import metadata_host
 from otel_goodput._runtime import files
 from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT
 from otel_goodput._text.quantities import format_duration
+from otel_goodput._tools.attempt import within
 from otel_goodput._tools.doctor.findings import PROBLEM, Finding, ok, problem, warning
 from otel_goodput.exporters.google.connection import TRACE, Connection
 from otel_goodput.exporters.google.delivery import advice_on, short
@@ -101,7 +101,7 @@ class File:
 
 
 def find(environ: Mapping[str, str]) -> File | None:
-    """Return the file of credentials; None if there is none, so that they come from the metadata server."""
+    """Return the file of credentials; None if the credentials come from the metadata server instead."""
     given = environ.get(VARIABLE, "")
     if given.strip():
         if _PASTED.match(given) or len(given) > _LONGEST_PATH:
@@ -184,45 +184,6 @@ def _lines(text: str) -> Iterator[str]:
             yield line.strip()
 
 
-T = TypeVar("T")
-
-
-class Attempt(Generic[T]):
-    """Runs an action in its own daemon thread. A thread that hangs is abandoned."""
-
-    def __init__(self, action: Callable[[], T]) -> None:
-        self._action = action
-        self._results: list[T] = []
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="goodput-attempt", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._results.append(self._action())
-        except Exception as error:
-            self._error = error
-
-    def result(self, seconds: float) -> T:
-        """Return the action's result, waiting for it at most `seconds`.
-
-        Raises:
-            TimeoutError: the action has not finished.
-            Exception: the action raised it.
-        """
-        self._thread.join(seconds)
-        if self._error is not None:
-            raise self._error
-        if not self._results:
-            raise TimeoutError(f"no answer within {seconds:g} s")
-        return self._results[0]
-
-
-def within(seconds: float, action: Callable[[], T]) -> T:
-    """Run `action` with a time limit in seconds; returns and raises like :meth:`Attempt.result`."""
-    return Attempt(action).result(seconds)
-
-
 ABOUT: Final = "credentials"
 QUOTA: Final = "quota project"
 _BRIEF: Final = "the credentials cannot be used"
@@ -263,7 +224,7 @@ class Identity:
         return warning(ABOUT, f"there is no credentials file, and {NO_MACHINE}", advice_on(ABOUT, TRACE, "", ""))
 
     def check(self, project: str) -> Iterator[Finding]:
-        """Load the credentials and request a token; `good` then tells whether that succeeded.
+        """Load the credentials and request a token; `good` is then whether that succeeded.
 
         `project` is named in the advice on a missing quota project.
         """

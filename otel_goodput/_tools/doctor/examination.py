@@ -18,7 +18,7 @@ from otel_goodput._runtime.guard import TRUE
 from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import redact, secrets
 from otel_goodput._tools.arguments import add_json, length
-from otel_goodput._tools.doctor import past, settings, storage
+from otel_goodput._tools.doctor import journal, settings
 from otel_goodput._tools.doctor.exporters import ExporterChecks
 from otel_goodput._tools.doctor.findings import (
     OK,
@@ -143,10 +143,10 @@ def _findings(
     yield from settings.check(os.environ, rows(os.environ), config)
     logs.take()
     with _waiting_for(config.directory):
-        yield from storage.check(config, force.run_id, timeout_s)
-    present, more = storage.present(config, force.run_id)
+        yield from journal.check(config, force.run_id, timeout_s)
+    present, more = journal.present(config, force.run_id)
     for run in present:
-        yield from past.check(run, config.process_index, renewable=config.renewable)
+        yield from journal.check_run(run, config.process_index, renewable=config.renewable)
         for text in logs.take():
             yield warning("run", text, "the unreadable part is missing from the figures")
     if more:
@@ -155,7 +155,7 @@ def _findings(
         yield ok("run", f"run {force.run_id!r} has no journal on this machine yet")
     elif not force.run_id:
         yield ok("run", "the job sets its run id itself, in configure(run_id=)")
-    folder = storage.local_base(config) / folder_name(force.run_id or config.run_id)
+    folder = journal.local_base(config) / folder_name(force.run_id or config.run_id)
     if not force.run_id:
         folder = folder.with_name("<run id>")
     exporters = ExporterChecks(config, folder, timeout_s, logs)

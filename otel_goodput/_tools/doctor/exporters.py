@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_goodput._runtime.deadline import SHARE_OF_GRACE, Closer, close_all
+from otel_goodput._runtime.deadline import SHARE_OF_GRACE
 from otel_goodput._settings.config import Config
+from otel_goodput._tools.attempt import Attempt
 from otel_goodput._tools.doctor.findings import Export, Finding, LogCapture, ok, problem, warning
 from otel_goodput._tools.doctor.plaintext import check_endpoint
 from otel_goodput.errors import ConfigurationError
@@ -120,10 +122,10 @@ class ExporterChecks:
         for name in registry.names() if registry.AUTO in self._config.exporters else ():
             reason = registry.reason(name, Situation(os.environ, self._directory, None, names))
             if reason and name not in names and (missing := registry.missing(name, os.environ)):
-                what = f"{reason}, but {' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed: "
-                yield problem(f"exporter {name}", f"{what}nothing goes there", registry.spec(name).hint,
-                    f"packages of exporter {name} are missing",
-                )  # fmt: skip
+                be = "is" if len(missing) == 1 else "are"
+                what = f"{reason}, but {' and '.join(missing)} {be} not installed: nothing goes there"
+                brief = f"packages of exporter {name} are missing"
+                yield problem(f"exporter {name}", what, registry.spec(name).hint, brief)
         if not self._config.exports_spans():
             whose = "leading process" if self._config.processes == "leader" else f"process {self._config.processes}"
             yield ok("exporters", f"the {whose} exports the spans, as configured")
@@ -139,27 +141,19 @@ class ExporterChecks:
 
     def _endpoints(self, about: str, endpoints: Sequence[Endpoint], opened: Exporters | None) -> Iterator[Finding]:
         """Connect to the OTLP endpoints, and send empty exports over the real protocol."""
-        failures: dict[Endpoint, str] = {}
         yield from dict.fromkeys(finding for one in endpoints for finding in check_endpoint(about, one, os.environ))
         exporters = {} if opened is None else {TRACES: opened.span_exporter, METRICS: opened.metric_exporter}
-
-        def attempt(one: Endpoint, exporter: Exporter | None) -> None:
-            try:
-                address = one.address()
-            except ValueError as error:
-                failures[one] = f"invalid endpoint: {error}"
-                return
-            failure = connect(address, self._timeout_s) if address is not None else ""
-            if not failure and exporter is not None and not export_nothing(exporter):
-                failure = "; ".join(self._logs.take()) or "it refuses an empty export"
-            failures[one] = failure
-
-        tries = [(one.signal, _later(partial(attempt, one, exporters.get(one.signal)))) for one in endpoints]
+        attempts = [Attempt(partial(self._failure, one, exporters.get(one.signal))) for one in endpoints]
         # The DNS lookup may take additional time, besides the connection and the export.
-        close_all(tries, 2 * self._timeout_s + 1)
+        until = time.monotonic() + 2 * self._timeout_s + 1
         outcomes: dict[tuple[str, str, str], list[Endpoint]] = {}
-        for one in endpoints:
-            failure = failures.get(one, f"no answer within {self._timeout_s:g} s")
+        for one, attempt in zip(endpoints, attempts, strict=True):
+            try:
+                failure = attempt.result(max(until - time.monotonic(), 0.0))
+            except TimeoutError:
+                failure = f"no answer within {self._timeout_s:g} s"
+            except Exception as error:  # of a third-party exporter
+                failure = f"{type(error).__name__}: {error}"
             advice = one.advice(failure) if failure else ""
             # What exporters report names the place and may end with the advice, which the finding has already. It names
             # the signal too; without it, both signals can share one finding.
@@ -177,6 +171,17 @@ class ExporterChecks:
             else:
                 yield ok(about, f"{where}: reachable (the port accepts connections)")
 
+    def _failure(self, one: Endpoint, exporter: Exporter | None) -> str:
+        """Connect to an endpoint and send an empty export; returns what went wrong, empty if nothing did."""
+        try:
+            address = one.address()
+        except ValueError as error:
+            return f"invalid endpoint: {error}"
+        failure = connect(address, self._timeout_s) if address is not None else ""
+        if not failure and exporter is not None and not export_nothing(exporter):
+            failure = "; ".join(self._logs.take()) or "it refuses an empty export"
+        return failure
+
 
 def _summary(destinations: list[Destination]) -> str:
     """Describe the destinations in one sentence, with signals grouped by place."""
@@ -191,7 +196,3 @@ def export_nothing(exporter: Exporter) -> bool:
     if isinstance(exporter, SpanExporter):
         return exporter.export(()) is SpanExportResult.SUCCESS
     return exporter.export(MetricsData(resource_metrics=())) is MetricExportResult.SUCCESS
-
-
-def _later(action: Callable[[], object]) -> Closer:
-    return lambda _: action()

@@ -1,4 +1,4 @@
-"""``otel-goodput doctor --gcp``: checks everything between a job and Google Cloud, and says how to mend it."""
+"""``otel-goodput doctor --gcp``: checks everything between a job and Google Cloud, and says how to fix it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from otel_goodput._runtime.answers import BoundedResponse
 from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_PROJECT
 from otel_goodput._settings.options import Settings
 from otel_goodput._text.quantities import format_duration
-from otel_goodput._tools.doctor.credentials import NO_MACHINE, PROJECT, Attempt, Identity, within
+from otel_goodput._tools.attempt import Attempt, within
+from otel_goodput._tools.doctor.credentials import NO_MACHINE, PROJECT, Identity
 from otel_goodput._tools.doctor.findings import OK, PROBLEM, WARNING, Finding, ok, problem, warning
-from otel_goodput._tools.doctor.services import GOOGLE, PROBES, ServiceChecks, ahead
+from otel_goodput._tools.doctor.services import GOOGLE, PROBES, ServiceChecks, clock_lead
 from otel_goodput.exporters import registry
 from otel_goodput.exporters.google.connection import (
     PROJECT_SOURCES,
@@ -159,7 +160,7 @@ class Google:
             return
         connection = http.client.HTTPConnection(*place, timeout=self._timeout_s)
         connection.response_class = BoundedResponse
-        measure = partial(ahead, connection, "/computeMetadata/v1/instance/id", host, dict([FLAVOR]))
+        measure = partial(clock_lead, connection, "/computeMetadata/v1/instance/id", host, dict([FLAVOR]))
         try:
             seconds = within(2 * self._timeout_s, measure)
         except TimeoutError:

@@ -26,9 +26,8 @@ def check_endpoint(about: str, one: Endpoint, environ: Mapping[str, str]) -> Ite
         named = next(name for name in variables(one.signal, "HEADERS") if environ.get(name, "").strip())
         held = f"the headers of {named}"
     if held and not _here(host):
-        yield warning(about, f"{held} may contain credentials, which are sent to {host} unencrypted",
-            "use https://, or a collector on this machine that adds the credentials",
-        )  # fmt: skip
+        what = f"{held} may contain credentials, which are sent to {host} unencrypted"
+        yield warning(about, what, "use https://, or a collector on this machine that adds the credentials")
 
 
 def check_journal(url: str) -> Iterator[Finding]:

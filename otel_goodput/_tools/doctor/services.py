@@ -96,16 +96,16 @@ def reach(target: str, *, encrypted: bool, timeout_s: float) -> Reached:
         if encrypted:
             with _failing(f"{host}:{port}", timeout_s, _FIREWALL), _timed(stages, "TLS"):
                 connection.sock = _context().wrap_socket(connection.sock, server_hostname=host)
-            ahead_s = ahead(connection, "/", host)
+            ahead_s = clock_lead(connection, "/", host)
     finally:
         connection.close()
     return Reached(stages, ahead_s)
 
 
-def ahead(
+def clock_lead(
     connection: http.client.HTTPConnection, path: str, host: str, headers: Mapping[str, str] | None = None
 ) -> float | None:
-    """Return the seconds that this machine's clock is ahead of an HTTP server's; None if the server does not tell."""
+    """Return the seconds that this machine's clock is ahead of an HTTP server's; None if it does not send its time."""
     try:
         began = time.time()
         connection.request("GET", path, headers={"Host": host, **(headers or {})})

@@ -267,9 +267,8 @@ def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
         name for name in placement.NUMBERS if environ.get(name, "").strip() and placement.number(environ, name) is None
     ]
     for name in wrong:
-        yield problem("processes", f"{name}={environ[name]!r} is not an integer >= 0", "correct it or unset it",
-            f"{name} is not an integer >= 0",
-        )  # fmt: skip
+        why = "is not an integer >= 0"
+        yield problem("processes", f"{name}={environ[name]!r} {why}", "correct it or unset it", f"{name} {why}")
     sources, (rank, size, doubt, advice) = placement.places(environ), placement.place(environ)
     others = [each for each in sources if not _within(sources, each)]
     for numbers in ([each.rank for each in others if each.rank], [each.size for each in others if each.size]):

@@ -1,1 +1,1 @@
-"""``otel-goodput reason``: says afterwards why an attempt followed another."""
+"""``otel-goodput reason``: records why a run was disrupted."""

@@ -128,7 +128,7 @@ def disrupted(run: RecordedRun) -> Disrupted:
     """Read the disruptions of a run from the journal of its leader.
 
     Raises:
-        JournalError: there is none, or none that can be read.
+        JournalError: there is no journal, or none that can be read.
     """
     run_id = run.run_id
     restored = run.restored()

@@ -122,7 +122,7 @@ def _send(
                 stays, over = True, stopped.everywhere
         if stays:
             account.left = sending.rest(path, signals)
-        screen.tell(f"{path}: {account} {verb} to {account.receiver}" if account.sent else f"{path}: {account}")
+        screen.write(f"{path}: {account} {verb} to {account.receiver}" if account.sent else f"{path}: {account}")
     return accounts, "; ".join(reasons)
 
 

@@ -27,6 +27,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from otel_goodput._runtime import files
 from otel_goodput._runtime.answers import BoundedResponse, TooLong, whole
+from otel_goodput._tools.attempt import Attempt
 from otel_goodput._tools.send.lines import TRACES, Request
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import status_codes
@@ -163,32 +164,19 @@ def exchange(
         Exception: raised by `ask` or `waiting`.
     """
     in_flight = InFlight(timeout_s, begins)
-    results: list[Answer | BaseException] = []
-
-    def work() -> None:
-        try:
-            results.append(ask(in_flight))
-        except BaseException as error:  # re-raised in the waiting thread
-            results.append(error)
-
-    thread = threading.Thread(target=work, name="goodput-send", daemon=True)
-    thread.start()
+    attempt = Attempt(partial(ask, in_flight))
     try:
-        while not results and in_flight.left():
-            thread.join(min(in_flight.left(), _TICK_S))
-            if not results:
-                waiting()
-        if not results:
+        while in_flight.left() and not attempt.over(min(in_flight.left(), _TICK_S)):
+            waiting()
+        if not attempt.over():
             in_flight.give_up()
-            thread.join(_LAST_WORDS_S)
-            return in_flight.late()  # ignore `results`: after the shutdown, a truncated answer looks complete
+            attempt.over(_LAST_WORDS_S)
+            return in_flight.late()  # ignore the result: after the shutdown, a truncated answer looks complete
+        return attempt.result()
+    except NotBegun as error:
+        raise error.error from None
     finally:
         in_flight.give_up()
-    if isinstance(results[0], NotBegun):
-        raise results[0].error
-    if isinstance(results[0], BaseException):
-        raise results[0]
-    return results[0]
 
 
 def pause(seconds: float, waiting: Callable[[], None]) -> None:

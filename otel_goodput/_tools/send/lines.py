@@ -26,7 +26,7 @@ _IDS: Final = ("traceId", "spanId", "parentSpanId")
 # Files of the exporter 'file', which have one signal; any other file may have both.
 _EXPORTERS_OWN: Final = re.compile(rf"({TRACES}|{METRICS})-.*\.jsonl")
 _COLLECTORS: Final = "goodput.otlp*.json"
-# Lines to try: if none of so many is OTLP JSON, the file holds something else; otherwise lines are damaged.
+# If none of the first lines, this many, is OTLP JSON, the file holds something else. Later bad lines are damaged.
 _NEIGHBORS: Final = 16
 _BLOCK: Final = files.MIB
 

@@ -182,7 +182,7 @@ class Sending:
                 with alone(progress.origin):  # another process may still be sending the file under its earlier name
                     progress = Progress(path, content, self.receiver(signals))
             if progress.replaced:
-                self._screen.tell(f"{path}: the file was replaced since the last send; sending it from the beginning")
+                self._screen.write(f"{path}: the file was replaced since the last send; sending it from the beginning")
             yield progress
 
     def _lines(self, progress: Progress, account: SentFile) -> None:
@@ -211,7 +211,7 @@ class Sending:
                     if not self._dry:
                         answer = self._settle(progress, line, request, account, ahead, cut_off)
                     if cut_off and answer.outcome == ACCEPTED:
-                        self._screen.tell(f"{path}: an earlier send was interrupted; one request may arrive twice")
+                        self._screen.write(f"{path}: an earlier send was interrupted; one request may arrive twice")
                     account.repeated += answer.maybe_delivered
                     cut_off = False
                     self._book(f"{path}:{line.number}", request, answer, account)

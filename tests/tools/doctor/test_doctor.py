@@ -94,12 +94,12 @@ def test_a_disk_that_is_nearly_full(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     import shutil
 
     from otel_goodput._settings import config
-    from otel_goodput._tools.doctor import storage
+    from otel_goodput._tools.doctor import journal
 
     configured = config.read("job", directory=tmp_path, environ={})
     for free, level in ((2**34, "ok"), (2**28, "warning"), (2**20, "problem")):
         monkeypatch.setattr(shutil, "disk_usage", lambda path, free=free: shutil._ntuple_diskusage(2**40, 0, free))  # type: ignore[attr-defined]
-        [finding] = storage.check(configured, "", 1.0)
+        [finding] = journal.check(configured, "", 1.0)
         assert finding.level == level
 
 
