@@ -43,12 +43,12 @@ def called(action: argparse.Action, formatter: argparse.HelpFormatter) -> str:
 def entry(name: str, brief: str, parser: argparse.ArgumentParser) -> str:
     """The section of one command. Its exit statuses are left to the table of all."""
     formatter = parser._get_formatter()
-    told = parser.description or brief[:1].upper() + brief[1:] + "."
-    laid_out = "\n " in told  # for the terminal
-    text = f"### {name}\n\n{_block(told) if laid_out else cell(told) + chr(10)}\n"
-    if found := options(parser):
+    description = parser.description or brief[:1].upper() + brief[1:] + "."
+    laid_out = "\n " in description  # for the terminal
+    text = f"### {name}\n\n{_block(description) if laid_out else cell(description) + chr(10)}\n"
+    if taken := options(parser):
         text += "| argument |  |\n| --- | --- |\n"
-        for action in found:
+        for action in taken:
             needed = " Required." if action.required and action.option_strings else ""
             meaning = cell(formatter._expand_help(action)) if action.help else ""
             text += f"| `{cell(called(action, formatter))}` | {meaning}{'.' if needed else ''}{needed} |\n"

@@ -49,17 +49,17 @@ class Docstring(NamedTuple):
     sections: Mapping[str, Mapping[str, str]]
 
     def arguments(self) -> dict[str, str]:
-        """What is said of arguments, also of those that several functions take."""
+        """The meanings of arguments, also of those that several functions take."""
         return {
             name: what
-            for title, told in self.sections.items()
+            for title, explained in self.sections.items()
             if title.startswith("Args")
-            for name, what in told.items()
+            for name, what in explained.items()
         }
 
 
 def parsed(text: str) -> Docstring:
-    """Take the docstring `text` to pieces."""
+    """Parse the docstring `text`."""
     lines = inspect.cleandoc(text).split("\n")
     parts: dict[str, list[str]] = {"": []}
     title = ""
@@ -69,14 +69,14 @@ def parsed(text: str) -> Docstring:
         elif title and line and not line.startswith(" "):
             title = ""
         parts.setdefault(title, []).append(line)
-    return Docstring("\n".join(parts.pop("")).strip(), {title: _explained(found[1:]) for title, found in parts.items()})
+    return Docstring("\n".join(parts.pop("")).strip(), {title: _explained(part[1:]) for title, part in parts.items()})
 
 
 def _explained(lines: Iterable[str]) -> dict[str, str]:
     """The names that a section explains; several names may share a line."""
     whole = re.sub(r"\n +(?=\S)", " ", textwrap.dedent("\n".join(lines)))
-    found = re.findall(r"^\*{0,2}([\w, ]+): (.*)$", whole, re.MULTILINE)
-    return {name.strip(): what for names, what in found for name in names.split(",")}
+    rows = re.findall(r"^\*{0,2}([\w, ]+): (.*)$", whole, re.MULTILINE)
+    return {name.strip(): what for names, what in rows for name in names.split(",")}
 
 
 def markdown(text: str) -> str:
@@ -87,8 +87,8 @@ def markdown(text: str) -> str:
     return re.sub(r"^::\n\n((?: {4}.*\n?|\n(?= {4}))+)", _block, text, flags=re.MULTILINE)
 
 
-def _block(found: re.Match[str]) -> str:
-    return f"```text\n{textwrap.dedent(found[1]).strip()}\n```\n"
+def _block(match: re.Match[str]) -> str:
+    return f"```text\n{textwrap.dedent(match[1]).strip()}\n```\n"
 
 
 def row(*cells: str) -> str:
@@ -117,15 +117,15 @@ def signature(owner: Any) -> inspect.Signature | None:
 
 
 def explained(owner: Any) -> dict[str, str]:
-    """What is said of each argument of `owner`, by its name."""
+    """The meaning of each argument of `owner`, by its name."""
     of_phases = parsed(Phases.__doc__ or "").arguments()
     return {**of_phases, **parsed(owner.__doc__ or "").arguments()}
 
 
 def arguments(owner: Any) -> str:
     """The table of the arguments of `owner`; empty if there are none."""
-    found, meanings = signature(owner), explained(owner)
-    parameters = [] if found is None else [one for one in found.parameters.values() if one.name != "self"]
+    taken, meanings = signature(owner), explained(owner)
+    parameters = [] if taken is None else [one for one in taken.parameters.values() if one.name != "self"]
     if not parameters:
         return ""
     rows = [
@@ -141,10 +141,10 @@ def _stars(parameter: inspect.Parameter) -> str:
 
 def entry(title: str, owner: Any, level: int = 3) -> str:
     """One function, method or class: its text, arguments, result and errors."""
-    docstring, found = parsed(owner.__doc__ or ""), signature(owner)
+    docstring, taken = parsed(owner.__doc__ or ""), signature(owner)
     text = f"{'#' * level} {title}\n\n{markdown(docstring.text)}\n\n"
     text += INSTEAD[owner] if owner in INSTEAD else arguments(owner)
-    result = "" if found is None or inspect.isclass(owner) else _type(found.return_annotation)
+    result = "" if taken is None or inspect.isclass(owner) else _type(taken.return_annotation)
     if result not in ("", "`None`", "`C`"):  # C: the argument itself
         text += f"Returns {result}.\n\n"
     if attributes := docstring.sections.get("Attributes"):
@@ -169,8 +169,8 @@ SDK = ("on_start", "on_end", "force_flush")
 
 
 def classes() -> str:
-    found = {name: getattr(otel_goodput, name) for name in CLASSES}
-    return "".join(entry(name, owner) + _methods(name, owner) for name, owner in found.items())
+    classes = {name: getattr(otel_goodput, name) for name in CLASSES}
+    return "".join(entry(name, owner) + _methods(name, owner) for name, owner in classes.items())
 
 
 def of_tests() -> str:
@@ -228,7 +228,7 @@ def unexplained() -> list[str]:
     return [
         f"{name}({argument})"
         for name, owner in functions
-        if callable(owner) and (found := signature(owner)) is not None
-        for argument in found.parameters
+        if callable(owner) and (taken := signature(owner)) is not None
+        for argument in taken.parameters
         if argument != "self" and argument not in OPTIONS and argument not in explained(owner)
     ]

@@ -138,7 +138,7 @@ def exporters() -> str:
 
 
 def outcomes() -> ModuleType:
-    """What the tests of the collector show."""
+    """The outcomes that the tests of the collector check."""
     spec = importlib.util.spec_from_file_location("outcomes", ROOT / "tests/otelcol/outcomes.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -147,7 +147,7 @@ def outcomes() -> ModuleType:
     return module
 
 
-def beside() -> str:
+def one_job() -> str:
     rows = ((name + each.more, each.otlp, each.classic) for name, each in outcomes().BESIDE.items())
     return table(("fault", "`gcp-sidecar`", "`gcp-sidecar-classic`"), rows)
 
@@ -158,45 +158,46 @@ def elsewhere() -> str:
 
 
 def codes() -> str:
-    found = outcomes()
-    retried, refused = (", ".join(f"`{code}`" for code in group) for group in (found.RETRIED, found.REFUSED))
-    rows = (f"{retried}; {found.THROTTLED}", found.THEN_RETRIED), (refused, found.THEN_REFUSED)
+    known = outcomes()
+    retried, refused = (", ".join(f"`{code}`" for code in group) for group in (known.RETRIED, known.REFUSED))
+    rows = (f"{retried}; {known.THROTTLED}", known.THEN_RETRIED), (refused, known.THEN_REFUSED)
     return table(("code", "then"), rows)
 
 
 def report_fields() -> str:
-    """A report's JSON: every type, with its fields as its docstring explains them."""
-    found = [ReportFields, *(one for one in vars(fields).values() if is_typeddict(one) and one is not ReportFields)]
-    return "\n".join(_fields(one) for one in found if not one.__name__.startswith("_"))
+    """Every type of a report's JSON, with its fields as its docstring explains them."""
+    types = [ReportFields, *(one for one in vars(fields).values() if is_typeddict(one) and one is not ReportFields)]
+    return "\n".join(_fields(one) for one in types if not one.__name__.startswith("_"))
 
 
 def _fields(one: type) -> str:
     text, types = (one.__doc__ or "").partition("Attributes:")[0], get_type_hints(one)
-    told = _told(one)
-    of_partitions = {name: what for names, what in _told(PartitionFields) for name in names}
-    told += [([name], of_partitions.get(name, "")) for name in types if not any(name in names for names, _ in told)]
+    explained = _explained(one)
+    of_partitions = {name: what for names, what in _explained(PartitionFields) for name in names}
+    known = {name for names, _ in explained for name in names}
+    explained += [([name], of_partitions.get(name, "")) for name in types if name not in known]
     rows = (
         (", ".join(f"`{name}`" for name in names), ", ".join(dict.fromkeys(map(_type, map(types.get, names)))), what)
-        for names, what in ((names, what.replace("``", "`")) for names, what in told)
+        for names, what in ((names, what.replace("``", "`")) for names, what in explained)
         if all(name in types for name in names)
     )
     return f"### {one.__name__}\n\n{' '.join(text.split()).replace('``', '`')}\n\n" + table(("field", "type", ""), rows)
 
 
-def _told(one: type) -> list[tuple[list[str], str]]:
-    """Names of fields, and what the docstring says of them together."""
+def _explained(one: type) -> list[tuple[list[str], str]]:
+    """Names of fields, and the explanation that they share in the docstring."""
     attributes = re.sub(r"\n {12}", " ", (one.__doc__ or "").partition("Attributes:")[2])  # lines that go on
     return [(names.split(", "), what) for names, what in re.findall(r"^ {8}([\w, ]+): (.*)$", attributes, re.MULTILINE)]
 
 
-def _type(found: object) -> str:
+def _type(annotation: object) -> str:
     """A type in words: in code within a table, not every renderer shows the `|` of a union."""
-    name = found.__name__ if isinstance(found, type) and not get_args(found) else str(found)
+    name = annotation.__name__ if isinstance(annotation, type) and not get_args(annotation) else str(annotation)
     return f"`{name.replace('otel_goodput.reports.fields.', '').replace('NoneType', 'None').replace(' | ', ' or ')}`"
 
 
 class Table(NamedTuple):
-    """A generated block, and the heading that it stands under."""
+    """A generated block, and the heading above it."""
 
     heading: str
     make: Callable[[], str]
@@ -230,7 +231,7 @@ FILES: dict[str, dict[str, Table]] = {
     "docs/exporters.md": {"exporters": Table("What goes where", exporters)},
     "docs/runs.md": {"fields": Table("The fields of a report", report_fields)},
     "docs/collector/faults.md": {
-        "beside": Table("One job", beside),
+        "one job": Table("One job", one_job),
         "elsewhere": Table("Other faults", elsewhere),
         "codes": Table("What each response code does", codes),
     },
@@ -238,11 +239,11 @@ FILES: dict[str, dict[str, Table]] = {
 
 
 def renewed(name: str, text: str) -> str:
-    """`text`, of the file `name`, with its tables as they are to be.
+    """Return `text`, of the file `name`, with its tables made anew.
 
     Raises:
-        ValueError: the markers of a table are missing or there more than once, a table stands under another heading
-            than its own, a marked table is none of this page's, or a heading stands over nothing.
+        ValueError: the markers of a table are missing or repeated, a table is under the wrong heading, a marked table
+            does not belong to this page, or nothing is under a heading.
     """
     tables = FILES[name]
     source = name.endswith(".py")
@@ -263,7 +264,7 @@ def renewed(name: str, text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """`text` without what is inside blocks of code, where a # is no heading, and without markers."""
+    """Return `text` without markers and without the contents of code blocks, where a # is not a heading."""
     text = re.sub(r"^```.*?^```$", "code", text, flags=re.DOTALL | re.MULTILINE)
     return re.sub(r"^<!--.*?-->\n", "", text, flags=re.MULTILINE)
 
@@ -273,9 +274,9 @@ def headings(text: str) -> list[str]:
 
 
 def empty(text: str) -> list[str]:
-    """The headings that nothing stands under, neither text nor headings of a lower rank."""
-    found = re.findall(r"^(#+) (.*)\n+(?=(#+) |\Z)", prose(text), re.MULTILINE)
-    return [title for rank, title, following in found if len(following) <= len(rank)]
+    """The headings with nothing under them: neither text nor headings of a lower rank."""
+    titles = re.findall(r"^(#+) (.*)\n+(?=(#+) |\Z)", prose(text), re.MULTILINE)
+    return [title for rank, title, following in titles if len(following) <= len(rank)]
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Programs as ordinary people write them, each beside a witness that tells what the figures must be.
+"""Programs as users write them, each with a witness: an independent clock that says what the figures must be.
 
-``python -m everyday`` runs them (``make everyday``: with the libraries of others, too) and compares.
+``python -m everyday`` runs them (``make everyday``: with the third-party libraries too) and compares.
 """

@@ -1,4 +1,4 @@
-"""Runs the programs, holds their figures against the truth, and writes down what came out."""
+"""Runs the programs, compares their figures with the witness's, and writes the results."""
 
 from __future__ import annotations
 
@@ -31,32 +31,33 @@ PACKAGES = (
     "grain",
     "opentelemetry-sdk",
 )
-HEAD = """# What the everyday programs gave
+HEAD = """# Results of `make everyday`
 
-`make everyday` writes this. Each program uses the library as its users do (`job()`, `step(n)` or `steps(loader)`, and
-nothing for the device); beside it a witness reads the clock, and blocks on the device's outputs in a thread of its own.
-Goodput, and every category's time, have to be within {tolerance:.0%} of the witness's, or 1% of the elapsed time, and
-the time by which those who read the clock came late: a process beside the program measures how late this machine
-wakes whoever sleeps, and the witness what it takes to write down a reading (thrice that lies between it and us).
+`make everyday` writes this file. Each program uses this package as its users do (`job()`, `step(n)` or `steps(loader)`,
+and nothing for the device). A witness measures the same program independently: it reads the clock, and a thread of its
+own blocks on the device's outputs. Goodput and the time of every category must be within {tolerance:.0%} of the
+witness's, or 1% of the elapsed time. Added to that is the measuring error: another process measures how late this
+machine wakes a sleeping process, and the witness measures how long it takes to write a reading (there are three writes
+between the witness's reading and this package's).
 
-Programs whose names end with `.py` are those of docs/recipes.md. They have no witness: they have to run, as they are
-printed there, and to leave one run. Names that begin with `everyday.stand_ins` are modules that the tests use in place
-of other packages: their classes and functions have to take the arguments that the real ones take.
+Programs whose names end with `.py` are those of docs/recipes.md. They have no witness: they must run as printed there
+and leave one run. Names that begin with `everyday.stand_ins` are modules that the tests use instead of other packages:
+their classes and functions must take the same arguments as the real ones.
 
 {machine}
 
-| program | goodput | in truth | late, of the elapsed time | seconds | |
+| program | goodput | by the witness | measuring error, of the elapsed time | seconds | |
 | --- | ---: | ---: | ---: | ---: | --- |
 """
 
 
 def missing(program: Program) -> list[str]:
-    """Packages that it needs and that are not here."""
+    """The packages that a program needs and that are not installed."""
     return [name for name in program.needs if importlib.util.find_spec(name.partition(".")[0]) is None]
 
 
 def machine() -> str:
-    """Where this ran, with what."""
+    """The machine, and the versions of the packages."""
     versions = []
     for package in PACKAGES:
         try:
@@ -69,7 +70,7 @@ def machine() -> str:
 
 
 def rows(name: str, program: Program, folder: Path) -> Iterator[tuple[str, bool]]:
-    """A line of the table for each run of a program, and whether it is as it should be."""
+    """A line of the table for each run of a program, and whether its figures are right."""
     lacking = missing(program)
     if lacking:
         yield f"| {name} | | | | | not run: {', '.join(lacking)} is not installed |", True
@@ -87,14 +88,14 @@ def rows(name: str, program: Program, folder: Path) -> Iterator[tuple[str, bool]
 
 def _row(name: str, result: Result, seconds: float) -> str:
     goodput = result.report["goodput"]
-    said = "not known" if goodput is None else f"{goodput:.2%}"
+    share = "unknown" if goodput is None else f"{goodput:.2%}"
     verdict = "; ".join(result.wrong()) or "right"
     true = result.truth
-    return f"| {name} | {said} | {true.goodput:.2%} | {result.late / true.elapsed:.2%} | {seconds:.1f} | {verdict} |"
+    return f"| {name} | {share} | {true.goodput:.2%} | {result.late / true.elapsed:.2%} | {seconds:.1f} | {verdict} |"
 
 
 def recipe(name: str, folder: Path) -> tuple[str, bool]:
-    """The line of a recipe, which has no witness, and whether it ran as it should."""
+    """The line of a recipe, which has no witness, and whether it ran."""
     lacking = recipes.lacking(recipes.RECIPES[name])
     if lacking:
         return f"| {name} | | | | | not run: {', '.join(lacking)} is not installed |", True
@@ -110,7 +111,7 @@ def recipe(name: str, folder: Path) -> tuple[str, bool]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="programs and recipes (default: all)")
-    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}, where all were run")
+    parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}, if all were run")
     options = parser.parse_args()
     unknown = set(options.names) - {*PROGRAMS, *recipes.RECIPES}
     if unknown:

@@ -1,4 +1,4 @@
-"""Which programs there are, and how each is used."""
+"""The programs, and how each is run."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ import signal
 from everyday.trial import Program
 from everyday.witness import EVALUATION, LOAD, PREPARE
 
-# What setting up a library compiles is not told apart from what else it does there.
+# Compilations during the setup of a library cannot be separated from the rest of the setup.
 SETTING_UP = ("program_startup", "other", "training_prep")
 
 PROGRAMS: dict[str, Program] = {
-    "plain": Program("programs/plain.py", untold=(LOAD, PREPARE)),
-    "epochs": Program("programs/epochs.py", untold=(PREPARE, EVALUATION)),
-    "counted": Program("programs/counted.py", untold=(LOAD,)),
-    "max steps": Program("programs/max_steps.py", untold=(EVALUATION,)),
+    "plain": Program("programs/plain.py", unrecorded=(LOAD, PREPARE)),
+    "epochs": Program("programs/epochs.py", unrecorded=(PREPARE, EVALUATION)),
+    "counted": Program("programs/counted.py", unrecorded=(LOAD,)),
+    "max steps": Program("programs/max_steps.py", unrecorded=(EVALUATION,)),
     "left at the head": Program("programs/left_at_the_head.py"),
     "evaluated": Program("programs/evaluated.py"),
     "killed and resumed": Program("programs/resumed.py", endings=((signal.SIGKILL, 50),)),
     "interrupted": Program("programs/interrupted.py", endings=((signal.SIGINT, 40),), left_is_done=False),
-    "notebook": Program("programs/notebook.py", untold=(PREPARE,), apart=True),
+    "notebook": Program("programs/notebook.py", unrecorded=(PREPARE,), apart=True),
     "prefetched": Program("programs/prefetched.py"),
     "spawned workers": Program("programs/spawned.py"),
     "donated, loss never read": Program("programs/donated.py", ("0",)),
     "donated, loss read every 50": Program("programs/donated.py", ("50",)),
     "donated, loss read each step": Program("programs/donated.py", ("1",)),
-    "one behind": Program("programs/one_behind.py", untold=(LOAD,)),
+    "one behind": Program("programs/one_behind.py", unrecorded=(LOAD,)),
     "dispatched evaluation": Program("programs/dispatched_evaluation.py"),
     "slow loader": Program("programs/slow_loader.py"),
-    "changed in place": Program("programs/mutated.py", untold=(LOAD,)),
+    "changed in place": Program("programs/mutated.py", unrecorded=(LOAD,)),
     "flax NNX": Program("third_party/flax_nnx.py", ("200",), merged=SETTING_UP, needs=("flax",)),
     "Equinox": Program("third_party/equinox_cnn.py", ("150",), merged=SETTING_UP, needs=("equinox",)),
     "Keras fit on JAX": Program("third_party/keras_fit.py", ("40",), merged=SETTING_UP, needs=("keras",)),

@@ -1,4 +1,4 @@
-"""The work of a training job that needs no device: it sleeps. The witness reads how long each of it took."""
+"""The work of a training job without a device: it sleeps, and the witness records how long each chore took."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ CHECKPOINT = Path("checkpoint.json")
 
 
 class Batches:
-    """A data set: an iterable with a length, whose batches take their time.
+    """A data set: an iterable with a length, whose batches take time to load.
 
     Args:
         count: of batches.
-        ms: that each takes to load.
-        source: where they come from, if not from sleeping.
-        steps: the loop is one of steps, from each batch to the next.
+        ms: to load each batch.
+        source: of the batches; by default one that sleeps.
+        steps: each iteration of the loop is a step.
         first: number of the first step, by default the one after the latest.
     """
 
@@ -64,7 +64,7 @@ class Batches:
 
 
 class Slow:
-    """Batches from a slow disk; as often as they are asked for."""
+    """Batches from a slow disk; may be iterated over several times."""
 
     def __init__(self, count: int, ms: float) -> None:
         self._count, self._seconds = count, ms * MS
@@ -76,13 +76,13 @@ class Slow:
 
 
 def train(batch: object, ms: float = 20) -> float:
-    """Forward, backward, update; the loss."""
+    """Forward, backward, update; returns the loss."""
     time.sleep(ms * MS)
     return 1.0
 
 
 def train_one(batch: object, ms: float = 20) -> float:
-    """As :func:`train`, for loops that are not over steps: the call is the step."""
+    """Like :func:`train`, for loops whose iterations are not steps: the call is the step."""
     witness.number += 1
     with witness.of(STEP):
         return train(batch, ms)

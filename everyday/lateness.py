@@ -1,4 +1,4 @@
-"""How late this machine wakes whoever sleeps: what no clock, ours or a witness's, can be better than."""
+"""Measures how late this machine wakes a sleeping thread: no clock, ours or a witness's, can be more exact."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from types import TracebackType
 
-# A process of its own: what keeps an interpreter busy is no fault of the machine.
+# In a process of its own: what keeps this interpreter busy must not count.
 NAPS = """
 import json, sys, threading, time
 over = threading.Event()
@@ -25,12 +25,12 @@ print(json.dumps([sum(late) / len(late), max(late)]))
 
 
 class Lateness:
-    """Measured while it is entered, by a process that naps for 5 ms at a time.
+    """Measures during a ``with`` block, by a process that naps for 5 ms at a time.
 
     Attributes:
-        mean: ns that a nap took longer than naps that nothing delays.
-        worst: of the one that took longest.
-        seen: ns by which somebody else is known to have come late.
+        mean: ns that a nap took longer than undisturbed ones.
+        worst: the same of the longest nap.
+        seen: a delay in ns that the caller has measured elsewhere.
     """
 
     mean = worst = 0.0
@@ -43,19 +43,19 @@ class Lateness:
     def __enter__(self) -> Lateness:
         self._naps = subprocess.Popen([sys.executable, "-c", NAPS], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._naps.stdout is not None
-        self._naps.stdout.readline()  # whoever is measured is measured all the time
+        self._naps.stdout.readline()  # so that all of the block is measured
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        told, _ = self._naps.communicate(timeout=60)
-        self.mean, self.worst = json.loads(told)
+        printed, _ = self._naps.communicate(timeout=60)
+        self.mean, self.worst = json.loads(printed)
 
     def of(self, wakes: int) -> float:
-        """ns by which who was woken so many times may be wrong: one of them was as late as the latest nap."""
+        """The error in ns of a measurement that was woken `wakes` times, once as late as the latest nap."""
         return wakes * self.mean + self.worst
 
     def agree(self, ours: float, theirs: float, within: float, wakes: int) -> bool:
-        """Whether two times (ns) are equal but for the share `within` and what those are late who were woken for it."""
+        """Whether two times (ns) are equal but for the share `within` and the error of `wakes` wake-ups."""
         return abs(ours - theirs) <= within * theirs + self.of(wakes) + self.seen

@@ -1,5 +1,4 @@
-"""A small network on jax, and the witness beside it: each call and each compilation is read on the host, each loss on
-the device."""
+"""A small network on jax. The witness records each call and compilation on the host, and each loss on the device."""
 
 from __future__ import annotations
 
@@ -19,15 +18,15 @@ STAGES = {f"/jax/core/compile/{stage}_duration" for stage in ("jaxpr_trace", "ja
 
 
 def latest(outputs: Any) -> Any:
-    """What becomes ready with all the rest."""
+    """An output that becomes ready with all the others."""
     return jax.tree.leaves(outputs)[-1]
 
 
 class Compilations:
-    """What jax says of its compilations on the main thread; what other threads compile is not the program's.
+    """Records the compilations that jax reports on the main thread; those of other threads are not the program's.
 
     Attributes:
-        until: when the latest was over, unix ns.
+        until: the end of the latest one, Unix ns.
     """
 
     def __init__(self) -> None:
@@ -46,12 +45,12 @@ compilations = Compilations()
 def read(
     kind: str, *, numbers: bool = False, output: Callable[[Any], Any] = latest
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorates a jitted function: the witness reads when its output is ready.
+    """Decorate a jitted function: the witness records when its output is ready.
 
     Args:
         kind: of chore.
         numbers: each call is the next step, and the call itself is part of it.
-        output: an array that is not donated, of what a call gives back.
+        output: chooses an array that is not donated from what a call returns.
     """
 
     def decorate(function: Any) -> Callable[..., Any]:
@@ -73,7 +72,7 @@ def read(
 
 
 def initial() -> tuple[jax.Array, jax.Array]:
-    """Weights, and what the optimizer remembers of them; jax compiles each of these operations."""
+    """Weights and the state of the optimizer; jax compiles each of these operations."""
     weights = jax.random.normal(jax.random.key(0), (WIDTH, WIDTH)) / WIDTH**0.5
     batch_of(0)
     return weights, jnp.zeros_like(weights)
@@ -89,7 +88,7 @@ def loss_of(weights: jax.Array, batch: jax.Array) -> jax.Array:
 
 
 def update(state: Any, batch: jax.Array) -> tuple[Any, jax.Array]:
-    """The step of a training: the next state, and the loss."""
+    """A training step: returns the next state and the loss."""
     weights, momentum = state
     loss, gradient = jax.value_and_grad(loss_of)(weights, batch)
     momentum = 0.9 * momentum + gradient

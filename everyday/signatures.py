@@ -1,4 +1,4 @@
-"""Holds the signatures of stand-ins against those of the packages that they stand for."""
+"""Compares the signatures of stand-ins with those of the packages that they replace."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-# Each with what it stands for.
+# Each with the module that it replaces.
 STAND_INS = {
     "everyday.stand_ins.torch_data": "torch.utils.data.dataloader",
     "everyday.stand_ins.torch_dynamo": "torch._dynamo.callback",
@@ -16,12 +16,12 @@ STAND_INS = {
     "everyday.stand_ins.logfire_tracer": "logfire._internal.tracer",
     "everyday.stand_ins.ddtrace_context": "ddtrace.internal.opentelemetry.context",
 }
-# Of ours alone.
+# Only in stand-ins.
 OWN = frozenset({"prepare"})
 
 
 def differences(stand_in: ModuleType, real: Any) -> Iterator[str]:
-    """What the stand-in has that the real one has not, or takes otherwise."""
+    """Yield what the real module does not have, or with other arguments."""
     for name, thing in vars(stand_in).items():
         if getattr(thing, "__module__", None) != stand_in.__name__ or name in OWN:
             continue
@@ -44,7 +44,7 @@ def _differs(name: str, ours: Any, theirs: Any) -> Iterator[str]:
 
 
 def compare(name: str) -> str:
-    """How a stand-in compares with what it stands for: "as the real one", or what differs."""
+    """Compare a stand-in with the module that it replaces; returns "as the real one", or what differs."""
     try:
         real = importlib.import_module(STAND_INS[name])
     except ImportError as error:

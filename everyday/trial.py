@@ -1,4 +1,4 @@
-"""Runs a program in a folder of its own, ends it as its users do, and holds its figures against the truth."""
+"""Runs a program in its own folder, ends it as its users do, and compares its figures with the witness's."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from everyday.witness import LIFE
 
 HERE = Path(__file__).parent
 TOLERANCE = 0.05  # of the truth
-# Between the witness's reading and ours lie its writing, the end of a span and the begin of another: so many writings.
+# Between the witness's reading and ours there are this many writes: its own, the end of a span, the begin of the next.
 BOUNDARY = 3
-SMALL = 0.01  # of the elapsed time: a category may be off by so much however little it holds
+SMALL = 0.01  # of the elapsed time: any category may be off by this much
 PATIENCE_S = 120.0
 
 
-# A shell starts what runs in the background with SIGINT ignored, and a child inherits that: then nothing interrupts it.
+# A shell starts background processes with SIGINT ignored, and their children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Program(NamedTuple):
-    """A program and how it is used.
+    """A program and how it is run.
 
     Attributes:
         script: below this folder.
         arguments: of its command line.
-        endings: signal and step of each process that is not left alone to its end.
-        untold: chores that the program says nothing of.
-        apart: each life of it is a run of its own.
-        left_is_done, compiles: as of :func:`~everyday.truth.truth`.
-        merged: categories that are held against the truth as one.
-        needs: packages beside those of the group `demo`.
-        clock: of its steps; if that is "unknown", goodput is not told, and nothing else is held against the truth.
+        endings: signal and step of each process that is killed or interrupted.
+        unrecorded: chores that the program does not record with otel_goodput.
+        apart: each of its lives is a run of its own.
+        left_is_done, compiles: as for :func:`~everyday.truth.truth`.
+        merged: categories that are compared as one.
+        needs: packages besides those of the group `demo`.
+        clock: of its steps; if that is "unknown", goodput must be unknown, and nothing else is compared.
     """
 
     script: str
     arguments: tuple[str, ...] = ()
     endings: tuple[tuple[signal.Signals, int], ...] = ()
-    untold: tuple[str, ...] = ()
+    unrecorded: tuple[str, ...] = ()
     apart: bool = False
     left_is_done: bool = True
     compiles: bool = True
@@ -59,7 +59,7 @@ class Program(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A run's figures and the truth of it; `late`: seconds by which those who read the clock came late."""
+    """A run's figures and the true ones; `late` is the measuring error in seconds."""
 
     run: str
     report: dict[str, Any]
@@ -77,34 +77,34 @@ class Result(NamedTuple):
         }
 
     def _merged(self, seconds: Mapping[str, float]) -> dict[str, float]:
-        found: Counter[str] = Counter()
+        sums: Counter[str] = Counter()
         for name, value in seconds.items():
-            found[" and ".join(self.merged) if name in self.merged else name] += value
-        return found
+            sums[" and ".join(self.merged) if name in self.merged else name] += value
+        return sums
 
     def wrong(self) -> list[str]:
-        """What is off by more than the tolerance, and by more than those who read the clock came late."""
-        found, told, true = [], self._merged(self.spent), self.truth
+        """What is off by more than the tolerance and the measuring error."""
+        errors, reported, true = [], self._merged(self.spent), self.truth
         goodput = self.report["goodput"]
         if self.clock and self.report["clock"] != self.clock:
-            found.append(f"the clock is {self.report['clock']}, in truth {self.clock}")
+            errors.append(f"the clock is {self.report['clock']}, in truth {self.clock}")
         if self.clock == "unknown":
-            return found if goodput is None else [*found, f"goodput is {goodput}, and cannot be known"]
+            return errors if goodput is None else [*errors, f"goodput is {goodput}, and cannot be known"]
         if goodput is None or abs(goodput - true.goodput) > TOLERANCE * true.goodput + self.late / true.elapsed:
-            found.append(f"goodput is {goodput}, in truth {true.goodput:.4f}")
+            errors.append(f"goodput is {goodput}, in truth {true.goodput:.4f}")
         really = self._merged(true.seconds)
-        for name in sorted({*told, *really}):
-            ours, theirs = told.get(name, 0.0), really.get(name, 0.0)
+        for name in sorted({*reported, *really}):
+            ours, theirs = reported.get(name, 0.0), really.get(name, 0.0)
             if abs(ours - theirs) > max(TOLERANCE * theirs, SMALL * true.elapsed) + self.late:
-                found.append(f"{name} is {ours:.3f} s, in truth {theirs:.3f} s")
-        return found
+                errors.append(f"{name} is {ours:.3f} s, in truth {theirs:.3f} s")
+        return errors
 
 
 def perform(program: Program, folder: Path, python: str = sys.executable) -> list[Result]:
-    """Run it to its end; the figures of each of its runs.
+    """Run a program to its end; returns the figures of each of its runs.
 
     Raises:
-        RuntimeError: it ended otherwise than it should, or there are other runs than it has made.
+        RuntimeError: it ended with an unexpected status, or the number of runs is wrong.
     """
     folder.mkdir(parents=True, exist_ok=True)
     journal, path = folder / "readings", folder / "goodput"
@@ -116,7 +116,7 @@ def perform(program: Program, folder: Path, python: str = sys.executable) -> lis
         "JAX_PLATFORMS": "cpu",
     }
     command = [python, str(HERE / program.script), *program.arguments]
-    killed = not program.endings or program.endings[-1][0] == signal.SIGKILL  # whoever is killed is started again
+    killed = not program.endings or program.endings[-1][0] == signal.SIGKILL  # a killed program is started again
     with Lateness() as late:
         for ending in (*program.endings, *([None] if killed else [])):
             _live(command, environment, folder, journal, ending)
@@ -133,7 +133,7 @@ def perform(program: Program, folder: Path, python: str = sys.executable) -> lis
         Result(
             report["run_id"],
             report,
-            truth(life, program.untold, left_is_done=program.left_is_done, compiles=program.compiles),
+            truth(life, program.unrecorded, left_is_done=program.left_is_done, compiles=program.compiles),
             (late.of(len(life)) + BOUNDARY * sum(each.writing for each in life)) / 1e9,
             program.merged,
             program.clock,
@@ -143,18 +143,18 @@ def perform(program: Program, folder: Path, python: str = sys.executable) -> lis
 
 
 def _reports(path: Path, python: str, environment: dict[str, str]) -> list[dict[str, Any]]:
-    """What the command says of each run, in the order of their beginning."""
+    """The reports of all runs, the oldest first."""
     abouts = [json.loads(each.read_text()) for each in path.glob("*/run.json")]
-    found = []
+    reports = []
     for about in sorted(abouts, key=lambda about: float(about["created_at"])):
         command = [python, "-m", "otel_goodput", "report", str(path), "--run", about["run_id"], "--json"]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE_S, check=True)
-        found.append(json.loads(done.stdout))
-    return found
+        reports.append(json.loads(done.stdout))
+    return reports
 
 
 def _live(command: Sequence[str], environment: dict[str, str], folder: Path, journal: Path, ending: Any) -> None:
-    """One process of it, ended by the signal of `ending` as soon as the witness has read that it does that step."""
+    """Run one process of the program; it gets the signal of `ending` once the witness has recorded that step."""
     before = len(written(journal))
     with (folder / "output").open("ab") as output:
         process = subprocess.Popen(command, env=environment, cwd=folder, stdout=output, stderr=output)

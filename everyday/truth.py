@@ -1,4 +1,4 @@
-"""What the figures must be, from the witness's readings alone."""
+"""Computes what the figures must be, from the witness's readings alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from everyday.witness import COMPILE, EVALUATION, LIFE, LOAD, PREPARE, RESTORE, SAVE, STEP
 
 PRODUCTIVE, WASTED, RECOVERY, OTHER = "productive", "wasted_progress", "infrastructure_recovery", "other"
-# What a chore counts as. A program that does not tell of one has it where it lies.
+# What a chore counts as, if the program records it; otherwise its time is that of the chore around it.
 COUNTS_AS: Mapping[str, str] = {
     LOAD: "data_loading",
     COMPILE: "program_startup",
@@ -27,10 +27,9 @@ NEVER = 1 << 62
 
 
 class Reading(NamedTuple):
-    """A chore; times in unix ns, `end` is NEVER if it was not over when the process died.
+    """A chore; times in Unix ns, `end` is NEVER if it had not ended when the process died.
 
-    `left`: it was not done to its end; `device`: it is the device's; `writing`: ns that it took to write the
-    lines before those of its own.
+    `left`: it was not completed; `device`: it ran on the device; `writing`: ns to write the lines before its own.
     """
 
     kind: str
@@ -43,22 +42,22 @@ class Reading(NamedTuple):
 
 
 def written(path: Path) -> str:
-    """The lines of readings so far."""
+    """The lines that the witness has written so far."""
     return path.read_bytes().partition(b"\0")[0].decode() if path.exists() else ""
 
 
 def readings(path: Path) -> list[Reading]:
-    """Of all processes, in the order of their begin."""
-    found: dict[tuple[int, int], Reading] = {}
+    """The readings of all processes, in the order of their begin."""
+    by_key: dict[tuple[int, int], Reading] = {}
     for line in written(path).splitlines():
-        told = json.loads(line)
-        key = tuple(told.pop("key"))
-        if "kind" in told:
-            found[key] = Reading(**{"end": NEVER, **told})
+        fields = json.loads(line)
+        key = tuple(fields.pop("key"))
+        if "kind" in fields:
+            by_key[key] = Reading(**{"end": NEVER, **fields})
         else:
-            told["writing"] += found[key].writing
-            found[key] = found[key]._replace(**told)
-    return sorted(found.values(), key=lambda reading: reading.begin)
+            fields["writing"] += by_key[key].writing
+            by_key[key] = by_key[key]._replace(**fields)
+    return sorted(by_key.values(), key=lambda reading: reading.begin)
 
 
 class Truth(NamedTuple):
@@ -73,18 +72,18 @@ class Truth(NamedTuple):
 
 
 def truth(
-    taken: Iterable[Reading], untold: Iterable[str] = (), *, left_is_done: bool = True, compiles: bool = True
+    taken: Iterable[Reading], unrecorded: Iterable[str] = (), *, left_is_done: bool = True, compiles: bool = True
 ) -> Truth:
-    """Assign each instant to the device's work, else to the chore that began last, else to nothing.
+    """Assign each moment to the device's work, else to the chore that began last, else to nothing.
 
     Args:
         taken: readings of one run.
-        untold: chores of which the program says nothing to otel_goodput: they belong to what they lie in.
-        left_is_done: a step that never came to its end was done all the same, as behind a `break`.
-        compiles: something tells what starting up takes; else it is what a life's first step takes above the median of
+        unrecorded: chores that the program does not record: their time is that of the chore around them.
+        left_is_done: a step that was left early counts as done, as after a `break`.
+        compiles: compilations are reported; otherwise start-up is the excess of a life's first step over the median of
             the others.
     """
-    silent = set(untold)
+    silent = set(unrecorded)
     taken = [reading for reading in taken if reading.kind not in silent]
     lives = [reading for reading in taken if reading.kind == LIFE]
     ends = [_end(life, taken, following) for life, following in zip(lives, [*lives[1:], None], strict=True)]
@@ -113,7 +112,7 @@ def truth(
 
 
 def _end(life: Reading, taken: Iterable[Reading], following: Reading | None) -> int:
-    """When a life was over: one that was killed at its last reading."""
+    """When a life ended: a killed one at its last reading."""
     if life.end < NEVER:
         return life.end
     until = following.begin if following is not None else NEVER
@@ -122,7 +121,7 @@ def _end(life: Reading, taken: Iterable[Reading], following: Reading | None) -> 
 
 
 def _owners(inside: list[Reading], end: int) -> Iterable[tuple[Reading, int]]:
-    """Who owns which ns: (reading, duration) of each stretch in which nothing begins or ends."""
+    """Yield the owner and the length in ns of each interval in which nothing begins or ends."""
     moments = sorted({moment for each in inside for moment in (each.begin, min(each.end, end))})
     for begin, until in pairwise(moments):
         open_now = [each for each in inside if each.begin <= begin < each.end]

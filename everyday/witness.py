@@ -1,8 +1,8 @@
-"""What really happened in a program: readings of the clock that use nothing of otel_goodput.
+"""Records what really happened in a program, without any code of otel_goodput.
 
-The chores of the programs (:mod:`everyday.chores`, :mod:`everyday.network`) take readings of themselves. What a
-device does is read by a thread that blocks on each output. Readings are lines of a file at once, so that they outlive
-a SIGKILL.
+The chores of the programs (:mod:`everyday.chores`, :mod:`everyday.network`) record themselves here. A
+thread that blocks on each output records the work of the device. Each reading is a line in a memory-mapped file, so
+readings survive SIGKILL.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BYTES = 1 << 21  # some thousand readings
 
 
 def _page(path: str) -> mmap.mmap:
-    """A file in memory: what is written there outlives the process, and takes no system call."""
+    """A memory-mapped file: what is written there outlives the process, and takes no system call."""
     if path == os.devnull:
         return mmap.mmap(-1, BYTES)
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -33,10 +33,10 @@ def _page(path: str) -> mmap.mmap:
 
 
 class Witness:
-    """Takes readings: which chore began when, and when it was over.
+    """Records when each chore began and ended.
 
     Attributes:
-        number: of the step that is being done.
+        number: of the current step.
     """
 
     def __init__(self, path: str) -> None:
@@ -58,26 +58,26 @@ class Witness:
             self._took = time.perf_counter_ns() - began
 
     def begin(self, kind: str, at: int | None = None, *, device: bool = False) -> int:
-        """A chore begins (at the unix time `at`, ns; by default now); gives its key."""
+        """Record that a chore begins (at the Unix time `at`, ns; by default now); returns its key."""
         key = next(self._keys)
         begun = time.time_ns() if at is None else at
         self._write(key=[os.getpid(), key], kind=kind, begin=begun, step=self.number, device=device)
         return key
 
     def end(self, key: int, at: int | None = None, *, left: bool = False) -> None:
-        """The chore `key` is over, or was `left` in its middle."""
+        """Record that the chore `key` has ended, or was `left` before its end."""
         self._write(key=[os.getpid(), key], end=time.time_ns() if at is None else at, left=left)
 
     @contextmanager
     def of(self, kind: str) -> Iterator[None]:
-        """A chore, for as long as the block lasts; one that an exception ends was not done."""
+        """Record a chore that lasts as long as the block; if an exception ends it, it has no end."""
         key = self.begin(kind)
         yield
         self.end(key)
 
     @contextmanager
     def life(self) -> Iterator[None]:
-        """One life of the job."""
+        """Record one life of the job."""
         key = self.begin(LIFE)
         try:
             yield
@@ -86,7 +86,7 @@ class Witness:
             self.settle()
 
     def watch(self, kind: str, begun: int, output: Any) -> None:
-        """The device works from `begun` (unix ns) on `output`, which has ``block_until_ready``, until it is ready."""
+        """Record that the device works on `output` from `begun` (Unix ns) until its ``block_until_ready`` returns."""
         if self._waiting is None:
             self._waiting = threading.Thread(target=self._wait, name="witness", daemon=True)
             self._waiting.start()
@@ -101,7 +101,7 @@ class Witness:
             del each, output
 
     def settle(self) -> None:
-        """Wait for what is on the device."""
+        """Wait for the work on the device."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             self._outputs.put(None)

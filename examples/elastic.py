@@ -208,13 +208,13 @@ def checks(report: dict[str, Any], watch: Stopwatch) -> Iterator[tuple[bool, str
 
     # Going back to the failed step itself loses no progress, so it is not a rollback.
     rollbacks = sum(after < before for before, after in pairwise(steps))
-    found = report["steps"]["kept"], report["steps"]["lost"], report["disruption_reasons"].get("rollback", 0)
+    reported = report["steps"]["kept"], report["steps"]["lost"], report["disruption_reasons"].get("rollback", 0)
     seen = len(times["productive"]), len(times["wasted_progress"]), rollbacks
-    yield found == seen, "steps kept {}, lost {}, rollbacks {}; seen {}, {}, {}".format(*found, *seen)
+    yield reported == seen, "steps kept {}, lost {}, rollbacks {}; seen {}, {}, {}".format(*reported, *seen)
 
     known = watch.slices[-1][0] - watch.slices[0][0]
     for at, state in enumerate(("stepping", "available"), 1):
-        mean = sum(told[at] / SLICES * (then[0] - told[0]) / known for told, then in pairwise(watch.slices))
+        mean = sum(now[at] / SLICES * (then[0] - now[0]) / known for now, then in pairwise(watch.slices))
         value = (report["slice_efficiency"] or {}).get(state, 0.0)
         yield abs(value - mean) < 0.01 * mean, f"slices {state} {value:.2%}, by the stopwatch {mean:.2%}"
 

@@ -80,16 +80,16 @@ def otel_goodput(*arguments: str | Path) -> str:
 
 
 def typed() -> str:
-    """The command as it works when it is typed here, also where the environment of this Python is not activated."""
-    beside = Path(sys.executable).with_name("otel-goodput")
-    found = shutil.which("otel-goodput")
-    if not beside.exists():
+    """Return the command as you can type it here, even if the environment of this Python is not activated."""
+    installed = Path(sys.executable).with_name("otel-goodput")
+    on_path = shutil.which("otel-goodput")
+    if not installed.exists():
         return f"{sys.executable} -m otel_goodput"
-    return "otel-goodput" if found is not None and beside.samefile(found) else os.path.relpath(beside)
+    return "otel-goodput" if on_path is not None and installed.samefile(on_path) else os.path.relpath(installed)
 
 
 def in_ns(seconds: dict[str, Any]) -> Iterator[int]:
-    """Every category's time, the custom ones included. The report's seconds are whole ns, so nothing is lost."""
+    """Yield every category's time in ns, custom phases included. The report's seconds are whole ns: nothing is lost."""
     for value in seconds.values():
         if isinstance(value, dict):
             yield from in_ns(value)

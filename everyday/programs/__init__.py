@@ -1,1 +1,1 @@
-"""The programs; each is a script of its own."""
+"""The programs; each is a script."""

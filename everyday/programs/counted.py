@@ -1,4 +1,4 @@
-"""A step number of one's own that counts on over the epochs."""
+"""A step number of your own that continues over the epochs."""
 
 import otel_goodput as goodput
 from everyday.chores import Batches, evaluate, train_one

@@ -1,4 +1,4 @@
-"""An evaluation on the device that nobody waits for until all is over."""
+"""An evaluation on the device that the loop never waits for."""
 
 from functools import partial
 

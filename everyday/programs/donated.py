@@ -1,4 +1,4 @@
-"""A loop on jax whose state is donated; the loss is looked at never, now and then, or after each step."""
+"""A jax loop whose state is donated; the loss is read never, sometimes, or after each step."""
 
 import sys
 from functools import partial

@@ -1,4 +1,4 @@
-"""`enumerate` in each epoch: the numbers begin again, as if the run had gone back to its beginning."""
+"""`enumerate` in each epoch: the numbers start again, as if the run had gone back."""
 
 import otel_goodput as goodput
 from everyday.chores import Batches, train_one

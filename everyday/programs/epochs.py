@@ -1,4 +1,4 @@
-"""Epochs: a loop over batches within a loop, the same loader every time."""
+"""Epochs: an inner loop over the same loader each time."""
 
 import otel_goodput as goodput
 from everyday.chores import Batches, evaluate, prepare, train

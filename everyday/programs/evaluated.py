@@ -1,4 +1,4 @@
-"""An evaluation and a save in the middle of the loop, by decorator and by context."""
+"""An evaluation and a save in the middle of the loop, as decorator and as context manager."""
 
 import otel_goodput as goodput
 from everyday import chores

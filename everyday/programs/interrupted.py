@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of a step: what there is is saved, and the program ends as one that is done."""
+"""Ctrl-C in the middle of a step: the program saves its state and ends normally."""
 
 import otel_goodput as goodput
 from everyday.chores import Batches, save, train

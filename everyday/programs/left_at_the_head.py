@@ -1,4 +1,4 @@
-"""A loop that is left at its head: the batch was loaded, the step was never done."""
+"""A loop that is left at its head: the batch was loaded, but its step never done."""
 
 import otel_goodput as goodput
 from everyday.chores import Batches, train

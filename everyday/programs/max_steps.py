@@ -1,4 +1,4 @@
-"""So many steps and no more, however many epochs that takes; left by a break behind the step's work."""
+"""A fixed number of steps, over as many epochs as needed; a `break` after the last step ends it."""
 
 import otel_goodput as goodput
 from everyday.chores import Batches, evaluate, train

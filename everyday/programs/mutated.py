@@ -1,4 +1,4 @@
-"""A model that is changed in place, as flax's NNX and PyTorch write it: the step gives nothing back."""
+"""A model that is changed in place, as in flax NNX and PyTorch: the step returns nothing."""
 
 import jax
 

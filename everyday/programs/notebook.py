@@ -1,4 +1,4 @@
-"""A notebook's cells, run again and again in one process, as people do until it looks right."""
+"""A notebook's cells, run several times in one process."""
 
 import otel_goodput as goodput
 from everyday.chores import Batches, prepare, train

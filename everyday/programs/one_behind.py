@@ -1,4 +1,4 @@
-"""MaxText's loop: the step is around the dispatch, the metrics of the step before are looked at behind it."""
+"""MaxText's loop: the step encloses the dispatch, and the previous step's metrics are read after it."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""A loop in plain Python: each step in its context, everything else outside of it."""
+"""A loop in plain Python: each step in its context manager, everything else outside."""
 
 import otel_goodput as goodput
 from everyday.chores import Batches, prepare, train_one

@@ -1,4 +1,4 @@
-"""Saves in the loop; killed by the platform and started again, it goes on from its checkpoint."""
+"""Saves in the loop; killed by the platform, it continues from its checkpoint."""
 
 import otel_goodput as goodput
 from everyday.chores import Batches, restore, save, train

@@ -1,4 +1,4 @@
-"""A loader that is slower than the device: most of it is waiting for data, whatever the dispatch looks like."""
+"""A loader that is slower than the device: most time is spent waiting for data, although steps seem short."""
 
 import jax
 

@@ -1,4 +1,4 @@
-"""Workers that load batches, spawned; configure() stands at the top of the module, as everything does."""
+"""Worker processes that load batches, spawned; configure() is at the top of the module."""
 
 import multiprocessing
 import time

@@ -1,4 +1,4 @@
-"""Accelerate, resumed in the middle of an epoch: ``loading()`` stands around what is prepared and skipped later."""
+"""Accelerate, resumed in the middle of an epoch: ``loading()`` wraps a loader that is prepared later."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Equinox's way: a filtered jit that gives back the model, the optimizer's state and the loss."""
+"""Equinox: a filtered jit that returns the model, the state of the optimizer and the loss."""
 
 import sys
 

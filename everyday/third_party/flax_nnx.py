@@ -1,4 +1,4 @@
-"""Flax's MNIST tutorial (NNX): model, optimizer and metrics are changed in place, the step gives nothing back."""
+"""Flax's MNIST tutorial (NNX): model, optimizer and metrics are changed in place, the step returns nothing."""
 
 import sys
 

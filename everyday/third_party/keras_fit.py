@@ -1,4 +1,4 @@
-"""Keras 3 on JAX: `fit` has the loop, and a callback opens a step around each batch."""
+"""Keras 3 on JAX: `fit` runs the loop, and a callback opens a step around each batch."""
 
 import os
 import sys

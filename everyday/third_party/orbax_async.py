@@ -1,4 +1,4 @@
-"""Orbax saves asynchronously in the loop; killed, the next process restores what was committed and goes on."""
+"""Orbax saves asynchronously in the loop; after a kill, the next process restores what was committed and continues."""
 
 from functools import partial
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""PyTorch on the CPU: blocking, so that the host's clock is right."""
+"""PyTorch on the CPU: it blocks, so the host's clock is right."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""PyTorch with a device that a package registers, as those for TPUs and NPUs do: nothing is known of its order."""
+"""PyTorch with a device that a package registers, as for TPUs and NPUs: the order of its work is unknown."""
 
 import time
 

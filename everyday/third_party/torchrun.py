@@ -1,4 +1,4 @@
-"""A script launched twice by torchrun, with two processes: the second launch of what had finished is a new run."""
+"""A script launched twice by torchrun, with two processes: the second launch of a finished run is a new run."""
 
 import os
 import subprocess

@@ -23,7 +23,7 @@ def train():
     return str(goodput.report())
 
 
-# The worker is this process's in all: where it runs, what it imports, where the run is written.
+# The worker has this process's working directory, imports and run folder.
 ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": dict(os.environ)})
 print(ray.get(train.remote()))
 ray.shutdown()

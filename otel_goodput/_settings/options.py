@@ -52,13 +52,13 @@ def parse_windows(text: str) -> tuple[int, ...]:
     return spans
 
 
-def _whole(what: str, least: int, most: int, *, off: int | None = None) -> Callable[[str], int]:
-    """Return a parser of a whole number from `least` to `most`, or the number `off`."""
+def _whole(what: str, least: int, most: int, note: str = "", *, off: int | None = None) -> Callable[[str], int]:
+    """Return a parser of a whole number from `least` to `most`, or the number `off`; errors end with `note`."""
 
     def parse(text: str) -> int:
         number = int(text)
         if number != off and not least <= number <= most:
-            raise ValueError(f"{what} must be between {least:,} and {most:,}, not {number}")
+            raise ValueError(f"{what} must be between {least:,} and {most:,}{note}, not {number}")
         return number
 
     return parse
@@ -300,7 +300,7 @@ class Settings:
         "int",
         "100",
         "after the first 100 steps, export one step in this many (1: every step)",
-        _whole("step sampling", 1, 999_999_999),
+        _whole("step sampling", 1, 999_999_999, " (1: every step)"),
     )
     step_traces = Option(
         "str | None",
@@ -315,7 +315,7 @@ class Settings:
         "5000",
         "maximum number of this package's spans in one trace, over all processes; further spans go to another trace "
         "(0: no limit)",
-        _whole("spans per trace", FEWEST_SPANS, 999_999_999, off=0),
+        _whole("spans per trace", FEWEST_SPANS, 999_999_999, " (0: no limit)", off=0),
     )
     windows = Option(
         "str | Sequence[str] | None",

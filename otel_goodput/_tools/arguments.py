@@ -42,12 +42,6 @@ def add_json(parser: argparse.ArgumentParser, help_: str = "print JSON") -> None
     parser.add_argument("--json", action="store_true", help=help_)
 
 
-def add_run_of_report(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that name a run as ``report`` does."""
-    add_directory(parser, "folder of a run, or folder or URL of all runs")
-    add_run(parser, " (default: the newest for report)")
-
-
 def add_account(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say which account to print."""
     parser.epilog = (

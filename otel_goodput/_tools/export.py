@@ -11,7 +11,7 @@ from otel_goodput._runtime import files
 from otel_goodput._text.quantities import plural
 from otel_goodput._text.redact import shown
 from otel_goodput._timeline.damage import Damages
-from otel_goodput._tools.arguments import add_run_of_report, named_runs
+from otel_goodput._tools.arguments import add_directory, add_run, named_runs
 from otel_goodput._tools.commands import DAMAGED
 from otel_goodput._tools.progress import ProgressLine
 from otel_goodput.errors import JournalError
@@ -20,7 +20,8 @@ from otel_goodput.reports import perfetto
 
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``otel-goodput export``."""
-    add_run_of_report(parser)
+    add_directory(parser, "folder of a run, or folder or URL of all runs")
+    add_run(parser)
     parser.epilog = (
         "Open the file at ui.perfetto.dev or in chrome://tracing. A name that ends with .gz is compressed; both read "
         "that too."

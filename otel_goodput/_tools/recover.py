@@ -21,7 +21,7 @@ from otel_goodput._settings import config as configuration
 from otel_goodput._settings.options import Settings
 from otel_goodput._text.redact import encodable, shown
 from otel_goodput._timeline.recovery import Restored
-from otel_goodput._tools.arguments import add_process, add_run_of_report, named_runs
+from otel_goodput._tools.arguments import add_directory, add_process, add_run, named_runs
 from otel_goodput._tools.commands import DAMAGED
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.registry import numbers, open_exporter, resolve, shut_down
@@ -31,7 +31,8 @@ from otel_goodput.reports.run import RecordedRun
 
 def add_recover_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``otel-goodput recover``."""
-    add_run_of_report(parser)
+    add_directory(parser, "folder of a run, or folder or URL of all runs")
+    add_run(parser)
     add_process(parser)
     parser.add_argument(
         "--exporters",

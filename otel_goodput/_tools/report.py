@@ -18,7 +18,7 @@ from otel_goodput._tools.arguments import (
     add_directory,
     add_json,
     add_process,
-    add_run_of_report,
+    add_run,
     named_runs,
     number,
     place,
@@ -39,7 +39,8 @@ _MB: Final = 1e6
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``otel-goodput report``."""
-    add_run_of_report(parser)
+    add_directory(parser, "folder of a run, or folder or URL of all runs")
+    add_run(parser, " (default: the newest)")
     add_process(parser)
     add_account(parser)
     words = "also list the N slowest steps (reads the whole journal)"

@@ -66,9 +66,9 @@ GOOD = {
 WRONG = {
     "OTEL_GOODPUT_EXPORTERS": ("file,floppy", "floppy"),
     "OTEL_GOODPUT_PROCESSES": ("some", "leader, all"),
-    "OTEL_GOODPUT_STEP_SAMPLING": ("0", "1 (every step) and 999,999,999"),
-    "OTEL_GOODPUT_STEP_TRACES": ("mine", "shared or own"),
-    "OTEL_GOODPUT_TRACE_SPANS": ("7", "at least 100"),
+    "OTEL_GOODPUT_STEP_SAMPLING": ("0", "between 1 and 999,999,999 (1: every step)"),
+    "OTEL_GOODPUT_STEP_TRACES": ("mine", "one of shared, own"),
+    "OTEL_GOODPUT_TRACE_SPANS": ("7", "between 100 and 999,999,999 (0: no limit)"),
     "OTEL_GOODPUT_WINDOWS": ("1h,0.5s", "at least one second"),
     "OTEL_GOODPUT_GRACE_PERIOD": ("-1", "seconds"),
     "OTEL_GOODPUT_SUBMITTED_AT": ("2026-01-01T00:00:00", "time zone"),
