@@ -100,6 +100,7 @@ class Reader:
 
     Attributes:
         segments: all of them, in order.
+        unlisted: files that look like segments and are none, with the reason.
         overlaps: up to when each attempt counts.
         reached: where it stands. Replace it before reading, to go on from there.
         segment: the one that was read last; None before the first one.
@@ -107,8 +108,8 @@ class Reader:
     """
 
     def __init__(self, run: RunDirectory, process: int = 0) -> None:
-        self._unread: list[tuple[Path, Exception]] = []
-        self.segments = run.segments(process, left_out=lambda path, error: self._unread.append((path, error)))
+        self.unlisted: list[tuple[Path, Exception]] = []
+        self.segments = run.segments(process, left_out=lambda path, error: self.unlisted.append((path, error)))
         self.overlaps = Overlaps(self.segments)
         self.reached = Reached()
         self.segment: SegmentFile | None = None
@@ -129,7 +130,7 @@ class Reader:
 
     def _read(self, decode: _Decode[T], damages: Damages, left_out: Collection[Path]) -> Iterator[Part[T]]:
         reached, start = self.reached, self.reached.position
-        for path, error in self._unread:
+        for path, error in self.unlisted:
             match = NAME.fullmatch(path.name)
             if start is None or match is None or int(match[1]) >= start[0]:
                 _leave_out(damages, path, error)

@@ -1,34 +1,31 @@
 """Finds the records of a window of time without reading the rest of the journal.
 
-When a segment begins is told by its first record, which is read without unpacking the whole. Records of a phase may
-lie in the segments beside those of the window (what ends later, what the device tells later), so one more on each side
-is read. What is recorded with times long past (backfilled) is found only if it lies in the segments that are read.
+The first record of a segment shows when the segment begins, and is read without unpacking the whole. Records of a phase
+may be in the segments next to those of the window (a later end, a later report of the device), so one more on each side
+is read. What is recorded with times long past (backfilled) is included only if it is in the segments that are read.
 """
 
 from __future__ import annotations
 
 import sys
 from array import array
-from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from operator import le
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._journal import records
 from otel_goodput._journal.records import HEADER_SIZE, NAME, RECORD, SIZE, Record
-from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.rundir import RunDirectory, WatchedRun
 from otel_goodput._journal.segment_file import SegmentFile
-from otel_goodput._timeline.overlaps import Overlaps
+from otel_goodput._timeline.reader import Reader
 from otel_goodput._timeline.recovery import snapshot_names
 
 MOST: Final = 400_000  # records of one answer
-BESIDE: Final = 1  # segments read before and after those of the window
+NEIGHBORS: Final = 1  # segments read before and after those of the window
 _FIRST: Final = 64  # records in which the first time is looked for
 _HELD: Final = 8  # segments kept in memory, up to a MiB each
-_SCANNED: Final = 4  # segments looked through for names before the snapshot is asked
+_SCANNED: Final = 4  # segments searched for names before the snapshot is read
 # Kinds whose times are those of their writing or of a phase; the others hold something else there, or an earlier time.
 _TIMED: Final = frozenset(kind for kind in records.KINDS if kind < NAME)
 _KEYED: Final = frozenset({ev.START, ev.END, ev.DEVICE_END, ev.MARK, ev.DURABLE})
@@ -56,7 +53,7 @@ class WindowRecords(NamedTuple):
         parts: by attempt, in order. All records with a time within the window, and all others of a phase that has one
             there, as far as the segments that were read have them.
         until: up to this moment (ns) the answer is whole: the end of the window, or earlier where it was `cut`.
-        cut: there are more records than were asked for.
+        cut: there are more records than the caller wants.
         missing: segments that could not be read, with the reason.
     """
 
@@ -66,38 +63,8 @@ class WindowRecords(NamedTuple):
     missing: list[tuple[str, str]]
 
 
-class _Listing:
-    """The segments of a process, in order, with the times of their first records."""
-
-    def __init__(self, segments: Sequence[SegmentFile], firsts: Sequence[int | None]) -> None:
-        self.segments = segments
-        self.overlaps = Overlaps(segments)
-        self.of_attempt: dict[int, list[SegmentFile]] = {}
-        for segment in segments:
-            self.of_attempt.setdefault(segment.attempt, []).append(segment)
-        known = [(at, first) for at, first in enumerate(firsts) if first is not None]
-        self._places = [at for at, _ in known]
-        self._firsts = [first for _, first in known]
-        self._rising = all(map(le, self._firsts, self._firsts[1:]))  # unless a clock was set back
-
-    def chosen(self, begin: int, end: int) -> list[SegmentFile]:
-        """The segments that may have records from `begin` to `end` (ns)."""
-        firsts = self._firsts
-        places: Iterable[int]
-        if self._rising:
-            # From the last one that begins before the window, for it may reach into it; several may begin at once.
-            places = range(max(0, bisect_left(firsts, begin) - 1), bisect_right(firsts, end))
-        else:
-            afters = zip(firsts, [*firsts[1:], None], strict=True)
-            places = [
-                at for at, (first, after) in enumerate(afters) if first <= end and (after is None or after >= begin)
-            ]
-        inside = {near for at in places for near in range(self._places[at] - BESIDE, self._places[at] + BESIDE + 1)}
-        return [self.segments[at] for at in sorted(inside) if 0 <= at < len(self.segments)]
-
-
 class TimeIndex:
-    """The segments of a process by time. It remembers what it has learned, for windows asked one after another.
+    """The segments of a process by time. It remembers what it has read, for one window after another.
 
     Args:
         run, process: whose segments.
@@ -105,14 +72,13 @@ class TimeIndex:
     """
 
     def __init__(self, run: RunDirectory, process: int = 0, *, once: bool = False) -> None:
-        self.run = run
+        self.run = run if once else WatchedRun(run.path)
         self.process = process
         self._once = once
-        self._listing: tuple[_Listing, list[tuple[str, str]]] | None = None
-        self._segments: dict[str, SegmentFile] = {}  # packed ones by name: they do not change any more
+        self._reader: Reader | None = None
         self._firsts: dict[Place, int] = {}  # ns; segments without a record are not in it
-        self._names: dict[int, dict[int, str]] = {}  # by attempt, those found so far
-        self._scanned: dict[int, set[int]] = {}  # by attempt: segments looked through for names
+        self._names: dict[int, dict[int, str]] = {}  # by attempt, those known so far
+        self._scanned: set[Place] = set()  # packed segments whose names are among these
         self._held: OrderedDict[Place, bytes] = OrderedDict()
 
     def between(self, begin: int, end: int, most: int = MOST) -> WindowRecords:
@@ -123,37 +89,36 @@ class TimeIndex:
         """
         if end < begin:
             raise ValueError("the window ends before it begins")
-        listing, left_out = self._listed()
-        missing = list(left_out)
-        chosen = listing.chosen(begin, end)
+        if self._reader is None or not self._once:
+            self._reader = Reader(self.run, self.process)
+        reader = self._reader
+        missing = [(path.name, str(error)) for path, error in reader.unlisted]
+        by_attempt: dict[int, list[SegmentFile]] = {}
+        for segment in self._chosen(reader.segments, begin, end, missing):
+            by_attempt.setdefault(segment.attempt, []).append(segment)
         parts: list[Part] = []
-        count, until, cut = 0, end, False
-        for attempt in sorted({segment.attempt for segment in chosen}):
-            mine = [segment for segment in chosen if segment.attempt == attempt]
-            of_attempt = listing.of_attempt[attempt]
-            found, reached = self._records(mine, of_attempt, begin, end, most - count, missing)
-            found = listing.overlaps.kept(attempt, found)
-            count += len(found)
-            parts.append(Part(attempt, found))
+        count = 0
+        for attempt, chosen in by_attempt.items():
+            of_attempt = [segment for segment in reader.segments if segment.attempt == attempt]
+            entries, reached = self._records(chosen, of_attempt, begin, end, most - count, missing)
+            entries = reader.overlaps.kept(attempt, entries)
+            count += len(entries)
+            if entries:
+                parts.append(Part(attempt, entries))
             if reached is not None:
-                cut, until = True, reached
-                break
-        return WindowRecords([part for part in parts if part.records], until, cut, missing)
+                return WindowRecords(parts, reached, True, missing)
+        return WindowRecords(parts, end, False, missing)
 
-    def _listed(self) -> tuple[_Listing, list[tuple[str, str]]]:
-        """The segments, and those that cannot be read, each with the reason."""
-        if self._listing is not None:
-            return self._listing
-        missing: list[tuple[str, str]] = []
-
-        def left_out(path: Path, why: Exception) -> None:
-            missing.append((path.name, str(why)))
-
-        segments = self.run.segments(self.process, left_out=left_out)
-        found = _Listing(segments, [self._first(segment, missing) for segment in segments]), missing
-        if self._once:
-            self._listing = found
-        return found
+    def _chosen(
+        self, segments: Sequence[SegmentFile], begin: int, end: int, missing: list[tuple[str, str]]
+    ) -> list[SegmentFile]:
+        """The segments that may have records from `begin` to `end` (ns)."""
+        firsts = [self._first(segment, missing) for segment in segments]
+        known = [(at, first) for at, first in enumerate(firsts) if first is not None]
+        nexts = [*known[1:], (0, end)]  # a segment reaches to the next one
+        inside = [at for (at, first), (_, after) in zip(known, nexts, strict=False) if first <= end and after >= begin]
+        near = {place for at in inside for place in range(at - NEIGHBORS, at + NEIGHBORS + 1)}
+        return [segments[at] for at in sorted(near) if 0 <= at < len(segments)]
 
     def _first(self, segment: SegmentFile, missing: list[tuple[str, str]]) -> int | None:
         place = segment.attempt, segment.number
@@ -199,8 +164,7 @@ class TimeIndex:
             keys = {row[4] for row in kept if row[0] in _KEYED and begin <= row[6] <= reached}
             kept = [row for row in kept if _belongs(row, keys, begin, reached)][:most]
         names = self._resolved(chosen[0].attempt, {row[3] for row in kept} - {0}, segments, missing)
-        found = [Record(row[0], row[1], row[2], names.get(row[3], ""), *row[4:]) for row in kept]
-        return found, reached
+        return [Record(row[0], row[1], row[2], names.get(row[3], ""), *row[4:]) for row in kept], reached
 
     def _data(self, segment: SegmentFile, missing: list[tuple[str, str]]) -> bytes | None:
         place = segment.attempt, segment.number
@@ -222,59 +186,46 @@ class TimeIndex:
     # --- names --------------------------------------------------------------------------------------------------------
 
     def _learn(self, segment: SegmentFile, data: bytes) -> None:
-        """Take the names that a segment tells."""
+        """Take the names that a segment defines."""
         known = self._names.setdefault(segment.attempt, {})
         names = records.Names()
-        for at in _names_in(data):
-            record = data[at : at + SIZE]
+        kinds = data[HEADER_SIZE::SIZE]
+        place = kinds.find(NAME)
+        while place >= 0:
+            record = data[HEADER_SIZE + place * SIZE :][:SIZE]
             if records.sound(record):
                 names.learn(record)
+            place = kinds.find(NAME, place + 1)
         known |= names.known
         if segment.path.suffix == ".gz":
-            self._scanned.setdefault(segment.attempt, set()).add(segment.number)
+            self._scanned.add((segment.attempt, segment.number))
 
     def _resolved(
         self, attempt: int, wanted: set[int], segments: Sequence[SegmentFile], missing: list[tuple[str, str]]
     ) -> dict[int, str]:
         """The names of an attempt, those `wanted` among them if the journal has them.
 
-        They are told once, before they are first used: segments are looked through from the attempt's first one on, by
-        the kinds of their records alone; if that takes long, the snapshot is asked.
+        Names are defined once, before their first use: segments are searched from the attempt's first one on, by the
+        kinds of their records alone; if that takes long, the snapshot is read.
         """
-        known, scanned = self._names.setdefault(attempt, {}), self._scanned.setdefault(attempt, set())
-        asked = False
-        looked = 0
-        for segment in segments:
+        known = self._names.setdefault(attempt, {})
+        unread = [one for one in segments if (attempt, one.number) not in self._scanned]
+        for looked, segment in enumerate(unread):
             if wanted <= known.keys():
                 break
-            if segment.attempt != attempt or segment.number in scanned:
-                continue
-            if looked >= _SCANNED and not asked:
-                asked = True
-                whose, told = snapshot_names(self.run, self.process)
-                if whose == attempt:
-                    known |= {identity: name for identity, name in told.items() if identity not in known}
+            if looked == _SCANNED:
+                of_attempt, names = snapshot_names(self.run, self.process)
+                if of_attempt == attempt:
+                    known |= {identity: name for identity, name in names.items() if identity not in known}
                     continue
-            looked += 1
             data = self._data(segment, missing)
             if data is not None:
                 self._learn(segment, data)
         return known
 
 
-def _first_time(found: Iterable[Record]) -> int | None:
-    return next((record.time for record in found if record.kind in _TIMED), None)
-
-
-def _names_in(data: bytes) -> list[int]:
-    """Where the NAME records of a segment begin."""
-    kinds = data[HEADER_SIZE::SIZE]
-    found = []
-    at = kinds.find(NAME)
-    while at >= 0:
-        found.append(HEADER_SIZE + at * SIZE)
-        at = kinds.find(NAME, at + 1)
-    return found
+def _first_time(entries: Iterable[Record]) -> int | None:
+    return next((record.time for record in entries if record.kind in _TIMED), None)
 
 
 def _kept(bodies: Sequence[bytes], begin: int, end: int) -> list[Row]:
@@ -303,7 +254,7 @@ def _kept(bodies: Sequence[bytes], begin: int, end: int) -> list[Row]:
                 if begin <= time <= end or key in written or (body[at * SIZE] == records.DEVICE_ENDS and time > end)
             ],
         )
-        if (begin <= row[6] <= end and row[0] in _TIMED) or (row[4] in keys and row[0] in _LINKED)
+        if _belongs(row, keys, begin, end)
     ]
 
 
@@ -316,10 +267,10 @@ def _blocks(body: bytes) -> Iterator[tuple[bytes, list[int], list[int]]]:
 
 def _column(body: bytes, offset: int, kind: str) -> list[int]:
     """The integers of 64 bits at `offset` of all records."""
-    found = array(kind, body[offset : len(body) // SIZE * SIZE - SIZE + offset + 8])
+    integers = array(kind, body[offset : len(body) // SIZE * SIZE - SIZE + offset + 8])
     if sys.byteorder == "big":
-        found.byteswap()
-    return found[:: SIZE // 8].tolist()
+        integers.byteswap()
+    return integers[:: SIZE // 8].tolist()
 
 
 def _sound(body: bytes, places: Iterable[int]) -> Iterator[Row]:
@@ -330,7 +281,4 @@ def _sound(body: bytes, places: Iterable[int]) -> Iterator[Row]:
 
 
 def _belongs(row: Row, keys: set[int], begin: int, end: int) -> bool:
-    kind, key, time = row[0], row[4], row[6]
-    if kind in _TIMED and begin <= time <= end:
-        return True
-    return kind in _LINKED and key in keys
+    return (row[0] in _TIMED and begin <= row[6] <= end) or (row[0] in _LINKED and row[4] in keys)
