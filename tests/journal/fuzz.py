@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # run as a program
 from otel_goodput import Recorder
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.usage import Machine, Usage
-from otel_goodput._journal import columns, digest, reasons, records, state_file
+from otel_goodput._journal import digest, reasons, records, state_file
 from otel_goodput._journal.digest import TABLES
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.sidecars import CHECK, checked_json
@@ -255,7 +255,7 @@ def spoil_digest(data: bytes, source: random.Random) -> bytes:
     at, tables = 0, {}
     for name, table in TABLES.items():
         count, taken = head["tables"][name]
-        tables[name] = columns.rows_of(data[at : at + taken], count, table.width)
+        tables[name] = digest.rows_of(data[at : at + taken], count, table.width)
         at += taken
     if source.random() < 0.5:
         rows = tables[source.choice([name for name in tables if tables[name]])]
@@ -264,7 +264,7 @@ def spoil_digest(data: bytes, source: random.Random) -> bytes:
             numbers = list(rows[place])
             numbers[source.randrange(len(numbers))] = source.choice((*NUMBERS, -(2**63), source.randrange(2000)))
             rows[place] = tuple(numbers)
-    packed = {name: columns.packed(rows) for name, rows in tables.items()}
+    packed = {name: digest.pack(rows) for name, rows in tables.items()}
     head["tables"] = {name: [len(tables[name]), len(packed[name])] for name in tables}
     if source.random() < 0.6:
         head = spoil_json(head, source)
