@@ -36,6 +36,7 @@ class PhaseTracer:
         processor: records these spans in the journal.
 
     Attributes:
+        line, processor: as given.
         clock: returns ns since the epoch.
         blocks: returns whether a phase opened now by this thread is blocking.
         new_key: returns a new span id.
@@ -60,7 +61,7 @@ class PhaseTracer:
         self.account = line.account
         self.notice = line.account.notice
         self._starter = starter
-        self._processor = processor
+        self.processor = processor
         self._ticking = threading.Lock()
         self._summing = threading.Lock()
         first = FastSpan(line, rules.STEP, -1, None, None, None)
@@ -189,7 +190,7 @@ class PhaseTracer:
     def ensure_ended(self, span: trace_api.Span) -> None:
         """Record the end of `span` in the journal, if an interrupt prevented that."""
         if isinstance(span, ReadableSpan):
-            self._processor.on_end(span)
+            self.processor.on_end(span)
 
     def end_job(self, error: BaseException | None) -> None:
         """End the implicit job and what is open in it, because the user's job ends or recording stops.

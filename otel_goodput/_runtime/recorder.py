@@ -27,22 +27,11 @@ from otel_goodput._live import LiveAccount, call_in_children
 from otel_goodput._metrics.instruments import Durations
 from otel_goodput._metrics.productivity import Inputs, Productivity
 from otel_goodput._recording import ids, plain
-from otel_goodput._recording.attempt_traces import AttemptTraces
+from otel_goodput._recording.assembly import assemble
 from otel_goodput._recording.decorators import forgiving, not_callable
 from otel_goodput._recording.emitter import SpanEmitter, processor_of
-from otel_goodput._recording.hooks import Hooks
-from otel_goodput._recording.job_spans import JobSpans
-from otel_goodput._recording.job_thread import JobThread
-from otel_goodput._recording.labels import CheckpointLabels
-from otel_goodput._recording.misuse import Misuse
-from otel_goodput._recording.nesting import Nesting
-from otel_goodput._recording.open_spans import OpenSpans
 from otel_goodput._recording.phases import Phases
-from otel_goodput._recording.sampling import Admission, StepSampler
-from otel_goodput._recording.span_processor import PhaseSpanProcessor, PhaseSpans
 from otel_goodput._recording.step_line import StepLine
-from otel_goodput._recording.step_policy import StepPolicy
-from otel_goodput._recording.trace_layout import Budget, TraceLayout, steps_in_a_trace
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._recording.unexported import UnexportedSpan, unexported_spans
 from otel_goodput._resources import process
@@ -187,18 +176,10 @@ class Recorder(Phases):
         self._pipelines = pipelines = Pipelines(
             opened_exporters, account, config.span_processors, config.metric_readers
         )
-        thread, hooks = JobThread(), Hooks()
-        limit, leads = config.trace_spans, config.leads
-        budget = Budget(limit, config.process_count, config.process_index, leads=leads)
-        steps = steps_in_a_trace(limit, config.step_sampling)
-        layout = TraceLayout(self.run_id, self.attempt, steps, budget.group)
-        admission = Admission(budget, layout)
-        policy = StepPolicy(StepSampler(config.step_sampling), admission, own_traces=own_traces)
-        generator: ids.PrivateIdGenerator | None = None
+        shared = tracer_provider is not None
         if tracer_provider is None:
-            generator = self._generator
             if self._own_provider is None:
-                self._own_provider = pipelines.trace_provider(resource, generator, self._samples)
+                self._own_provider = pipelines.trace_provider(resource, self._generator, self._samples)
             tracer_provider = self._own_provider
             emitter = SpanEmitter(pipelines.processors, resource)
         else:
@@ -206,25 +187,22 @@ class Recorder(Phases):
             everyone = processor_of(tracer_provider.get_tracer(SCOPE_NAME, __version__), tracer_provider)
             theirs = getattr(tracer_provider, "resource", resource)
             emitter = SpanEmitter([everyone] if everyone else [], theirs)
-        self._admission = admission
-        traces = AttemptTraces(account, emitter, budget, layout, config.process_index, own=own_traces)
-        shared = generator is None
-        nesting = Nesting(emitter.resource, shared=shared, ours=lambda trace: layout.number_of(trace) is not None)
-        spans = OpenSpans(thread, admission, traces, nesting)
-        decides = None if shared else admission
-        self._processor = PhaseSpanProcessor(account, thread, hooks, traces, spans, emitter, decides)
-        self._switch.pass_on_to([self._processor, *pipelines.processors])
+        self._tracer = tracer = assemble(
+            config,
+            account,
+            live.past,
+            (self.run_id, self.attempt),
+            emitter,
+            tracer_provider.get_tracer(SCOPE_NAME, __version__),
+            lambda processor: pipelines.unexported_tracer(processor, emitter.resource),
+            self._generator,
+            self._successor,
+        )
+        self._line, hooks = tracer.line, tracer.hooks
+        self._switch.pass_on_to([tracer.processor, *pipelines.processors])
         if not self._rebuilt:
             tracer_provider.add_span_processor(self._switch)
         self.tracer_provider = tracer_provider
-        unexported = pipelines.unexported_tracer(self._processor, emitter.resource)
-        starter = PhaseSpans(tracer_provider.get_tracer(SCOPE_NAME, __version__), unexported, spans)
-        misused = Misuse(account.notes)
-        jobs = JobSpans(account, starter, generator, traces, thread, misused)
-        new_key = self._generator.new_span_id
-        labels, find = CheckpointLabels(live.past), self._successor
-        self._line = line = StepLine(account, hooks, policy, spans, emitter, jobs, misused, new_key, find, labels)
-        self._tracer = tracer = PhaseTracer(line, starter, self._processor)
         if not self._rebuilt:
             self.meter_provider = meter_provider or pipelines.meter_provider(resource)
         elif meter_provider is None and not pipelines.join(self.meter_provider):
@@ -279,7 +257,7 @@ class Recorder(Phases):
         )
 
     def _samples(self, attributes: Mapping[str, AttributeValue], trace_id: int) -> bool:
-        return self._admission.takes(attributes, trace_id)
+        return self._line.admission.takes(attributes, trace_id)
 
     # --- who this process is ------------------------------------------------------------------------------------------
 
@@ -613,8 +591,8 @@ class Recorder(Phases):
             if tracer is not None:
                 tracer.end_job(getattr(sys, "last_value", None) if self._exiting else None)
             self._observers.close(seconds / 2)
-            self._processor.end_open()
             if tracer is not None:
+                tracer.processor.end_open()
                 tracer.tick(final=True)
                 tracer.close()
             self._export_unexported(len(self._unexported))
