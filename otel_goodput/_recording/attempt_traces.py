@@ -22,15 +22,8 @@ from otel_goodput._recording.trace_layout import Budget, TraceLayout
 class AttemptTraces:
     """Chooses the trace and the parent of every span.
 
-    Args:
-        account: records root spans in the journal.
-        emitter: exports root spans.
-        budget: how many spans fit into each trace.
-        layout: the traces of the attempt, and which one a step is in.
-        process: index of this process.
-        own: each step has a trace of its own.
-
     Attributes:
+        own: each step has a trace of its own.
         job_context: span context of the job, the latest one if there are several.
         job_span: span of the latest job; None before the first.
         job_key: span id of the first job.

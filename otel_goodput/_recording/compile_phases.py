@@ -125,14 +125,7 @@ class CompilePhase:
 
 
 class CompilePhases:
-    """Opens, ends and exports the compile phases of one recorder.
-
-    Args:
-        line: the state of that recorder's recording.
-
-    Attributes:
-        titles: distinguishes functions of one name.
-    """
+    """Opens, ends and exports the compile phases of one recorder; `titles` distinguishes functions of one name."""
 
     def __init__(self, line: StepLine) -> None:
         self._line = line

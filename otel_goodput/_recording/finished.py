@@ -25,14 +25,7 @@ class PhaseReadableSpan(ReadableSpan):
 
 
 class AttemptSpan(PhaseReadableSpan):
-    """The root of an attempt's trace, linked to the previous attempt's; of no duration, so that it is exported at once.
-
-    Args:
-        run_id, attempt: identify the attempt.
-        resource: the resource of the process.
-        scope: our instrumentation scope.
-        moment: when the first job began, ns.
-    """
+    """The root of an attempt's trace, linked to the previous attempt's; `moment` is when the first job began, ns."""
 
     def __init__(self, run_id: str, attempt: int, resource: Resource, scope: InstrumentationScope, moment: int) -> None:
         context = ids.attempt_span_context(run_id, attempt)
@@ -84,10 +77,8 @@ class ContinuationSpan(PhaseReadableSpan):
 
     Args:
         layout: the traces of a group.
-        number: number of the new trace.
-        before: number of the previous trace (see :meth:`TraceLayout.behind`).
-        resource: the resource of the process.
-        scope: our instrumentation scope.
+        number, before: numbers of the new trace and of the previous one (see :meth:`TraceLayout.behind`).
+        resource, scope: of the span.
         moment: when the new trace's first span began, ns.
     """
 
@@ -161,8 +152,7 @@ def summary_span(
         parent: the span's parent.
         number: which of the attempt's traces it is in.
         identity: run id, attempt and process.
-        resource: the resource of the process.
-        scope: our instrumentation scope.
+        resource, scope: of the span.
     """
     figures = (summary.steps, summary.total, summary.min, summary.median, summary.p90, summary.max)
     attributes: dict[str, types.AttributeValue] = dict(zip(_PHASES if name else _STEPS, figures, strict=True))

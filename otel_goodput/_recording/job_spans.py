@@ -24,16 +24,8 @@ from otel_goodput.semconv import ERROR_TYPE, GOODPUT_PHASE, Phase
 class JobSpans:
     """Opens the jobs of one recorder, one after the other, and passes its records to the account.
 
-    Args:
-        account: receives the records.
-        starter: starts the spans.
-        generator: generates span ids; None with the user's own provider.
-        traces: the traces of the attempt, which contain the jobs.
-        thread: the job's thread.
-        misused: warns of steps outside of a job.
-
-    Attributes:
-        append: appends a record to the journal. If no job is open, the record of a blocking phase begins one.
+    `append` appends a record to the journal. If no job is open, the record of a blocking phase begins one. There is no
+    `generator` of ids with the user's own provider.
     """
 
     def __init__(

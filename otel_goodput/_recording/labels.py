@@ -8,11 +8,7 @@ from otel_goodput._accounting.resuming import LABELS, Past
 class CheckpointLabels:
     """The labels of the checkpoints that the run has saved; the account follows the same rules (R4).
 
-    Args:
-        past: what earlier attempts have done.
-
-    Attributes:
-        moved: a checkpoint was restored that says which step is the next.
+    `moved`: a checkpoint was restored that says which step is the next.
     """
 
     def __init__(self, past: Past) -> None:

@@ -14,11 +14,7 @@ logger = redacting_logger("otel_goodput")
 
 
 class Misuse:
-    """Warns of wrong uses of phases in one process.
-
-    Args:
-        notes: receives the warnings, which the report shows with the figures.
-    """
+    """Warns of wrong uses of phases in one process; the report shows the `notes` with the figures."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes

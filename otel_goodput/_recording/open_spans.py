@@ -19,12 +19,6 @@ from otel_goodput._recording.short_span import ShortSpan
 class OpenSpans:
     """The open phases of one recorder.
 
-    Args:
-        thread: the job's thread.
-        admission: decides which phases are exported.
-        traces: provides a parent for spans whose own parent is not exported.
-        nesting: how phases and the spans of others are nested.
-
     Attributes:
         short: open steps, loads and parts, in the order of their begin, by an id each; the phases of a loop share one.
         phases: spans of all other open phases, by span id, in the order of their begin.

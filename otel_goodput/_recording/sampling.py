@@ -210,10 +210,6 @@ class Gate:
 class Admission:
     """The gates of one recorder.
 
-    Args:
-        budget: how many spans fit into each trace.
-        layout: the traces of the attempt.
-
     Attributes:
         left_out: gates of open phases that are not sampled, by span id; without steps, loads and parts.
         kept: span ids in `left_out` that are exported after all, because a span inside them is.

@@ -44,10 +44,10 @@ class PhaseSpanProcessor(SpanProcessor):
         account: receives the events.
         thread: the job's thread.
         hooks: its device clock is notified of blocking phases.
-        traces: the traces of the attempt; None if their ids do not derive from run and attempt.
-        spans: the open spans; the processor maintains its `phases`.
+        traces: None if the ids of traces do not derive from run and attempt.
+        spans: the processor maintains its `phases`.
         emitter: exports spans that were not sampled and are exported after all.
-        admission: decides which phases are exported, if our sampler is used; None: all are.
+        admission: decides which phases are exported; None if another sampler than ours does.
     """
 
     def __init__(

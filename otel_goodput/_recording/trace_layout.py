@@ -43,7 +43,7 @@ class TraceLayout:
     Args:
         run_id, attempt: identify the attempt.
         steps: number of steps in each trace.
-        group: the group of processes (see :mod:`~otel_goodput._recording.trace_layout`).
+        group: the group of processes.
     """
 
     def __init__(self, run_id: str, attempt: int, steps: int = ENDLESS, group: int = 0) -> None:

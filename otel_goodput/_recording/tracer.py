@@ -30,13 +30,9 @@ LONGEST_TICK_S: Final = 1.0
 class PhaseTracer:
     """Records phases into an account and a tracer provider.
 
-    Args:
-        line: the state of the recording.
-        starter: starts the spans of all phases but steps, loads, parts and compilations.
-        processor: records these spans in the journal.
-
     Attributes:
-        line, processor: as given.
+        line: the state of the recording.
+        processor: records the spans of all phases but steps, loads, parts and compilations.
         clock: returns ns since the epoch.
         blocks: returns whether a phase opened now by this thread is blocking.
         new_key: returns a new span id.

@@ -29,10 +29,6 @@ class Observers:
     """The observers of one recorder.
 
     Args:
-        config: selects the observers.
-        tracer: records what they observe.
-        productivity: takes the peak FLOP/s of the devices and the time of submission.
-        totals: returns the account as of now.
         usage: takes samples of processor and memory; None if none are wanted.
         flush, finish: export everything so far, and end the recorder; called with the seconds that they may take.
         before: returns when the attempt before began, ns since the epoch; None if that is not known.

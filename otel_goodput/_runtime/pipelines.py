@@ -57,11 +57,7 @@ T = TypeVar("T")
 
 
 class JobEndExport:
-    """Exports once after each job, in a thread of its own.
-
-    Args:
-        flush: exports everything recorded so far.
-    """
+    """Exports once after each job, by `flush` in a thread of its own."""
 
     def __init__(self, flush: Callable[[], object]) -> None:
         self._flush = flush
@@ -153,10 +149,7 @@ def open_exporters(names: Iterable[str], config: Config, context: ExporterContex
 class Pipelines:
     """The exporters of one recorder, with their processors and readers.
 
-    Args:
-        exporters: the opened exporters.
-        account: records which spans have been exported.
-        processors, readers: the user's, flushed and closed together with those of this package.
+    The user's `processors` and `readers` are flushed and closed together with those of this package.
 
     Attributes:
         batchers: one for each exporter that takes spans.
