@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from opentelemetry.sdk.trace import SpanProcessor
+from opentelemetry.sdk.trace.sampling import Sampler
 from opentelemetry.trace import Tracer
 
 from otel_goodput._accounting.resuming import Past
@@ -36,7 +37,7 @@ def assemble(
     attempt: tuple[str, int],
     emitter: SpanEmitter,
     tracer: Tracer,
-    unexported: Callable[[SpanProcessor], Tracer],
+    other: Callable[[Sampler, Sequence[SpanProcessor]], Tracer],
     generator: PrivateIdGenerator,
     find: Callable[[], StepLine | None],
 ) -> PhaseTracer:
@@ -49,7 +50,7 @@ def assemble(
         attempt: id of the run, and number of the attempt.
         emitter: exports the spans that no tracer starts.
         tracer: of the provider in use; its spans reach the processor of the result.
-        unexported: returns a tracer whose spans reach a span processor only.
+        other: returns a tracer of a provider that has this sampler and these span processors.
         generator: generates span ids, also for `tracer` unless that is of a provider of the user's.
         find: returns what records now; None if nothing does.
     """
@@ -64,7 +65,7 @@ def assemble(
     nesting = Nesting(emitter.resource, shared=shared, ours=lambda trace: layout.number_of(trace) is not None)
     spans = OpenSpans(thread, admission, traces, nesting)
     processor = PhaseSpanProcessor(account, thread, hooks, traces, spans, emitter, None if shared else admission)
-    starter = PhaseSpans(tracer, unexported(processor), spans)
+    starter = PhaseSpans(tracer, other, processor, spans, emitter)
     jobs = JobSpans(account, starter, None if shared else generator, traces, thread, misused)
     labels, new_key = CheckpointLabels(past), generator.new_span_id
     line = StepLine(account, hooks, policy, spans, emitter, jobs, misused, new_key, find, labels)

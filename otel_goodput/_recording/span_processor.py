@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from opentelemetry import trace as trace_api
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Decision, Sampler, StaticSampler
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode, Tracer
 from opentelemetry.util import types
 
@@ -251,19 +252,26 @@ class PhaseSpanProcessor(SpanProcessor):
 class PhaseSpans:
     """Starts the spans of phases with the tracer of the provider in use, and loses no phase of the account.
 
-    A phase that the user's sampler drops, or at whose start their sampler or span processor raises, is started with
-    `unexported`.
+    A phase that the user's sampler drops, or at whose start their sampler or span processor raises, gets a span of
+    another provider.
 
     Args:
-        tracer: of the provider in use.
-        unexported: of a provider that exports nothing. Both pass spans to the same :class:`PhaseSpanProcessor`.
-        spans: the open spans.
+        tracer: of the provider in use; passes spans to `processor`, as the others do.
+        other: returns a tracer of a provider that has this sampler and these span processors.
     """
 
-    def __init__(self, tracer: Tracer, unexported: Tracer, spans: OpenSpans) -> None:
+    def __init__(
+        self,
+        tracer: Tracer,
+        other: Callable[[Sampler, Sequence[SpanProcessor]], Tracer],
+        processor: PhaseSpanProcessor,
+        spans: OpenSpans,
+        emitter: SpanEmitter,
+    ) -> None:
         self._tracer = tracer
-        self._unexported = unexported
         self._spans = spans
+        self._dropped = other(StaticSampler(Decision.RECORD_ONLY), [processor])
+        self._refused = other(ALWAYS_ON, [processor, _Emitting(emitter)])
 
     def start(
         self,
@@ -283,7 +291,15 @@ class PhaseSpans:
             begun = self._spans.begun_at(start_time)
             if begun is not None and begun.context.span_id not in before:  # a processor added after ours has raised
                 return begun
-        else:
-            if span.is_recording():
-                return span
-        return self._unexported.start_span(name, **how)
+            return self._refused.start_span(name, **how)
+        return span if span.is_recording() else self._dropped.start_span(name, **how)
+
+
+class _Emitting(SpanProcessor):
+    """Exports spans like those that no tracer starts."""
+
+    def __init__(self, emitter: SpanEmitter) -> None:
+        self._emitter = emitter
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self._emitter.emit(span)

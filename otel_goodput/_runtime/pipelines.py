@@ -30,7 +30,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, Tra
 from opentelemetry.sdk.trace import Span as SdkSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.sdk.trace.sampling import Decision, StaticSampler
+from opentelemetry.sdk.trace.sampling import Sampler
 from opentelemetry.trace import Span, Tracer
 from opentelemetry.util.types import AttributeValue
 
@@ -192,11 +192,11 @@ class Pipelines:
         sampler, limits = PhaseSampler(takes), _span_limits()
         return TracerProvider(sampler, resource, id_generator=generator, shutdown_on_exit=False, span_limits=limits)
 
-    def unexported_tracer(self, processor: SpanProcessor, resource: Resource) -> Tracer:
-        """Return a tracer whose spans are recorded, and passed to `processor` only."""
-        sampler, limits = StaticSampler(Decision.RECORD_ONLY), _span_limits()
-        provider = TracerProvider(sampler, resource, shutdown_on_exit=False, span_limits=limits)
-        provider.add_span_processor(processor)
+    def tracer(self, resource: Resource, sampler: Sampler, processors: Sequence[SpanProcessor]) -> Tracer:
+        """Return a tracer of a provider that has these processors and no exporters of its own."""
+        provider = TracerProvider(sampler, resource, shutdown_on_exit=False, span_limits=_span_limits())
+        for processor in processors:
+            provider.add_span_processor(processor)
         return provider.get_tracer(SCOPE_NAME, __version__)
 
     def meter_provider(self, resource: Resource, *, again: bool = False) -> MeterProvider:

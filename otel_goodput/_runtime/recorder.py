@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -194,7 +195,7 @@ class Recorder(Phases):
             (self.run_id, self.attempt),
             emitter,
             tracer_provider.get_tracer(SCOPE_NAME, __version__),
-            lambda processor: pipelines.unexported_tracer(processor, emitter.resource),
+            partial(pipelines.tracer, emitter.resource),
             self._generator,
             self._successor,
         )
