@@ -475,7 +475,7 @@ METRICS: Final = tuple(value for value in tuple(globals().values()) if isinstanc
 
 SERVICE_NAME: Final = "service.name"
 SERVICE_INSTANCE_ID: Final = "service.instance.id"
-# Marks metrics whose points already have the minimum distance in time that Cloud Monitoring requires; for collectors.
+# For collectors: the points of these metrics are already as far apart as Cloud Monitoring requires.
 TELEMETRY_SPACED: Final = "goodput.telemetry.spaced"
 TELEMETRY_DISTRO_NAME: Final = "telemetry.distro.name"
 TELEMETRY_DISTRO_VERSION: Final = "telemetry.distro.version"

@@ -1,7 +1,7 @@
 """The metrics: observable instruments over one consistent snapshot of the account per collection.
 
 Histograms of durations are recorded on the keeper's thread. Metrics of this process that are not part of the account
-begin anew with each attempt.
+restart with each attempt.
 """
 
 from __future__ import annotations
@@ -286,9 +286,9 @@ def _straggler(totals: Totals) -> float | None:
 def _value(
     figure: Callable[[Totals], float | None], unit: int = 1, *, host_clock: bool = True
 ) -> Callable[[Totals], Rows]:
-    """Return the row of a figure, in multiples of `unit`; there is none while it is not known.
+    """Return the row of a figure, in multiples of `unit`; none while the figure is not known.
 
-    Without `host_clock` there is none either while it is not known which steps are kept; ratios check each window.
+    Without `host_clock` also none while it is not known which steps are kept. (Ratios check each window.)
     """
 
     def rows(totals: Totals) -> Rows:

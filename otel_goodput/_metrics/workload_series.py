@@ -1,6 +1,6 @@
 """The series that Google's goodput dashboards read: names, labels and units, as ml-goodput-measurement writes them.
 
-All are gauges on one monitored resource, whose labels are the location, the job's name and the replica that writes.
+All are gauges of one monitored resource. Its labels are the location, the job's name and the replica that writes.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ class GoodputRecorder:
         self._end(Phase.CUSTOM, str(custom_badput_event_type).strip() or "unknown", end_time)
 
     def record_checkpoint_progress(self, step: int, checkpoint_start_time: datetime) -> None:
-        """Do nothing, as in ml-goodput-measurement. Orbax tells this package of checkpoints itself."""
+        """Do nothing, as in ml-goodput-measurement. Checkpoints of Orbax are recorded automatically."""
 
     @contextmanager
     def record_event(self, event: Event, *args: object) -> Iterator[None]:
@@ -190,7 +190,7 @@ class ElasticGoodputRecorder(GoodputRecorder):
     def record_elastic_slice_counts(
         self, active_slices: int, total_slices: int, available_slices: int, timestamp: datetime | None = None
     ) -> None:
-        """Since `timestamp` (UTC; None is now) so many slices step, there are, and are available."""
+        """Record how many slices step, exist and are available from `timestamp` (UTC; None is now) on."""
         if self._handle is not None:
             counts = int(active_slices), int(available_slices), int(total_slices)
             self._handle.recorder.slice_counts(*counts, time=moment(timestamp))

@@ -75,7 +75,7 @@ class GoogleSeries:
         return self._exporter.write_rows(pairs, WRITE_S) is MetricExportResult.SUCCESS
 
     def close(self) -> None:
-        """Send what waits for its turn: a series takes a point in five seconds. A later write begins anew."""
+        """Send the points that are held: a series takes one in five seconds. A later write opens the exporter again."""
         exporter = self.__dict__.pop("_exporter", None)
         if exporter is not None:
             exporter.shutdown(WRITE_S * 1000)

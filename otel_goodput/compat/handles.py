@@ -43,7 +43,7 @@ def moment(at: datetime | None) -> int | None:
 
     Raises:
         TypeError: it is not a datetime.
-        ValueError: it is none that a record can hold, such as ``datetime.max``, or no time at all (pandas' ``NaT``).
+        ValueError: a record cannot hold it (``datetime.max``), or it is no time (pandas' ``NaT``).
     """
     if at is None:
         return None

@@ -75,7 +75,7 @@ def open_otlp(context: ExporterContext) -> Exporters:
 
 
 def _stock(signal: str, context: ExporterContext, rejections: Rejections) -> Any:
-    """Return OpenTelemetry's exporter of a signal, whose receiver's answers go to `rejections`."""
+    """Return OpenTelemetry's exporter of a signal; `rejections` is given the answers of its receiver."""
     environ, place = context.environ, endpoint(context.environ, signal)
     module, _, name = _STOCK[signal].partition(":")
     make = getattr(import_module(f"{EXPORTER_MODULES[place.wire]}.{module}"), name)
@@ -99,7 +99,7 @@ def _stock(signal: str, context: ExporterContext, rejections: Rejections) -> Any
 
 
 class _JudgedClient:
-    """A gRPC client of OTLP's service whose answers go to `rejections`: a success may say that parts were rejected."""
+    """A gRPC client of OTLP's service. `rejections` is given its answers: a success may have rejected some items."""
 
     def __init__(self, client: Any, rejections: Rejections) -> None:
         self._client = client

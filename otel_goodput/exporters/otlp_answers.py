@@ -1,7 +1,7 @@
 """What an OTLP receiver has answered over HTTP, and whether that is a success by OTLP's rules.
 
-A success has a status of 2xx and a message of OTLP as its body, which may be empty. A redirect is none, nor is the page
-of a proxy or a login: what was sent has not arrived. https://opentelemetry.io/docs/specs/otlp/#otlphttp-response
+A success has a status of 2xx, and a body that is an OTLP message or empty. Redirects and the pages of proxies and
+logins are failures: what was sent has not arrived. https://opentelemetry.io/docs/specs/otlp/#otlphttp-response
 
 What a receiver rejects of a request that it accepts is counted; OpenTelemetry's exporters do not look at it.
 """

@@ -35,7 +35,7 @@ _LOGGERS: Final = tuple(f"{EXPORTER_MODULES[HTTP]}.{name}" for name in ("trace_e
 
 
 def _failure(what: str, reported: bool) -> Exception:
-    """Return the error that tells OpenTelemetry's exporters of a failed export, which they do not repeat at once."""
+    """Return an error that OpenTelemetry's exporters take for a failed export, and do not retry at once."""
     from requests.exceptions import RequestException
 
     error = RequestException(what)

@@ -182,7 +182,7 @@ class Connection:
         return project
 
     def known_project(self) -> str:
-        """Return the project as far as it is known without asking; empty for an emulator, whose it is in name only."""
+        """Return the project if it is known already; empty for an emulator, which has no real project."""
         if self.plaintext:
             return ""
         return self._given or ("" if self._default is None else self._default[1])

@@ -143,7 +143,7 @@ class SeriesWriter:
             return False
         early, tried = _EARLY.search(answer.text) is not None, tried or answer.repeated
         bad, good = _parted(batch, answer)
-        known = answer.written == len(good)  # else the answer, whose length is limited, does not name all
+        known = answer.written == len(good)  # else the answer was too long to name all that are bad
         if known or (early and tried):
             self._accept(good)
             good = []
@@ -168,12 +168,12 @@ class SeriesWriter:
             self._held.pop(one.key, None)
 
     def _judge(self, one: Series, text: str, tried: bool) -> None:
-        """Handle a point that was too early: an earlier try has written it, or somebody else writes this series."""
+        """Handle a point that was too early: an earlier try has written it, or another process writes this series."""
         if tried:
             self._accept([one])
             return
         times = self._early[one.key] = self._early.get(one.key, 0) + 1
-        # Once or twice it is due to an attempt that ended a moment ago, whose last points may be dated ahead.
+        # Once or twice is normal after a restart: the last points of the attempt before may be dated ahead.
         if times >= PATIENCE:
             report_once(
                 "two leaders",
@@ -218,7 +218,7 @@ def _halves(batch: Sequence[Series]) -> tuple[Sequence[Series], Sequence[Series]
 
 
 class SeriesExporter(MetricExporter):
-    """A metric exporter whose points are written as series.
+    """A metric exporter that writes its points as series.
 
     Args:
         delivery, request: as for :class:`SeriesWriter`.
@@ -296,7 +296,7 @@ def series_of(data: Any) -> Series:
 
 
 class TimeSeriesRequests:
-    """Makes the request for some series whose data is a ``TimeSeries``; a call returns the function that sends it."""
+    """Makes one request of series with ``TimeSeries`` as data; a call returns the function that sends it."""
 
     def __init__(self, connection: Connection, client: Callable[[], Any]) -> None:
         self._connection = connection

@@ -57,7 +57,7 @@ def _plain(value: Any) -> Any:
 def otlp_spans(google: GoogleEmulator, run: str, attempts: int = 1) -> list[Span]:
     """The spans of the Telemetry API, where the emulator keeps no resource: the trace tells the attempt."""
     traces = {
-        f"{ids.volume_span_context(run, attempt, number).trace_id:032x}": {semconv.ATTEMPT: attempt}
+        f"{ids.trace_root_context(run, attempt, number).trace_id:032x}": {semconv.ATTEMPT: attempt}
         for attempt in range(attempts)
         for number in range(TRACES)
     }

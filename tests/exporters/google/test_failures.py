@@ -56,16 +56,14 @@ def test_what_googles_client_wraps_is_known_by_its_code() -> None:
     assert failure.text
 
 
-def test_a_service_that_is_known_to_be_away_is_not_complained_of_for_being_late(google: GoogleEmulator) -> None:
+def test_a_service_that_is_known_to_be_away_is_not_complained_of_for_being_late(
+    google: GoogleEmulator, caplog: pytest.LogCaptureFixture
+) -> None:
     connection = Connection(
         {OTEL_GOODPUT_GCP_ENDPOINT.name: google.endpoint, OTEL_GOODPUT_GCP_PROJECT.name: "test-project"}
     )
-    client, told, stopping = service_client(MONITORING, connection), list[str](), ShutdownSignal()
-
-    def report(_: str, text: str, *words: object) -> None:
-        told.append(text % words)
-
-    metrics, others = (Delivery(MONITORING, "points", connection, stopping, 0.5, report) for _ in range(2))
+    client, stopping = service_client(MONITORING, connection), ShutdownSignal()
+    metrics, others = (Delivery(MONITORING, "points", connection, stopping, 0.5) for _ in range(2))
 
     def send(seconds: float) -> None:
         client().create_time_series(name="projects/test-project", time_series=[], timeout=seconds, retry=None)
@@ -76,9 +74,9 @@ def test_a_service_that_is_known_to_be_away_is_not_complained_of_for_being_late(
     google.hang("CreateTimeSeries")
     for delivery in (metrics, others):
         assert delivery(send, 0.4).outcome is Outcome.TIMED_OUT
-    [line] = told
+    [line] = caplog.messages
     assert line.startswith("Cloud Monitoring cannot be reached: UNAVAILABLE")
     assert metrics(lambda _: None, 0.4).outcome is Outcome.DELIVERED  # it is there again
     assert others(send, 0.4).outcome is Outcome.TIMED_OUT
-    assert told[-1].startswith("Cloud Monitoring does not accept points: DEADLINE_EXCEEDED")
+    assert caplog.messages[-1].startswith("Cloud Monitoring does not accept points: DEADLINE_EXCEEDED")
     google.heal()
