@@ -253,6 +253,7 @@ class Keeper:
             if not self.account.take_some(BITE):
                 return
             self._beat()
+            self._between()
             began = time.monotonic()
             time.sleep(PAUSE_S)
             late += time.monotonic() - began - PAUSE_S

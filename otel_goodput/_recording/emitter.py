@@ -19,13 +19,15 @@ from opentelemetry.sdk.trace import (
 )
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from otel_goodput._runtime.guard import contain
+from otel_goodput._runtime.guard import contain, report_once
 from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.version import __version__
 
 _FORWARDING = (ConcurrentMultiSpanProcessor, SynchronousMultiSpanProcessor)
 MANY_WAITING: Final = 128  # spans that wait; the background is woken
-MOST_WAITING: Final = 4096  # no more spans wait: the background does not keep up
+MOST_WAITING: Final = 4096  # spans that wait: the background does not keep up
+SHARE: Final = 256  # spans that are then emitted at once by whoever ends another one
+LAST_WAITING: Final = 16 * MOST_WAITING  # no more spans wait
 LONGEST_WAIT_S: Final = 0.1
 _LAYERS: Final = 64  # objects looked through for the tracer that a provider wraps
 
@@ -102,7 +104,7 @@ class SpanEmitter:
                 contain("span processor", error)
 
     def emit(self, span: ReadableSpan) -> None:
-        """Pass a finished span to all processors, after those that wait."""
+        """Pass a finished span to all processors, after those that wait, and without waiting for them."""
         if self._waiting:
             self.postpone(lambda: span)
         else:
@@ -118,52 +120,67 @@ class SpanEmitter:
     def postpone(self, make: Callable[[], ReadableSpan]) -> None:
         """Have the span that `make` returns emitted in the background, in the order of these calls.
 
-        At once if nothing emits in the background, or if that does not keep up.
+        At once if nothing emits in the background. If that does not keep up, the caller emits a few of the oldest.
         """
         waiting = self._waiting
         waiting.append(make)
-        if self._wake is None or len(waiting) > MOST_WAITING:
+        if self._wake is None:
             self.catch_up()
         elif len(waiting) == MANY_WAITING:
             self._wake()
+        elif len(waiting) > MOST_WAITING:
+            self.catch_up(SHARE)
+            if len(waiting) > LAST_WAITING:
+                waiting.popleft()
+                report_once("waiting spans", "a span processor does not return: spans that wait for it are dropped")
 
     def in_background(self, wake: Callable[[], None]) -> None:
-        """Postpone exports from now on: :meth:`catch_up` will be called regularly, and soon after `wake` is."""
+        """Postpone exports from now on: :meth:`in_turn` will be called regularly, and soon after `wake` is."""
         self._wake = wake
 
-    def catch_up(self, *, background: bool = False) -> None:
-        """Emit what was postponed.
+    def in_turn(self) -> None:
+        """Emit what was postponed, in the background: another thread that wants to emit goes first."""
+        while self._waiting and self._busy != get_ident():
+            with self._emitting:
+                self._emit(len(self._waiting), yielding=True)
 
-        Also before another span gets to the processors: what an exporter has acknowledged stands for all that ended
-        before it.
+    def catch_up(self, most: int = LAST_WAITING) -> None:
+        """Emit up to `most` of what was postponed.
 
-        Args:
-            background: leave the rest to another thread that wants to go on; else it waits for one span at most, and
-                not again for a processor that hangs.
+        Waits for one span of the background at most, and not again for a processor that hangs.
         """
         if not self._waiting or self._busy == get_ident():  # a processor opens phases itself
             return
-        if not background:
-            self._wanted = True
+        self._wanted = True
         if not self._emitting.acquire(timeout=0 if self._hanging else LONGEST_WAIT_S):
             self._hanging, self._wanted = True, False  # or a child of a process whose background was emitting
             return
         try:
-            self._busy, self._hanging = get_ident(), False
-            if not background:
-                self._wanted = False
-            while self._waiting and not (background and self._wanted):
+            self._wanted = self._hanging = False
+            self._emit(most)
+        finally:
+            self._emitting.release()
+
+    def _emit(self, most: int, *, yielding: bool = False) -> None:
+        """Emit up to `most` spans; with `yielding`, until another thread wants to."""
+        self._busy = get_ident()
+        try:
+            while self._waiting and most > 0 and not (yielding and self._wanted):
                 try:
                     self._pass_on(self._waiting[0]())
                 except Exception as error:
                     contain("span", error)
                 self._waiting.popleft()  # only now, so that whoever finds none waiting is really behind all of them
+                most -= 1
         finally:
             self._busy = 0
-            self._emitting.release()
+
+    def drop(self) -> None:
+        """Forget what waits, in a forked child."""
+        self._waiting.clear()
 
     def close(self) -> None:
-        """Stop emitting."""
+        """Stop emitting spans of steps, loads and parts."""
         self.catch_up()
         self._processors = ()
 

@@ -118,6 +118,7 @@ class FastSpan(ShortSpan):
     _outermost = False  # it is noted in PHASE
     _annotation: Any = None
     _overlapping = False  # opened in another task than the steps
+    _outlier = False  # in an undisturbed turn
     _lapsed = False  # over before anybody ended it
 
     def __init__(
@@ -165,6 +166,10 @@ class FastSpan(ShortSpan):
         span._outermost, span.thread, span.loop, span._ended = self._outermost, self.thread, self.loop, False
         span._entry = self._entry
         return span
+
+    def finished(self) -> ReadableSpan:
+        """Return the span that ended in an undisturbed turn, for exporters."""
+        return self.readable(self._end or self._start, False, self._outlier, False)
 
     def export(self, end: int, failed: bool, outlier: bool, interrupted: bool, device: int | None = None) -> None:
         """Have the finished span made and passed to the span processors in the background; see :meth:`readable`."""

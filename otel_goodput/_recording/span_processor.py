@@ -219,8 +219,6 @@ class PhaseSpanProcessor(SpanProcessor):
             name = gate.name  # otherwise the journal has the name from the START record
         if phase != rules.STEP and (error := attributes.get(semconv.ERROR_TYPE)):
             self._account.error(phase, context.span_id, str(error), end)
-        if self._emitter is not None:
-            self._emitter.catch_up()
         self._account.end(phase, context.span_id, flags, end, name)
         # Only now, so that it is ended again if an interrupt came before.
         if self._forget(context.span_id) and gate is None and self._spans is not None and self._emitter is not None:

@@ -255,7 +255,7 @@ class StepLine:
             if span.blocks:
                 span.lapse(now, failed=not left)
         self.number_loads(NO_STEP)
-        self.emitter.catch_up()  # what is in the job is exported before it
+        self.emitter.catch_up()  # a processor may itself open phases, which belong to the job
 
     def close_open(self) -> None:
         """End the open steps, loads and parts and mark them as interrupted."""

@@ -48,8 +48,8 @@ class Turns:
 
     __slots__ = (
         "_alone", "_announces", "_append", "_covered", "_due", "_hooks", "_inside", "_job", "_jobs", "_line",
-        "_outside", "_parents", "_policy", "_recent", "_sampler", "_seen", "_short", "_spans", "_spare", "_thin",
-        "_thread", "_volume", "latest",
+        "_outside", "_parents", "_policy", "_postpone", "_recent", "_sampler", "_seen", "_short", "_spans", "_spare",
+        "_thin", "_thread", "_volume", "latest",
     )  # fmt: skip
 
     def __init__(self, line: StepLine) -> None:
@@ -65,6 +65,7 @@ class Turns:
         self._due = 0  # number of the next step that may be sampled
         # Looked up once.
         self._append: Callable[..., None] = line.account.append
+        self._postpone = line.emitter.postpone
         self._spans, self._short, self._jobs, self._thread = line.spans, line.spans.short, line.jobs, line.thread
         self._hooks = line.hooks
         self._policy, self._sampler, self._thin = line.policy, line.policy.sampler, line.thinner.waiting.append
@@ -144,11 +145,12 @@ class Turns:
         if exported:
             self._spare = load
             step._end = now
-            outlier = flags & OUTLIER != 0
+            if flags & OUTLIER:
+                step._outlier = True
             if observation is None:
-                step.export(now, False, outlier, False)
+                self._postpone(step.finished)
             else:
-                observation.then(partial(step.export, now, False, outlier, False))
+                observation.then(partial(step.export, now, False, step._outlier, False))
         else:
             self._spare = load if step.touched or step.observation is not None else step
             self._outside = before
@@ -208,7 +210,7 @@ class Turns:
                 line.announce(step)
             if exported:
                 load._end = now
-                load.export(now, False, False, False)
+                self._postpone(load.finished)
         if not number & TIMED:
             line.sample_overhead(line.clock() - now)
         return step

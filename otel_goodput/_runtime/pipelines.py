@@ -39,6 +39,7 @@ from otel_goodput._journal.account import Account
 from otel_goodput._metrics.instruments import register_account
 from otel_goodput._recording.acknowledging import AcknowledgingExporter
 from otel_goodput._recording.delegating import DelegatingSpanExporter
+from otel_goodput._recording.emitter import SpanEmitter
 from otel_goodput._recording.sampling import PhaseSampler
 from otel_goodput._recording.unexported import UnexportedSpan
 from otel_goodput._runtime.deadline import Closer
@@ -470,3 +471,22 @@ def _span_limits() -> SpanLimits:
     return _unless_wrong(
         "an OTEL_*_LIMIT variable", SpanLimits, lambda: SpanLimits(most, most, most, most, most, most, unset, unset)
     )
+
+
+class OrderedSpanProcessor(SwitchedSpanProcessor):
+    """Passes the spans of a provider of ours to the processors of `emitter`, in one order with those that it emits.
+
+    What an exporter has acknowledged stands for all that ended before it, so nothing may overtake a span that waits.
+    """
+
+    def __init__(self, emitter: SpanEmitter, processors: Sequence[SpanProcessor]) -> None:
+        super().__init__()
+        self.pass_on_to(processors)
+        self._emitter = emitter
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self._emitter.emit(span)
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        self._emitter.catch_up()
+        return super().force_flush(timeout_millis)

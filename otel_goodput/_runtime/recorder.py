@@ -42,6 +42,7 @@ from otel_goodput._runtime.guard import contain, containing, report_once, strict
 from otel_goodput._runtime.observers import Observers
 from otel_goodput._runtime.pipelines import (
     JobEndExport,
+    OrderedSpanProcessor,
     Pipelines,
     SwitchedSpanProcessor,
     check_providers,
@@ -200,7 +201,8 @@ class Recorder(Phases):
             self._successor,
         )
         self._line, hooks = tracer.line, tracer.hooks
-        self._switch.pass_on_to([tracer.processor, *pipelines.processors])
+        ordered = pipelines.processors if shared else [OrderedSpanProcessor(emitter, pipelines.processors)]
+        self._switch.pass_on_to([tracer.processor, *ordered])
         if not self._rebuilt:
             tracer_provider.add_span_processor(self._switch)
         self.tracer_provider = tracer_provider
@@ -659,6 +661,7 @@ class Recorder(Phases):
         self._closing = threading.RLock()
         self._begun.acquire(blocking=False)
         self._live.orphan()
+        self._line.emitter.drop()
         if tracer is not None:
             tracer.close()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextvars
 import itertools
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +19,6 @@ from otel_goodput import testing
 from otel_goodput._accounting import rules
 from otel_goodput._journal import records
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._recording.emitter import LONGEST_WAIT_S
 
 
 def kinds(recording: Recording) -> list[int]:
@@ -266,7 +264,7 @@ class _Hangs(SpanProcessor):
         self.took.append(span.name)
 
 
-def test_a_processor_that_hangs_in_the_background_holds_up_the_loop_once(record: Record) -> None:
+def test_a_processor_that_hangs_in_the_background_holds_up_nobody(record: Record) -> None:
     hangs = _Hangs()
     run = record(span_processors=[hangs], step_sampling=1)
     with goodput.job():
@@ -274,11 +272,10 @@ def test_a_processor_that_hangs_in_the_background_holds_up_the_loop_once(record:
         for step, _ in loop:
             if step == 200:
                 assert hangs.reached.wait(30), "the background emits without being asked"
-                began = time.monotonic()
                 for _ in range(50):
                     with goodput.custom("eval"):
                         pass
-                assert time.monotonic() - began < 50 * LONGEST_WAIT_S / 2, "it waited for each of them"
+                assert "eval" not in hangs.took, "the background still has its first span"
                 hangs.go_on.set()
     until(lambda: hangs.took.count("step") == 400)
     assert [attributes(span)["goodput.step"] for span in run.spans("step")] == list(range(400))
