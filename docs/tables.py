@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple, get_args, get_type_hints, is_typeddict
+from typing import Any, NamedTuple, get_args, get_type_hints, is_typeddict
 
 import reference_commands
 import reference_functions
@@ -23,7 +23,7 @@ import reference_functions
 from otel_goodput._accounting import rules
 from otel_goodput._recording.phases import Phases
 from otel_goodput._settings.envvars import STANDARD, EnvVar
-from otel_goodput._settings.options import ENVVARS, OF_VARIABLE, OPTIONS, Option, types_of
+from otel_goodput._settings.options import ENVVARS, OF_VARIABLE, OPTIONS, Argument, Option
 from otel_goodput.exporters import registry
 from otel_goodput.exporters.spec import METRICS as METRIC_SIGNAL
 from otel_goodput.exporters.spec import TRACES
@@ -196,6 +196,19 @@ def _type(annotation: object) -> str:
     return f"`{name.replace('otel_goodput.reports.fields.', '').replace('NoneType', 'None').replace(' | ', ' or ')}`"
 
 
+def option_types() -> str:
+    """The types of keyword arguments that type checkers need, as source."""
+
+    def typed(name: str, about: str, rows: Iterable[Argument[Any]]) -> str:
+        fields = "".join(f"    {row.name}: {row.takes}\n" for row in rows)
+        return f'class {name}(TypedDict, total=False):\n    """{about}"""\n\n{fields}\n\n'
+
+    chosen = [row for row in OPTIONS.values() if row.processor]
+    return typed("Options", "Keyword arguments of ``configure()`` and ``Recorder``.", OPTIONS.values()) + typed(
+        "ProcessorOptions", "Those of ``GoodputSpanProcessor``.", chosen
+    )
+
+
 class Table(NamedTuple):
     """A generated block, and the heading above it."""
 
@@ -204,7 +217,7 @@ class Table(NamedTuple):
 
 
 FILES: dict[str, dict[str, Table]] = {
-    "otel_goodput/_settings/options.py": {"options": Table("", types_of)},
+    "otel_goodput/_settings/options.py": {"options": Table("", option_types)},
     "docs/testing.md": {"testing": Table("Reference", reference_functions.of_tests)},
     "docs/reference/functions.md": {
         "recording": Table("Recording", lambda: reference_functions.group(reference_functions.RECORDING)),

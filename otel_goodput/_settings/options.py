@@ -8,7 +8,7 @@ the end, which type checkers need, are written by ``python docs/tables.py``.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypedDict, TypeVar, cast, overload
@@ -415,51 +415,37 @@ class Settings:
     )
 
 
-def rows(table: type[Settings] = Settings) -> dict[str, Argument[Any]]:
-    """Return the rows of a table, by the names of their arguments."""
-    return {name: row for name, row in vars(table).items() if isinstance(row, Argument)}
-
-
-def variables(table: type[Settings] = Settings) -> tuple[EnvVar, ...]:
-    """Return this package's variables: those of settings, and others."""
-    return (*(row.envvar for row in rows(table).values() if isinstance(row, Option)), *envvars.OTHERS)
-
-
-OPTIONS: Final[Mapping[str, Argument[Any]]] = rows()
-ENVVARS: Final = variables()
-
+OPTIONS: Final[Mapping[str, Argument[Any]]] = {
+    name: row for name, row in vars(Settings).items() if isinstance(row, Argument)
+}
+_WITH_VARIABLE: Final = {name: row for name, row in OPTIONS.items() if isinstance(row, Option)}
+# This package's variables: those of settings, and others.
+ENVVARS: Final = (*(row.envvar for row in _WITH_VARIABLE.values()), *envvars.OTHERS)
 # The setting of each environment variable, by the variable's name.
-OF_VARIABLE: Final[Mapping[str, str]] = {row.variable: name for name, row in OPTIONS.items() if isinstance(row, Option)}
+OF_VARIABLE: Final[Mapping[str, str]] = {row.variable: name for name, row in _WITH_VARIABLE.items()}
 
 
-def check_names(
-    called: str, given: Mapping[str, Any], table: type[Settings] = Settings, *, processor: bool = False
-) -> None:
+def check_names(called: str, given: Mapping[str, Any], *, processor: bool = False) -> None:
     """Raise TypeError, as Python does for unexpected arguments of the function `called`, if a name is not a setting."""
-    known = rows(table)
     for name in given:
-        if name not in known or (processor and not known[name].processor):
+        if name not in OPTIONS or (processor and not OPTIONS[name].processor):
             raise TypeError(f"{called}() got an unexpected keyword argument {name!r}")
 
 
 def read(
-    called: str, given: Mapping[str, Any], environ: Mapping[str, str], table: type[Settings] = Settings
+    called: str, given: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, Setting]]:
     """Return the values in force by the names of the settings, and the settings by the names of their variables.
 
-    Args:
-        called: the function that was called with `given`.
-        given: arguments.
-        environ: the environment.
-        table: the settings.
+    `given` are the arguments of the function `called`.
 
     Raises:
         ConfigurationError: an argument is wrong.
         TypeError: an argument is unknown.
     """
-    check_names(called, given, table)
+    check_names(called, given)
     values, settings = {}, {}
-    for name, row in rows(table).items():
+    for name, row in OPTIONS.items():
         values[name], setting = row.read(given.get(name), environ)
         if isinstance(row, Option) and setting is not None:
             settings[row.variable] = setting
@@ -469,15 +455,14 @@ def read(
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 
-def taking_options(taker: F, table: type[Settings] = Settings, *, processor: bool = False) -> F:
+def taking_options(taker: F, *, processor: bool = False) -> F:
     """Decorator for a function or a class: list the arguments instead of ``**options`` in its signature and docstring.
 
     Args:
         taker: has ``**options``, and a line ``{options}`` in its docstring.
-        table: the settings.
         processor: only those that ``GoodputSpanProcessor`` takes.
     """
-    chosen = [row for row in rows(table).values() if row.processor or not processor]
+    chosen = [row for row in OPTIONS.values() if row.processor or not processor]
     function: Any = taker.__init__ if inspect.isclass(taker) else taker
     keyword, signature = inspect.Parameter.KEYWORD_ONLY, inspect.signature(function)
     own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
@@ -491,23 +476,6 @@ def taking_options(taker: F, table: type[Settings] = Settings, *, processor: boo
         for line in (taker.__doc__ or "").split("\n")
     )
     return taker
-
-
-def typed(name: str, about: str, chosen: Iterable[Argument[Any]]) -> str:
-    """Return the source of a type of keyword arguments."""
-    fields = "".join(f"    {row.name}: {row.takes}\n" for row in chosen)
-    return f'class {name}(TypedDict, total=False):\n    """{about}"""\n\n{fields}'
-
-
-def types_of(table: type[Settings] = Settings) -> str:
-    """Return the source of what follows."""
-    whole = rows(table).values()
-    return (
-        typed("Options", "Keyword arguments of ``configure()`` and ``Recorder``.", whole)
-        + "\n\n"
-        + typed("ProcessorOptions", "Those of ``GoodputSpanProcessor``.", (row for row in whole if row.processor))
-        + "\n\n"
-    )
 
 
 # --- written by `python docs/tables.py`: change the rows above, and run it --------------------------------------------

@@ -75,7 +75,6 @@ def command_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def add_help_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``otel-goodput help``."""
     parser.add_argument("topic", nargs="*", metavar="COMMAND", help="command to explain (default: list all commands)")
 
 
@@ -120,16 +119,11 @@ end
 
 
 def add_completion_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``otel-goodput completion``."""
     parser.add_argument("shell", choices=SHELLS, help="shell to write the script for")
 
 
 def run_completion(options: argparse.Namespace) -> int:
-    """Print the script for a shell. Where nothing else fits, the shell completes names of files.
-
-    Raises:
-        ConfigurationError: the extra is not installed.
-    """
+    """Print the script for a shell. Where nothing else fits, the shell completes names of files."""
     try:
         import shtab
     except ImportError as error:

@@ -31,7 +31,8 @@ class Command(NamedTuple):
 
     Attributes:
         module: a module of this package, imported when the command is called, with the functions
-            ``add_NAME_arguments(parser)`` and ``run_NAME(options)``, which returns the exit status.
+            ``add_NAME_arguments(parser)`` and ``run_NAME(options)``, which returns the exit status. What it raises,
+            GoodputError or OSError, is shown to the user.
         purpose: for the list of commands, and for its own help if it has no `description`.
         examples: command lines, without ``otel-goodput``.
         statuses: exit statuses besides those of every command.

@@ -24,7 +24,6 @@ from otel_goodput.reports.run import RecordedRun, found_runs
 
 
 def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``otel-goodput compare``."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = (
         "A and B are ids of runs in DIR, or paths or URLs of run folders (./NAME is always a path).\n\n"
@@ -56,12 +55,7 @@ def _condition(text: str) -> Condition:
 
 
 def run_compare(options: argparse.Namespace) -> int:
-    """Compare two runs, print the result, and return the exit status as ``--help`` explains it.
-
-    Raises:
-        JournalError: one of the runs does not exist or cannot be read.
-        OSError: the HTML file cannot be written.
-    """
+    """Compare two runs, print the result, and return the exit status as ``--help`` explains it."""
     there = place(options)
     with ProgressLine() as progress, _opened(options.a, there) as a, _opened(options.b, there) as b:
         sides = []

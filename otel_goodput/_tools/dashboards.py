@@ -108,11 +108,7 @@ def _seconds(window: str) -> int:
 
 
 def files_for(place: str, chosen: Choices) -> dict[str, str]:
-    """Return the contents of the files for `place`, one of :data:`PLACES`, by their paths.
-
-    Raises:
-        OSError: the installation is not whole.
-    """
+    """Return the contents of the files for `place`, one of :data:`PLACES`, by their paths."""
     package, folder = _TEMPLATES
     return {
         "/".join(path): filled(files.resource(package, folder, place, *path), chosen) for path in _paths(folder, place)
@@ -192,7 +188,6 @@ def _in_grid(panels: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def add_dashboards_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``otel-goodput dashboards``."""
     width = max(map(len, PLACES))
     rows = (f"  {name:<{width}}  {brief}" for name, brief in PLACES.items())
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -230,12 +225,7 @@ def add_dashboards_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_dashboards(options: argparse.Namespace) -> int:
-    """Write the files, print their paths and return 0.
-
-    Raises:
-        SystemExit: with 2, an option does not belong to the place.
-        OSError: a folder or a file cannot be written.
-    """
+    """Write the files, print their paths and return 0."""
     if options.datasource is not None and options.place != "grafana":
         options.parser.error(f"{options.place} has no --datasource")
     limits = Thresholds(**{one.name: getattr(options, one.name) for one in fields(Thresholds)})

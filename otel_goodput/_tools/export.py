@@ -19,7 +19,6 @@ from otel_goodput.reports import perfetto
 
 
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``otel-goodput export``."""
     add_directory(parser, "folder of a run, or folder or URL of all runs")
     add_run(parser)
     parser.epilog = (
@@ -34,12 +33,7 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_export(options: argparse.Namespace) -> int:
-    """Export a run and return 0, or 3 if a part of its journal cannot be read.
-
-    Raises:
-        JournalError: there is no such run, there are several, or it left no journal.
-        OSError: the file cannot be written.
-    """
+    """Export a run and return 0, or 3 if a part of its journal cannot be read."""
     damages = Damages()
     with named_runs(options) as runs:
         if len(runs) > 1:

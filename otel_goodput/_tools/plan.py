@@ -26,7 +26,6 @@ _REPORT: Final = 16 * files.MIB  # bytes; a larger report file is refused
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``otel-goodput plan``."""
     add_directory(
         parser,
         "folder of a run, folder or URL of all runs, or a report as .json file; not needed with --mtbf and --save",
@@ -39,11 +38,7 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_plan(options: argparse.Namespace) -> int:
-    """Print the plan of each run and return the exit status.
-
-    Raises:
-        ConfigurationError, JournalError: a figure is missing or out of range, or there is no run.
-    """
+    """Print the plan of each run and return the exit status."""
     by_hand = {name: getattr(options, name) for name in QUANTITIES}
     damaged: list[str] = []
     for number, figures in enumerate(_figures(options, damaged)):

@@ -1,4 +1,4 @@
-"""What a command shows while it works: progress, on a line of the terminal that is rewritten in place."""
+"""What a command shows while it works: a line of the terminal that is rewritten in place."""
 
 from __future__ import annotations
 
@@ -6,60 +6,70 @@ import shutil
 import sys
 import time
 from collections.abc import Collection
-from types import TracebackType
 from typing import Final
 
 from otel_goodput._text.quantities import percent
 from otel_goodput._text.redact import redact, shown
 
-_DELAY_S: Final = 0.5  # work that ends sooner shows nothing
+_DELAY_S: Final = 0.5  # work that ends sooner shows no progress
 _EVERY_S: Final = 0.1
 _COLUMNS: Final = 80
+_WAIT_DELAY_S: Final = 3.0  # a shorter wait is not shown
+_WAIT_EVERY_S: Final = 15.0  # in a log
 
 
-class ProgressLine:
-    """A context manager that shows on stderr how far the work is, if stderr is a terminal; else it shows nothing."""
+class StatusLine:
+    """A line on stderr, if that is a terminal; else nothing is shown. Leaving its ``with`` block clears the line."""
+
+    def __init__(self, *, visible: bool = True, delay_s: float = 0.0) -> None:
+        self.moving = visible and sys.stderr is not None and sys.stderr.isatty()
+        self._next = time.monotonic() + delay_s
+        self._width = 0
+
+    def due(self) -> bool:
+        """Return whether the line may change again: every 0.1 s, and not during the delay."""
+        return self.moving and time.monotonic() >= self._next
+
+    def show(self, text: str) -> None:
+        """Replace the line by `text`, which contains no secrets."""
+        if self.moving:
+            self._next = time.monotonic() + _EVERY_S
+            columns = shutil.get_terminal_size().columns or _COLUMNS  # Python 3.10 takes 0, "not known", for a width
+            text = text[: columns - 1]
+            sys.stderr.write(f"\r{text:<{self._width}}\r")
+            sys.stderr.flush()
+            self._width = len(text)
+
+    def clear(self) -> None:
+        if self._width:
+            self.show("")
+
+    def __enter__(self) -> StatusLine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
+
+
+class ProgressLine(StatusLine):
+    """Shows how far the work is."""
 
     def __init__(self) -> None:
+        super().__init__(delay_s=_DELAY_S)
         self._begun = time.monotonic()
-        self._next = self._begun + _DELAY_S
-        self._width = 0
-        self._terminal = sys.stderr is not None and sys.stderr.isatty()
 
     def __call__(self, done: float, total: float, what: str) -> None:
         """Show that `done` of `total` of the work is done (0: not known how much there is), and `what` goes on."""
-        now = time.monotonic()
-        if not self._terminal or now < self._next:
-            return
-        self._next = now + _EVERY_S
-        share = f" {percent(min(done, total), total)}" if total else ""
-        self._write(f"{shown(what)}{share}, {now - self._begun:.0f} s; press Ctrl-C to stop")
-
-    def _write(self, text: str) -> None:
-        columns = shutil.get_terminal_size().columns or _COLUMNS  # Python 3.10 takes 0, "not known", for a width
-        text = text[: columns - 1]
-        sys.stderr.write(f"\r{text:<{self._width}}\r" if text else f"\r{'':<{self._width}}\r")
-        sys.stderr.flush()
-        self._width = len(text)
+        if self.due():
+            share = f" {percent(min(done, total), total)}" if total else ""
+            self.show(f"{shown(what)}{share}, {time.monotonic() - self._begun:.0f} s; press Ctrl-C to stop")
 
     def __enter__(self) -> ProgressLine:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._width:
-            self._write("")
-
-
-_SHOWN_EVERY_S: Final = 0.2
-_WAIT_DELAY_S: Final = 3.0  # a shorter wait is not shown
-_WAIT_EVERY_S: Final = 15.0  # in a log
-_CLEAR: Final = "\r\x1b[K"
-
 
 class Screen:
-    """Prints for the command ``send``.
+    """Prints results on standard output, errors and progress on standard error, for the command ``send``.
 
     Args:
         hidden: texts that are never printed.
@@ -71,39 +81,31 @@ class Screen:
         self._hidden = hidden
         self._quiet = quiet
         self._waits = waits
-        self._moving = not quiet and sys.stderr.isatty()
-        self._shown_at = -_SHOWN_EVERY_S
+        self._line = StatusLine(visible=not quiet)
         self._waited_at = -_WAIT_EVERY_S
 
     def write(self, text: str) -> None:
         if not self._quiet:
-            self.clear()
+            self._line.clear()
             sys.stdout.write(redact(text, self._hidden) + "\n")
 
     def complain(self, text: str) -> None:
-        self.clear()
+        self._line.clear()
         sys.stderr.write(f"otel-goodput: {redact(text, self._hidden)}\n")
 
     def show(self, text: str) -> None:
-        """Show the progress on a terminal, in place of the previous text, at most every 0.2 s."""
-        if self._moving and time.monotonic() - self._shown_at >= _SHOWN_EVERY_S:
-            self._shown_at = time.monotonic()
-            sys.stderr.write(_CLEAR + redact(text, self._hidden))
-            sys.stderr.flush()
+        """Show the progress on a terminal, in place of the previous text."""
+        if self._line.due():
+            self._line.show(redact(text, self._hidden))
 
     def wait(self, text: str, since: float) -> None:
         """Show what is being waited for since `since` (monotonic s): in place on a terminal, else a line every 15 s."""
         now = time.monotonic()
         if now - since < _WAIT_DELAY_S:
             return
-        if self._moving:
+        if self._line.moving:
             self.show(text)
         elif self._waits and now - self._waited_at >= _WAIT_EVERY_S:
             self._waited_at = now
             self.complain(text)
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        if self._moving:
-            sys.stderr.write(_CLEAR)
             sys.stderr.flush()

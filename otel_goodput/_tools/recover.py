@@ -30,7 +30,6 @@ from otel_goodput.reports.run import RecordedRun
 
 
 def add_recover_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``otel-goodput recover``."""
     add_directory(parser, "folder of a run, or folder or URL of all runs")
     add_run(parser)
     add_process(parser)
@@ -49,10 +48,6 @@ def run_recover(options: argparse.Namespace) -> int:
     """Recover the runs that the arguments name as :func:`recover` does, and return the highest exit status.
 
     An error in one run is printed, so that the others are still recovered.
-
-    Raises:
-        ConfigurationError: an exporter cannot be used.
-        JournalError: there is no such run.
     """
     with named_runs(options) as runs:
         return max(_attempted(run, options) for run in runs)

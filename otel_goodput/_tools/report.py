@@ -38,7 +38,6 @@ _MB: Final = 1e6
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``otel-goodput report``."""
     add_directory(parser, "folder of a run, or folder or URL of all runs")
     add_run(parser, " (default: the newest)")
     add_process(parser)
@@ -52,13 +51,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_report(options: argparse.Namespace) -> int:
-    """Print the report of a run, or of several, or write its page; returns the exit status.
-
-    Raises:
-        JournalError: there is no such run, or it left no journal.
-        ConfigurationError: options do not go with each other.
-        OSError: the page cannot be written.
-    """
+    """Print the report of a run, or of several, or write its page; returns the exit status."""
     with named_runs(options) as runs:
         entries = listing.entries(runs, options.process)
         newest = entries[0].run if entries else runs[0]
@@ -126,12 +119,7 @@ def _print(report: Any, as_json: bool, run: RecordedRun | None, options: argpars
 
 
 def _write_page(run: RecordedRun, options: argparse.Namespace) -> int:
-    """Write the page of a run to ``options.html``; prints where it is. Returns the exit status.
-
-    Raises:
-        ConfigurationError: the file is a directory, or an option does not go with a page.
-        OSError: the file cannot be written.
-    """
+    """Write the page of a run to ``options.html``; prints where it is. Returns the exit status."""
     from otel_goodput._viewer.document import document
     from otel_goodput._viewer.page import html
 
@@ -165,18 +153,13 @@ def _write_page(run: RecordedRun, options: argparse.Namespace) -> int:
 
 
 def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``otel-goodput runs``."""
     add_directory(parser, "folder or URL of all runs", metavar="DIR")
     add_process(parser, "journals")
     add_json(parser)
 
 
 def run_runs(options: argparse.Namespace) -> int:
-    """Print the runs of a place, and return 0, or 3 if one of them, or a part of it, cannot be read.
-
-    Raises:
-        JournalError: there is no run.
-    """
+    """Print the runs of a place, and return 0, or 3 if one of them, or a part of it, cannot be read."""
     options.run_id, where = None, place(options)
     with ProgressLine() as progress, named_runs(options) as runs:
         progress(0, 0, f"reading {where}")
@@ -197,7 +180,6 @@ _ML_GOODPUT: Final = "ml-goodput"
 
 
 def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``otel-goodput replay``."""
     parser.add_argument(
         "file", type=Path, help="JSON-lines file (- for standard input), or the folder of a run (times in Unix seconds)"
     )
@@ -213,12 +195,7 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_replay(options: argparse.Namespace) -> int:
-    """Print the account of a timeline and return 0; of a run's folder, as ``report`` does.
-
-    Raises:
-        GoodputError: the timeline is wrong.
-        OSError: it cannot be read.
-    """
+    """Print the account of a timeline and return 0; of a run's folder, as ``report`` does."""
     from otel_goodput.reports.ml_goodput_entries import read_entries, rows
     from otel_goodput.reports.replay import account_timeline
     from otel_goodput.reports.timeline import Timeline, read_timeline

@@ -20,7 +20,6 @@ _SAFE: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 
 
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``otel-goodput serve``."""
     add_directory(parser, "folder or URL of all runs, or folder of a run; it need not exist yet", metavar="DIR")
     parser.add_argument(
         "--host",
@@ -71,13 +70,7 @@ _port = named_as("port", _port_number)
 
 
 def run_serve(options: argparse.Namespace) -> int:
-    """Serve the runs of a place until Ctrl-C, and return 0.
-
-    Raises:
-        ConfigurationError: the extra is missing, an option is wrong, or the port is in use.
-        JournalError: the URL is invalid, or its kind needs a package that is missing.
-        KeyboardInterrupt: Ctrl-C was pressed.
-    """
+    """Serve the runs of a place until Ctrl-C, and return 0."""
     gc.enable()  # the other commands end soon
     token = None if options.no_token else _token(options.token)
     hosts = gate.Hosts(options.host, options.allow_host)

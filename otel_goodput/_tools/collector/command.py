@@ -191,11 +191,7 @@ fi
 
 
 def installer(name: str, command: str, chosen: Choices) -> str:
-    """Return the script for a target; `command` wrote it.
-
-    Raises:
-        OSError: the installation is not whole.
-    """
+    """Return the script for a target; `command` wrote it."""
     target = TARGETS[name]
     notes = list(target.notes)
     if target.roles:
@@ -212,12 +208,7 @@ def installer(name: str, command: str, chosen: Choices) -> str:
 
 
 def run_collector(options: argparse.Namespace) -> int:
-    """Print or write the file, and return 0.
-
-    Raises:
-        SystemExit: with 2, an option does not belong to the target.
-        OSError: the file cannot be written.
-    """
+    """Print or write the file, and return 0."""
     text = options.write(options)
     if options.output is None or options.output == "-":
         sys.stdout.write(text)

@@ -10,7 +10,6 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Final
 
 from otel_goodput._journal.rundir import folder_name
@@ -34,6 +33,7 @@ from otel_goodput._tools.doctor.findings import (
 from otel_goodput._tools.doctor.google import Google
 from otel_goodput._tools.doctor.services import GOOGLE
 from otel_goodput._tools.doctor.settings import InForce, rows
+from otel_goodput._tools.progress import StatusLine
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.version import __version__
 
@@ -80,7 +80,6 @@ _LEVEL_WIDTH: Final = max(map(len, (OK, WARNING, PROBLEM)))
 
 
 def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``otel-goodput doctor``."""
     parser.add_argument(
         "--timeout", type=length, default=3 * NS, metavar="T", help="wait this long for each connection (default: 3s)"
     )
@@ -179,21 +178,11 @@ def _google(google: Google, contact: bool, hidden: list[str]) -> Iterator[Findin
     hidden += google.hidden
 
 
-@contextmanager
-def _waiting_for(thing: str) -> Iterator[None]:
-    """Show on a terminal, during the ``with`` block, what is being waited for."""
-    stream = sys.stderr
-    if stream is None or not stream.isatty():
-        yield
-        return
-    text = redact(f"looking at {thing} …")[:78]
-    stream.write(f"\r{text}")
-    stream.flush()
-    try:
-        yield
-    finally:
-        stream.write(f"\r{' ' * len(text)}\r")
-        stream.flush()
+def _waiting_for(thing: str) -> StatusLine:
+    """Show on a terminal, during a ``with`` block, what is being waited for."""
+    line = StatusLine()
+    line.show(redact(f"looking at {thing} …"))
+    return line
 
 
 def _write_text(line: str, findings: list[Finding]) -> None:

@@ -59,7 +59,6 @@ class Row(NamedTuple):
 
 
 def add_env_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``otel-goodput env``."""
     add_json(parser)
 
 

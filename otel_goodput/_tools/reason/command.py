@@ -33,7 +33,6 @@ _REASONS: Final = ", ".join(reason for reason in REASONS if reason != Reason.ROL
 
 
 def add_reason_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``otel-goodput reason``."""
     parser.description = (
         "Record later why a run was disrupted. Without ATTEMPT, list the disruptions with the reasons recorded "
         "for them. A recorded reason is stored next to the journal and applies whenever the journal is read; a live "
@@ -145,14 +144,7 @@ _TRIES: Final = 5
 
 
 def run_reason(options: argparse.Namespace) -> int:
-    """Record, import or list reasons, and return 0.
-
-    Raises:
-        ConfigurationError: they do not go together.
-        JournalError: there is no such run or attempt, or the reason cannot be saved.
-        GoodputError: the log has an unknown format.
-        OSError: a file cannot be read or written.
-    """
+    """Record, import or list reasons, and return 0."""
     _check(options)
     log = None if options.log is None else _read(options.log)
     with named_runs(options) as runs:

@@ -34,7 +34,6 @@ _seconds = named_as("positive number of seconds", _positive)
 
 
 def add_send_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of ``otel-goodput send``."""
     parser.add_argument(
         "files",
         nargs="+",
@@ -62,12 +61,7 @@ def add_send_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_send(options: argparse.Namespace) -> int:
-    """Send the files; returns the exit status: 0 if everything has arrived, 1 if not, 2 on wrong usage.
-
-    Raises:
-        GoodputError: another process is sending a file, or the saved progress does not match it.
-        OSError: a file cannot be read, or its progress cannot be saved beside it.
-    """
+    """Send the files; returns the exit status: 0 if everything has arrived, 1 if not, 2 on wrong usage."""
     environ = _environment(options)
     screen = Screen(secrets(environ), quiet=options.quiet or options.json, waits=not options.quiet)
     try:
