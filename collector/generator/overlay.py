@@ -54,7 +54,7 @@ def _headless(text: str) -> list[str]:
 
 def _mapping(lines: list[str]) -> Mapping:
     """Read a block mapping whose keys are not indented."""
-    found: Mapping = {}
+    entries: Mapping = {}
     lead: list[str] = []
     at = 0
     while at < len(lines):
@@ -69,9 +69,9 @@ def _mapping(lines: list[str]) -> Mapping:
         end = next((i for i in range(at, len(lines)) if lines[i] and not lines[i].startswith((" ", "#"))), len(lines))
         while end > at and not lines[end - 1].startswith(" "):
             end -= 1  # comments and blank lines before the next key are the next key's
-        found[entry[2]] = _entry(entry[3] or "", lead, lines[at:end])
+        entries[entry[2]] = _entry(entry[3] or "", lead, lines[at:end])
         lead, at = [], end
-    return found
+    return entries
 
 
 def _entry(rest: str, lead: list[str], below: list[str]) -> Entry:

@@ -40,15 +40,15 @@ SPOOL = ("sidecar", "classic", "fleet")
 
 def configurations(folder: Path) -> dict[str, bytes]:
     """The merged configurations by name, such as ``fleet-mtls-spool.yaml``."""
-    found = {}
+    merged = {}
     for place, layers in PLACES.items():
         for tls in ("", "mtls", "token") if place in TLS else ("",):
             for spool in (False, True) if place in SPOOL else (False,):
                 above = [f"overlays/{place}-{tls}.yaml"] * bool(tls) + ["overlays/spool.yaml"] * spool
                 name = "-".join(filter(None, (place, tls, "spool" * spool)))
                 texts = ((folder / each).read_text(encoding="utf-8") for each in (*layers, *above))
-                found[f"{name}.yaml"] = laid_over(*texts).encode()
-    return found
+                merged[f"{name}.yaml"] = laid_over(*texts).encode()
+    return merged
 
 
 def main() -> int:

@@ -86,24 +86,24 @@ def _restart_loop(words: Dialect) -> str:
     )
     disrupted = words.of_run("sum", f"{most} - {least}")
     # The last hour of a run that has ended is still there for an hour.
-    return f"{disrupted} >= {RESTARTS:g}\nunless\n{_last_word(JobState.ENDED, LOOP_WINDOW, words)}"
+    return f"{disrupted} >= {RESTARTS:g}\nunless\n{_last_report(JobState.ENDED, LOOP_WINDOW, words)}"
 
 
-def _last_word(state: str, window: str, words: Dialect) -> str:
-    """When a run was last heard of, of those whose last word within `window` was that they are in `state`.
+def _last_report(state: str, window: str, words: Dialect) -> str:
+    """The last sign of life of each run whose last report within `window` was `state`.
 
-    Each attempt has series of its own: the one that was heard of last has the last word, so an attempt that ended hides
-    none that went on after it, and one that died is forgotten once another goes on. What is no longer told is asked for
-    by ``last_over_time``: the question is about those who are silent.
+    Each attempt has its own series, and the one with the latest report counts: an attempt that ended does not hide a
+    later one, and an attempt that died is forgotten once another one runs. ``last_over_time`` also selects series that
+    have stopped, because the alert is about silent runs.
     """
-    heard = words.select(semconv.LAST_SIGN, {}, f"last_over_time({{}}[{window}])")
-    told = words.select(semconv.JOB_STATE, {semconv.GOODPUT_JOB_STATE: state}, f"last_over_time({{}}[{window}])")
-    of_state = f"{heard}\nand on ({', '.join(words.writer)})\n{told} == 1"
-    return f"({words.of_run('max', of_state)} >= {words.of_run('max', heard)})"
+    last_sign = words.select(semconv.LAST_SIGN, {}, f"last_over_time({{}}[{window}])")
+    in_state = words.select(semconv.JOB_STATE, {semconv.GOODPUT_JOB_STATE: state}, f"last_over_time({{}}[{window}])")
+    of_state = f"{last_sign}\nand on ({', '.join(words.writer)})\n{in_state} == 1"
+    return f"({words.of_run('max', of_state)} >= {words.of_run('max', last_sign)})"
 
 
 def _gone(words: Dialect) -> str:
-    return f"time() - {_last_word(JobState.RUNNING, GONE_WINDOW, words)} > {SILENCE:g}"
+    return f"time() - {_last_report(JobState.RUNNING, GONE_WINDOW, words)} > {SILENCE:g}"
 
 
 def _at_risk(words: Dialect) -> str:
@@ -120,7 +120,7 @@ def _clock_unknown(words: Dialect) -> str:
         words.of_run("max", words.select(semconv.CLOCK, {semconv.GOODPUT_CLOCK_STATE: state}))
         for state in (ClockState.UNKNOWN, ClockState.DEVICE, ClockState.HOST)
     )
-    # A state that has passed is still there for some minutes, so another one tells that it has passed.
+    # The series of a past state stays for some minutes, so the series of another state shows that it has passed.
     return f"{unknown} > 0\nunless\n({' or '.join(others)})"
 
 

@@ -48,7 +48,7 @@ class Scope(NamedTuple):
         resource: type of the monitored resource.
         pinned: labels of the resource that can be chosen above the dashboard.
         metric: the type of a metric of ours.
-        words: how our metrics are asked for in PromQL.
+        words: how our metrics are queried in PromQL.
         apart: whether each attempt has series of its own. No filter takes the newest of them, so all is PromQL.
         choice: what to choose above the dashboard.
         suffix: of the dashboards' titles.
@@ -70,7 +70,7 @@ class Scope(NamedTuple):
 OURS: Final = Scope(
     CLOUD_RESOURCE,
     (CLOUD_JOB, CLOUD_RUN),
-    choice="Choose a run above: of several a figure is that of any.",
+    choice="Choose one run above: if you choose several, a figure may be that of any of them.",
 )
 BY_OTLP: Final = Scope(
     TARGET_RESOURCE,
@@ -78,21 +78,20 @@ BY_OTLP: Final = Scope(
     target_metric,
     TARGET,
     apart=True,
-    choice="Choose the instance of a run's newest attempt above (`RUN/ATTEMPT/PROCESS@HOST`): of several runs a figure "
-    "is that of any.",
+    choice="Choose the instance of a run's newest attempt above (`RUN/ATTEMPT/PROCESS@HOST`): if you choose several "
+    "runs, a figure may be that of any of them.",
     suffix=" (OTLP)",
 )
 GOOGLES: Final = Scope(workload_series.RESOURCE, (workload_series.ID, workload_series.REPLICA_ID))
 LAST: Final = (
-    f"Figures and tables show what a run last reported within the {RECALLED} before the end of the time that is "
-    "shown, so "
-    "they are there when it is over. Charts are empty after its end: choose a time in which it ran."
+    f"Figures and tables show what a run last reported within the {RECALLED} before the end of the selected time, "
+    "so they also show runs that have ended. Charts are empty after the end of a run: select a time in which it ran."
 )
 EXPLORER: Final = "https://console.cloud.google.com/traces/explorer"
 TRACES: Final = (
-    f"[Trace explorer]({EXPLORER}): the attribute `{semconv.RUN_ID}`, with the run's id, shows what there is of a run; "
-    f"`{semconv.GOODPUT_STEP_OUTLIER}`, with the value `true`, shows steps that were slow. Spans called `attempt` are "
-    f"its attempts, whose traces tell of all that was worth telling; the link of one is `{EXPLORER};traceId=TRACE`."
+    f"[Trace explorer]({EXPLORER}): filter by the attribute `{semconv.RUN_ID}` for the spans of a run, and by "
+    f"`{semconv.GOODPUT_STEP_OUTLIER}` with the value `true` for slow steps. A span called `attempt` is the root of an "
+    f"attempt's trace; the link to a trace is `{EXPLORER};traceId=TRACE`."
 )
 
 
@@ -142,27 +141,27 @@ def heading(title: str) -> dict[str, Any]:
 
 
 def _explanation(board: Board, scope: Scope) -> str:
-    """A figure's words are Grafana's: a scorecard has none."""
+    """The explanations of all panels: a scorecard cannot show its own."""
     lines = [f"- **{panel.title}**: {panel.brief}" for section in board.sections for panel in section.panels]
     return "\n".join([" ".join(filter(None, [board.brief, LAST, scope.choice])), "", *lines])
 
 
 def _state(scope: Scope) -> dict[str, Any]:
-    """In numbers, for a scorecard has no words."""
-    asked = last({"prometheusQuery": scope.runs.state()}, Unit.COUNT)
+    """As a number, because a scorecard cannot show text."""
+    state = last({"prometheusQuery": scope.runs.state()}, Unit.COUNT)
     gone = {"value": STATES.index(GONE) - 0.5, "color": "RED", "direction": "ABOVE"}
     words = ", ".join(f"{value} {word}" for value, word in enumerate(STATES))
-    return {"title": f"Has it ended? {words}", "scorecard": {"timeSeriesQuery": asked, "thresholds": [gone]}}
+    return {"title": f"Has it ended? {words}", "scorecard": {"timeSeriesQuery": state, "thresholds": [gone]}}
 
 
-def last(asked: Mapping[str, Any], unit: Unit) -> dict[str, Any]:
-    """One value for all of the time that is shown, its last."""
-    return {**asked, "unitOverride": _UNITS[unit], "outputFullDuration": True}
+def last(query: Mapping[str, Any], unit: Unit) -> dict[str, Any]:
+    """One value for the selected time: the last one."""
+    return {**query, "unitOverride": _UNITS[unit], "outputFullDuration": True}
 
 
 def _figure(panel: Panel, scope: Scope) -> dict[str, Any]:
     (query,) = panel.queries
-    card: dict[str, Any] = {"timeSeriesQuery": last(_asked(panel, query, scope), panel.unit)}
+    card: dict[str, Any] = {"timeSeriesQuery": last(_query(panel, query, scope), panel.unit)}
     if panel.bound is not None:
         direction = "BELOW" if panel.bound.below else "ABOVE"
         card["thresholds"] = [{"value": panel.bound.value, "color": "RED", "direction": direction}]
@@ -170,7 +169,7 @@ def _figure(panel: Panel, scope: Scope) -> dict[str, Any]:
 
 
 def _table(panel: Panel, scope: Scope) -> dict[str, Any]:
-    return table(last(_asked(panel, query, scope), panel.unit) for query in panel.queries)
+    return table(last(_query(panel, query, scope), panel.unit) for query in panel.queries)
 
 
 def table(queries: Iterable[dict[str, Any]]) -> dict[str, Any]:
@@ -182,7 +181,7 @@ def _chart(panel: Panel, scope: Scope) -> dict[str, Any]:
     chart: dict[str, Any] = {
         "dataSets": [
             {
-                "timeSeriesQuery": {**_asked(panel, query, scope), "unitOverride": _UNITS[panel.unit]},
+                "timeSeriesQuery": {**_query(panel, query, scope), "unitOverride": _UNITS[panel.unit]},
                 "plotType": _PLOTS[panel.view],
                 **_legend(query, scope),
                 "minAlignmentPeriod": PERIOD,
@@ -202,23 +201,23 @@ _CONTENTS: Final = {View.FIGURE: _figure, View.TABLE: _table}
 
 
 def _legend(query: Query, scope: Scope) -> dict[str, str]:
-    """None where a series' labels have dots, which a template may not know: all labels are shown."""
+    """Empty if the labels of a series have dots, which a template may not support: all labels are shown then."""
     if scope.apart and query.by:
         return {}
     labels = (f"${{metric.labels.{label(key)}}}" for key in query.by)
     return {"legendTemplate": " ".join(filter(None, [query.text, *labels]))}
 
 
-def _asked(panel: Panel, query: Query, scope: Scope) -> dict[str, Any]:
-    """A filter where one will do. It knows no newest attempt, no zeros, no counts of a distribution and no moments."""
+def _query(panel: Panel, query: Query, scope: Scope) -> dict[str, Any]:
+    """A filter if one is enough. It cannot express the newest attempt, zeros, counts of a distribution or times."""
     single = panel.view in (View.FIGURE, View.TABLE)
     beyond = single or scope.apart or not panel.zeros or query.read in (Read.PER_MINUTE, Read.AGE)
     if isinstance(query.source, Metric) and beyond and query.read is not Read.BUCKETS:
-        found = _promql(query, query.source, scope, single=single)
-        found = found if panel.zeros else f"{found} > 0"
+        text = _promql(query, query.source, scope, single=single)
+        text = text if panel.zeros else f"{text} > 0"
         if scope.apart and query.by and query.text:
-            found = f'label_replace({found}, "series", {quoted(query.text)}, "", "")'
-        return {"prometheusQuery": found}
+            text = f'label_replace({text}, "series", {quoted(query.text)}, "", "")'
+        return {"prometheusQuery": text}
     part = {"filter": monitoring_filter(query, scope), "aggregation": _aggregation(query)}
     if query.share_of is None:
         return {"timeSeriesFilter": part}
@@ -227,15 +226,15 @@ def _asked(panel: Panel, query: Query, scope: Scope) -> dict[str, Any]:
 
 
 def _promql(query: Query, metric: Metric, scope: Scope, *, single: bool) -> str:
-    """`single`: the last figures of a run, its newest attempt's. Runs stay apart, as they are chosen above."""
+    """`single`: the last figures of a run's newest attempt. Runs stay separate, because they are chosen above."""
     if query.but or query.share_of:
         raise TypeError(f"not in PromQL: {query}")
     words = scope.words
     run, function = [*words.run, *map(words.key, query.by)], _FUNCTIONS[query.across]
     rate = f"rate({{}}[{RANGE}])"
     if query.read is Read.AGE:
-        heard = words.select(metric, query.only, f"last_over_time({{}}[{RECALLED if single else GONE_WINDOW}])")
-        return f"time() - {grouped('max', run, heard)}"
+        last_sign = words.select(metric, query.only, f"last_over_time({{}}[{RECALLED if single else GONE_WINDOW}])")
+        return f"time() - {grouped('max', run, last_sign)}"
     if query.read is Read.PER_MINUTE:
         return f"60 * {grouped('sum', run, words.select(metric, query.only, rate, '_count'))}"
     if query.read is Read.RATE:

@@ -32,13 +32,13 @@ def dashboard(scope: Scope) -> str:
         "Disruptions": (runs.disruptions(), Unit.COUNT),
         "At risk": (runs.of_run("max", semconv.AT_RISK), Unit.SECONDS),
     }
-    titled = {f"{word.capitalize()}: elapsed time": asked for word, asked in states.items()}
+    titled = {f"{word.capitalize()}: elapsed time": query for word, query in states.items()}
     tiles = [
         *_rows("What is the state of each run?", titled),
         *_rows("How well did each run use its time?", figures),
     ]
     text = (
-        f"A run that is {STATES[2]} has said nothing for {SILENCE:g} s and had not ended: it died, or its metrics "
+        f"A run is {STATES[2]} if it has reported nothing for {SILENCE:g} s and had not ended: it died, or its metrics "
         f"do not arrive. {LAST} Runs that were silent for {RECALLED} are not listed."
     )
     texts = {"What the tables say": (2, text), "Traces of a run": (2, TRACES)}
@@ -47,8 +47,8 @@ def dashboard(scope: Scope) -> str:
 
 def _rows(title: str, tables: dict[str, tuple[str, Unit]]) -> list[dict[str, Any]]:
     width = COLUMNS // IN_A_ROW
-    found = [tile(COLUMNS, 1, heading(title))]
+    tiles = [tile(COLUMNS, 1, heading(title))]
     for name, (query, unit) in tables.items():
         widget = {"title": name, **table([last({"prometheusQuery": query}, unit)])}
-        found.append(tile(width, HEIGHT, widget))
-    return found
+        tiles.append(tile(width, HEIGHT, widget))
+    return tiles

@@ -1,4 +1,4 @@
-"""The dashboard of our own metrics, in the order in which somebody who was woken by an alert needs them.
+"""The dashboard of our own metrics, in the order in which somebody who was woken by an alert needs it.
 
 Longer than other files: it is a list of panels.
 """

@@ -21,10 +21,10 @@ from otel_goodput.semconv import Category, JobState, Metric
 UID: Final = "otel-goodput"
 TAG: Final = "otel_goodput"
 SCALE: Final = 2  # Grafana's grid has 24 columns
-# A week in steps of five minutes, for so long a point is seen: in longer ones a short run falls between two of them.
+# A week in steps of five minutes, which is how long a point is seen: with longer steps, a short run could be missed.
 POINTS: Final = 2100
-MARKED: Final = "1h"  # how long after an end its mark is found, however coarsely a long time is asked for
-OUTAGE: Final = "1d"  # after a longer one, all reasons that a run had before are marked again
+MARKED: Final = "1h"  # how long an end can be marked afterwards, however coarse the steps of a long time are
+OUTAGE: Final = "1d"  # after a longer outage, all earlier reasons of a run are marked again
 TARGET: Final = "target_info"  # what Prometheus makes of a resource
 DATASOURCE: Final = {"type": "datasource", "name": "datasource", "label": "Prometheus", "query": "prometheus"}
 LINKS: Final = [
@@ -85,10 +85,10 @@ def dashboard(board: Board) -> str:
 
 def _ended() -> dict[str, Any]:
     """A mark at the moment at which an attempt ended the run, in all panels."""
-    heard = f"last_over_time({prometheus_metric(semconv.LAST_SIGN)}{braces(*_RUN)}[{MARKED}])"
+    last_sign = f"last_over_time({prometheus_metric(semconv.LAST_SIGN)}{braces(*_RUN)}[{MARKED}])"
     ended = equal({semconv.GOODPUT_JOB_STATE: JobState.ENDED})
-    told = f"last_over_time({prometheus_metric(semconv.JOB_STATE)}{braces(*_RUN, *ended)}[{MARKED}])"
-    both = f"{heard} and on ({PROMETHEUS_INSTANCE}) {told} == 1"
+    state = f"last_over_time({prometheus_metric(semconv.JOB_STATE)}{braces(*_RUN, *ended)}[{MARKED}])"
+    both = f"{last_sign} and on ({PROMETHEUS_INSTANCE}) {state} == 1"
     return {
         "name": "Ended",
         "datasource": SOURCE,
@@ -109,7 +109,7 @@ def _disrupted() -> dict[str, Any]:
     reason = label(semconv.GOODPUT_DISRUPTION_REASON)
     counted = f"{prometheus_metric(semconv.DISRUPTIONS)}{braces(*_RUN)}"
     now = grouped("max", [reason], counted)
-    # Looked for further back, as nothing is told between the end of an attempt and the start of the next one.
+    # Looks further back, because nothing is reported between two attempts.
     before = grouped("max", [reason], f"last_over_time({counted}[{OUTAGE}] offset {RANGE})")
     return {
         "name": "Disruptions",
@@ -130,23 +130,23 @@ def _disrupted() -> dict[str, Any]:
 def _attempts() -> list[dict[str, Any]]:
     """The attempts of the run, with a link each to its trace."""
     attempt, trace = label(semconv.ATTEMPT), label(semconv.TRACE_ID)
-    heard = f"last_over_time({prometheus_metric(semconv.LAST_SIGN)}{braces(*_RUN)}[$__range])"
+    last_sign = f"last_over_time({prometheus_metric(semconv.LAST_SIGN)}{braces(*_RUN)}[$__range])"
     about = f"last_over_time({TARGET}{braces(*_RUN)}[$__range])"
     # The resource is detected after the start, so a target may have reported two versions of itself.
-    said = grouped("max", [PROMETHEUS_INSTANCE, attempt, trace], about)
-    latest = grouped("max", [PROMETHEUS_INSTANCE], heard)
+    traces = grouped("max", [PROMETHEUS_INSTANCE, attempt, trace], about)
+    latest = grouped("max", [PROMETHEUS_INSTANCE], last_sign)
     table = {
         "type": "table",
         "title": "Attempts",
-        "description": "Attempts within the time that is shown, and their traces: in Cloud Trace, or where Grafana "
-        "finds them. Steps that have traces of their own link to these.",
+        "description": "Attempts within the selected time, and their traces: in Cloud Trace, or in Grafana's data "
+        "sources. Steps in traces of their own link to these.",
         "gridPos": {"w": SCALE * COLUMNS, "h": 2 * SCALE * 2},
         "datasource": SOURCE,
         "targets": [
             {
                 "refId": "A",
                 "datasource": SOURCE,
-                "expr": f"1000 * {latest} * on ({PROMETHEUS_INSTANCE}) group_left ({attempt}, {trace}) {said}",
+                "expr": f"1000 * {latest} * on ({PROMETHEUS_INSTANCE}) group_left ({attempt}, {trace}) {traces}",
                 "format": "table",
                 "instant": True,
                 "range": False,
@@ -254,7 +254,7 @@ def _target(letter: str, panel: Panel, query: Query) -> dict[str, Any]:
 def expression(query: Query, *, once: bool = False) -> str:
     """The query in PromQL, of the job and the run that are chosen above the dashboard.
 
-    `once`: the last figures within the time that is shown. A run that is over has none at the end of it.
+    `once`: the last figures within the selected time. A run that has ended has none at the end of it.
     """
     metric = _ours(query)
     labels = [label(key) for key in query.by]

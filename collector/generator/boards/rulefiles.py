@@ -1,4 +1,4 @@
-"""The alerts as files: rules for Prometheus and Grafana, policies for Cloud Monitoring, and what is said of them."""
+"""The alerts as files: rules for Prometheus and Grafana, policies for Cloud Monitoring, and their explanations."""
 
 from __future__ import annotations
 

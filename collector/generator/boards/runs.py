@@ -68,9 +68,8 @@ def dashboard() -> str:
     table = {
         "type": "table",
         "title": "Which runs were there, and what is their state?",
-        "description": "All runs that told of themselves within the time that is shown: the figures of each are its "
-        f"last. One that is {GONE} has said nothing for {SILENCE:g} s and had not ended. A click on a run shows "
-        "it.",
+        "description": "All runs that reported within the selected time, with their last figures. A run is "
+        f"{GONE} if it has reported nothing for {SILENCE:g} s and had not ended. Click a run to open its dashboard.",
         "gridPos": {"w": SCALE * COLUMNS, "h": 20},
         "datasource": SOURCE,
         "targets": [

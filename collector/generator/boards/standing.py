@@ -1,6 +1,6 @@
-"""How each run stands: queries over what was last told of it, whether it goes on, has ended or is gone.
+"""The state of each run: queries over what it last reported, and whether it is running, has ended or is gone.
 
-Each attempt has series of its own, which stay within the time that is asked for; the figures are those of the newest.
+Each attempt has its own series. The figures of a run are those of its newest attempt in the selected time.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Standing:
     """Queries with a series for each run.
 
     Attributes:
-        words: where they are asked.
-        window: how far back a run's last word is looked for: at the end of what is shown, one that is over has none.
-            Empty for what it says at each moment.
+        words: the dialect of the queries.
+        window: how far back a run's last report may be, because a run that has ended reports nothing now. Empty for
+            the values at each moment.
     """
 
     words: Dialect
@@ -42,12 +42,12 @@ class Standing:
         return f"{attempts} == on ({', '.join(run)}) group_left () max by ({', '.join(run)}) ({attempts})"
 
     def of_run(self, function: str, metric: Metric, only: Mapping[str, str] = _NOTHING, by: Iterable[str] = ()) -> str:
-        """What the newest attempt said last; attributes `by` stay apart."""
+        """The last values of the newest attempt; attributes `by` stay separate."""
         figures = f"{self.latest(metric, only)} and on ({', '.join(self.words.writer)}) ({self.newest()})"
         return grouped(function, [*self.words.run, *map(self.words.key, by)], figures)
 
     def elapsed(self) -> str:
-        """Every attempt goes on with the time of those before it."""
+        """Each attempt continues the time of those before it."""
         return grouped("max", self.words.run, grouped("sum", self._attempt, self.latest(semconv.TIME)))
 
     def disruptions(self) -> str:

@@ -26,14 +26,14 @@ class Source(NamedTuple):
 
     Attributes:
         variable: of the dashboard, the first datasource of that kind.
-        found: what its search finds.
+        rows: what a row of its search is.
         one: the query for a trace.
         slow: the query for the slow steps of a run.
     """
 
     title: str
     variable: str
-    found: str
+    rows: str
     one: Mapping[str, Any]
     slow: Mapping[str, Any]
 
@@ -77,8 +77,8 @@ def variables() -> list[dict[str, Any]]:
 
 def trace_links() -> list[dict[str, Any]]:
     """Of a trace's id."""
-    found = [_link(one.title, _explore(one, one.one, "now-30d", "now")) for one in SOURCES]
-    return [_link("Cloud Trace", CLOUD_TRACE), *found]
+    links = [_link(one.title, _explore(one, one.one, "now-30d", "now")) for one in SOURCES]
+    return [_link("Cloud Trace", CLOUD_TRACE), *links]
 
 
 def slow_step_links() -> list[dict[str, Any]]:
@@ -95,7 +95,7 @@ def slow_step_rows(width: int) -> list[dict[str, Any]]:
         table = {
             "type": "table",
             "title": "Slow steps",
-            "description": f"Steps of the run that took far longer than those before them. {source.found} "
+            "description": f"Steps of the run that took far longer than those before them. {source.rows} "
             "Click on its id to see the trace.",
             "gridPos": {"w": width, "h": 8},
             "datasource": datasource,
@@ -115,8 +115,8 @@ def _filled(value: Any, job: str, run: str) -> Any:
 
 def _explore(source: Source, query: Mapping[str, Any], begin: str, end: str) -> str:
     """The address of a query; what Grafana puts into it is not encoded."""
-    asked = {"refId": "A", **query}
-    pane = {"goodput": {"datasource": "SOURCE", "queries": [asked], "range": {"from": "BEGIN", "to": "END"}}}
+    search = {"refId": "A", **query}
+    pane = {"goodput": {"datasource": "SOURCE", "queries": [search], "range": {"from": "BEGIN", "to": "END"}}}
     text = quote(json.dumps(pane, separators=(",", ":")), safe="")
     text = _filled(text, "${job:percentencode}", "${run:percentencode}").replace(_TRACE, "${__value.raw}")
     text = text.replace("SOURCE", f"${{{source.variable}}}").replace("BEGIN", begin).replace("END", end)
