@@ -131,32 +131,22 @@ def refusal(variable: EnvVar, text: str) -> str:
     return ""
 
 
-def _boolean(text: str) -> str:
-    try:
-        configuration.boolean(text)
-    except ValueError:
-        return "neither true nor false"
-    return ""
+def _refusing(parse: Callable[[str], object], why: str) -> Callable[[str], str]:
+    """Return a check: `why` if `parse` raises ValueError or KeyError, else an empty string."""
+
+    def check(text: str) -> str:
+        try:
+            parse(text)
+        except (ValueError, KeyError):
+            return why
+        return ""
+
+    return check
 
 
-def _milliseconds(text: str) -> str:
-    try:
-        number = float(text)
-    except ValueError:
-        return "not a number of milliseconds"
-    return "" if math.isfinite(number) and number > 0 else "must be above 0"
-
-
-def _whole_milliseconds(text: str) -> str:
-    try:
-        int(text)
-    except ValueError:
-        return "not a whole number of milliseconds"
-    return _milliseconds(text)
-
-
-def _protocol(text: str) -> str:
-    return "" if text.lower() in EXPORTER_MODULES else f"known are {', '.join(EXPORTER_MODULES)}"
+def _above_zero(text: str) -> None:
+    if not (math.isfinite(number := float(text)) and number > 0):
+        raise ValueError(text)
 
 
 def _pairs(text: str) -> str:
@@ -165,11 +155,15 @@ def _pairs(text: str) -> str:
 
 
 _CHECKS: Final[dict[str, Callable[[str], str]]] = {
-    envvars.OTEL_GOODPUT_STRICT.name: _boolean,
-    "OTEL_SDK_DISABLED": _boolean,
-    "OTEL_METRIC_EXPORT_INTERVAL": _milliseconds,
-    "OTEL_BSP_SCHEDULE_DELAY": _whole_milliseconds,
-    "OTEL_EXPORTER_OTLP_PROTOCOL": _protocol,
+    envvars.OTEL_GOODPUT_STRICT.name: _refusing(configuration.boolean, "neither true nor false"),
+    "OTEL_SDK_DISABLED": _refusing(configuration.boolean, "neither true nor false"),
+    "OTEL_METRIC_EXPORT_INTERVAL": _refusing(_above_zero, "not a number of milliseconds above 0"),
+    "OTEL_BSP_SCHEDULE_DELAY": _refusing(
+        lambda text: _above_zero(str(int(text))), "not a whole number of milliseconds above 0"
+    ),
+    "OTEL_EXPORTER_OTLP_PROTOCOL": _refusing(
+        lambda text: EXPORTER_MODULES[text.lower()], f"known are {', '.join(EXPORTER_MODULES)}"
+    ),
     "OTEL_RESOURCE_ATTRIBUTES": _pairs,
 }
 

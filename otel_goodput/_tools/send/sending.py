@@ -74,24 +74,24 @@ class SentFile(Losses):
 
     def lost(self) -> str:
         """Describe what did not arrive; empty if nothing was lost."""
-        counts = (
-            (self.refused, "refused"),
-            (self.unreadable, "unreadable"),
-            (self.rejected, "spans or points not accepted"),
+        return _counts(
+            (self.refused, "refused"), (self.unreadable, "unreadable"), (self.rejected, "spans or points not accepted")
         )
-        return ", ".join(f"{count} {what}" for count, what in counts if count)
 
     def __str__(self) -> str:
-        counts = (
+        kinds = _counts((self.spans, "spans"), (self.points, "points"))
+        others = _counts(
             (self.repeated, "possibly duplicated"),
             (self.left, "left"),
             (self.torn_bytes, "bytes of an unfinished last line"),
         )
-        kinds = [f"{count} {what}" for count, what in ((self.spans, "spans"), (self.points, "points")) if count]
-        inside = f" ({', '.join(kinds)})" if kinds else ""
-        lost = [self.lost()] if self.lost() else []
-        others = (f"{count} {what}" for count, what in counts if count)
-        return ", ".join([f"{self.sent} requests{inside}", *lost, *others])
+        sent = f"{self.sent} requests{f' ({kinds})' if kinds else ''}"
+        return ", ".join(filter(None, (sent, self.lost(), others)))
+
+
+def _counts(*counts: tuple[int, str]) -> str:
+    """Return the counts above 0, each with what it counts."""
+    return ", ".join(f"{count} {what}" for count, what in counts if count)
 
 
 class Stopped(Exception):
