@@ -472,9 +472,9 @@ class Recorder(Phases):
         Args:
             callback: what to call.
         """
-        self._callbacks.append(callback)
         if not callable(callback):  # type checkers report it
             return not_callable(callback, self.on_preemption)  # type: ignore[unreachable]
+        self._callbacks.append(callback)
         return self._observers.on_preemption(callback)
 
     @forgiving
