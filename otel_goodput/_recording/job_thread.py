@@ -17,10 +17,7 @@ def in_event_loop() -> bool:
 
 def _current_task() -> Any:
     """Return the asyncio task that is running; None outside of an event loop."""
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None or getattr(asyncio, "_get_running_loop", _nothing)() is None:
-        return None
-    return asyncio.current_task()
+    return sys.modules["asyncio"].current_task() if in_event_loop() else None
 
 
 def _nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from threading import get_ident
 
 from opentelemetry import trace as trace_api
@@ -16,6 +17,7 @@ from otel_goodput._recording.sampling import Admission
 from otel_goodput._recording.short_span import ShortSpan
 
 
+@dataclass(eq=False)
 class OpenSpans:
     """The open phases of one recorder.
 
@@ -25,14 +27,13 @@ class OpenSpans:
         step: the open step that began last, on any thread.
     """
 
-    def __init__(self, thread: JobThread, admission: Admission, traces: AttemptTraces, nesting: Nesting) -> None:
-        self.short: dict[int, ShortSpan] = {}
-        self.phases: dict[int, Span] = {}
-        self.step: ShortSpan | None = None
-        self.thread = thread
-        self.admission = admission
-        self.traces = traces
-        self.nesting = nesting
+    thread: JobThread
+    admission: Admission
+    traces: AttemptTraces
+    nesting: Nesting
+    short: dict[int, ShortSpan] = field(default_factory=dict)
+    phases: dict[int, Span] = field(default_factory=dict)
+    step: ShortSpan | None = None
 
     def find(self, key: int) -> trace_api.Span | None:
         """Return the open phase with this span id; None if there is none."""
