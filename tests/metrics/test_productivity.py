@@ -115,7 +115,9 @@ CPU_IS_KNOWN = 'flops.CHIPS = (flops.Chip("this CPU", "cpu", 1e9, 1, "made up"),
 
 def counted(directory: Path, options: str = "", count: str = "None", kind: str = "") -> tuple[Any, dict[str, Any], str]:
     code = COUNTED.format(options=options, count=count, kind=kind)
-    done = subprocess.run(  # a process of its own: what a fork has imported begins its steps sooner than any program
+    # A process of its own. Where jax is imported already, as in a fork, the three steps may be over before the device's
+    # marker is prepared. Their clock, and with it the program goodput, is then unknown.
+    done = subprocess.run(
         [sys.executable, "-c", code, str(directory)], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
