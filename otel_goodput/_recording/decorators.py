@@ -63,10 +63,16 @@ _INDISPENSABLE: Final = frozenset({"batches", "function"})
 
 
 def forgiving(function: F) -> F:
-    """Decorate a public function: unknown arguments are left out, and required ones that are missing are None.
+    """Decorate a function, or the public methods of a class: what does not fit in a call does not raise.
 
-    With ``OTEL_GOODPUT_STRICT=true`` the TypeError is raised, as always if the batches or the function are missing.
+    Unknown arguments are left out, and required ones that are missing are None. With ``OTEL_GOODPUT_STRICT=true`` the
+    TypeError is raised, as always if the batches or the function are missing.
     """
+    if inspect.isclass(function):
+        for name, method in list(vars(function).items()):
+            if inspect.isfunction(method) and not name.startswith("_"):
+                setattr(function, name, forgiving(method))
+        return function
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

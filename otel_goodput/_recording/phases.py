@@ -61,6 +61,7 @@ def _times(start_time: int | None, end_time: int | None, blocking: bool | None) 
     return {"start_time": start_time, "end_time": end_time, "blocking": blocking}
 
 
+@forgiving
 class Phases:
     """The phases of one job. The functions of the package are the methods of the default instance.
 
@@ -78,27 +79,23 @@ class Phases:
         self._find = find
         self._trains = trains  # called when a job, or steps that are not recorded, are about to begin
 
-    @forgiving
     def job(self, *, start_time: int | None = None, end_time: int | None = None) -> Opening[Span]:
         """One attempt at the job, from its start to its end; all other phases are inside it. Times in ns."""
         self._trains()
         return JobContext(self._find, Phase.JOB, start_time=start_time, end_time=end_time)
 
-    @forgiving
     def accelerator_init(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[Span]:
         """Starting the accelerators and the distributed runtime."""
         return PhaseContext(self._find, Phase.ACCELERATOR_INIT, **_times(start_time, end_time, blocking))
 
-    @forgiving
     def training_prep(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[Span]:
         """Setting up the model, the optimizer and the data pipeline."""
         return PhaseContext(self._find, Phase.TRAINING_PREP, **_times(start_time, end_time, blocking))
 
-    @forgiving
     def data_loading(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[FastSpan]:
@@ -111,7 +108,6 @@ class Phases:
             contain("phase start", error)
         return FastContext(self._find, Phase.DATA_LOADING, **_times(start_time, end_time, blocking))
 
-    @forgiving
     def step(
         self,
         step: SupportsIndex,
@@ -141,7 +137,6 @@ class Phases:
         self._trains()
         return FastContext(self._find, Phase.STEP, step=step, **_times(start_time, end_time, blocking))
 
-    @forgiving
     def steps(self, batches: Iterable[T], *, start: int | None = None) -> Steps[T]:
         """Iterate over `batches` as (step number from `start`, batch), with a data load and a step for each.
 
@@ -161,7 +156,6 @@ class Phases:
         self._trains()
         return Steps(self._find(), batches, number)
 
-    @forgiving
     def observe(self, output: object) -> None:
         """Take the moment when `output` is ready as the time at which the open step left the device.
 
@@ -187,7 +181,6 @@ class Phases:
         except Exception as error:
             contain("observe", error)
 
-    @forgiving
     def current_step(self) -> FastSpan | Unrecorded:
         """Return the span of the open step, to set attributes and add events; outside of a step, one that records none.
 
@@ -204,7 +197,6 @@ class Phases:
             contain("current_step", error)
         return UNRECORDED
 
-    @forgiving
     def loading(self, batches: Batches, *, queue_depth: QueueDepth | None = None) -> Batches:
         """Return `batches` with a data load but no step around each ``next()``; for loops that open their steps.
 
@@ -223,7 +215,6 @@ class Phases:
         wrapper = Loads if isinstance(batches, Iterator) else Loading
         return cast(Batches, wrapper(self._find, batches, queue_depth))
 
-    @forgiving
     def traced_step(self, function: Callable[P, R], *, start: int | None = None) -> Callable[P, R]:
         """Return `function` with a step around each call, numbered as in :meth:`steps`; observe its smallest output.
 
@@ -257,7 +248,6 @@ class Phases:
 
         return decorate(again, function, observe)
 
-    @forgiving
     def part(self, name: str) -> Opening[FastSpan]:
         """A part of the open step, such as ``"forward"``: its time stays the step's; use few different names.
 
@@ -272,7 +262,6 @@ class Phases:
             contain("phase start", error)
         return FastContext(self._find, Phase.PART, name=name)
 
-    @forgiving
     def checkpoint_save(
         self,
         step: SupportsIndex | None = None,
@@ -292,7 +281,6 @@ class Phases:
         times = _times(start_time, end_time, blocking)
         return SaveContext(self._find, Phase.CHECKPOINT_SAVE, step=step, durable=durable, **times)
 
-    @forgiving
     def checkpoint_restore(
         self,
         step: SupportsIndex | None = None,
@@ -308,7 +296,6 @@ class Phases:
         """
         return RestoreContext(self._find, Phase.CHECKPOINT_RESTORE, step=step, **_times(start_time, end_time, blocking))
 
-    @forgiving
     def custom(
         self, name: str, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[Span]:
@@ -319,7 +306,6 @@ class Phases:
         """
         return PhaseContext(self._find, Phase.CUSTOM, name=name, **_times(start_time, end_time, blocking))
 
-    @forgiving
     def elastic_wait(
         self, kind: str, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[Span]:
@@ -330,19 +316,16 @@ class Phases:
         """
         return PhaseContext(self._find, Phase.ELASTIC_WAIT, name=kind, **_times(start_time, end_time, blocking))
 
-    @forgiving
     def elastic_reinit(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
     ) -> Opening[Span]:
         """Setting up again after the number of slices changed."""
         return PhaseContext(self._find, Phase.ELASTIC_REINIT, **_times(start_time, end_time, blocking))
 
-    @forgiving
     def exclusion(self, *, start_time: int | None = None, end_time: int | None = None) -> Opening[Span]:
         """Time that the account excludes altogether (rule R7)."""
         return PhaseContext(self._find, Phase.EXCLUSION, start_time=start_time, end_time=end_time)
 
-    @forgiving
     def slice_counts(self, active: int, available: int, total: int, *, time: int | None = None) -> None:
         """Record that since `time` (ns; by default now) `active` of `total` slices step and `available` are up.
 
