@@ -38,8 +38,7 @@ def step_trace_id(run_id: str, attempt: int, step: int) -> int:
 def attempt_span_id(run_id: str, attempt: int, process: int = 0) -> int:
     """Return the id of the span that represents a process of an attempt, to which other attempts link.
 
-    For process 0 it is the root of the attempt's trace, for other processes their first job. In journals of older
-    versions, which have no roots, the job of process 0 has this id.
+    For process 0 it is the root of the attempt's trace, for other processes their first job.
     """
     return _digest(_SPAN_BITS, "job", run_id, attempt, process)
 
@@ -69,12 +68,7 @@ def phases_span_id(run_id: str, attempt: int, process: int, name: str, start: in
 
 def attempt_span_context(run_id: str, attempt: int, process: int = 0) -> SpanContext:
     """Return the span context of :func:`attempt_span_id`, to link to it or to open a span under it."""
-    return SpanContext(
-        attempt_trace_id(run_id, attempt),
-        attempt_span_id(run_id, attempt, process),
-        is_remote=True,
-        trace_flags=SAMPLED,
-    )
+    return SpanContext(attempt_trace_id(run_id, attempt), attempt_span_id(run_id, attempt, process), True, SAMPLED)
 
 
 def trace_root_context(run_id: str, attempt: int, number: int, group: int = 0) -> SpanContext:
@@ -86,12 +80,7 @@ def trace_root_context(run_id: str, attempt: int, number: int, group: int = 0) -
         root = attempt_span_context(run_id, attempt)
         return SpanContext(root.trace_id, root.span_id, False, SAMPLED)
     which = (run_id, attempt, number, *([group] if group else ()))
-    return SpanContext(
-        _digest(_TRACE_BITS, "attempt", *which),
-        _digest(_SPAN_BITS, "volume", *which),
-        is_remote=False,
-        trace_flags=SAMPLED,
-    )
+    return SpanContext(_digest(_TRACE_BITS, "attempt", *which), _digest(_SPAN_BITS, "volume", *which), False, SAMPLED)
 
 
 def continued_span_id(run_id: str, attempt: int, number: int, group: int = 0) -> int:
@@ -101,12 +90,7 @@ def continued_span_id(run_id: str, attempt: int, number: int, group: int = 0) ->
 
 def job_span_context(run_id: str, attempt: int, process: int = 0, life: int = 0) -> SpanContext:
     """Return the span context of a job, to link to it or to open a span under it."""
-    return SpanContext(
-        attempt_trace_id(run_id, attempt),
-        job_span_id(run_id, attempt, process, life),
-        is_remote=True,
-        trace_flags=SAMPLED,
-    )
+    return SpanContext(attempt_trace_id(run_id, attempt), job_span_id(run_id, attempt, process, life), True, SAMPLED)
 
 
 class PrivateIdGenerator(IdGenerator):
