@@ -61,14 +61,6 @@ class Listeners:
         self.on_steps: OnSteps | None = None
         self.on_phases: OnPhases | None = None
 
-    def hear_events(self, look: OnEvents | None) -> None:
-        """Call `look` with the events that the ledger takes; None stops it."""
-        self.on_events = look
-
-    def hear_durations(self, steps: OnSteps, phases: OnPhases) -> None:
-        """Call `steps` with the durations of completed steps, and `phases` with ended phases."""
-        self.on_steps, self.on_phases = steps, phases
-
     def silence(self) -> None:
         """Call nobody any more."""
         self.on_events = self.on_steps = self.on_phases = None

@@ -1,4 +1,4 @@
-"""How the attempts of a run came to run: what they waited for, how often they were placed anew, compiled functions."""
+"""How each attempt of a run started: waiting, placements, compilations."""
 
 from __future__ import annotations
 

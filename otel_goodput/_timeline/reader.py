@@ -6,8 +6,9 @@ It holds one segment at a time, and it does not raise because of what the files 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Final, Generic, TypeVar
@@ -17,17 +18,21 @@ from otel_goodput._accounting import rules
 from otel_goodput._accounting.device import NEVER, left_at, place
 from otel_goodput._accounting.events import Event
 from otel_goodput._journal import records
+from otel_goodput._journal.notes import Note
 from otel_goodput._journal.records import NAME as NAME_KIND
 from otel_goodput._journal.records import Names, NewerVersion, Record, Skip
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.segment_file import NAME, SegmentFile
+from otel_goodput._text.durations import NS
+from otel_goodput._text.quantities import format_duration
 from otel_goodput._timeline.damage import Damages
-from otel_goodput._timeline.overlaps import Overlaps
 
 Position = tuple[int, int, int]  # attempt, segment, record
 T = TypeVar("T", Record, Event)
 _Decode = Callable[[bytes, Names, int, list[Skip]], Iterator[T]]
 
+OVERLAP: Final = "attempts at once"  # kind of a note
+SHORTEST: Final = NS  # a process that is ending may still write for a moment
 _HOLES: Final = 64  # remembered of one segment
 _BEHIND: Final = 16  # places after the last record of a segment that is left, which a thread may have taken
 _time: Final = itemgetter(0)
@@ -90,6 +95,63 @@ class Part(Generic[T]):
     def attempt(self) -> int:
         """The number of its attempt, from 0."""
         return self.segment.attempt
+
+
+class Overlaps:
+    """Up to when each attempt of a process counts, and what was recorded after that.
+
+    A launcher may take a process for dead that goes on, on a machine out of reach. Its records from the begin of the
+    next attempt on do not count, so that no second is counted twice. The next attempt's first record holds the last
+    sign of life that it saw in the journal. What is later than that, and than its own begin, was written by a process
+    that was alive at the same time; a clock that is merely fast wrote it before.
+
+    Args:
+        segments: all segments of the process, ordered by attempt and number.
+    """
+
+    def __init__(self, segments: Sequence[SegmentFile]) -> None:
+        self._firsts = {one.attempt: one for one in reversed(segments) if not one.number}
+        self._next = dict(pairwise(sorted({one.attempt for one in segments})))
+        self._until: dict[int, int | None] = {}
+        self._after: dict[int, int] = {}
+
+    def until(self, attempt: int) -> int | None:
+        """Return the time up to which an attempt counts, ns; None if no next one is known to have begun."""
+        if attempt not in self._until:
+            self._until[attempt] = None
+            segment = self._firsts.get(self._next.get(attempt, -1))
+            first = None if segment is None else segment.first()
+            if first is not None and first.kind == ev.ATTEMPT and first.key > 0:
+                self._until[attempt] = max(first.key, first.time)
+        return self._until[attempt]
+
+    def ends(self, attempt: int, sign: int) -> bool:
+        """Whether a sign of life of an attempt (ns) is from after the next attempt had begun."""
+        until = self.until(attempt)
+        return until is not None and sign > until
+
+    def kept(self, attempt: int, entries: list[T]) -> list[T]:
+        """Return the records or events of an attempt that count; remember how long the others went on."""
+        until = self.until(attempt)
+        last = next((one.time for one in reversed(entries) if one.kind < records.NAME), 0)
+        if until is None or last <= until:
+            return entries
+        late = [one.time for one in entries if one.time > until and one.kind < records.NAME]
+        self._after[attempt] = max(self._after.get(attempt, 0), max(late) - until)
+        return [one for one in entries if one.time <= until or one.kind >= records.NAME]
+
+    def note(self) -> Note | None:
+        """Return the note on attempts that were alive at once; None if there were none."""
+        attempts = ", ".join(
+            f"attempts {attempt + 1} and {attempt + 2} for {format_duration(duration / NS)}"
+            for attempt, duration in sorted(self._after.items())
+            if duration >= SHORTEST
+        )
+        text = (
+            f"Two attempts ran at the same time: {attempts}. The earlier one was taken for dead but kept running. What "
+            "it recorded during that time is not counted. Make sure that it has ended before you start the job again."
+        )
+        return Note(OVERLAP, text) if attempts else None
 
 
 class Reader:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from otel_goodput._journal.rundir import folder_name
 from otel_goodput._runtime import files
-from otel_goodput._timeline.standing import RUNNING, SILENT
+from otel_goodput._timeline.run_state import RUNNING, SILENT
 from otel_goodput._viewer.places import Directory, Remote
 from otel_goodput._viewer.reading import Readings
 from otel_goodput.reports import listing

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from otel_goodput._runtime import files
 from otel_goodput._text.redact import redacting_logger, shown
-from otel_goodput._timeline.standing import DIED, RUNNING, SILENT, ended
+from otel_goodput._timeline.run_state import DIED, RUNNING, SILENT, ended
 from otel_goodput._timeline.time_index import TimeIndex
 from otel_goodput._viewer import SPANS
 from otel_goodput._viewer.document import document, figures, tail, window

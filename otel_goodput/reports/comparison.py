@@ -12,7 +12,7 @@ from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.overview import BUCKETS_AN_OCTAVE, bucket_of
 from otel_goodput._settings.options import Settings
 from otel_goodput._text.durations import NS
-from otel_goodput._timeline.standing import DIED
+from otel_goodput._timeline.run_state import DIED
 from otel_goodput.reports import intervals
 from otel_goodput.reports.advice import sources
 from otel_goodput.reports.conditions import KINDS, PER_STEP, Figure

@@ -11,7 +11,7 @@ from otel_goodput._accounting.disruption import REMEMBERED, Disruption
 from otel_goodput._accounting.overview import Loss, Overview
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal.reasons import Statement
-from otel_goodput._timeline.deaths import Culprit
+from otel_goodput._timeline.run_state import Culprit
 
 One = TypeVar("One", Disruption, Loss)
 

@@ -26,7 +26,7 @@ from otel_goodput._journal.records import Record
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._timeline.damage import Damages
 from otel_goodput._timeline.reader import Reader, ordered
-from otel_goodput._timeline.standing import ENDED, Lives
+from otel_goodput._timeline.run_state import ENDED, EventsUntil
 from otel_goodput.reports import ProgressCallback
 
 # Flags of steps and phases, as the page has them.
@@ -150,7 +150,7 @@ def read_detail(
     """Read a process's whole journal.
 
     Args:
-        state: of the process, see :func:`~otel_goodput._timeline.standing.state_of`.
+        state: of the process, see :func:`~otel_goodput._timeline.run_state.state_of`.
         at: the moment of the account, ns, by the clock of the latest attempt.
         past: something may have been recorded long after `at`: it is left out, by whatever clock.
         progress: called with segments read, all segments, and what is read; then with zeros and what is accounted.
@@ -163,7 +163,7 @@ def read_detail(
     )
     if not past:
         events = _without_later(events, (run.attempts(process) or [0])[-1], at)
-    count, remaining = 0, iter(Lives(events, state, at if past else NEVER))
+    count, remaining = 0, iter(EventsUntil(events, state, at if past else NEVER))
     while batch := list(islice(remaining, _BATCH)):
         for event in batch:
             builder.add(event)

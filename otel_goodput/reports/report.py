@@ -16,7 +16,7 @@ from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import shown
 from otel_goodput._timeline.damage import Damage
-from otel_goodput._timeline.standing import Standing, live
+from otel_goodput._timeline.run_state import RunState, live
 from otel_goodput.errors import GoodputError
 from otel_goodput.reports import corrections, text
 from otel_goodput.reports.advice import sentence
@@ -39,7 +39,7 @@ class Report:
     totals: Totals
     about: dict[str, Any]
     notes: Sequence[Note] = ()
-    standing: Standing | None = None
+    standing: RunState | None = None
     damage: Sequence[Damage] = ()
     corrections: Corrections = field(default_factory=dict)  # what was said of its disruptions; `totals` has the reasons
     facts: Sequence[Facts] = ()  # what its attempts ran with, waited for and compiled; a job's own report has none

@@ -29,12 +29,11 @@ from otel_goodput._runtime import files
 from otel_goodput._text.durations import Moment
 from otel_goodput._text.redact import encodable, redacting_logger, without_credentials
 from otel_goodput._timeline.damage import Damages
-from otel_goodput._timeline.deaths import Culprit, culprits
 from otel_goodput._timeline.following import Follower
 from otel_goodput._timeline.overviews import rank_stages
 from otel_goodput._timeline.reader import all_events
 from otel_goodput._timeline.recovery import Restored, restore
-from otel_goodput._timeline.standing import DIED, RUNNING, Lives, Standing, live, state_of
+from otel_goodput._timeline.run_state import DIED, RUNNING, Culprit, EventsUntil, RunState, culprits, live, state_of
 from otel_goodput.errors import JournalError
 from otel_goodput.reports import ProgressCallback
 from otel_goodput.reports.corrections import Corrections, corrected
@@ -122,7 +121,7 @@ class RecordedRun:
         if at is not None:
             asked = _ns(at, start)
         if windows or exclusions or at is not None or ideal_step_time is not None:
-            lives = Lives(all_events(folder, process, damages), state, asked)
+            lives = EventsUntil(all_events(folder, process, damages), state, asked)
             totals = account(
                 lives,
                 at=asked,
@@ -130,12 +129,12 @@ class RecordedRun:
                 exclusions=[(_ns(begin, start), _ns(end, start)) for begin, end in exclusions],
                 ideal_step_time=ideal_step_time,
             )
-            standing = lives.standing
+            standing = lives.state
         else:
             totals = source.ledger.totals(asked)
             standing = live(totals)
             if not totals.ended and state != RUNNING:
-                standing = Standing(state, source.last_sign, totals.in_flight_step, totals.in_flight_since)
+                standing = RunState(state, source.last_sign, totals.in_flight_step, totals.in_flight_since)
                 if state == DIED:  # steps in flight are lost
                     totals = source.ledger.totals(asked, dead=True)
         sidecars = self._sidecars(process, whole=at is None and not windows and not exclusions)

@@ -25,7 +25,7 @@ from otel_goodput._runtime import files
 from otel_goodput._text.durations import Moment
 from otel_goodput._text.redact import shown
 from otel_goodput._timeline.overviews import overview_of
-from otel_goodput._timeline.standing import DIED, ENDED, FAILED, RUNNING, SILENT, state_of
+from otel_goodput._timeline.run_state import DIED, ENDED, FAILED, RUNNING, SILENT, state_of
 from otel_goodput.errors import GoodputError
 from otel_goodput.reports import ProgressCallback
 from otel_goodput.reports.corrections import corrected_overview

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from otel_goodput._text.quantities import format_duration, format_moment, percent, plural
-from otel_goodput._timeline.standing import DIED, FAILED, SILENT
+from otel_goodput._timeline.run_state import DIED, FAILED, SILENT
 from otel_goodput.reports.advice import sources
 from otel_goodput.semconv import Category
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from otel_goodput._text.quantities import format_duration, format_moment, percent, plural
 from otel_goodput._text.redact import shown
-from otel_goodput._timeline.standing import RUNNING
+from otel_goodput._timeline.run_state import RUNNING
 from otel_goodput.reports import sections
 from otel_goodput.reports.advice import sentence
 

@@ -14,7 +14,7 @@ import pytest
 import warm
 
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._timeline.deaths import APART_NS, RAISED_NS, Culprit, Death, culprit
+from otel_goodput._timeline.run_state import APART_NS, RAISED_NS, Culprit, Death, culprit
 from otel_goodput._viewer.columns import Container
 from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import FollowedRun, RecordedRun

@@ -1,0 +1,252 @@
+"""The state of a run: running, ended, failed, died or silent; the step in which it died; and who died first.
+
+A launcher ends the other processes when one of them has crashed. The journal of each process shows its last sign of
+life, whether a signal had been announced to it, and whether an exception ended its job. A process that was sent a
+signal was ended from outside. If some were and another ended without a signal, that one crashed, and its launcher ended
+the rest. If all were, the scheduler ended them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._accounting.disruption import Disruption
+from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.totals import Totals
+from otel_goodput._journal import records
+from otel_goodput._journal.rundir import ListedRun, RunDirectory
+from otel_goodput._text.durations import NS
+from otel_goodput.semconv import Reason
+
+RUNNING: Final = "running"
+ENDED: Final = "ended"
+FAILED: Final = "failed"  # an exception ended the job
+DIED: Final = "died"
+SILENT: Final = "silent"  # no recent sign of life; the process runs elsewhere, so it may be alive
+# Copies of a journal are uploaded every ten seconds, and an upload takes time.
+RECENTLY_NS: Final = 60 * NS
+
+
+class RunState(NamedTuple):
+    """The state of a run at some time.
+
+    Attributes:
+        state: ``RUNNING``, ``ENDED``, ``FAILED``, ``DIED`` or ``SILENT``.
+        last_sign: last sign of life of a run that died or is silent, ns; else None.
+        step, since: the open step of such a run, and when that step began, ns; None if no step was open.
+    """
+
+    state: str
+    last_sign: int | None = None
+    step: int | None = None
+    since: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        known = self.last_sign is not None and self.since is not None
+        return {
+            "state": self.state,
+            "last_sign_of_life": None if self.last_sign is None else self.last_sign / NS,
+            "last_step_open_s": ((self.last_sign or 0) - (self.since or 0)) / NS if known else None,
+        }
+
+
+def live(totals: Totals) -> RunState:
+    """Return the state of a live process's own run: ended or failed if its job has ended, else running."""
+    return RunState(ended(totals) or RUNNING)
+
+
+def ended(totals: Totals) -> str:
+    """Return how the latest job ended: ``ENDED``, ``FAILED``, or an empty text if it has not."""
+    if not totals.ended:
+        return ""
+    return FAILED if totals.failed else ENDED
+
+
+def state_of(writing: bool | None, last_sign: int) -> str:
+    """Return the state of a process in the latest attempt, if its job has not ended.
+
+    Args:
+        writing: see :meth:`RunDirectory.writing`.
+        last_sign: its last sign of life, ns.
+    """
+    if writing is not None:
+        return RUNNING if writing else DIED
+    # This is a copy of the journal, e.g. from a URL: the process runs on another machine.
+    return RUNNING if time.time_ns() - last_sign < RECENTLY_NS else SILENT
+
+
+class EventsUntil:
+    """Iterates over the events of a run up to the time of a question, and finds the state of the run at that time.
+
+    Args:
+        events: of the whole run, ordered by attempt and time.
+        latest: state of the latest attempt's process, used if its job has not ended.
+        at: time of the question, ns.
+
+    Attributes:
+        state: of the run at `at`; known after the iteration.
+    """
+
+    def __init__(self, events: Iterable[Event], latest: str, at: int) -> None:
+        self._events = events
+        self._latest = latest
+        self._at = at
+        self._begun = self._last = -1
+        self._attempt = -1
+        self._job: int | None = None
+        self._ended = ""  # how the latest job ended
+        self._step: tuple[int, int, int] | None = None  # key, number, start
+        self.state = RunState(RUNNING)
+
+    def __iter__(self) -> Iterator[Event]:
+        """Yield the events up to the time of the question, and one more if the process had died by then."""
+        later = False  # whether another attempt began after the time of the question
+        for event in self._events:
+            time, kind = event[0], event[1]
+            if kind == ev.ATTEMPT:
+                if time > self._at and self._begun >= 0:
+                    later = True
+                    break
+                self._begin(event)
+            elif time > self._at:
+                self._last = max(self._last, time)
+                continue
+            else:
+                self._follow(event)
+            yield event
+        self.state = self._state_at_end(later)
+        if self.state.state == DIED:
+            # Steps in flight are lost, but the account learns of a death only from the start of the next attempt.
+            yield Event(self._last, ev.ATTEMPT, step=self._attempt + 1)
+
+    def _begin(self, event: Event) -> None:
+        self._begun = self._last = event.time
+        self._attempt = event.step
+        self._job = self._step = None
+
+    def _follow(self, event: Event) -> None:
+        time, kind, phase, key = event[:4]
+        if time > self._last:
+            self._last = time
+        if kind == ev.START:
+            if phase == rules.STEP:
+                self._step = key, event.step, time
+            elif phase == rules.JOB:
+                self._job, self._ended = key, ""
+        elif kind == ev.END:
+            if self._step is not None and key == self._step[0]:
+                self._step = None
+            elif key == self._job:
+                self._job, self._ended = None, FAILED if event.flags & ev.FAILED else ENDED
+
+    def _state_at_end(self, later: bool) -> RunState:
+        if self._ended:
+            return RunState(self._ended)
+        state = DIED if later else self._latest
+        if self._last >= self._at or state == RUNNING:
+            return RunState(RUNNING)
+        number, since = self._step[1:] if self._step is not None else (None, None)
+        return RunState(state, self._last, number, since)
+
+
+# --- which process ended first ----------------------------------------------------------------------------------------
+
+MOST_PROCESSES: Final = 256  # whose journals are read
+MOST_ATTEMPTS: Final = 10  # the latest, for which they are
+# A process that does nothing gives a sign of life every second: deaths closer than this have no order.
+APART_NS: Final = 2_000_000_000
+RAISED_NS: Final = 100_000_000  # an exception tells its moment, but clocks of machines differ
+
+
+class Death(NamedTuple):
+    """How a process ended in an attempt.
+
+    Attributes:
+        process: its index.
+        sign: its last sign of life, ns.
+        announced: a signal or a notice had announced it.
+        clean: its job had ended without an error.
+        failed: an exception ended its job.
+    """
+
+    process: int
+    sign: int
+    announced: bool
+    clean: bool
+    failed: bool
+
+
+class Culprit(NamedTuple):
+    """Why an attempt ended, as its processes tell together.
+
+    Attributes:
+        reason: why.
+        process: index of the process that ended first; None if somebody ended all of them, or if that is not known.
+        known: which process ended first, or that somebody ended all of them.
+    """
+
+    reason: str
+    process: int | None
+    known: bool = True
+
+
+def culprits(run: RunDirectory, history: Sequence[Disruption]) -> dict[int, Culprit]:
+    """Return why the latest disruptions came, by the number of the attempt that each began (from 1).
+
+    Only of jobs of several processes, and only of ends that no platform announced.
+    """
+    processes = run.processes()
+    by_attempt: dict[int, Culprit] = {}
+    if len(processes) < 2:
+        return by_attempt
+    run = ListedRun(run.path)
+    few = len(processes) <= MOST_PROCESSES
+    for entry in history[-MOST_ATTEMPTS:]:
+        if entry.attempt is None or entry.reason not in (Reason.SIGNAL, Reason.CRASH):
+            continue
+        ends = (_death(run, process, entry.attempt - 2) for process in processes) if few else ()
+        deaths = [death for death in ends if death is not None]
+        several = len(deaths) > 1
+        known = culprit(deaths, entry.reason) if several else Culprit(entry.reason, None, known=False)
+        by_attempt[entry.attempt] = known
+    return by_attempt
+
+
+def culprit(deaths: Iterable[Death], reason: str) -> Culprit:
+    """Return why several processes ended; `reason` is what the leader's journal alone tells."""
+    ended = sorted((one for one in deaths if not one.clean), key=lambda one: one.sign)
+    crashed = [one for one in ended if not one.announced]
+    if not crashed:
+        return Culprit(reason, None)
+    failed = [one for one in crashed if one.failed]
+    first, *others = failed or crashed
+    if len(failed) == 1 or not others:
+        return Culprit(Reason.CRASH, first.process)
+    apart = others[0].sign - first.sign > (RAISED_NS if failed else APART_NS)
+    return Culprit(Reason.CRASH, first.process if apart else None, known=apart)
+
+
+def _death(run: RunDirectory, process: int, attempt: int) -> Death | None:
+    """Read how a process ended in an attempt (from 0) from its last segment; None if it left none."""
+    segments = run.segments(process, attempt, lambda *_: None)
+    if not segments:
+        return None
+    try:
+        events = list(records.decode_events(segments[-1].contents().data, records.Names()))
+    except (OSError, EOFError, ValueError):
+        return None
+    sign, announced, clean, failed = 0, False, False, False
+    for event in events:
+        sign = max(sign, event.time)
+        if event.kind == ev.NOTICE:
+            announced = not event.flags & ev.WITHDRAWN
+        elif event.kind == ev.START and event.phase == rules.JOB:
+            clean = failed = False
+        elif event.kind == ev.END and event.phase == rules.JOB:
+            failed = bool(event.flags & ev.FAILED)
+            clean = not failed
+    return Death(process, sign, announced, clean and not announced, failed)
