@@ -120,3 +120,13 @@ with tempfile.TemporaryDirectory() as directory:
     assert goodput.report().to_json()["steps"]["kept"] == 3
 """)
     assert "otel_goodput._runtime.recorder" in found["modules"]
+
+
+def test_a_command_imports_only_what_it_runs() -> None:
+    """The list of the commands needs none of them, and one command not the others."""
+    listed = after("from otel_goodput._tools.cli import command_parser; command_parser('').format_help()")["modules"]
+    assert not [name for name in listed if name.startswith(("otel_goodput.reports", "otel_goodput._viewer"))]
+    loaded = after("from otel_goodput._tools.cli import command_parser; command_parser('collector')")["modules"]
+    commands = {name for name in loaded if name.startswith("otel_goodput._tools.")}
+    assert not {"otel_goodput._tools.report", "otel_goodput._tools.send.command"} & commands
+    assert "otel_goodput._tools.collector.command" in commands

@@ -152,7 +152,7 @@ class ExporterChecks:
                 failure = attempt.result(max(until - time.monotonic(), 0.0))
             except TimeoutError:
                 failure = f"no answer within {self._timeout_s:g} s"
-            except Exception as error:  # of a third-party exporter
+            except Exception as error:  # such as of a host name that cannot be encoded
                 failure = f"{type(error).__name__}: {error}"
             advice = one.advice(failure) if failure else ""
             # What exporters report names the place and may end with the advice, which the finding has already. It names

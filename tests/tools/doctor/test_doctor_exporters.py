@@ -251,6 +251,7 @@ def test_signals_with_endpoints_of_their_own(place: Path) -> None:
         ("http://127.0.0.1:99999", "grpc", "invalid endpoint"),
         ("http://", "http/protobuf", "invalid endpoint"),
         ("unix:///nowhere/socket", "grpc", "UNAVAILABLE"),
+        (f"http://{'a' * 64}.example:4317", "grpc", "UnicodeError"),
     ],
 )
 def test_endpoints_that_lead_nowhere(endpoint: str, wire: str, said: str, place: Path) -> None:
