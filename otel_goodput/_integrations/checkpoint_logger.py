@@ -16,8 +16,7 @@ from opentelemetry import trace as trace_api
 
 from otel_goodput._integrations.checkpoint_stages import ENTRIES, length_of, tell
 from otel_goodput._integrations.commits import Commit, promise_of, step_number
-from otel_goodput._recording.contexts import RestoreContext, enclosing
-from otel_goodput._recording.saves import SaveContext
+from otel_goodput._recording.contexts import RestoreContext, SaveContext, enclosing
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain, guarded, started
 from otel_goodput.semconv import Phase

@@ -33,8 +33,7 @@ from opentelemetry import trace as trace_api
 from otel_goodput._integrations.checkpoint_logger import CheckpointLogger
 from otel_goodput._integrations.checkpoint_stages import Place, StageListener
 from otel_goodput._integrations.commits import Commit, Promise, promise_of, step_number
-from otel_goodput._recording.contexts import RestoreContext, enclosing
-from otel_goodput._recording.saves import SaveContext
+from otel_goodput._recording.contexts import RestoreContext, SaveContext, enclosing
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain
 from otel_goodput.semconv import GOODPUT_CHECKPOINT_DURABLE, Phase

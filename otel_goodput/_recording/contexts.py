@@ -5,6 +5,7 @@ Longer than other files: what enters, leaves and mends a phase shares its state.
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable
 from time import perf_counter_ns
@@ -21,7 +22,7 @@ from otel_goodput._recording.departure import clean_exit
 from otel_goodput._recording.entries import Entry
 from otel_goodput._recording.fast_span import FastSpan, leave_lapsed
 from otel_goodput._recording.nesting import innermost
-from otel_goodput._recording.phase_span import PhaseSpan
+from otel_goodput._recording.phase_span import PhaseSpan, Save
 from otel_goodput._recording.plain import error_name
 from otel_goodput._recording.tracer import Find, PhaseTracer
 from otel_goodput._runtime.guard import contain, unrecorded
@@ -30,6 +31,7 @@ from otel_goodput.semconv import (
     ELASTIC_WAITS,
     ERROR_TYPE,
     GOODPUT_BLOCKING,
+    GOODPUT_CHECKPOINT_DURABLE,
     GOODPUT_CUSTOM_NAME,
     GOODPUT_ELASTIC_KIND,
     GOODPUT_PHASE,
@@ -260,6 +262,35 @@ class RestoreContext(PhaseContext):
             tracer.restored(self._arguments["step"])
         else:
             tracer.restored_unlabeled()
+
+
+class SaveContext(PhaseContext):
+    """The context manager of a checkpoint save; yields a :class:`Save`."""
+
+    __slots__ = ()
+
+    def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
+        span = super()._begin(tracer, start)
+        line = tracer.line
+        if line.admission.budget.detailed and span.get_span_context().span_id not in line.admission.left_out:
+            line.thinner.cut()
+        span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, bool(self._arguments["durable"]))
+        blocking, label = tracer.blocks(None), self._arguments.get("step")
+        line.saves(None if label is None else operator.index(label), blocking=blocking)
+        step = line.spans.step if blocking else None
+        if step is not None:
+            step.saved = step.touched = True
+        return span
+
+    def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
+        if error is not None and not clean_exit(error):
+            span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, False)
+
+    def _phase_span(self, tracer: PhaseTracer | None, span: trace_api.Span) -> PhaseSpan:
+        return Save(tracer, span)
+
+    def _yielded(self, phase: PhaseSpan) -> trace_api.Span:
+        return phase
 
 
 class JobContext(PhaseContext):

@@ -13,10 +13,12 @@ from opentelemetry.util import types
 from otel_goodput._recording import plain
 from otel_goodput._recording.ids import SAMPLED
 from otel_goodput._recording.nesting import Nested, Nesting
-from otel_goodput._runtime.guard import guarded
+from otel_goodput._runtime.guard import contain, guarded
+from otel_goodput.semconv import GOODPUT_CHECKPOINT_DURABLE
 
 if TYPE_CHECKING:
     from otel_goodput._recording.step_line import StepLine
+    from otel_goodput._recording.tracer import PhaseTracer
 
 
 class PhaseSpan(Nested):
@@ -124,3 +126,24 @@ class PhaseSpan(Nested):
     @guarded(None)
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
         self.span.set_status(status, plain.text(description))
+
+
+class Save(PhaseSpan):
+    """The span of a checkpoint save; :meth:`durable` marks the checkpoint as durable."""
+
+    def __init__(self, tracer: PhaseTracer | None, span: trace_api.Span) -> None:
+        super().__init__(None if tracer is None else tracer.line, span)
+        self._tracer = tracer
+
+    def durable(self) -> None:
+        """Mark the checkpoint as safely stored: the steps it covers are no longer at risk.
+
+        Needed only after ``checkpoint_save(step, durable=False)``, for saves that continue in the background.
+        """
+        try:
+            if self.is_recording():
+                self.set_attribute(GOODPUT_CHECKPOINT_DURABLE, True)
+            elif self._tracer is not None:
+                self._tracer.account.durable(self.identity.span_id, self._tracer.clock())
+        except Exception as error:
+            contain("checkpoint durable", error)

@@ -21,12 +21,13 @@ from otel_goodput._recording.contexts import (
     JobContext,
     PhaseContext,
     RestoreContext,
+    SaveContext,
     Unrecorded,
 )
 from otel_goodput._recording.decorators import F, decorate, forgiving
 from otel_goodput._recording.fast_span import FastSpan, step_around
 from otel_goodput._recording.loading import Loading, Loads, QueueDepth, record_passes
-from otel_goodput._recording.saves import Save, SaveContext
+from otel_goodput._recording.phase_span import Save
 from otel_goodput._recording.step_loop import Steps
 from otel_goodput._recording.tracer import Find
 from otel_goodput._runtime.guard import contain, refuse, report_once, unrecorded
