@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from opentelemetry.util.types import AttributeValue
+from otel_goodput._recording.saves import Save
 
 import otel_goodput
 from otel_goodput import errors, testing
 from otel_goodput._recording.fast_span import FastSpan
 from otel_goodput._recording.phases import Phases
-from otel_goodput._recording.saves import Save
 from otel_goodput._settings.options import OPTIONS
 from otel_goodput.reports.report import Report
 
@@ -190,7 +190,9 @@ def _methods(name: str, owner: Any) -> str:
         if called not in functions and (one.__doc__ if isinstance(one, property) else callable(one)):
             text += _member(name, called, one)
     if functions:
-        text += f"Every function above but `{'()`, `'.join(_only_functions())}()` is a method of a recorder too.\n\n"
+        text += (
+            f"Every function above except `{'()`, `'.join(_only_functions())}()` is also a method of a recorder.\n\n"
+        )
     return text
 
 

@@ -33,14 +33,14 @@ _LIBRARIES: Final = tuple(records.FRAMES)
 
 
 class Run:
-    """One run: :func:`open_run` opens it. Each question reads the journal as it is then, so a live run can be asked.
+    """One run: :func:`open_run` opens it. Each call reads the journal's current state, so the run may be live.
 
     A run at a URL is copied to a temporary folder; :meth:`refresh` fetches what is new, :meth:`close` or the end of a
     ``with`` block removes the copy, and so does the end of the program.
 
     Attributes:
         run_id: the id of the run.
-        job_name: as the job was called; empty if it is not known.
+        job_name: name of the job; empty if unknown.
         path: the folder that is read; of a run at a URL, its copy.
     """
 
@@ -149,9 +149,9 @@ class Run:
             library: ``"pandas"`` or ``"polars"``; by default pandas if it is installed, else polars.
 
         Raises:
-            GoodputError: neither library is installed, or not the one that is asked for.
+            GoodputError: neither library is installed, or not the requested one.
             JournalError: as :meth:`report`.
-            ValueError: `of` or `library` is none of those.
+            ValueError: `of` or `library` has another value.
         """
         if of not in ("steps", "phases"):
             raise ValueError(f"of={of!r} is neither 'steps' nor 'phases'")
@@ -193,7 +193,7 @@ class Run:
             raise JournalError(f"run {self.run_id!r} cannot be fetched: {without_credentials(str(error))}") from error
 
     def close(self) -> None:
-        """Let the run go. The copy of a run at a URL is removed with the last run that was opened with it."""
+        """Close the run. The copy of a run at a URL is removed when the last run opened with it is closed."""
         self._place = None
 
     def __enter__(self) -> Run:

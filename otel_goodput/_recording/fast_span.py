@@ -618,7 +618,7 @@ class FastSpan(ShortSpan):
     # --- export -------------------------------------------------------------------------------------------------------
 
     def observe(self, output: Any) -> None:
-        """Take the moment when `output` is ready as the time at which the step left the device.
+        """Declare that the step has left the device when `output` is ready.
 
         Costs about a microsecond; never blocks.
 

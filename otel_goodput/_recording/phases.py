@@ -120,7 +120,7 @@ class Phases:
         """The training step numbered `step`, an int from 0.
 
         Args:
-            step: its number; a number that was there before is a rollback to it.
+            step: its number; repeating a number is a rollback to it.
         """
         try:
             tracer = self._find()
@@ -145,7 +145,7 @@ class Phases:
         on the open step.
 
         Args:
-            batches: what gives the batches.
+            batches: an iterable of batches.
             start: number of the first step. By default, numbers continue those of the previous loop in this process, or
                 follow the checkpoint restored since; the first loop begins at 0.
         """
@@ -158,7 +158,7 @@ class Phases:
         return Steps(self._find(), batches, number)
 
     def observe(self, output: object) -> None:
-        """Take the moment when `output` is ready as the time at which the open step left the device.
+        """Declare that the open step has left the device when `output` is ready.
 
         The step is that of the caller's context (its thread or asyncio task), else the open step of the training
         thread. Outside a step, this does nothing and logs a warning once. Costs about a microsecond; never blocks.
@@ -205,7 +205,7 @@ class Phases:
         recorded too. Anything else is wrapped in an object with its attributes.
 
         Args:
-            batches: what gives the batches.
+            batches: an iterable of batches.
             queue_depth: a function that returns how many batches are ready, or the queue that holds them; for the gauge
                 ``goodput.loading.queue_depth``.
         """
@@ -293,7 +293,7 @@ class Phases:
         """Restoring the checkpoint of `step`.
 
         Args:
-            step: number of the step after which the checkpoint was saved; :meth:`steps` continues behind it.
+            step: number of the step after which the checkpoint was saved; :meth:`steps` continues after it.
         """
         return RestoreContext(self._find, Phase.CHECKPOINT_RESTORE, step=step, **_times(start_time, end_time, blocking))
 
@@ -328,12 +328,12 @@ class Phases:
         return PhaseContext(self._find, Phase.EXCLUSION, start_time=start_time, end_time=end_time)
 
     def slice_counts(self, active: int, available: int, total: int, *, time: int | None = None) -> None:
-        """Record that since `time` (ns; by default now) `active` of `total` slices step and `available` are up.
+        """Record that since `time` (ns; by default now) `active` of `total` slices do steps and `available` are up.
 
         Args:
             active: slices that do steps.
-            available: slices that are there.
-            total: slices that the job is made for.
+            available: slices that are up.
+            total: slices that the job is configured for.
             time: since when, in ns since 1970; by default now.
         """
         tracer = self._find()

@@ -98,7 +98,7 @@ class Recorder(Phases):
     Attributes:
         run_id: the id of the run, which may differ from the requested one (``RUN~PID``).
         attempt: number of the attempt, from 1.
-        tracer_provider, meter_provider: what spans and metrics are exported with.
+        tracer_provider, meter_provider: the providers that export spans and metrics.
         resource: of spans and metrics.
 
     Raises:

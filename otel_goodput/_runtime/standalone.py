@@ -42,7 +42,7 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
     an asynchronous runtime such as jax is in use (``async_runtimes``), the clock of the steps is unknown and figures
     that depend on it are missing, unless ``OTEL_GOODPUT_DEVICE_CLOCK=host`` says that steps wait for their results.
 
-    Without a directory (the argument, or ``OTEL_GOODPUT_DIR``) there is no journal: the account starts anew with every
+    Without a directory (the argument, or ``OTEL_GOODPUT_DIR``) there is no journal: the account starts again in every
     process. Without `meter_provider`, metrics go to OpenTelemetry's global one.
 
     Args:

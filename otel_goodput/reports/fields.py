@@ -296,7 +296,7 @@ class SettingFields(TypedDict):
 
 
 class ConfigurationFields(TypedDict):
-    """What attempts of the report's process ran with; attempts in a row that ran with the same are told together.
+    """What attempts of the report's process ran with; consecutive attempts that ran with the same are one entry.
 
     Attributes:
         first_attempt, last_attempt: their numbers, from 1.

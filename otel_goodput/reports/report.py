@@ -56,7 +56,7 @@ class Report:
         return (self.standing or live(self.totals)).state
 
     def to_json(self) -> ReportFields:
-        """Return the account as JSON has it, with every category, and the identity, state and warnings."""
+        """Return the account for JSON: every category, and the identity, state and warnings of the run."""
         answer: dict[str, Any] = {
             **self.totals.to_json(),
             **self.about,
@@ -119,7 +119,7 @@ def about(run_id: str, job_name: str) -> dict[str, Any]:
 
 
 def _configurations(facts: Iterable[Facts]) -> list[dict[str, Any]]:
-    """Return what attempts ran with; attempts in a row that ran with the same are told together."""
+    """Return what attempts ran with; consecutive attempts that ran with the same are one entry."""
     found: list[dict[str, Any]] = []
     for one in facts:
         told = {
