@@ -214,12 +214,12 @@ def _nothing_between(loop: CodeType, begun: int, left: int) -> bool:
     instructions = list(dis.get_instructions(loop))
     at = {instruction.offset: number for number, instruction in enumerate(instructions)}
     names = [instruction.opname for instruction in instructions]
-    asked = at[begun]
-    if names[asked].startswith("CALL"):
-        asked += 1  # a call around it, such as `enumerate`, has called iter()
-    if names[asked : asked + 2] != ["GET_ITER", "FOR_ITER"]:
+    iterates = at[begun]
+    if names[iterates].startswith("CALL"):
+        iterates += 1  # a call around it, such as `enumerate`, has called iter()
+    if names[iterates : iterates + 2] != ["GET_ITER", "FOR_ITER"]:
         return False
-    head = asked + 1
+    head = iterates + 1
     before = _flow(instructions)
     ways, seen = [at[left]], {head}
     reached = False

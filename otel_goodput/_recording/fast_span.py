@@ -490,7 +490,7 @@ class FastSpan(ShortSpan):
             inside.add(span)
             span = span.outer
         for other in reversed(list(self._line.spans.short.values())):
-            if other in inside or (other.said_blocking is None and not in_event_loop()):
+            if other in inside or (other.blocking_argument is None and not in_event_loop()):
                 other.lapse(now)
 
     def _again(self) -> AbstractContextManager[trace_api.Span]:

@@ -1,4 +1,4 @@
-"""Phases that are told by a start and an end, in calls of their own, as ml-goodput-measurement has it.
+"""Phases whose start and end are calls of their own, as in ml-goodput-measurement.
 
 An end may never come: its users write it only on success. A step has none: it ends where the next one starts.
 """
@@ -72,11 +72,11 @@ class Pairs(Generic[P]):
         """A phase ends; with the job everything does. Returns whether it had started; else nothing is done."""
         mine = threading.get_ident()
         with self._lock:
-            found = [one for one in self._opened if (one.phase, one.name) == (phase, name)]
-            if not found:
+            matches = [one for one in self._opened if (one.phase, one.name) == (phase, name)]
+            if not matches:
                 self.unmatched += 1
                 return False
-            last = next((one for one in reversed(found) if one.thread == mine), found[-1])
+            last = next((one for one in reversed(matches) if one.thread == mine), matches[-1])
             for one in reversed(tuple(self._opened)) if phase == Phase.JOB else ():
                 if one is not last:
                     self._close(one, time, given_up=one.phase != Phase.STEP)

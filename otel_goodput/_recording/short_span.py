@@ -123,7 +123,7 @@ class ShortSpan(Nested):
         return self._blocking is not False
 
     @property
-    def said_blocking(self) -> bool | None:
+    def blocking_argument(self) -> bool | None:
         """The user's `blocking` argument; False once it has begun on a thread that does not train."""
         return self._blocking
 

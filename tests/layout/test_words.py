@@ -15,7 +15,6 @@ UNMENDED = {
     "_integrations",
     "_journal",
     "_live",
-    "_recording",
     "_text",
     "_viewer",
     "reports",
