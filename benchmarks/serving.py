@@ -21,11 +21,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks import machine
+from benchmarks.container import Container
 from benchmarks.long_run import write
 from benchmarks.viewer import RESULTS, SERVER
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.sidecars import checked_json, read_json
-from otel_goodput._viewer.columns import Container
 
 PROCESSES = 512
 CLIENTS = 50

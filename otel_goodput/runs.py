@@ -15,13 +15,13 @@ from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from otel_goodput._accounting.totals import Totals
-from otel_goodput._text.durations import NS, Moment, asked_moment, parse_moment
+from otel_goodput._text.durations import NS, Moment, parse_moment, parse_requested_moment
 from otel_goodput._text.redact import without_credentials
 from otel_goodput.errors import GoodputError, JournalError
 from otel_goodput.reports import records
 from otel_goodput.reports.records import AttemptRecord, PhaseRecord, StepRecord
 from otel_goodput.reports.report import Report
-from otel_goodput.reports.run import RecordedRun, found_runs
+from otel_goodput.reports.run import RecordedRun, runs_at
 
 Time: TypeAlias = "datetime | float | str"
 """A moment: a datetime with a time zone, Unix seconds, or a text as the command line takes it (``1h ago``)."""
@@ -161,10 +161,10 @@ class Run:
         there = next((name for name in wanted if find_spec(name)), None)
         if there is None:
             raise GoodputError(f"to_dataframe() needs {' or '.join(wanted)}: pip install {wanted[0]}")
-        told: Iterator[StepRecord | PhaseRecord] = (
+        rows: Iterator[StepRecord | PhaseRecord] = (
             self.steps(process=process) if of == "steps" else self.phases(process=process)
         )
-        return records.FRAMES[there](told, StepRecord if of == "steps" else PhaseRecord)
+        return records.FRAMES[there](rows, StepRecord if of == "steps" else PhaseRecord)
 
     def html(self, path: str | Path) -> Path:
         """Write the run as a page with charts and a timeline: one file that needs no network. Returns its path.
@@ -233,11 +233,11 @@ def open_run(place: str | Path, run_id: str | None = None) -> Run:
         JournalError: there is no such run, there are several and `run_id` does not say which, or the URL cannot be
             read.
     """
-    found = _found(place, run_id)
-    if len(found) > 1:
-        ids = ", ".join(repr(run.run_id) for run in found[:10]) + (", …" if len(found) > 10 else "")
-        raise JournalError(f"{_shown(place)} holds {len(found)} runs: {ids}; choose one with run_id=")
-    return found[0]
+    runs = _runs_at(place, run_id)
+    if len(runs) > 1:
+        ids = ", ".join(repr(run.run_id) for run in runs[:10]) + (", …" if len(runs) > 10 else "")
+        raise JournalError(f"{_shown(place)} holds {len(runs)} runs: {ids}; choose one with run_id=")
+    return runs[0]
 
 
 def open_runs(place: str | Path) -> list[Run]:
@@ -249,17 +249,17 @@ def open_runs(place: str | Path) -> list[Run]:
     Raises:
         JournalError: there is none, or the URL cannot be read.
     """
-    return _found(place, None)
+    return _runs_at(place, None)
 
 
-def _found(place: str | Path, run_id: str | None) -> list[Run]:
+def _runs_at(place: str | Path, run_id: str | None) -> list[Run]:
     stack = ExitStack()
     try:
-        found = stack.enter_context(found_runs(str(place), run_id))
+        recorded = stack.enter_context(runs_at(str(place), run_id))
     except OSError as error:
         raise JournalError(f"{_shown(place)}: {error.strerror or error}") from error
     held = _Place(stack)
-    runs = [(one.folder.created_at() or 0, number, Run(one, held)) for number, one in enumerate(found)]
+    runs = [(one.folder.created_at() or 0, number, Run(one, held)) for number, one in enumerate(recorded)]
     return [run for *_, run in sorted(runs, key=lambda one: one[:2])]
 
 
@@ -267,37 +267,37 @@ def _shown(place: str | Path) -> str:
     return without_credentials(str(place))
 
 
-def _intervals(told: Intervals, name: str) -> list[tuple[Moment, Moment]]:
+def _intervals(value: Intervals, name: str) -> list[tuple[Moment, Moment]]:
     """One (begin, end) or several as moments. Raises ValueError."""
-    if not isinstance(told, Sequence):
-        raise ValueError(f"{name}={told!r} is neither one (begin, end) pair nor a sequence of them")
-    one = len(told) == 2 and not any(isinstance(part, (tuple, list)) for part in told)
-    found = []
-    for pair in cast("Sequence[Interval]", [told] if one else told):
+    if not isinstance(value, Sequence):
+        raise ValueError(f"{name}={value!r} is neither one (begin, end) pair nor a sequence of them")
+    one = len(value) == 2 and not any(isinstance(part, (tuple, list)) for part in value)
+    intervals = []
+    for pair in cast("Sequence[Interval]", [value] if one else value):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise ValueError(f"{name}={told!r} is neither one (begin, end) pair nor a sequence of them")
-        found.append((_moment(pair[0]), _moment(pair[1])))
-    return found
+            raise ValueError(f"{name}={value!r} is neither one (begin, end) pair nor a sequence of them")
+        intervals.append((_moment(pair[0]), _moment(pair[1])))
+    return intervals
 
 
-def _moment(told: Time) -> Moment:
+def _moment(value: Time) -> Moment:
     """A moment as a user gives it. Raises ValueError."""
-    if isinstance(told, str):
-        return asked_moment(told)
-    if isinstance(told, datetime):
-        if told.tzinfo is None:
-            raise ValueError(f"{told!r} has no time zone: give it one, as in datetime.now(timezone.utc)")
-        since = told - _EPOCH
+    if isinstance(value, str):
+        return parse_requested_moment(value)
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{value!r} has no time zone: give it one, as in datetime.now(timezone.utc)")
+        since = value - _EPOCH
         return Moment((since.days * 86_400 + since.seconds) * NS + since.microseconds * 1_000)
-    number: Any = told  # of numpy, too
+    number: Any = value  # of numpy, too
     if isinstance(number, bool) or not isinstance(number, Real):
-        raise ValueError(f"{told!r} is not a time: expected a datetime, Unix seconds, or a text such as '1h ago'")
+        raise ValueError(f"{value!r} is not a time: expected a datetime, Unix seconds, or a text such as '1h ago'")
     seconds = float(number)
     try:
         return Moment(parse_moment(repr(seconds)))
     except ValueError:
         hint = "; is it in ns?" if abs(seconds) > time.time() * 1e6 else ""
-        raise ValueError(f"{told!r} is not a time in Unix seconds{hint}") from None
+        raise ValueError(f"{value!r} is not a time in Unix seconds{hint}") from None
 
 
 def _step_time(seconds: float) -> float:

@@ -180,7 +180,7 @@ def test_dataframes(run: Run, library: Any) -> None:
     )]  # fmt: skip
     assert kinds == ["int64", "bool" + "ean" * (library == "polars"), "int64", "bool" + "ean" * (library == "polars")]
     first = steps["start"][0]
-    assert first.tzinfo is not None and first.timestamp() == pytest.approx(told[0].start_ns / NS, abs=1e-6)
+    assert first.tzinfo is not None and first.timestamp() == pytest.approx(told[0].start_ns / NS, abs=2e-6)
     ends = steps["end"].to_list()
     open_rows = [at for at, end in enumerate(ends) if end is None or str(end) == "NaT"]
     assert open_rows == [at for at, one in enumerate(told) if one.end_ns is None] != []

@@ -58,8 +58,8 @@ def parse_moment(text: str) -> int:
     Raises:
         ValueError: `text` is neither, has no time zone, or is too far from the epoch for 64 bits.
     """
-    found = _RFC_3339.fullmatch(text.strip())
-    if not found:
+    match = _RFC_3339.fullmatch(text.strip())
+    if match is None:
         try:
             seconds = float(text)
         except ValueError:
@@ -67,14 +67,14 @@ def parse_moment(text: str) -> int:
         if abs(seconds) < _BOUND / NS:
             return round(seconds * NS)
     else:
-        day, minute, second, fraction, zone = found.groups()
+        day, minute, second, fraction, zone = match.groups()
         if zone is None:
             raise ValueError(f"{text!r} needs a time zone, such as Z")
         zone = "+00:00" if zone in "Zz" else zone
         since = datetime.fromisoformat(f"{day}T{minute}:{second or '00'}{zone}") - _EPOCH
-        found_ns = since // timedelta(seconds=1) * NS + int((fraction or "0")[:9].ljust(9, "0"))
-        if abs(found_ns) < _BOUND:
-            return found_ns
+        ns = since // timedelta(seconds=1) * NS + int((fraction or "0")[:9].ljust(9, "0"))
+        if abs(ns) < _BOUND:
+            return ns
     raise ValueError(f"not a time: {text!r}")
 
 
@@ -89,7 +89,7 @@ class Moment(NamedTuple):
         return self.ns + (start or 0) if self.relative else self.ns
 
 
-def asked_moment(text: str) -> Moment:
+def parse_requested_moment(text: str) -> Moment:
     """Parse a time given by a user: Unix seconds, RFC 3339, ``now``, ``1h ago``, or ``1h`` (after the run's start).
 
     Raises:

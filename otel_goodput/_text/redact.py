@@ -159,15 +159,15 @@ def secrets(environ: Mapping[str, str]) -> list[str]:
     They are those of OTLP's headers, and the values of variables whose names say so, such as HF_TOKEN: a key without a
     form of its own is known by nothing else.
     """
-    found = set()
+    hidden = set()
     for name, value in environ.items():
         if secret(name):
             for item in (value, *value.split(",")):
                 content = item.partition("=" if "=" in item else ":")[2].strip()
-                found |= {item.strip(), content, unquote(content), *content.split(), *unquote(content).split()}
+                hidden |= {item.strip(), content, unquote(content), *content.split(), *unquote(content).split()}
         elif len(value) >= _LEAST_NAMED and names_secret(name, _typed(value)) and not _PATH.match(value):
-            found.add(value)
-    return sorted((text for text in found if len(text) >= _LEAST), key=len, reverse=True)
+            hidden.add(value)
+    return sorted((text for text in hidden if len(text) >= _LEAST), key=len, reverse=True)
 
 
 def _typed(value: str) -> str | int:

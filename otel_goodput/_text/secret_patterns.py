@@ -187,9 +187,9 @@ def named_values(text: str) -> Iterator[tuple[int, int]]:
         before = text[max(reached, begin - _BEFORE) : begin]
         if name[0] == "token" and _IS_VOCABULARY.search(before):
             continue
-        found = (_AFTER_STRONG if name["strong"] else _AFTER_WEAK).match(text, end)
-        if found is None and _IS_OPTION.search(before):
-            found = _AFTER_OPTION.match(text, end)
-        if found is not None:
-            reached = found.end()
-            yield next(found.span(way) for way in found.re.groupindex if way[-1] != "q" and found[way] is not None)
+        match = (_AFTER_STRONG if name["strong"] else _AFTER_WEAK).match(text, end)
+        if match is None and _IS_OPTION.search(before):
+            match = _AFTER_OPTION.match(text, end)
+        if match is not None:
+            reached = match.end()
+            yield next(match.span(way) for way in match.re.groupindex if way[-1] != "q" and match[way] is not None)

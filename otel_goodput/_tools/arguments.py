@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, TypeVar
 
 from otel_goodput._settings.options import DIRECTORY, Settings
-from otel_goodput._text.durations import asked_moment, parse_duration
-from otel_goodput.reports.run import RecordedRun, found_runs
+from otel_goodput._text.durations import parse_duration, parse_requested_moment
+from otel_goodput.reports.run import RecordedRun, runs_at
 
 T = TypeVar("T")
 
@@ -80,13 +80,13 @@ def _natural(text: str) -> int:
 
 
 number = named_as("number", _natural)
-moment = named_as("time", asked_moment)
+moment = named_as("time", parse_requested_moment)
 length: Final = named_as("length of time", parse_duration)
 
 
 def named_runs(options: argparse.Namespace) -> AbstractContextManager[list[RecordedRun]]:
     """Return a context manager that gives the runs that the arguments name. Raises JournalError as it is entered."""
-    return found_runs(place(options), options.run_id)
+    return runs_at(place(options), options.run_id)
 
 
 def place(options: argparse.Namespace) -> str:

@@ -20,7 +20,7 @@ from otel_goodput._tools.progress import ProgressLine
 from otel_goodput.errors import JournalError
 from otel_goodput.reports import comparison, comparison_page, comparison_text
 from otel_goodput.reports.conditions import GRAMMAR, NAMES, Condition, Outcome, parse
-from otel_goodput.reports.run import RecordedRun, found_runs
+from otel_goodput.reports.run import RecordedRun, runs_at
 
 
 def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +89,7 @@ def _status(outcomes: list[Outcome], *, damaged: bool) -> int:
 def _opened(name: str, place: str) -> Iterator[RecordedRun]:
     """Yield the run called `name` at `place`, else the run whose folder `name` is."""
     where, run_id = _where(name, place)
-    with found_runs(where, run_id) as runs:
+    with runs_at(where, run_id) as runs:
         if len(runs) > 1:
             ids = ", ".join(one.run_id for one in runs)
             raise JournalError(f"{name} holds {len(runs)} runs; name one of them: {ids}")

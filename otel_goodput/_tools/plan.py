@@ -17,8 +17,7 @@ from otel_goodput._timeline.damage import Damages
 from otel_goodput._timeline.reader import all_events
 from otel_goodput._tools.arguments import add_directory, add_json, add_process, add_run, named_as, named_runs
 from otel_goodput._tools.commands import DAMAGED
-from otel_goodput.reports.plan import Figures, completed, from_report, make_plan
-from otel_goodput.reports.renewal import QUANTITIES
+from otel_goodput.reports.plan import QUANTITIES, Figures, completed, from_report, make_plan
 
 logger = redacting_logger(__name__)
 

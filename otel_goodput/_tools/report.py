@@ -196,9 +196,8 @@ def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_replay(options: argparse.Namespace) -> int:
     """Print the account of a timeline and return 0; of a run's folder, as ``report`` does."""
-    from otel_goodput.reports.ml_goodput_entries import read_entries, rows
-    from otel_goodput.reports.replay import account_timeline
-    from otel_goodput.reports.timeline import Timeline, read_timeline
+    from otel_goodput.reports.ml_goodput_entries import read_entries, rows_of
+    from otel_goodput.reports.timeline import Timeline, account_timeline, read_timeline
 
     if options.file.is_dir():
         options.directory, options.run_id, options.process = str(options.file), None, 0
@@ -206,7 +205,7 @@ def run_replay(options: argparse.Namespace) -> int:
         return run_report(options)
     file = None if str(options.file) == "-" else options.file
     if options.format == _ML_GOODPUT:
-        timeline = Timeline(rows(read_entries(file), options.job))
+        timeline = Timeline(rows_of(read_entries(file), options.job))
     else:
         timeline = Timeline(read_timeline(file))
     start = timeline.earliest

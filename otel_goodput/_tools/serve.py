@@ -11,7 +11,7 @@ from typing import Final
 from otel_goodput._text.durations import NS
 from otel_goodput._tools.arguments import add_directory, length, named_as, number, place
 from otel_goodput._viewer import PORT, SPANS, gate, server
-from otel_goodput._viewer.places import place as runs_at
+from otel_goodput._viewer.catalogue import place as runs_at
 from otel_goodput.errors import ConfigurationError
 
 _NEW: Final = "auto"  # as a token: make one up

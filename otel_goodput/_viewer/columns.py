@@ -2,9 +2,9 @@
 
 ::
 
-    b"OGV1"  length of the head (u32, little-endian)  the head: JSON, UTF-8  the columns, one behind the other
+    b"OGV1"  length of the head (u32, little-endian)  the head: JSON, UTF-8  the columns, one after the other
 
-In the head a column is ``{"at": offset behind the head, "length": bytes, "type": T}``: ``int`` holds zigzag LEB128
+In the head a column is ``{"at": offset after the head, "length": bytes, "type": T}``: ``int`` holds zigzag LEB128
 varints of successive differences (the first against 0), ``u8`` raw bytes, ``id`` raw span ids of 8 bytes, big-endian.
 Columns of equal length make a table: ``{"rows": n, "columns": {name: column}}``.
 """
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 MAGIC: Final = b"OGV1"
-_LENGTH: Final = 4
+LENGTH: Final = 4
 _PAIR: Final = 1 << 14  # two bytes of a varint at once
 _FINAL: Final = [bytes((low,)) if low < 128 else bytes((low & 127 | 128, low >> 7)) for low in range(_PAIR)]
 _MORE: Final = [bytes((low & 127 | 128, low >> 7 | 128)) for low in range(_PAIR)]
@@ -39,26 +39,6 @@ def packed(values: Iterable[int]) -> bytes:
             step >>= 14
         append(final[step])
     return b"".join(pieces)
-
-
-def unpacked(data: bytes) -> list[int]:
-    """Return the integers that :func:`packed` has packed.
-
-    Raises:
-        ValueError: the last one is cut short.
-    """
-    found: list[int] = []
-    last = value = shift = 0
-    for byte in data:
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            last += ~(value >> 1) if value & 1 else value >> 1
-            found.append(last)
-            value = shift = 0
-    if shift:
-        raise ValueError("the last number is cut short")
-    return found
 
 
 class Columns:
@@ -103,38 +83,5 @@ class Columns:
         Raises:
             ValueError: `head` has a number that JSON cannot express.
         """
-        told = json.dumps(head, separators=(",", ":"), allow_nan=False).encode()
-        return b"".join((MAGIC, len(told).to_bytes(_LENGTH, "little"), told, *self._pieces))
-
-
-class Container:
-    """Reads a container.
-
-    Raises:
-        ValueError: it is none.
-
-    Attributes:
-        head: its JSON.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        start = len(MAGIC) + _LENGTH
-        if data[: len(MAGIC)] != MAGIC or len(data) < start:
-            raise ValueError("this is not an otel-goodput page")
-        length = int.from_bytes(data[len(MAGIC) : start], "little")
-        self.head: dict[str, Any] = json.loads(data[start : start + length])
-        self._blob = data[start + length :]
-
-    def raw(self, column: Column) -> bytes:
-        return self._blob[column["at"] : column["at"] + column["length"]]
-
-    def integers(self, column: Column) -> list[int]:
-        """Return the numbers of an ``int`` or a ``u8`` column."""
-        return unpacked(self.raw(column)) if column["type"] == "int" else list(self.raw(column))
-
-    def ids(self, column: Column) -> list[int]:
-        data = self.raw(column)
-        return [int.from_bytes(data[at : at + 8], "big") for at in range(0, len(data), 8)]
-
-    def table(self, told: Table) -> dict[str, list[int]]:
-        return {name: self.integers(column) for name, column in told["columns"].items()}
+        text = json.dumps(head, separators=(",", ":"), allow_nan=False).encode()
+        return b"".join((MAGIC, len(text).to_bytes(LENGTH, "little"), text, *self._pieces))

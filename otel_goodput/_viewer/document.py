@@ -1,10 +1,11 @@
-"""The page's document: a session as one container of JSON and columns (``docs/viewer.md`` says what is in it).
+"""The page's document: a view of a run as one container of JSON and columns (``docs/viewer.md`` says what is in it).
 
 All times are ns from `origin_ns`, the run's first job start. Text from outside is plain text, and shown as such.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,15 +16,14 @@ from otel_goodput._accounting.overview import NOT_KNOWN, Overview, Spread
 from otel_goodput._accounting.usage import Usage
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
-from otel_goodput._viewer import spans
+from otel_goodput._text.redact import secrets, without, without_secrets
 from otel_goodput._viewer.columns import Columns, Table
-from otel_goodput._viewer.words import Names, Redaction
 from otel_goodput.reports import advice, corrections, text
-from otel_goodput.reports.detail import Detail
+from otel_goodput.reports.detail import IN_TRACE, Detail, Phase, Step
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run_view import Attempt, Process, RankSteps, RunView
 from otel_goodput.reports.tail import News
-from otel_goodput.semconv import CATEGORIES, PHASES, Category
+from otel_goodput.semconv import CATEGORIES, GCP_PROJECT_ID, PHASES, Category
 from otel_goodput.version import __version__
 
 FORMAT: Final = 1
@@ -35,38 +35,89 @@ _STEP_BINS: Final = (
     "first", "last", "begin", "count", "lost", "net_min", "net_median", "net_max", "outside_min", "outside_median",
     "outside_max", "device_min", "device_median", "device_max",
 )  # fmt: skip
+_STEPS: Final = (
+    "attempt", "number", "start", "wall", "net", "device_begin", "device_end", "fate", "clock", "flags",
+    "given",
+)  # fmt: skip
+_PHASES: Final = ("attempt", "phase", "name", "start", "wall", "step", "flags", "parent")
+_LOW: Final = (1 << 64) - 1
+_OVER_OTLP: Final = "gcp-otlp"
+_GOOGLE: Final = ("gcp", _OVER_OTLP)  # exporters that send spans to Cloud Trace
+_EXPLORER: Final = "https://console.cloud.google.com/traces/explorer;traceId={trace};spanId={span}?project="
+_PROJECT: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.:")  # letters of a project's id
+
+
+class Redaction:
+    """Hides credentials in texts, and leaves all other texts as they are, whatever letters they have."""
+
+    def __init__(self) -> None:
+        self._hidden = secrets(os.environ)
+
+    def __call__(self, text: str) -> str:
+        return without(self._hidden, text)
+
+    def all(self, data: Any) -> Any:
+        """Return JSON with every text redacted."""
+        if isinstance(data, str):
+            return self(data)
+        if isinstance(data, Mapping):
+            return {self(str(name)): self.all(value) for name, value in data.items()}
+        if isinstance(data, (list, tuple)):
+            return [self.all(value) for value in data]
+        return data
+
+    def attributes(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return attributes without secrets, which the name of an attribute may tell, too."""
+        return {self(name): without_secrets(name, value, self._hidden) for name, value in attributes.items()}
+
+
+class Names:
+    """Texts by number; number 0 is the empty text."""
+
+    def __init__(self, redacted: Redaction) -> None:
+        self._redacted = redacted
+        self._numbers: dict[str, int] = {"": 0}
+        self.texts: list[str] = [""]
+
+    def number(self, name: str) -> int:
+        """Return the number of a text."""
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self.texts)
+            self.texts.append(self._redacted(name))
+        return number
 
 
 def document(
-    session: RunView, *, live: bool = False, server: Mapping[str, Any] | None = None, partial: bool = False
+    view: RunView, *, live: bool = False, server: Mapping[str, Any] | None = None, partial: bool = False
 ) -> bytes:
-    """Return the document of a session, not compressed.
+    """Return the document of a run, not compressed.
 
     Args:
-        session: what is told.
+        view: the run.
         live: the page will ask for more.
         server: what the page says of its server: ``port``, and after how many seconds without a reader it stops
             (``idle_s``, None: never). None for a page from a file.
         partial: the rest is being read, and the page will have it later.
     """
-    return _Writer(session, live).container(server, partial)
+    return _Writer(view, live).container(server, partial)
 
 
-def window(session: RunView, detail: Detail, begin: int, until: int) -> bytes:
-    """Return a part of a run, told one by one, in a container: the tables of spans, and ``begin`` and ``until``.
+def window(view: RunView, detail: Detail, begin: int, until: int) -> bytes:
+    """Return the spans of a part of a run in a container: their tables, and ``begin`` and ``until``.
 
     Args:
-        session: of the run; its own detail is not used.
+        view: of the run; its own detail is not used.
         detail: what happened from `begin` to `until`, ns since the epoch.
     """
-    return _Writer(replace(session, detail=detail, left_out=0), live=True).part(begin, until)
+    return _Writer(replace(view, detail=detail, left_out=0), live=True).part(begin, until)
 
 
-def tail(session: RunView, news: News) -> bytes:
+def tail(view: RunView, news: News) -> bytes:
     """Return what is new of a run, in a container as that of a window; without owners if there was too much of it."""
-    overview = replace(session.overview, names=tuple(news.detail.names))
-    told = replace(session, detail=news.detail, left_out=int(news.cut), overview=overview)
-    return _Writer(told, live=True).part(news.begin, news.until)
+    overview = replace(view.overview, names=tuple(news.detail.names))
+    recent = replace(view, detail=news.detail, left_out=int(news.cut), overview=overview)
+    return _Writer(recent, live=True).part(news.begin, news.until)
 
 
 def figures(report: Report, without: Collection[str] = (), redacted: Redaction | None = None) -> dict[str, Any]:
@@ -75,12 +126,12 @@ def figures(report: Report, without: Collection[str] = (), redacted: Redaction |
     Args:
         report: the report.
         without: keys of it that are left out.
-        redacted: what hides credentials; whoever asks every second keeps one, which remembers texts.
+        redacted: what hides credentials; callers that come every second keep one, which remembers texts.
     """
     left_out = {*without, _ELSEWHERE}
     answer = {name: value for name, value in report.to_json().items() if name not in left_out}
-    told: dict[str, Any] = (redacted or Redaction()).all(answer)
-    return {"report": told, "headline": text.headline(told), **_verdict(told)}
+    shown: dict[str, Any] = (redacted or Redaction()).all(answer)
+    return {"report": shown, "headline": text.headline(shown), **_verdict(shown)}
 
 
 def _verdict(report: dict[str, Any]) -> dict[str, Any]:
@@ -88,26 +139,26 @@ def _verdict(report: dict[str, Any]) -> dict[str, Any]:
         return {"verdict": "No job has started yet.", "verdict_source": None}
     source = None
     if report["goodput"] is not None:
-        found = [one for one in advice.sources(report["seconds"]) if one[0] != Category.PRODUCTIVE]
-        source = {"category": found[0][0], "name": found[0][1]} if found else None
+        losses = [one for one in advice.sources(report["seconds"]) if one[0] != Category.PRODUCTIVE]
+        source = {"category": losses[0][0], "name": losses[0][1]} if losses else None
     return {"verdict": advice.sentence(report), "verdict_source": source}
 
 
 class _Writer:
     """Writes one document."""
 
-    def __init__(self, session: RunView, live: bool) -> None:
-        self._session = session
+    def __init__(self, view: RunView, live: bool) -> None:
+        self._view = view
         self._live = live
-        started = session.report.totals.started_at
-        self._origin = session.overview.begin or (session.at if started is None else started)
+        started = view.report.totals.started_at
+        self._origin = view.overview.begin or (view.at if started is None else started)
         self._columns = Columns()
         self._redacted = Redaction()
         self._names = Names(self._redacted)
-        self._custom: dict[str, int] = {name: rules.FIXED + at for at, name in enumerate(session.overview.names)}
+        self._custom: dict[str, int] = {name: rules.FIXED + at for at, name in enumerate(view.overview.names)}
 
     def container(self, server: Mapping[str, Any] | None, partial: bool) -> bytes:
-        session, overview = self._session, self._session.overview
+        view, overview = self._view, self._view.overview
         head: dict[str, Any] = {
             "format": FORMAT,
             "version": __version__,
@@ -116,12 +167,12 @@ class _Writer:
             "server": server,
             "partial": partial,
             "origin_ns": str(self._origin),
-            "end": max(0, max(session.at, session.detail.reached) - self._origin) if overview.begin else 0,
-            **figures(session.report),
+            "end": max(0, max(view.at, view.detail.reached) - self._origin) if overview.begin else 0,
+            **figures(view.report),
             "phase_names": list(PHASES),
-            "attempts": [self._attempt(one) for one in session.attempts],
+            "attempts": [self._attempt(one) for one in view.attempts],
             "disruptions": self._disruptions(overview),
-            "processes": [self._process(one) for one in session.processes],
+            "processes": [self._process(one) for one in view.processes],
             "bins": self._bins(overview),
             "step_bins": self._columns.table(_STEP_BINS, [self._step_bin(one) for one in overview.step_bins]),
             "rank_steps": self._columns.table(("process", *RankSteps._fields), list(self._rank_steps())),
@@ -143,7 +194,7 @@ class _Writer:
                 for one in overview.groups
             ],
             **self._spans(),
-            "window_owners": self._window_owners(),
+            "window_owners": self._owners() if view.left_out else None,
             "excluded": [[self._at(begin), self._at(end)] for begin, end in overview.excluded],
             "saves": self._columns.table(
                 ("attempt", "step", "begin", "blocking_end", "durable_at", "failed"),
@@ -155,7 +206,7 @@ class _Writer:
             "at_risk": self._columns.table(("time", "ns"), [(self._at(at), held) for at, held in overview.at_risk]),
             "usage": self._usage(),
             "machines": [
-                {"process": one.process, "attempt": one.attempt, **one.machine._asdict()} for one in session.usage
+                {"process": one.process, "attempt": one.attempt, **one.machine._asdict()} for one in view.usage
             ],
             "notices": [
                 {"time": self._at(at), "reason": reason, "withdrawn": withdrawn}
@@ -166,18 +217,18 @@ class _Writer:
                 for at, active, available, total in overview.slices
             ],
             "traces": {"cloud_trace": self._cloud_trace(), "xprof": self._xprof()},
-            "attributes": spans.attributes(session.exported, self._columns, self._redacted, self._at),
+            "attributes": self._attributes(),
             "detail": {
-                "complete": not session.left_out,
-                "windows": [[self._at(begin), self._at(end)] for begin, end in session.windows],
-                "spans": len(session.detail.steps) + len(session.detail.phases),
-                "left_out": session.left_out,
-                "text": session.text,
+                "complete": not view.left_out,
+                "windows": [[self._at(begin), self._at(end)] for begin, end in view.windows],
+                "spans": len(view.detail.steps) + len(view.detail.phases),
+                "left_out": view.left_out,
+                "text": view.text,
             },
         }
         # Last: by now every name has its number.
         head["categories"] = self._categories()
-        head["names"] = self._names.told
+        head["names"] = self._names.texts
         return self._columns.container(head)
 
     def part(self, begin: int, until: int) -> bytes:
@@ -189,7 +240,7 @@ class _Writer:
             **self._spans(),
         }
         head["categories"] = self._categories()
-        head["names"] = self._names.told
+        head["names"] = self._names.texts
         return self._columns.container(head)
 
     def _at(self, moment: int) -> int:
@@ -201,15 +252,15 @@ class _Writer:
         ]
 
     def _attempt(self, one: Attempt) -> dict[str, Any]:
-        names = list(self._session.overview.names)
+        names = list(self._view.overview.names)
         fixed = {CATEGORIES[at]: held / NS for at, held in sorted(one.partition.items()) if at < rules.FIXED}
         custom = {
             self._redacted(names[at - rules.FIXED]): held / NS
             for at, held in sorted(one.partition.items())
             if at >= rules.FIXED
         }
-        loss = None if one.loss is None else self._session.overview.disruptions[one.loss]
-        elapsed, known = one.elapsed, self._session.report.totals.run.known
+        loss = None if one.loss is None else self._view.overview.disruptions[one.loss]
+        elapsed, known = one.elapsed, self._view.report.totals.run.known
         return {
             "number": one.number,
             "begin": self._at(one.begin),
@@ -232,8 +283,8 @@ class _Writer:
         }
 
     def _disruptions(self, overview: Overview) -> list[dict[str, Any]]:
-        said = corrections.told(overview.disruptions, self._session.report.corrections)
-        known = self._session.report.totals.run.known  # when steps were over
+        remarks = corrections.correction_fields(overview.disruptions, self._view.report.corrections)
+        known = self._view.report.totals.run.known  # when steps were over
         return [
             {
                 "time": self._at(one.time),
@@ -249,7 +300,7 @@ class _Writer:
                 "first_step_ns": one.first_step if known else None,
                 "regained_ns": one.regained if known else None,
             }
-            for one, more in zip(overview.disruptions, said, strict=True)
+            for one, more in zip(overview.disruptions, remarks, strict=True)
         ]
 
     def _process(self, one: Process) -> dict[str, Any]:
@@ -291,14 +342,14 @@ class _Writer:
         }
 
     def _rank_steps(self) -> Iterator[tuple[int, ...]]:
-        for one in self._session.processes:
+        for one in self._view.processes:
             for first, last, begin, *rest in one.steps:
                 yield (one.index, first, last, self._at(begin), *rest)
 
     def _usage(self) -> Table:
         rows = (
             (one.process, one.attempt, self._at(usage.end), *usage[1:])
-            for one in self._session.usage
+            for one in self._view.usage
             for usage in one.usages
         )
         return self._columns.table(("process", "attempt", *Usage._fields), list(rows))
@@ -323,25 +374,121 @@ class _Writer:
 
     def _step_bin(self, one: Any) -> tuple[int, ...]:
         unknown = Spread(NOT_KNOWN, NOT_KNOWN, NOT_KNOWN)
-        spreads = [told or unknown for told in (one.net, one.outside, one.device)]
-        return (one.first, one.last, self._at(one.begin), one.count, one.lost, *(at for told in spreads for at in told))
+        spreads = [spread or unknown for spread in (one.net, one.outside, one.device)]
+        numbers = [number for spread in spreads for number in spread]
+        return (one.first, one.last, self._at(one.begin), one.count, one.lost, *numbers)
 
     def _cloud_trace(self) -> str | None:
-        """Return where spans are in Cloud Trace: as the latest attempt says that sent some there."""
-        found = (spans.cloud_trace(one.facts) for one in reversed(self._session.attempts))
-        return next((one for one in found if one is not None), None)
+        """Return where spans are in Cloud Trace, according to the latest attempt that sent some there."""
+        addresses = (cloud_trace(one.facts) for one in reversed(self._view.attempts))
+        return next((one for one in addresses if one is not None), None)
 
-    def _window_owners(self) -> Table | None:
-        """Return whose each moment of the windows is; None if the owners of the whole run are told."""
-        return spans.owners(self._session.detail, self._columns, self._at) if self._session.left_out else None
+    def _owners(self) -> Table:
+        """Return the owners of all moments that the detail knows, as a table."""
+        rows = [(self._at(begin), end - begin, category) for begin, end, category in self._view.detail.owners]
+        return self._columns.table(("begin", "length", "category"), rows)
 
     def _xprof(self) -> str | None:
         """Return the run's folder if jax's profiler has written there: xprof and TensorBoard read it."""
-        folder = self._session.run.folder.path
+        folder = self._view.run.folder.path
         return self._redacted(str(folder)) if files.is_folder(folder / _PROFILES) else None
 
     def _spans(self) -> dict[str, Any]:
-        session = self._session
-        whole, told = not session.left_out, session.exported.spans
-        traces = session.traces.others(session.detail, told, whole=whole)
-        return spans.tables(session.detail, self._columns, self._names, self._at, traces, whole=whole)._asdict()
+        """Return the tables of steps and phases.
+
+        `trace_ids` are those of the spans that are not in the trace of their attempt's job; 0 where it is not known.
+        `owners` is None where the owner of some moments is not known.
+        """
+        view, columns, at = self._view, self._columns, self._at
+        detail, whole = view.detail, not view.left_out
+        traces = view.traces.others(detail, view.exported.spans, whole=whole)
+        rows = {(one.attempt, one.key): row for row, one in enumerate(detail.phases)}
+        steps = [
+            (
+                one.attempt, one.number, at(one.begin), NOT_KNOWN if one.end == NOT_KNOWN else one.end - one.begin,
+                one.net, at(one.device_begin), at(one.device_end), one.fate, one.clock, one.flags, one.given,
+            )
+            for one in detail.steps
+        ]  # fmt: skip
+        phases = [
+            (
+                one.attempt, one.phase, self._names.number(one.name), at(one.begin),
+                NOT_KNOWN if one.end == NOT_KNOWN else one.end - one.begin, one.step, one.flags,
+                rows.get((one.attempt, one.parent), -1),
+            )
+            for one in detail.phases
+        ]  # fmt: skip
+        return {
+            "steps": columns.table(_STEPS, steps),
+            "phases": columns.table(_PHASES, phases),
+            "step_ids": self._ids(detail.steps),
+            "phase_ids": self._ids(detail.phases),
+            "trace_ids": {
+                "rows": len(traces),
+                "columns": {
+                    "ids": columns.ids(list(traces)),
+                    "high": columns.ids([trace >> 64 for trace in traces.values()]),
+                    "low": columns.ids([trace & _LOW for trace in traces.values()]),
+                },
+            },
+            "device": columns.table(
+                ("begin", "end", "owner"), [(at(begin), at(end), owner) for begin, end, owner in detail.work]
+            ),
+            "owners": self._owners() if whole else None,
+        }
+
+    def _ids(self, spans: Sequence[Step | Phase]) -> Table:
+        ids = {row: one.key for row, one in enumerate(spans) if one.flags & IN_TRACE}
+        columns = {"rows": self._columns.integers(ids), "ids": self._columns.ids(list(ids.values()))}
+        return {"rows": len(ids), "columns": columns}
+
+    def _attributes(self) -> dict[str, Any]:
+        """Return attributes of exported spans: their ids, and for each [name, value, name, value, …], names by number.
+
+        Of spans with events, a status or a text of it, these stand by the row of the span.
+        """
+        exported, redacted = self._view.exported, self._redacted
+        keys: dict[str, int] = {}
+        pairs: list[list[Any]] = []
+        more: dict[str, Any] = {}
+        for row, one in enumerate(exported.spans.values()):
+            attributes = redacted.attributes(one.attributes)
+            numbered = ((keys.setdefault(name, len(keys)), value) for name, value in attributes.items())
+            pairs.append([part for pair in numbered for part in pair])
+            if one.notable:
+                more[str(row)] = {
+                    "status": one.status,
+                    "message": redacted(one.message),
+                    "events": [
+                        {"time": self._at(time), "name": redacted(name), "attributes": redacted.attributes(held)}
+                        for time, name, held in one.events
+                    ],
+                }
+        return {
+            "rows": len(pairs),
+            "columns": {"ids": self._columns.ids(list(exported.spans))},
+            "names": list(keys),
+            "told": pairs,
+            "more": more,
+            "left_out": exported.left_out,
+            "text": redacted(exported.text),
+        }
+
+
+def cloud_trace(facts: Mapping[str, Any] | None) -> str | None:
+    """Return the address of a span in Cloud Trace, with ``{trace}`` and ``{span}``; None if none was sent there.
+
+    `facts` are those of an attempt.
+    """
+    if not facts:
+        return None
+    opened = facts["exporters"]
+    name = next((name for name in _GOOGLE if opened.get(name)), None)
+    if name is None:
+        return None
+    project = opened[name]
+    if name == _OVER_OTLP:  # the Telemetry API goes by the resource
+        project = facts["resource"].get(GCP_PROJECT_ID) or project
+    if not isinstance(project, str) or not project or not _PROJECT.issuperset(project):
+        return None
+    return _EXPLORER + project

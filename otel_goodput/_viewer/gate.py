@@ -1,4 +1,4 @@
-"""What stands before every answer of the server: who may ask, by which name, and with which method.
+"""The checks before every answer of the server: who may request it, by which host name, with which method.
 
 * Only GET and HEAD: the server changes nothing.
 * The Host header must name this server. Otherwise a page elsewhere could have its own name resolve to this machine
@@ -87,13 +87,13 @@ class Gate:
     """ASGI middleware with these rules.
 
     Args:
-        app: what answers those who may ask.
+        app: answers the requests that are allowed.
         hosts: names of this server.
         token: that must be shown; None: none is needed.
         cookie: name of the cookie that keeps it. Cookies do not know ports, so servers on several need several names.
 
     Attributes:
-        asked: when the last request came or was still being answered, by the monotonic clock.
+        requested_at: when the last request came or was still being answered, by the monotonic clock.
         under_way: how many are being answered now.
     """
 
@@ -102,7 +102,7 @@ class Gate:
         self._hosts = hosts
         self._token = token
         self._cookie = cookie
-        self.asked = time.monotonic()
+        self.requested_at = time.monotonic()
         self.under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -116,7 +116,7 @@ class Gate:
             await self._answer(scope, receive, _guarded(send))
         finally:
             self.under_way -= 1
-            self.asked = time.monotonic()
+            self.requested_at = time.monotonic()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in METHODS:
@@ -164,10 +164,10 @@ class Gate:
 
 def _cookie(header: str, name: str) -> str:
     try:
-        found = SimpleCookie(header).get(name)
+        cookie = SimpleCookie(header).get(name)
     except CookieError:
         return ""
-    return "" if found is None else found.value
+    return "" if cookie is None else cookie.value
 
 
 def _same(given: str, token: str) -> bool:

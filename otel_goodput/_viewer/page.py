@@ -42,30 +42,30 @@ class _Frame(NamedTuple):
     styles: str
 
 
-def html(told: bytes | None, *, source: str | None = None) -> str:
+def html(data: bytes | None, *, source: str | None = None) -> str:
     """Return the page.
 
     Args:
-        told: the document that it shows (see ``_viewer/document.py``); it is put into the page.
+        data: the document that it shows (see ``_viewer/document.py``); it is put into the page.
         source: without a document, the address on the page's own server that it is fetched from. Without both, the page
             is that of a list of runs.
     """
     frame = _frame()
     holder = ""
-    if told is not None:
-        packed = base64.b64encode(gzip.compress(told, _LEVEL, mtime=0)).decode("ascii")
+    if data is not None:
+        packed = base64.b64encode(gzip.compress(data, _LEVEL, mtime=0)).decode("ascii")
         holder = f'<script type="application/octet-stream" id="document">{packed}</script>'
     elif source is not None:
         address = markup.escape(source)
         holder = f'<script type="application/octet-stream" id="document" data-source="{address}"></script>'
-    allowed = markup.escape(policy(served=told is None))
+    allowed = markup.escape(policy(served=data is None))
     text = frame.text.replace("<!-- policy -->", f'<meta http-equiv="Content-Security-Policy" content="{allowed}">', 1)
     return text.replace("<!-- document -->", holder, 1)
 
 
 @lru_cache(_KEPT)
 def packed(source: str | None) -> bytes:
-    """Return a served page (see :func:`html`), gzipped; those asked for last are kept."""
+    """Return a served page (see :func:`html`), gzipped; those requested last are kept."""
     return gzip.compress(html(None, source=source).encode(), _SERVED, mtime=0)
 
 
@@ -78,8 +78,7 @@ def of_run(
     at: int | Moment | None = None,
 ) -> str:
     """Return the page of a run; for the arguments see :meth:`~otel_goodput.reports.run_view.RunView.open`."""
-    session = RunView.open(run, report=report, spans=spans, progress=progress, at=at)
-    return html(document(session))
+    return html(document(RunView.open(run, report=report, spans=spans, progress=progress, at=at)))
 
 
 def policy(*, served: bool) -> str:
@@ -114,8 +113,8 @@ def _frame() -> _Frame:
 
 
 def _hashes(texts: Iterable[str]) -> str:
-    found = (base64.b64encode(sha256(text.encode()).digest()).decode("ascii") for text in texts)
-    return " ".join(f"'sha256-{one}'" for one in found)
+    hashes = (base64.b64encode(sha256(text.encode()).digest()).decode("ascii") for text in texts)
+    return " ".join(f"'sha256-{one}'" for one in hashes)
 
 
 def scripts() -> str:

@@ -34,10 +34,8 @@ from otel_goodput._runtime.guard import report_once
 from otel_goodput._runtime.installation import install_command
 from otel_goodput._text.redact import redacting_logger, shown
 from otel_goodput._viewer import SPANS, page
-from otel_goodput._viewer.catalogue import Catalogue
+from otel_goodput._viewer.catalogue import Catalogue, Directory, Readings, Remote
 from otel_goodput._viewer.gate import Gate, Hosts
-from otel_goodput._viewer.places import Directory, Remote
-from otel_goodput._viewer.reading import Readings
 from otel_goodput._viewer.streams import Streams, Topic, event
 from otel_goodput._viewer.watch import Terms, Watch, Watches
 from otel_goodput.errors import ConfigurationError
@@ -237,16 +235,16 @@ class Application:
         return Response(packed, media_type="application/octet-stream", headers={"content-encoding": "gzip"})
 
     async def _compare_of(self, request: Request) -> tuple[Watch, Watch] | None:
-        found = [await self._watched(request.query_params.get(name, "")) for name in ("a", "b")]
-        return None if found[0] is None or found[1] is None else (found[0], found[1])
+        a, b = [await self._watched(request.query_params.get(name, "")) for name in ("a", "b")]
+        return None if a is None or b is None else (a, b)
 
     async def _compare(self, request: Request) -> Response:
-        found = await self._compare_of(request)
-        if found is None:
+        watches = await self._compare_of(request)
+        if watches is None:
             return _error(404, "a comparison needs two runs of this place: a and b")
         from otel_goodput.reports.comparison import compare
 
-        comparison = await asyncio.to_thread(compare, found[0].run, found[1].run)
+        comparison = await asyncio.to_thread(compare, *(watch.run for watch in watches))
         return _json(comparison.to_json())
 
     async def _watched(self, name: str) -> Watch | None:
@@ -277,14 +275,14 @@ def _html(request: Request, source: str | None) -> Response:
     return HTMLResponse(page.html(None, source=source), headers=headers)
 
 
-def _dumped(found: Any) -> bytes:
-    return json.dumps(found, separators=(",", ":")).encode()
+def _dumped(data: Any) -> bytes:
+    return json.dumps(data, separators=(",", ":")).encode()
 
 
-def _json(found: Any, status: int = 200) -> Response:
+def _json(data: Any, status: int = 200) -> Response:
     from starlette.responses import Response
 
-    return Response(_dumped(found), status_code=status, media_type="application/json")
+    return Response(_dumped(data), status_code=status, media_type="application/json")
 
 
 def _error(status: int, why: str) -> Response:
@@ -309,14 +307,14 @@ def listening(host: str, port: int) -> socket.socket:
     """Return a socket that listens on `host` and `port` (0: any that is free).
 
     Raises:
-        ConfigurationError: the port is in use or not allowed, or the host is no address of this machine.
+        ConfigurationError: the port is in use or not allowed, or the host is not an address of this machine.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except (OSError, UnicodeError) as error:
-        raise ConfigurationError(f"--host {host!r} is no address of this machine: {error}") from error
+        raise ConfigurationError(f"--host {host!r} is not an address of this machine: {error}") from error
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -342,7 +340,7 @@ def run(
     spans: int = SPANS,
     started: Callable[[], None] = lambda: None,
 ) -> str:
-    """Serve `place` on `listener` until a signal comes, or nobody has asked for `idle_s` seconds.
+    """Serve `place` on `listener` until a signal comes, or for `idle_s` seconds there was no request.
 
     `started` is called once requests are answered. Returns why it ended: ``IDLE`` or ``STOPPED``. Ctrl-C raises
     KeyboardInterrupt after all connections are closed.
@@ -371,7 +369,7 @@ def run(
 
         async def on_tick(self, counter: int) -> bool:
             nonlocal why
-            if idle_s is not None and not gate.under_way and time.monotonic() - gate.asked >= idle_s:
+            if idle_s is not None and not gate.under_way and time.monotonic() - gate.requested_at >= idle_s:
                 why, self.should_exit = IDLE, True
             ending = await super().on_tick(counter)
             if ending:

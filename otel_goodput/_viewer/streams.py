@@ -1,4 +1,4 @@
-"""Server-sent events: what changes is made once, and each client gets the latest of it as fast as it reads.
+"""Server-sent events: each change is made once, and each client gets the latest one as fast as it reads.
 
 sse-starlette would send one generator's events to one client, with pings. What clients share, the latest value in place
 of a queue, and letting go of a client that takes nothing would still be here, and are nearly all of it.
@@ -31,7 +31,7 @@ class Topic:
 
     Args:
         make: returns the latest as bytes of an event; called in a thread of its own, once a second at most.
-        before: returns the events that one who comes later needs before the latest.
+        before: returns the events that a client needs before its first one.
     """
 
     def __init__(self, make: Callable[[], bytes], before: Callable[[], bytes] = bytes) -> None:
@@ -85,12 +85,12 @@ def event(data: bytes, name: str = "") -> bytes:
 
 
 class Client:
-    """One stream: what it was told last. Belongs to one event loop."""
+    """One stream: what was sent to it. Belongs to one event loop."""
 
     def __init__(self, topic: Topic, task: asyncio.Task[Any]) -> None:
         self.topic = topic
         self.version = -1
-        self.told = time.monotonic()
+        self.sent_at = time.monotonic()
         self.gone = False
         self.stuck = False
         self.sending = False
@@ -110,9 +110,9 @@ class Client:
     def check(self, now: float) -> None:
         """Let it say that it lives, or let it go if it takes nothing any more."""
         if not self.sending:
-            if now - self.told >= _HEARTBEAT_S:
+            if now - self.sent_at >= _HEARTBEAT_S:
                 self.ring()
-        elif now - self.told >= _PATIENCE_S and not self.stuck:
+        elif now - self.sent_at >= _PATIENCE_S and not self.stuck:
             self.stuck = True
             self._task.cancel()
 
@@ -180,7 +180,7 @@ class Streams:
     async def _follow(self, client: Client, send: Send) -> None:
         async def passed(body: bytes, *, more: bool = True) -> None:
             """What the client has not taken yet holds up this one stream only."""
-            client.told, client.sending = time.monotonic(), True
+            client.sent_at, client.sending = time.monotonic(), True
             await send({"type": "http.response.body", "body": body, "more_body": more})
             client.sending = False
 
@@ -191,7 +191,7 @@ class Streams:
                 before = topic.before() if client.version < 0 else b""
                 client.version = topic.version
                 await passed(before + topic.latest)
-            elif time.monotonic() - client.told >= _HEARTBEAT_S:
+            elif time.monotonic() - client.sent_at >= _HEARTBEAT_S:
                 await passed(_ALIVE)
             else:
                 await client.rung()

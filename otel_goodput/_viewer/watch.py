@@ -1,4 +1,4 @@
-"""One run that is looked at: read once for all who look, and only as long as somebody does."""
+"""One run that is shown: read once for all clients, and only while there are any."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from otel_goodput._text.redact import redacting_logger, shown
 from otel_goodput._timeline.run_state import DIED, RUNNING, SILENT, ended
 from otel_goodput._timeline.time_index import TimeIndex
 from otel_goodput._viewer import SPANS
-from otel_goodput._viewer.document import document, figures, tail, window
-from otel_goodput._viewer.reading import Readings
+from otel_goodput._viewer.catalogue import Readings
+from otel_goodput._viewer.document import Redaction, document, figures, tail, window
 from otel_goodput._viewer.streams import Topic, event
-from otel_goodput._viewer.words import Redaction
 from otel_goodput.errors import GoodputError
 from otel_goodput.reports import excerpt
 from otel_goodput.reports.detail import Detail
@@ -34,7 +33,7 @@ from otel_goodput.reports.tail import News
 
 logger = redacting_logger(__name__)
 
-_FRESH_S: Final = 10.0  # a document of a living run of this age is good for the next who asks
+_FRESH_S: Final = 10.0  # a document of a living run of this age answers the next request, too
 # Documents of living runs take one part in this many of a core, for spans come without them; but after two minutes
 # there is a new one, unless that is more than it may be at most.
 _SHARE: Final = 100
@@ -48,7 +47,7 @@ _SHORT: Final = 24  # segments of the leader, likewise; every attempt has one at
 _QUICK_SPANS: Final = 5_000
 _READING: Final = threading.BoundedSemaphore(1)  # one run at a time: reading thousands of files takes a core
 _SELDOM: Final = ("processes",)  # of hundreds of processes: too much for each second, the document has it
-_TAILS: Final = 256 * files.KIB  # of spans since the document, for who comes later
+_TAILS: Final = 256 * files.KIB  # of spans since the document, for clients that connect later
 _MOST: Final = 32  # runs remembered
 WINDOW_SPANS: Final = 20_000  # one by one, in the answer to a window
 
@@ -56,14 +55,14 @@ WINDOW_SPANS: Final = 20_000  # one by one, in the answer to a window
 class _Made(NamedTuple):
     """A document: gzipped, its ETag, when it was made (unix s), and how long another one is not worth its price (s).
 
-    `session` is what it was made of, without the detail. `partial`: it tells only what can be read at once.
+    `view` is what it was made of, without the detail. `partial`: it has only what can be read at once.
     """
 
     packed: bytes
     tag: str
     at: float
     pause: float
-    session: RunView
+    view: RunView
     partial: bool
     slow: bool
 
@@ -96,7 +95,7 @@ class Watch:
         self._terms = terms
         self.key = quote(run.folder.path.name, safe="")
         self._making = threading.Lock()
-        self._telling = threading.Lock()
+        self._event_lock = threading.Lock()
         self._looking_up = threading.Lock()
         self._index = TimeIndex(run.folder)
         self._redacted = Redaction()
@@ -108,7 +107,7 @@ class Watch:
         self._retry = float("-inf")  # by the monotonic clock
         self._reading: threading.Thread | None = None
         self._progress: tuple[float, float, str] | None = None
-        self._told = b""
+        self._event = b""
         self._again = 0.0
         self._tails: deque[tuple[int, bytes]] = deque()  # spans since the document: until when (ns), and the event
 
@@ -124,16 +123,16 @@ class Watch:
 
     def window(self, begin: int, end: int) -> bytes:
         """Return what happened between two moments (ns from the document's origin) one by one, gzipped."""
-        session = self._latest().session
-        overview = session.overview
-        started = session.report.totals.started_at
-        origin = overview.begin or (session.at if started is None else started)
+        view = self._latest().view
+        overview = view.overview
+        started = view.report.totals.started_at
+        origin = overview.begin or (view.at if started is None else started)
         begin, end = origin + begin, origin + end
         with self._looking_up:
             died = self._state == DIED
-            at = time.time_ns() if self._state == RUNNING else session.at
+            at = time.time_ns() if self._state == RUNNING else view.at
             detail, until = excerpt.window(self._index, overview, begin, end, at=at, died=died, most=WINDOW_SPANS)
-        return gzip.compress(window(session, detail, begin, until), 1, mtime=0)
+        return gzip.compress(window(view, detail, begin, until), 1, mtime=0)
 
     def _latest(self) -> _Made:
         with self._making:
@@ -154,14 +153,14 @@ class Watch:
     def _make(self, *, quick: bool = False) -> _Made:
         at, began = time.time(), time.thread_time()
         if not self.topic.listeners:
-            self._follow()  # so that the first spans that are told by themselves follow those of the document
+            self._follow()  # so that the first spans sent by themselves follow those of the document
         spans = min(_QUICK_SPANS, self._terms.spans) if quick else self._terms.spans
-        session = RunView.open(self.run, spans=spans, quick=quick, progress=self._show_progress)
-        self._state = _state(session.report)
+        view = RunView.open(self.run, spans=spans, quick=quick, progress=self._show_progress)
+        self._state = _state(view.report)
         server = {"port": self._terms.port, "idle_s": self._terms.idle_s}
-        data = document(session, live=self._state == RUNNING, server=server, partial=quick)
+        data = document(view, live=self._state == RUNNING, server=server, partial=quick)
         packed = gzip.compress(data, 1 if quick else 5, mtime=0)
-        bare = replace(session, detail=Detail(), processes=[], attempts=[])
+        bare = replace(view, detail=Detail(), processes=[], attempts=[])
         spent = time.thread_time() - began
         slow = quick or spent > _SOON
         return _Made(packed, f'"{sha256(packed).hexdigest()[:32]}"', at, _pause(spent), bare, quick, slow)
@@ -190,10 +189,10 @@ class Watch:
                 made = self._make()
             with self._making:
                 self._made = made
-            if made.session.left_out:
+            if made.view.left_out:
                 with self._looking_up:
                     self._index.between(0, 0)  # learns when each segment begins, before somebody waits for a window
-        except Exception as error:  # it is tried again when somebody asks
+        except Exception as error:  # the next request tries again
             self._retry = time.monotonic() + _RETRY_S
             logger.warning("%s cannot be read: %s", self.key, shown(str(error) or type(error).__name__))
         finally:
@@ -209,10 +208,10 @@ class Watch:
             changed = files.changed(self.run.folder.journal)
         except OSError:
             changed = -2
-        # Names are added to the folder; what is said of disruptions afterwards is added to a file that may be there.
-        found = changed, files.version(self.run.folder.reasons_path)
-        moved, self._changed = found != self._changed, found
-        # While a run lives, its folder changes all the time: processes tell their paces there.
+        # Names are added to the folder; later statements about disruptions are added to a file that may be there.
+        version = changed, files.version(self.run.folder.reasons_path)
+        moved, self._changed = version != self._changed, version
+        # While a run lives, its folder changes all the time: processes write their paces there.
         if moved and self._state != RUNNING:
             self._wanted = time.time()
         elif self._made is not None and self._state in (RUNNING, SILENT, ""):
@@ -222,14 +221,14 @@ class Watch:
 
     def _changes(self) -> bytes:
         """Return the event of this second."""
-        with self._telling:
+        with self._event_lock:
             before = self._changed
             self._look()
             self._read_on()
             made, progress = self._made, self._progress if self._reading else None
             still = before == self._changed and self._state != RUNNING and not progress
-            if self._told and still and time.monotonic() < self._again:
-                return self._told
+            if self._event and still and time.monotonic() < self._again:
+                return self._event
             reading = self._readings.of(self.run)
             report = reading.report()
             state = _state(report)
@@ -237,33 +236,33 @@ class Watch:
             if lives != self._lives:
                 self._lives, self._state, self._wanted = lives, state, time.time()
             self._again = time.monotonic() + (_AGAIN_S if state == SILENT else float("inf"))
-            told: dict[str, Any] = {"live": state == RUNNING, "news": self._wanted}
+            news: dict[str, Any] = {"live": state == RUNNING, "news": self._wanted}
             if made is not None and made.slow:
-                told["news"] = made.at  # the page asks for what is there
+                news["news"] = made.at  # the page requests what is there
             if progress is not None:
-                told["reading"] = dict(zip(("done", "total", "what"), progress, strict=True))
-            told |= figures(report, _SELDOM, self._redacted)
+                news["reading"] = dict(zip(("done", "total", "what"), progress, strict=True))
+            news |= figures(report, _SELDOM, self._redacted)
             started = report.totals.started_at
             if started is not None:
-                told["end"] = report.totals.at - started
-            self._told = event(json.dumps(told, separators=(",", ":")).encode(), "run")
+                news["end"] = report.totals.at - started
+            self._event = event(json.dumps(news, separators=(",", ":")).encode(), "run")
             if made is not None and state == RUNNING:
-                self._told += self._tail(made, reading.news())
-            return self._told
+                self._event += self._tail(made, reading.news())
+            return self._event
 
     def _tail(self, made: _Made, news: News | None) -> bytes:
-        """Return the event with the spans of this second, made once for all who look."""
-        while self._tails and self._tails[0][0] <= made.session.at:
+        """Return the event with the spans of this second, made once for all clients."""
+        while self._tails and self._tails[0][0] <= made.view.at:
             self._tails.popleft()
         if news is None:
             self._tails.clear()
             return b""
-        packed = gzip.compress(tail(made.session, news), 1, mtime=0)
-        told = event(b'"' + b64encode(packed) + b'"', "tail")  # events are text
-        self._tails.append((news.until, told))
+        packed = gzip.compress(tail(made.view, news), 1, mtime=0)
+        spans = event(b'"' + b64encode(packed) + b'"', "tail")  # events are text
+        self._tails.append((news.until, spans))
         while sum(len(one) for _, one in self._tails) > _TAILS:
             self._tails.popleft()
-        return told
+        return spans
 
 
 def _pause(spent: float) -> float:
@@ -286,13 +285,13 @@ class Watches:
     def of(self, run: RecordedRun) -> Watch:
         """Return the watch of a run. Called in the event loop."""
         name = str(run.folder.path)
-        found = self._watches.get(name)
-        if found is None:
-            found = self._watches[name] = Watch(run, self._readings, self._terms)
+        watch = self._watches.get(name)
+        if watch is None:
+            watch = self._watches[name] = Watch(run, self._readings, self._terms)
         self._watches.move_to_end(name)
         for old in list(self._watches):
             if len(self._watches) <= _MOST:
                 break
             if not self._watches[old].topic.listeners:
                 del self._watches[old]
-        return found
+        return watch

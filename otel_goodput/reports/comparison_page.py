@@ -31,22 +31,26 @@ svg {{ width: 100%; height: auto; }} svg text {{ fill: currentColor; font-size: 
 """
 
 
-def render(found: Comparison) -> str:
+def render(comparison: Comparison) -> str:
     """Return the page."""
-    title = f"{found.a.answer['run_id']} and {found.b.answer['run_id']} compared"
+    title = f"{comparison.a.answer['run_id']} and {comparison.b.answer['run_id']} compared"
     body = [
         f"<h1>{_escaped(title)}</h1>",
-        f'<p><span class="a">A</span>: {_escaped(text.about(found.a))}<br>',
-        f'<span class="b">B</span>: {_escaped(text.about(found.b))}</p>',
-        f'<p class="verdict" id="verdict">{_escaped(found.verdict)}</p>',
-        *(f'<p class="note">{_escaped(remark)}</p>' for remark in text.remarks(found)),
-        *(_bar(name, side) for name, side in (("A", found.a), ("B", found.b))),
-        _legend(found.a, found.b),
-        _table("main", text.MAIN, text.main_rows(found)),
-        _histogram(found),
-        _table("steps", text.STEPS, text.step_rows(found)),
-        _table("sources", text.SOURCES, text.source_rows(found)),
-        *([_table("configuration", text.CONFIGURATIONS, text.configuration_rows(found))] if found.differences else ()),
+        f'<p><span class="a">A</span>: {_escaped(text.about(comparison.a))}<br>',
+        f'<span class="b">B</span>: {_escaped(text.about(comparison.b))}</p>',
+        f'<p class="verdict" id="verdict">{_escaped(comparison.verdict)}</p>',
+        *(f'<p class="note">{_escaped(remark)}</p>' for remark in text.remarks(comparison)),
+        *(_bar(name, side) for name, side in (("A", comparison.a), ("B", comparison.b))),
+        _legend(comparison.a, comparison.b),
+        _table("main", text.MAIN, text.main_rows(comparison)),
+        _histogram(comparison),
+        _table("steps", text.STEPS, text.step_rows(comparison)),
+        _table("sources", text.SOURCES, text.source_rows(comparison)),
+        *(
+            [_table("configuration", text.CONFIGURATIONS, text.configuration_rows(comparison))]
+            if comparison.differences
+            else ()
+        ),
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -104,9 +108,9 @@ def _legend(*sides: Side) -> str:
     )
 
 
-def _histogram(found: Comparison) -> str:
+def _histogram(comparison: Comparison) -> str:
     """The net step times of both runs, each as shares of its own steps, over a logarithmic axis; empty without any."""
-    buckets = found.histogram()
+    buckets = comparison.histogram()
     if not buckets:
         return ""
     totals = [max(1, sum(bucket[place] for bucket in buckets)) for place in (2, 3)]

@@ -8,7 +8,7 @@ from typing import Final
 
 from otel_goodput._text.quantities import format_duration, plural, width
 from otel_goodput._text.redact import shown
-from otel_goodput.reports.comparison import STEP_STATISTICS, Comparison, Side
+from otel_goodput.reports.comparison import STEP_STATISTICS, Comparison, Side, same_run
 
 _COLUMNS: Final = 100
 _UNKNOWN: Final = "-"
@@ -16,9 +16,9 @@ _LONGEST: Final = 40  # characters of a value of a configuration
 Row = tuple[str, ...]
 
 
-def render(found: Comparison) -> str:
+def render(comparison: Comparison) -> str:
     """Return the text."""
-    return "".join(f"{shown(line)}\n" for line in _lines(found))
+    return "".join(f"{shown(line)}\n" for line in _lines(comparison))
 
 
 def about(side: Side) -> str:
@@ -28,21 +28,20 @@ def about(side: Side) -> str:
     return f"run {answer['run_id']}{job}, {plural(answer['attempts'], 'attempt')}, {answer['state']}"
 
 
-def remarks(found: Comparison) -> Iterator[str]:
+def remarks(comparison: Comparison) -> Iterator[str]:
     """Yield what must be known beside the figures."""
-    told = found.to_json()
-    if told["same_run"]:
+    if same_run(comparison.a, comparison.b):
         yield "A and B are the same run."
-    for name, side in (("A", found.a), ("B", found.b)):
+    for name, side in (("A", comparison.a), ("B", comparison.b)):
         if side.times.left_out:
             yield f"{name}: the step times are those of the latest {len(side.times.nets):,} steps."
         for warning in side.answer["warnings"]:
             yield f"{name}: {warning['text']}"
 
 
-def main_rows(found: Comparison) -> Iterator[Row]:
+def main_rows(comparison: Comparison) -> Iterator[Row]:
     """Yield (figure, in A, in B, difference) of the main figures."""
-    a, b = found.a.answer, found.b.answer
+    a, b = comparison.a.answer, comparison.b.answer
     yield "goodput", percentage(a["goodput"]), percentage(b["goodput"]), points(a["goodput"], b["goodput"])
     for name, key in (("elapsed", "elapsed_s"), ("at risk", "at_risk_s")):
         yield name, length(a[key]), length(b[key]), longer(a[key], b[key])
@@ -53,15 +52,15 @@ def main_rows(found: Comparison) -> Iterator[Row]:
         one, other = a["disruption_reasons"].get(reason, 0), b["disruption_reasons"].get(reason, 0)
         yield f"  {reason}", str(one), str(other), f"{other - one:+d}"
     for key in ("kept", "lost"):
-        counts = [side.answer["steps"][key] for side in (found.a, found.b)]
+        counts = [side.answer["steps"][key] for side in (comparison.a, comparison.b)]
         yield f"steps {key}", *(f"{count}" for count in counts), f"{counts[1] - counts[0]:+d}"
 
 
-def step_rows(found: Comparison) -> Iterator[Row]:
+def step_rows(comparison: Comparison) -> Iterator[Row]:
     """Yield (statistic, in A, in B, difference, its interval) of the net step times."""
     for name, _, _ in STEP_STATISTICS:
-        a, b = (None if one is None else one.value / 1e9 for one in found.estimates[name])
-        ratio = found.ratios.get(name)
+        a, b = (None if one is None else one.value / 1e9 for one in comparison.estimates[name])
+        ratio = comparison.ratios.get(name)
         change = interval = _UNKNOWN
         if ratio is not None:
             change = f"{100 * (ratio.value - 1):+.2f} %"
@@ -70,11 +69,11 @@ def step_rows(found: Comparison) -> Iterator[Row]:
         yield name, length(a), length(b), change, interval
 
 
-def source_rows(found: Comparison) -> Iterator[Row]:
+def source_rows(comparison: Comparison) -> Iterator[Row]:
     """Yield (source, share in A, in B, difference, per kept step in A, in B, difference), the largest first."""
-    for source in found.sources:
-        shares = found.a.share(source.a), found.b.share(source.b)
-        each = found.a.per_step(source.a), found.b.per_step(source.b)
+    for source in comparison.sources:
+        shares = comparison.a.share(source.a), comparison.b.share(source.b)
+        each = comparison.a.per_step(source.a), comparison.b.per_step(source.b)
         yield (
             f"{source.category} {source.custom}".strip(),
             percentage(shares[0]),
@@ -86,9 +85,9 @@ def source_rows(found: Comparison) -> Iterator[Row]:
         )
 
 
-def configuration_rows(found: Comparison) -> Iterator[Row]:
+def configuration_rows(comparison: Comparison) -> Iterator[Row]:
     """Yield (what, in A, in B) of all settings, versions and hyperparameters that are not the same."""
-    for one in found.differences or ():
+    for one in comparison.differences or ():
         yield f"{one.kind[:-1]} {one.name}", _value(one.a), _value(one.b)
 
 
@@ -102,20 +101,24 @@ STEPS: Final[Row] = ("net step time", "A", "B", "B to A", "95 % interval")
 SOURCES: Final[Row] = ("where the time went", "A", "B", "B - A", "A per step", "B per step", "B - A")
 
 
-def _lines(found: Comparison) -> Iterator[str]:
-    yield f"A: {about(found.a)}"
-    yield f"B: {about(found.b)}"
+def _lines(comparison: Comparison) -> Iterator[str]:
+    yield f"A: {about(comparison.a)}"
+    yield f"B: {about(comparison.b)}"
     yield ""
-    yield from textwrap.wrap(shown(found.verdict), _COLUMNS, break_on_hyphens=False)
-    for remark in remarks(found):
+    yield from textwrap.wrap(shown(comparison.verdict), _COLUMNS, break_on_hyphens=False)
+    for remark in remarks(comparison):
         yield ""
         yield from textwrap.wrap(
             shown(remark), _COLUMNS, initial_indent="  note: ", subsequent_indent="        ", break_on_hyphens=False
         )
-    for titles, rows in ((MAIN, main_rows(found)), (STEPS, step_rows(found)), (SOURCES, source_rows(found))):
+    for titles, rows in (
+        (MAIN, main_rows(comparison)),
+        (STEPS, step_rows(comparison)),
+        (SOURCES, source_rows(comparison)),
+    ):
         yield ""
         yield from _table([titles, *rows])
-    if different := list(configuration_rows(found)):
+    if different := list(configuration_rows(comparison)):
         yield ""
         yield from _table([CONFIGURATIONS, *different])
 

@@ -97,8 +97,8 @@ class Condition(NamedTuple):
             # A figure that is 0 twice has not changed; a change from 0 exceeds every percentage.
             change = change / figure.a if figure.a else (inf if change > 0 else -inf if change < 0 else 0.0)
         holds = _OPERATORS[self.sign](change, self.bound)
-        said = f"{self.figure} {_said(figure.kind, figure.a)} in A, {_said(figure.kind, figure.b)} in B"
-        return Outcome(holds, f"{'holds' if holds else 'does not hold'}: {self.text}: {said}")
+        values = f"{self.figure} {_text(figure.kind, figure.a)} in A, {_text(figure.kind, figure.b)} in B"
+        return Outcome(holds, f"{'holds' if holds else 'does not hold'}: {self.text}: {values}")
 
 
 def parse(text: str) -> Condition:
@@ -107,10 +107,10 @@ def parse(text: str) -> Condition:
     Raises:
         ValueError: it has another form, no such figure is known, or the unit is not one of the figure's.
     """
-    found = _FORM.fullmatch(text)
-    if found is None:
+    match = _FORM.fullmatch(text)
+    if match is None:
         raise ValueError(f"not a condition: {text!r} (expected FIGURE OPERATOR NUMBER UNIT, such as 'goodput < -2 %')")
-    figure, sign, number, unit = found[1], found[2], float(found[3]), found[4] or ""
+    figure, sign, number, unit = match[1], match[2], float(match[3]), match[4] or ""
     if figure not in KINDS:
         near = get_close_matches(figure, KINDS, 1)
         hint = f"did you mean {near[0]}?" if near else f"known are {NAMES}"
@@ -125,7 +125,7 @@ def parse(text: str) -> Condition:
     raise ValueError(f"{figure} is a {kind}: a difference of it is in {_UNITS[kind]}, not {unit!r}")
 
 
-def _said(kind: str, value: float) -> str:
+def _text(kind: str, value: float) -> str:
     if kind == SHARE:
         return f"{100 * value:.2f} %"
     return format_duration(value) if kind == TIME else f"{value:g}"

@@ -1,4 +1,4 @@
-"""Corrects the reasons of disruptions by what was said of them afterwards. The account itself stays as it is."""
+"""Corrects the reasons of disruptions by later statements and other journals. The account itself stays as it is."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ One = TypeVar("One", Disruption, Loss)
 
 
 class Correction(NamedTuple):
-    """What was said of one disruption.
+    """A correction of the reason of one disruption.
 
     Attributes:
         reason: that counts.
         first: the reason that the journal has.
-        by: who said so; empty if the journals of all processes tell it together.
+        by: who made it; empty if the journals of all processes show it together.
         note: more for a person, or an empty string.
-        process: index of the process that ended first; None if somebody ended all of them, or if that is not known.
-        known: False if several processes ended, and their journals do not tell which was first.
+        process: index of the process that ended first; None if they were ended from outside, or if that is not known.
+        known: False if several processes ended, and their journals do not show which was first.
     """
 
     reason: str
@@ -41,45 +41,44 @@ Corrections = Mapping[int, Correction]  # by the number of the attempt that the 
 
 def restarts(disruptions: Iterable[One]) -> dict[int, One]:
     """Return the disruption that each attempt began with; a second job in the same process is another one."""
-    found: dict[int, One] = {}
+    first: dict[int, One] = {}
     for one in disruptions:
         if one.attempt is not None:
-            found.setdefault(one.attempt, one)
-    return found
+            first.setdefault(one.attempt, one)
+    return first
 
 
 def corrected(
-    totals: Totals, said: Mapping[int, Statement], found_out: Mapping[int, Culprit] | None = None
+    totals: Totals, statements: Mapping[int, Statement], culprits: Mapping[int, Culprit] | None = None
 ) -> tuple[Totals, Corrections]:
-    """Return the account with the reasons that were said or `found_out`, and what was corrected.
+    """Return the account with reasons from `statements` and `culprits`, and what was corrected.
 
-    What somebody said counts before what the journals of all processes tell together. Disruptions that the account no
-    longer remembers one by one are counted by the reason that they had when it was said.
+    A statement by a person counts before what the journals of all processes show together. Disruptions that the account
+    no longer remembers one by one are counted by the reason that they had at the time of the statement.
     """
-    found_out = found_out or {}
-    if not said and not found_out:
+    culprits = culprits or {}
+    if not statements and not culprits:
         return totals, {}
     counts = Counter(totals.disruptions)
     known = restarts(totals.history)
     oldest = min(known, default=None)
     replaced: dict[int, Disruption] = {}
-    found: dict[int, Correction] = {}
+    corrections: dict[int, Correction] = {}
     inferred = {
         attempt: Statement(attempt, one.reason, known[attempt].reason, "", False, 0.0)
-        for attempt, one in found_out.items()
+        for attempt, one in culprits.items()
         if attempt in known
     }
-    for attempt, one in {**inferred, **said}.items():
+    for attempt, one in {**inferred, **statements}.items():
         if attempt in known:
             entry = known[attempt]
-            found[attempt] = Correction(one.reason, entry.reason, one.author, one.note)
-            if attempt in found_out:
-                first_ended = found_out[attempt]
-                found[attempt] = found[attempt]._replace(process=first_ended.process, known=first_ended.known)
+            corrections[attempt] = Correction(one.reason, entry.reason, one.author, one.note)
+            if (culprit := culprits.get(attempt)) is not None:
+                corrections[attempt] = corrections[attempt]._replace(process=culprit.process, known=culprit.known)
             replaced[id(entry)] = entry._replace(reason=one.reason)
             first = entry.reason
         elif oldest is not None and 1 < attempt < oldest and len(totals.history) >= REMEMBERED:
-            found[attempt] = Correction(one.reason, one.first_reason, one.author, one.note)
+            corrections[attempt] = Correction(one.reason, one.first_reason, one.author, one.note)
             first = one.first_reason
         else:
             continue  # no such attempt, or none yet at the moment of the account
@@ -87,7 +86,7 @@ def corrected(
             counts[first] -= 1
             counts[one.reason] += 1
     history = [replaced.get(id(entry), entry) for entry in totals.history]
-    return replace(totals, disruptions=dict(+counts), history=history), found
+    return replace(totals, disruptions=dict(+counts), history=history), corrections
 
 
 def corrected_overview(overview: Overview, corrections: Corrections) -> Overview:
@@ -105,14 +104,13 @@ def corrected_overview(overview: Overview, corrections: Corrections) -> Overview
     )
 
 
-def told(entries: Sequence[One], corrections: Corrections) -> list[dict[str, Any]]:
-    """Return what a report's JSON has of each disruption beside its figures: who said its reason, and the first one."""
+def correction_fields(entries: Sequence[One], corrections: Corrections) -> list[dict[str, Any]]:
+    """Return the fields of each disruption in a report's JSON that tell its correction."""
     by_entry = {id(entry): corrections[at] for at, entry in restarts(entries).items() if at in corrections}
-    return [fields(by_entry.get(id(entry)), entry.reason) for entry in entries]
+    return [_fields(by_entry.get(id(entry)), entry.reason) for entry in entries]
 
 
-def fields(correction: Correction | None, reason: str) -> dict[str, Any]:
-    """Return what is told of a disruption with this `reason` and its correction, if there is one."""
+def _fields(correction: Correction | None, reason: str) -> dict[str, Any]:
     if correction is None:
         return {"first_reason": reason, "said_by": None, "note": None, "process": None, "process_known": True}
     return {

@@ -1,4 +1,4 @@
-"""The exported spans of a run: what they say beside their times, and in which trace each of them is.
+"""The exported spans of a run: their attributes, events and status, and in which trace each of them is.
 
 Attributes, events and status are those that the exporter ``file`` wrote. They are read from ``traces-*.jsonl`` beside
 the journal, the latest attempt first, and within bounds: a page shows those of the span that is selected, and need
@@ -36,14 +36,14 @@ _TEXT: Final = 2_000  # characters of one text: a stack trace is longer, and its
 _EVENTS: Final = 32  # of one span
 _FILE: Final = re.compile(r"traces-attempt(\d{4,10})-p(\d{4,9})(?:\.(\d{1,9}))?\.jsonl")
 UNKNOWN: Final = 0  # no trace has this id
-_BEGINNING: Final = 1000  # records; what is looked for is told right before or after the begin of the first job
+_BEGINNING: Final = 1000  # records; what is needed stands right before or after the begin of the first job
 _OF_STEPS: Final = frozenset({rules.STEP, rules.DATA_LOADING, rules.PART})  # spans that no SDK tracer makes
 
 
-class Told(NamedTuple):
-    """What one span says: attributes by name, events as (time in ns, name, attributes), code and text of the status.
+class SpanData(NamedTuple):
+    """One exported span: attributes by name, events as (time in ns, name, attributes), code and text of the status.
 
-    `trace`: id of its trace, 0 if it does not say.
+    `trace`: id of its trace, 0 if it has none.
     """
 
     attributes: dict[str, Any]
@@ -54,13 +54,13 @@ class Told(NamedTuple):
 
     @property
     def notable(self) -> bool:
-        """Whether it says more than what the journal says as well."""
+        """Whether it has more than the journal has as well."""
         return bool(self.events or self.status or self.message)
 
 
 @dataclass
 class Exported:
-    """What the exported spans of a process say.
+    """The exported spans of a process.
 
     Attributes:
         spans: by span id.
@@ -68,7 +68,7 @@ class Exported:
         text: what is missing, for people; empty if nothing is.
     """
 
-    spans: dict[int, Told] = field(default_factory=dict)
+    spans: dict[int, SpanData] = field(default_factory=dict)
     left_out: int = 0
     text: str = ""
 
@@ -76,7 +76,7 @@ class Exported:
 def exported(
     run: RunDirectory, wanted: Collection[int], *, process: int = 0, progress: ProgressCallback | None = None
 ) -> Exported:
-    """Return what the exported spans with the ids in `wanted` say. It does not raise, whatever the files hold.
+    """Return the exported spans with the ids in `wanted`. It does not raise, whatever the files hold.
 
     If there are too many, those with events or an error are taken first, and of the others the latest.
     """
@@ -94,8 +94,8 @@ class _Reading:
 
     def __init__(self, wanted: set[int]) -> None:
         self._wanted = wanted
-        self._notable: dict[int, Told] = {}
-        self._plain: dict[int, Told] = {}
+        self._notable: dict[int, SpanData] = {}
+        self._plain: dict[int, SpanData] = {}
         self._bytes = 0
         self._left = READ
         self._damaged = 0
@@ -106,12 +106,12 @@ class _Reading:
         """Read all files of a process. Raises OSError if the folder cannot be read."""
         if not self._wanted:
             return
-        found = []
+        parts = []
         for name in files.names(run.path):
             match = _FILE.fullmatch(name)
             if match and int(match[2]) == process:
-                found.append((int(match[1]), int(match[3] or 0), name))
-        for _, _, name in sorted(found, reverse=True):
+                parts.append((int(match[1]), int(match[3] or 0), name))
+        for _, _, name in sorted(parts, reverse=True):
             if self._left <= 0:
                 self.problems.append(f"{name} and older files are not read: there is too much")
                 return
@@ -143,28 +143,28 @@ class _Reading:
         key = int(span["spanId"], 16)
         if key not in self._wanted or key in self._notable or key in self._plain:
             return
-        told = _told(span)
-        size = len(json.dumps(told))
-        room = self._notable if told.notable else self._plain
-        while self._plain and told.notable and self._full(size):
+        data = _data(span)
+        size = len(json.dumps(data))
+        room = self._notable if data.notable else self._plain
+        while self._plain and data.notable and self._full(size):
             self._bytes -= len(json.dumps(self._plain.popitem()[1]))
             self._left_out += 1
         if self._full(size):
             self._left_out += 1
             return
-        room[key] = told
+        room[key] = data
         self._bytes += size
 
     def _full(self, more: int) -> bool:
         return len(self._notable) + len(self._plain) >= SPANS or self._bytes + more > BYTES
 
     def exported(self) -> Exported:
-        told = list(self.problems[:3])
+        problems = list(self.problems[:3])
         if self._damaged:
-            told.append(f"{plural(self._damaged, 'line')} of the trace files cannot be read")
+            problems.append(f"{plural(self._damaged, 'line')} of the trace files cannot be read")
         if self._left_out:
-            told.append(f"attributes of {plural(self._left_out, 'more span')} are left out, as there are too many")
-        return Exported({**self._notable, **self._plain}, self._left_out, "; ".join(told))
+            problems.append(f"attributes of {plural(self._left_out, 'more span')} are left out, as there are too many")
+        return Exported({**self._notable, **self._plain}, self._left_out, "; ".join(problems))
 
 
 def _spans(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -173,23 +173,23 @@ def _spans(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield from scope.get("spans", ())
 
 
-def _told(span: dict[str, Any]) -> Told:
+def _data(span: dict[str, Any]) -> SpanData:
     status = span.get("status") or {}
     events = [
         (int(event.get("timeUnixNano", 0)), _text(event.get("name", "")), _attributes(event))
         for event in span.get("events", ())[:_EVENTS]
     ]
     trace = int(span.get("traceId") or "0", 16)
-    return Told(_attributes(span), events, int(status.get("code", 0)), _text(status.get("message", "")), trace)
+    return SpanData(_attributes(span), events, int(status.get("code", 0)), _text(status.get("message", "")), trace)
 
 
 def _attributes(holder: dict[str, Any]) -> dict[str, Any]:
     return {_text(one["key"]): _value(one.get("value", {})) for one in holder.get("attributes", ())}
 
 
-def _value(told: dict[str, Any], depth: int = 0) -> Any:
+def _value(any_value: dict[str, Any], depth: int = 0) -> Any:
     """Return an AnyValue as plain JSON; integers stay texts, for JavaScript has none of 64 bits."""
-    for kind, value in told.items():
+    for kind, value in any_value.items():
         if kind == "arrayValue" and depth < 4:
             return [_value(one, depth + 1) for one in value.get("values", ())[:100]]
         if kind == "kvlistValue" and depth < 4:
@@ -215,8 +215,8 @@ class Layout:
     Attributes:
         traces: the attempt's own traces, and which of them a step is in.
         own: each step has a trace of its own.
-        rooted: a recorder told its root, and so chose the traces of all steps.
-        job: the trace of the first job, if somebody else has chosen it.
+        rooted: a recorder recorded its root, and so chose the traces of all steps.
+        job: the trace of the first job, if another tracer has chosen it.
         begun: the first job's begin was read.
     """
 
@@ -242,7 +242,7 @@ class Layout:
         return self.traces.root(self.traces.number(number)).trace_id
 
     def of(self, span: Step | Phase) -> int:
-        """Return the trace of an exported span, ``UNKNOWN`` if the journal does not tell it."""
+        """Return the trace of an exported span, ``UNKNOWN`` if the journal does not have it."""
         if span.trace > 0:
             return span.trace
         phase, step = rules.STEP if isinstance(span, Step) else span.phase, span.given
@@ -277,63 +277,63 @@ class TraceIds:
 
     def layout(self, attempt: int) -> Layout | None:
         """Return the traces of an attempt, counted from 1; None where the run's id is not known."""
-        found = self._layouts.get(attempt)
-        if found is None or not found.begun:
+        layout = self._layouts.get(attempt)
+        if layout is None or not layout.begun:
             if self._identity is None:
                 identity = self.run.identity().get("run_id")
                 if not isinstance(identity, str) or not identity:
                     return None
                 self._identity = identity
-            found = self._layouts[attempt] = self._read(self._identity, attempt - 1)
-        return found
+            layout = self._layouts[attempt] = self._read(self._identity, attempt - 1)
+        return layout
 
     def of(self, span: Step | Phase) -> int:
         """Return the id of the trace of an exported span; ``UNKNOWN`` where that is not known."""
-        found = self.layout(span.attempt)
-        return UNKNOWN if found is None else found.of(span)
+        layout = self.layout(span.attempt)
+        return UNKNOWN if layout is None else layout.of(span)
 
-    def others(self, detail: Detail, told: Mapping[int, Told], *, whole: bool) -> dict[int, int]:
+    def others(self, detail: Detail, exported: Mapping[int, SpanData], *, whole: bool) -> dict[int, int]:
         """Return the traces of exported spans that are not in that of their attempt's job, by span id.
 
         Args:
             detail: the spans.
-            told: what the spans say themselves, by span id.
+            exported: the spans as they were exported, by span id.
             whole: they are all spans of the run.
         """
-        found = {}
+        traces = {}
         spans: list[Step | Phase] = [*detail.steps, *detail.phases]
         for span in spans:
             if span.flags & IN_TRACE:
-                itself = told.get(span.key)
+                itself = exported.get(span.key)
                 trace = itself.trace if itself is not None else UNKNOWN
                 trace = trace or self.of(_numbered(span, detail.steps) if whole else span)
                 if trace != self.main(span.attempt):
-                    found[span.key] = trace
-        return found
+                    traces[span.key] = trace
+        return traces
 
     def main(self, attempt: int) -> int:
         """Return the id of the trace of an attempt, counted from 1; ``UNKNOWN`` where that is not known."""
-        found = self.layout(attempt)
-        return UNKNOWN if found is None else found.main
+        layout = self.layout(attempt)
+        return UNKNOWN if layout is None else layout.main
 
     def _read(self, run_id: str, attempt: int) -> Layout:
-        found = Layout(TraceLayout(run_id, attempt))
+        layout = Layout(TraceLayout(run_id, attempt))
         jobs = set[int]()
         with suppress(OSError, EOFError, ValueError):
             [segment] = [one for one in self.run.segments(self._process, attempt, lambda *_: None) if not one.number]
             for kind, phase, flags, _, key, step, time in segment.beginning(_BEGINNING):
                 if kind == ev.ATTEMPT:
-                    found.own = bool(flags & records.OWN_TRACES)
+                    layout.own = bool(flags & records.OWN_TRACES)
                 elif kind == records.ROOT:
-                    found.rooted = True
+                    layout.rooted = True
                 elif kind == records.CONTINUED and phase == 0:
-                    found.traces = TraceLayout(run_id, attempt, max(1, key), step // records.HALF)
+                    layout.traces = TraceLayout(run_id, attempt, max(1, key), step // records.HALF)
                 elif kind == ev.START and phase == rules.JOB:
-                    found.begun = True
+                    layout.begun = True
                     jobs.add(key)
-                elif kind == records.TRACE and key in jobs and not found.job:
-                    found.job = records.foreign(step, time)
-        return found
+                elif kind == records.TRACE and key in jobs and not layout.job:
+                    layout.job = records.foreign(step, time)
+        return layout
 
 
 def _numbered(span: Step | Phase, steps: Sequence[Step]) -> Step | Phase:

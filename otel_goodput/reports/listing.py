@@ -77,12 +77,12 @@ def rows(runs: Iterable[RecordedRun], process: int = 0, progress: ProgressCallba
     journal is read; `progress` is called with how many runs of how many are done, and what is read.
     """
     there = [run for run in runs if files.is_folder(run.folder.path)]
-    found = []
+    rows = []
     for at, run in enumerate(there):
         if progress is not None:
             progress(at, len(there), f"reading run {run.run_id}")
-        found.append(row_of(run, process))
-    return sorted(found, key=lambda row: (row.latest is None, -(row.latest or 0.0), row.run_id))
+        rows.append(row_of(run, process))
+    return sorted(rows, key=lambda row: (row.latest is None, -(row.latest or 0.0), row.run_id))
 
 
 def row_of(run: RecordedRun, process: int = 0) -> RunRow:
@@ -119,21 +119,21 @@ def row_from(report: Report, run: RecordedRun, run_id: str, latest: float | None
     )
 
 
-def render(found: Sequence[RunRow], place: str) -> str:
+def render(rows: Sequence[RunRow], place: str) -> str:
     """Return the table as text; `place` says where the runs are."""
-    lines = [f"{plural(len(found), 'run')} in {place}", "", *_table(found)]
-    notes = [f"  {row.run_id}: {row.error}" for row in found if row.error]
+    lines = [f"{plural(len(rows), 'run')} in {place}", "", *_table(rows)]
+    notes = [f"  {row.run_id}: {row.error}" for row in rows if row.error]
     notes += [
-        f"  {row.run_id}: part of its journal cannot be read; see `otel-goodput report`" for row in found if row.damaged
+        f"  {row.run_id}: part of its journal cannot be read; see `otel-goodput report`" for row in rows if row.damaged
     ]
-    notes += [f"  {row.run_id}: goodput {row.reason}" for row in found if row.reason]
+    notes += [f"  {row.run_id}: goodput {row.reason}" for row in rows if row.reason]
     if notes:
         lines += ["", *notes]
     return "".join(f"{shown(line)}\n" for line in lines)
 
 
-def _table(found: Sequence[RunRow]) -> Iterator[str]:
-    cells = [_TITLES, *(_cells(row) for row in found)]
+def _table(rows: Sequence[RunRow]) -> Iterator[str]:
+    cells = [_TITLES, *(_cells(row) for row in rows)]
     widths = [max(width(shown(line[column])) for line in cells) for column in range(len(_TITLES))]
     for line in cells:
         yield "  ".join(map(_padded, line, widths, _TITLES)).rstrip()
@@ -175,24 +175,24 @@ class Entry(NamedTuple):
 
 def entries(runs: Iterable[RecordedRun], process: int = 0) -> list[Entry]:
     """Return the runs with a journal of `process`, the latest first; only the beginning of a journal is read."""
-    found = []
+    known = []
     for run in runs:
         attempts = run.folder.attempts(process)
         if attempts:
-            found.append(Entry(run, run.run_id, run.folder.began(process), attempts[-1] + 1))
-    return sorted(found, key=lambda entry: (-(entry.began or 0), entry.run_id))
+            known.append(Entry(run, run.run_id, run.folder.began(process), attempts[-1] + 1))
+    return sorted(known, key=lambda entry: (-(entry.began or 0), entry.run_id))
 
 
-def choice(found: list[Entry], place: str) -> str:
+def choice(known: list[Entry], place: str) -> str:
     """Return the list as text; `place` says where the runs are."""
-    return "".join(f"{shown(line)}\n" for line in _choices(found, place))
+    return "".join(f"{shown(line)}\n" for line in _choices(known, place))
 
 
-def _choices(found: list[Entry], place: str) -> Iterator[str]:
-    yield f"{len(found)} runs in {place}; the newest is shown, --run ID shows another:"
-    widest = max(len(entry.run_id) for entry in found[:SHOWN])
-    for entry in found[:SHOWN]:
+def _choices(known: list[Entry], place: str) -> Iterator[str]:
+    yield f"{len(known)} runs in {place}; the newest is shown, --run ID shows another:"
+    widest = max(len(entry.run_id) for entry in known[:SHOWN])
+    for entry in known[:SHOWN]:
         began = "" if entry.began is None else f"  since {format_moment(entry.began / NS)}"
         yield f"  {entry.run_id:<{widest}}  {plural(entry.attempts, 'attempt'):<11}{began}"
-    if len(found) > SHOWN:
-        yield f"  and {len(found) - SHOWN} older ones"
+    if len(known) > SHOWN:
+        yield f"  and {len(known) - SHOWN} older ones"

@@ -26,7 +26,7 @@ _SLICES: Final = "elastic_slice_counts_timestamp"
 
 
 class _Kind(NamedTuple):
-    """How a kind of phase is told: the keys of its times, the key of its name, and what it is."""
+    """How a kind of phase is recorded: the keys of its times, the key of its name, and what it is."""
 
     start: str
     end: str
@@ -46,12 +46,12 @@ _KINDS: Final = (
     _Kind("elastic_wait_start_time", "elastic_wait_end_time", "elastic_wait_event_type", Phase.ELASTIC_WAIT),
     _Kind("elastic_reinit_start_time", "elastic_reinit_end_time", "", Phase.ELASTIC_REINIT),
 )  # fmt: skip
-_TOLD: Final[dict[str, tuple[_Kind, bool]]] = {
+_KIND_OF: Final[dict[str, tuple[_Kind, bool]]] = {
     key: (one, starts) for one in _KINDS for key, starts in ((one.start, True), (one.end, False)) if key
 }
 
 
-def rows(entries: Iterable[Entry], job_name: str | None = None) -> Sequence[Row]:
+def rows_of(entries: Iterable[Entry], job_name: str | None = None) -> Sequence[Row]:
     """The rows of one job, in order of their start. A new start of the job is a new attempt.
 
     Args:
@@ -62,11 +62,11 @@ def rows(entries: Iterable[Entry], job_name: str | None = None) -> Sequence[Row]
         ValueError: there are no entries of the job, or several jobs and no name.
     """
     mine = _of_one_job(list(entries), job_name)
-    told = [(time, at, key) for at, entry in enumerate(mine) for key, time in _times(entry)]
-    if told and told[0][0] > told[-1][0]:
-        told.reverse()  # gcloud prints the newest first; what is told at the same time keeps its order
-    told.sort(key=itemgetter(0))
-    found: list[dict[str, Any]] = []
+    times = [(time, at, key) for at, entry in enumerate(mine) for key, time in _times(entry)]
+    if times and times[0][0] > times[-1][0]:
+        times.reverse()  # gcloud prints the newest first; entries of the same time keep their order
+    times.sort(key=itemgetter(0))
+    rows: list[dict[str, Any]] = []
     attempt = 0
 
     def begin(phase: str, name: str | int, time: int | None) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def rows(entries: Iterable[Entry], job_name: str | None = None) -> Sequence[Row]
             row["step"] = name
         elif name:
             row["name"] = name
-        found.append(row)
+        rows.append(row)
         return row
 
     def end(row: dict[str, Any], time: int | None, given_up: bool) -> None:
@@ -84,13 +84,13 @@ def rows(entries: Iterable[Entry], job_name: str | None = None) -> Sequence[Row]
             row["completed"] = False
 
     open_phases: Pairs[dict[str, Any]] = Pairs(begin, end)
-    for time, at, key in told:
+    for time, at, key in times:
         entry = mine[at]
         if key == _SLICES:
             counts = {name: entry.get(f"{name}_slices", 0) for name in ("active", "available", "total")}
-            found.append({"kind": "slice_counts", "start_ns": time, "attempt": max(1, attempt), **counts})
+            rows.append({"kind": "slice_counts", "start_ns": time, "attempt": max(1, attempt), **counts})
             continue
-        kind, starts = _TOLD[key]
+        kind, starts = _KIND_OF[key]
         try:
             name = _name(kind, entry)
         except (TypeError, ValueError, OverflowError):
@@ -99,7 +99,7 @@ def rows(entries: Iterable[Entry], job_name: str | None = None) -> Sequence[Row]
             attempt += 1
             open_phases = Pairs(begin, end)  # what the process before left open was never ended
         (open_phases.start if starts else open_phases.end)(kind.phase, name, time)
-    return found
+    return rows
 
 
 def _of_one_job(entries: Sequence[Entry], job_name: str | None) -> list[Entry]:
@@ -113,8 +113,8 @@ def _of_one_job(entries: Sequence[Entry], job_name: str | None) -> list[Entry]:
 
 
 def _times(entry: Entry) -> Iterator[tuple[str, int]]:
-    """Each time that the entry tells, with its key, ns."""
-    for key in (*_TOLD, _SLICES):
+    """Each time in the entry, with its key, ns."""
+    for key in (*_KIND_OF, _SLICES):
         value = entry.get(key)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 4e9:
             yield key, round(value * NS)
@@ -144,10 +144,10 @@ def read_entries(path: Path | None) -> Iterator[Entry]:
         with files.open_given(path) as file:
             data = file.read()
     try:
-        found = json.loads(data) if data.lstrip().startswith(b"[") else list(map(json.loads, _lines(data)))
+        entries = json.loads(data) if data.lstrip().startswith(b"[") else list(map(json.loads, _lines(data)))
     except ValueError as error:
         raise ValueError(f"{source} is neither JSON lines nor a JSON array: {error}") from error
-    for entry in found:
+    for entry in entries:
         if not isinstance(entry, dict):
             raise ValueError(f"{source} holds {entry!r:.80}, which is not an object")
         payload = entry.get("jsonPayload")

@@ -1,7 +1,26 @@
-"""How often to save, and the runtime goodput to expect.
+"""How often to save, and the runtime goodput to expect. All times in seconds.
 
-The formulas are in ``renewal``; the figures come from a finished run or the command line. Time between the steps, spent
-in loading or evaluation, counts as training between saves, and its share is deducted from the goodput.
+The figures come from a finished run or the command line. Time between the steps, spent in loading or evaluation, counts
+as training between saves, and its share is deducted from the goodput.
+
+**The model.** Failures strike at random, during saves and restores too; the times between them are exponentially
+distributed with mean M. After every W seconds of training a save blocks it for C. A failure loses the work since the
+last save. Then it takes D until the job runs again, in which nothing can fail; then R until it trains again. A failure
+in R costs D and R again.
+
+**The expected time** E(L) to complete L = W + C seconds without a failure, retries included: with probability exp(-L/M)
+it takes L; else a failure strikes after X, and D, a restore and another try follow::
+
+    E(L) = exp(-L/M) L + (1 - exp(-L/M)) (E[X | X < L] + D + E(restore) + E(L)),  E[X | X < L] = M - L / (exp(L/M) - 1)
+
+With R in place of L the same gives E(restore) = (exp(R/M) - 1) (M + D). The terms with L cancel, which leaves
+
+    E(L) = exp(R/M) (M + D) (exp((W + C)/M) - 1)
+
+Each save is a renewal, so the share of the time spent in training, the expected goodput, is exactly W / E(W + C).
+(Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", FGCS 22, 2006, derives it for
+D = 0; Bougeret et al., "Checkpointing strategies for parallel jobs", SC 2011, for any D.) The best W does not depend on
+D and R.
 """
 
 from __future__ import annotations
@@ -19,8 +38,59 @@ from otel_goodput._accounting.phases import COMPLETED, paired
 from otel_goodput._text.quantities import format_duration, plural
 from otel_goodput._text.redact import shown
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.reports.renewal import QUANTITIES, best_interval, daly, expected_goodput, young
 from otel_goodput.semconv import Category, Phase, Reason
+
+# What the formulas take, and what is shown with it, in s.
+QUANTITIES: Final[Mapping[str, str]] = {
+    "mtbf": "mean time between failures",
+    "save": "time a save blocks training",
+    "restore": "start-up and restore after a restart",
+    "reschedule": "downtime before a restart",
+    "step": "step time",
+    "interval": "training time between saves",
+}
+
+
+def expected_goodput(
+    interval: float, *, mtbf: float, save: float, restore: float = 0.0, reschedule: float = 0.0
+) -> float:
+    """Return the share of the time spent in training with a save after each `interval` of training; see the module."""
+    length = interval + save
+    if not length / mtbf:  # the limit for a length of 0: only the failures cost time
+        return math.exp(-restore / mtbf) * mtbf / (mtbf + reschedule)
+    return interval * math.exp(-(restore + length) / mtbf) / ((mtbf + reschedule) * -math.expm1(-length / mtbf))
+
+
+def young(mtbf: float, save: float) -> float:
+    """Return Young's first-order interval (CACM 17, 1974): accurate if `save` is much shorter than `mtbf`."""
+    return math.sqrt(2 * save * mtbf)
+
+
+def daly(mtbf: float, save: float) -> float:
+    """Return Daly's higher-order interval (FGCS 22, 2006)."""
+    if save >= 2 * mtbf:
+        return mtbf
+    ratio = save / (2 * mtbf)
+    return math.sqrt(2 * save * mtbf) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - save
+
+
+def best_interval(mtbf: float, save: float) -> float:
+    """Return the interval with the highest :func:`expected_goodput`; 0 if a save costs nothing.
+
+    There is exactly one: goodput rises up to it and falls after it.
+    """
+    if not save:
+        return 0.0
+    # The derivative is 0 where 1 - W/M = exp(-(W + C)/M), between 0 and M. Its sign changes only there, from + to -, so
+    # bisection finds W to the last digit. Goodput itself is too flat near its maximum for that.
+    low, high = 0.0, mtbf
+    while low < (middle := (low + high) / 2) < high:
+        if -math.expm1(-(middle + save) / mtbf) > middle / mtbf:
+            low = middle
+        else:
+            high = middle
+    return low
+
 
 # --- the figures: of a finished run, or given on the command line -----------------------------------------------------
 
@@ -36,7 +106,7 @@ class Figures:
         reschedule: from a failure to the start of the job.
         step: net time of a step.
         interval: present time of training between two saves.
-        beside: seconds spent between steps (loading, evaluation and the like) per second of steps.
+        between: seconds spent between steps (loading, evaluation and the like) per second of steps.
         goodput: the measured goodput (1 = all).
         name: name of the job or the run.
         origins: by figure, where its value comes from, for people.
@@ -48,7 +118,7 @@ class Figures:
     reschedule: float | None = None
     step: float | None = None
     interval: float | None = None
-    beside: float = 0.0
+    between: float = 0.0
     goodput: float | None = None
     name: str = ""
     origins: Mapping[str, str] = field(default_factory=dict)
@@ -103,9 +173,9 @@ def from_report(report: Mapping[str, Any], *, saves: int | None = None, restores
         f"restore, mean of {times}" if times > 0 else "no restore was recorded"
     )
     trained = seconds[Category.PRODUCTIVE] + seconds[Category.WASTED_PROGRESS]
-    beside = seconds[Category.DATA_LOADING] + seconds[Category.OTHER] + evaluated
+    between = seconds[Category.DATA_LOADING] + seconds[Category.OTHER] + evaluated
     if saves:
-        known["save"], known["interval"] = seconds[Category.CHECKPOINT_SAVE] / saves, (trained + beside) / saves
+        known["save"], known["interval"] = seconds[Category.CHECKPOINT_SAVE] / saves, (trained + between) / saves
         origins["save"] = f"mean of {plural(saves, 'save')}, blocking time only"
         origins["interval"] = "average of this run"
     if step:
@@ -113,7 +183,7 @@ def from_report(report: Mapping[str, Any], *, saves: int | None = None, restores
     return Figures(
         **known,
         # If only the dispatch of the steps is known, the time spent between them is not.
-        beside=beside / trained if trained and not report.get("reason") else 0.0,
+        between=between / trained if trained and not report.get("reason") else 0.0,
         goodput=report.get("goodput"),
         name=str(report.get("job_name") or report.get("run_id") or ""),
         origins=origins,
@@ -160,7 +230,7 @@ class Plan:
         return {
             "name": figures.name,
             **{f"{name}_s": getattr(figures, name) for name in QUANTITIES},
-            "beside": figures.beside,
+            "beside": figures.between,
             "measured_goodput": figures.goodput,
             "origins": dict(figures.origins),
             "choices": {
@@ -223,13 +293,13 @@ def _best(figures: Figures, interval: float) -> Choice:
 
 
 def _period(figures: Figures) -> float | None:
-    return None if figures.step is None else figures.step * (1 + figures.beside)
+    return None if figures.step is None else figures.step * (1 + figures.between)
 
 
 def _expected(figures: Figures, interval: float) -> float:
     mtbf, save, restore, reschedule = (getattr(figures, name) for name in ("mtbf", "save", "restore", "reschedule"))
     whole = expected_goodput(interval, mtbf=mtbf, save=save, restore=restore, reschedule=reschedule)
-    return whole / (1 + figures.beside)
+    return whole / (1 + figures.between)
 
 
 # --- for people -------------------------------------------------------------------------------------------------------
@@ -246,8 +316,8 @@ def _lines(plan: Plan) -> Iterator[str]:
         if value is not None:
             origin = figures.origins.get(name)
             yield f"  {words:<38} {format_duration(value):>12}" + (f"  ({origin})" if origin else "")
-    if figures.beside:
-        yield f"  {'loading, evaluation, other':<38} {100 * figures.beside:>10.2f} %  (on top of the steps' time)"
+    if figures.between:
+        yield f"  {'loading, evaluation, other':<38} {100 * figures.between:>10.2f} %  (on top of the steps' time)"
     yield ""
     yield f"  {'save every':<14} {'training time':>14} {'steps':>10} {'goodput':>10}"
     for name, words in _CHOICES.items():

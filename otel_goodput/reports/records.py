@@ -12,7 +12,7 @@ from otel_goodput._accounting.overview import NOT_KNOWN
 from otel_goodput._journal.facts import Facts
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration, format_moment, plural
-from otel_goodput.reports import detail as told
+from otel_goodput.reports import detail as flags_of
 from otel_goodput.reports.detail import Detail, Phase, Step
 from otel_goodput.semconv import PHASES, ClockState
 
@@ -34,7 +34,7 @@ class StepRecord(NamedTuple):
         net_ns: its own time: without data loading, saves and the like within it (rule R3).
         device_start_ns, device_end_ns: of its work on the device; None if that was not observed.
         fate: one of ``FATES``.
-        clock: what told its end: ``device``, ``host``, or ``unknown``.
+        clock: where its end is from: ``device``, ``host``, or ``unknown``.
         failed: it was left by an exception.
         outlier: it took far longer than the steps before it.
         interrupted: the process died, or stopped, while it was open.
@@ -121,14 +121,14 @@ def attempts(facts: Iterable[Facts]) -> Iterator[AttemptRecord]:
         )
 
 
-def steps(found: Detail) -> Iterator[StepRecord]:
+def steps(detail: Detail) -> Iterator[StepRecord]:
     """Yield the steps of a detail as records."""
-    return map(_step, found.steps)
+    return map(_step, detail.steps)
 
 
-def phases(found: Detail) -> Iterator[PhaseRecord]:
+def phases(detail: Detail) -> Iterator[PhaseRecord]:
     """Yield the phases of a detail as records."""
-    return map(_phase, found.phases)
+    return map(_phase, detail.phases)
 
 
 def _step(one: Step) -> StepRecord:
@@ -143,10 +143,10 @@ def _step(one: Step) -> StepRecord:
         _known(one.device_end),
         FATES[one.fate],
         _CLOCKS[one.clock],
-        bool(one.flags & told.FAILED),
-        bool(one.flags & told.OUTLIER),
-        bool(one.flags & told.INTERRUPTED),
-        bool(one.flags & told.IN_TRACE),
+        bool(one.flags & flags_of.FAILED),
+        bool(one.flags & flags_of.OUTLIER),
+        bool(one.flags & flags_of.INTERRUPTED),
+        bool(one.flags & flags_of.IN_TRACE),
         f"{one.key:016x}",
     )
 
@@ -159,11 +159,11 @@ def _phase(one: Phase) -> PhaseRecord:
         one.begin,
         _known(one.end),
         one.step if one.step >= 0 else None,
-        not one.flags & told.NONBLOCKING,
-        bool(one.flags & told.FAILED),
-        bool(one.flags & told.INTERRUPTED),
-        bool(one.flags & told.IN_TRACE),
-        bool(one.flags & told.RECOMPILATION),
+        not one.flags & flags_of.NONBLOCKING,
+        bool(one.flags & flags_of.FAILED),
+        bool(one.flags & flags_of.INTERRUPTED),
+        bool(one.flags & flags_of.IN_TRACE),
+        bool(one.flags & flags_of.RECOMPILATION),
         f"{one.key:016x}",
         f"{one.parent:016x}" if one.parent else None,
     )
@@ -217,9 +217,9 @@ class Slowest(NamedTuple):
             yield f"    step {one.step:<9} {length:>10}{ratio}  began {began}, attempt {one.attempt}{fate}"
 
 
-def slowest(found: Detail, count: int) -> Slowest:
+def slowest(detail: Detail, count: int) -> Slowest:
     """Return the `count` slowest steps of a detail."""
-    executed = [one for one in steps(found) if one.fate != _SKIPPED]
+    executed = [one for one in steps(detail) if one.fate != _SKIPPED]
     kept = [one.net_ns for one in executed if one.fate == _KEPT]
     return Slowest(
         heapq.nlargest(count, executed, key=lambda one: one.net_ns), statistics.median(kept) if kept else 0.0
@@ -240,23 +240,23 @@ Kind: TypeAlias = "type[StepRecord | PhaseRecord]"
 def _columns(rows: Rows, kind: Kind) -> Iterator[tuple[str, Any, list[Any]]]:
     """Yield name, type and values of each field."""
     values = list(zip(*rows, strict=True)) or [()] * len(kind._fields)
-    told_as = get_type_hints(kind)
+    types = get_type_hints(kind)
     for name, column in zip(kind._fields, values, strict=True):
-        yield name, told_as[name], list(column)
+        yield name, types[name], list(column)
 
 
 def pandas_frame(rows: Rows, kind: Kind) -> Any:
     """Return records as a DataFrame of pandas; moments are ``datetime64[ns, UTC]``, lengths seconds."""
     pandas = import_module("pandas")
     frame = {}
-    for name, told_as, values in _columns(rows, kind):
+    for name, type_, values in _columns(rows, kind):
         if name in _LENGTHS:
             frame[name.replace("_ns", "_s")] = pandas.Series(values, dtype="int64") / 1e9
         elif name.endswith("_ns"):
             moments = pandas.to_datetime(pandas.array(values, dtype="Int64"), unit="ns", utc=True)
             frame[name.removesuffix("_ns")] = pandas.Series(moments)
         else:
-            frame[name] = pandas.Series(values, dtype=_PANDAS.get(told_as, "object"))
+            frame[name] = pandas.Series(values, dtype=_PANDAS.get(type_, "object"))
     return pandas.DataFrame(frame)
 
 
@@ -264,14 +264,14 @@ def polars_frame(rows: Rows, kind: Kind) -> Any:
     """Return records as a DataFrame of polars; moments are ``Datetime("ns", "UTC")``, lengths seconds."""
     polars = import_module("polars")
     frame = {}
-    for name, told_as, values in _columns(rows, kind):
+    for name, type_, values in _columns(rows, kind):
         if name in _LENGTHS:
             frame[name.replace("_ns", "_s")] = polars.Series(values, dtype=polars.Int64) / 1e9
         elif name.endswith("_ns"):
             moments = polars.Series(values, dtype=polars.Int64)
             frame[name.removesuffix("_ns")] = moments.cast(polars.Datetime("ns", "UTC"))
         else:
-            frame[name] = polars.Series(values, dtype=getattr(polars, _POLARS.get(told_as, "String")))
+            frame[name] = polars.Series(values, dtype=getattr(polars, _POLARS.get(type_, "String")))
     return polars.DataFrame(frame)
 
 

@@ -19,15 +19,14 @@ from otel_goodput._timeline.damage import Damage
 from otel_goodput._timeline.run_state import RunState, live
 from otel_goodput.errors import GoodputError
 from otel_goodput.reports import corrections, text
-from otel_goodput.reports.advice import sentence
+from otel_goodput.reports.advice import doubts, sentence
 from otel_goodput.reports.corrections import Corrections
-from otel_goodput.reports.doubts import doubts
 from otel_goodput.reports.fields import ReportFields
 from otel_goodput.semconv import CATEGORIES, Category
 
 # `custom` has a time for each name and no total, so without custom phases it is not in a report.
 _ZEROS: Final = dict.fromkeys((name for name in CATEGORIES if name != Category.CUSTOM), 0.0)
-_CONFIGURATIONS: Final = 100  # told, the latest ones
+_CONFIGURATIONS: Final = 100  # in a report, the latest ones
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,7 +40,7 @@ class Report:
     notes: Sequence[Note] = ()
     standing: RunState | None = None
     damage: Sequence[Damage] = ()
-    corrections: Corrections = field(default_factory=dict)  # what was said of its disruptions; `totals` has the reasons
+    corrections: Corrections = field(default_factory=dict)  # of its disruptions; `totals` has the reasons
     facts: Sequence[Facts] = ()  # what its attempts ran with, waited for and compiled; a job's own report has none
     page: Callable[[Report], str] | None = field(default=None, compare=False)  # makes the page; a run's report has it
 
@@ -69,8 +68,8 @@ class Report:
             answer["configurations"] = _configurations(self.facts)
         for partition in (answer, *answer["windows"]):
             partition["seconds"] = _ZEROS | partition["seconds"]
-        said = corrections.told(self.totals.history, self.corrections)
-        answer["disruption_list"] = [one | more for one, more in zip(answer["disruption_list"], said, strict=True)]
+        remarks = corrections.correction_fields(self.totals.history, self.corrections)
+        answer["disruption_list"] = [one | more for one, more in zip(answer["disruption_list"], remarks, strict=True)]
         answer["damage"] = [one.to_json() for one in self.damage]
         answer["warnings"] = [note.to_json() for note in (*self.notes, *doubts(answer))]
         return cast("ReportFields", answer)
@@ -120,16 +119,16 @@ def about(run_id: str, job_name: str) -> dict[str, Any]:
 
 def _configurations(facts: Iterable[Facts]) -> list[dict[str, Any]]:
     """Return what attempts ran with; consecutive attempts that ran with the same are one entry."""
-    found: list[dict[str, Any]] = []
+    configurations: list[dict[str, Any]] = []
     for one in facts:
-        told = {
+        values = {
             "settings": {name: {"value": value, "source": source} for name, (value, source) in one.settings.items()},
             "versions": one.versions,
             "hyperparameters": one.hyperparameters,
         }
         number = one.attempt + 1
-        if found and all(found[-1][name] == what for name, what in told.items()):
-            found[-1]["last_attempt"] = number
+        if configurations and all(configurations[-1][name] == value for name, value in values.items()):
+            configurations[-1]["last_attempt"] = number
         else:
-            found.append({"first_attempt": number, "last_attempt": number, **told})
-    return found[-_CONFIGURATIONS:]
+            configurations.append({"first_attempt": number, "last_attempt": number, **values})
+    return configurations[-_CONFIGURATIONS:]

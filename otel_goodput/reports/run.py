@@ -38,9 +38,9 @@ from otel_goodput.errors import JournalError
 from otel_goodput.reports import ProgressCallback
 from otel_goodput.reports.corrections import Corrections, corrected
 from otel_goodput.reports.detail import Detail, read_detail
-from otel_goodput.reports.replay import account
 from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.tail import News, Tail
+from otel_goodput.reports.timeline import account
 
 logger = redacting_logger(__name__)
 
@@ -80,8 +80,8 @@ class RecordedRun:
     @property
     def count(self) -> int:
         """How many processes the run has; 0 if run.json has no number that is valid."""
-        found = self.folder.identity().get("process_count")
-        return found if isinstance(found, int) and 0 < found < _MANY else 0
+        number = self.folder.identity().get("process_count")
+        return number if isinstance(number, int) and 0 < number < _MANY else 0
 
     def report(
         self,
@@ -117,35 +117,35 @@ class RecordedRun:
             raise JournalError(f"run {self.run_id!r}: {why}")
         state = state_of(folder.writing(attempt, process), source.last_sign)
         start = source.ledger.settled.begin
-        asked = time.time_ns() if state == RUNNING and folder.alive(attempt, process) else source.last_sign
+        moment = time.time_ns() if state == RUNNING and folder.alive(attempt, process) else source.last_sign
         if at is not None:
-            asked = _ns(at, start)
+            moment = _ns(at, start)
         if windows or exclusions or at is not None or ideal_step_time is not None:
-            lives = EventsUntil(all_events(folder, process, damages), state, asked)
+            lives = EventsUntil(all_events(folder, process, damages), state, moment)
             totals = account(
                 lives,
-                at=asked,
+                at=moment,
                 windows=[(_ns(begin, start), _ns(end, start)) for begin, end in windows],
                 exclusions=[(_ns(begin, start), _ns(end, start)) for begin, end in exclusions],
                 ideal_step_time=ideal_step_time,
             )
             standing = lives.state
         else:
-            totals = source.ledger.totals(asked)
+            totals = source.ledger.totals(moment)
             standing = live(totals)
             if not totals.ended and state != RUNNING:
                 standing = RunState(state, source.last_sign, totals.in_flight_step, totals.in_flight_since)
                 if state == DIED:  # steps in flight are lost
-                    totals = source.ledger.totals(asked, dead=True)
+                    totals = source.ledger.totals(moment, dead=True)
         sidecars = self._sidecars(process, whole=at is None and not windows and not exclusions)
         sidecars.read(attempt, totals, ranks=ranks, stages=at is None)
         totals, corrections = sidecars.complete(totals)
         notes = {
             note.kind: note
-            for note in (*sidecars.notes, sidecars.said.note, source.overlap, damages.note())
+            for note in (*sidecars.notes, sidecars.reasons.note, source.overlap, damages.note())
             if note is not None
         }
-        facts = tuple(one for one in sidecars.facts if one.started_at <= asked)
+        facts = tuple(one for one in sidecars.facts if one.started_at <= moment)
         damage = tuple(one for one in damages.listed if not one.harmless)
         return Report(totals, sidecars.about, tuple(notes.values()), standing, damage, corrections, facts)
 
@@ -200,14 +200,14 @@ class RecordedRun:
         """Return the facts of all attempts of a process that left any, in their order."""
         with files.held(self.folder.journal):
             numbers = self.folder.attempts(process)
-            found = [one for number in numbers if (one := self.facts(number, process)) is not None]
-        for one in found:
+            known = [one for number in numbers if (one := self.facts(number, process)) is not None]
+        for one in known:
             if one.attempt != numbers[-1] or isinstance(self.folder, ListedRun):
                 self._facts[one.attempt, process] = one
-        return found
+        return known
 
     def listed(self) -> RecordedRun:
-        """Return the run as its folder is now, for who asks for much of it at once: what is there is read once."""
+        """Return the run as its folder is now, for callers that need much of it: what is there is read once."""
         return RecordedRun(ListedRun(self.folder.path), self.mirror)
 
     def _source(self, process: int) -> Restored:
@@ -218,7 +218,7 @@ class RecordedRun:
 
 
 class FollowedRun(RecordedRun):
-    """A run whose report is asked for second after second: of the leader's journal only what is new is read."""
+    """A run whose report is requested every second: of the leader's journal only what is new is read."""
 
     def __init__(self, folder: RunDirectory, mirror: Mirror | None = None) -> None:
         super().__init__(folder, mirror)
@@ -227,7 +227,7 @@ class FollowedRun(RecordedRun):
         self._kept = _Sidecars(self, 0)
 
     def news(self, report: Report) -> News | None:
-        """Return what is new, span by span, since this was asked last; None if that is not known.
+        """Return what is new, span by span, since the last call; None if that is not known.
 
         Args:
             report: the latest, of a run that is running.
@@ -250,14 +250,14 @@ class _Sidecars:
     Attributes:
         about: identity of the run.
         notes: on the figures of the process.
-        said: of disruptions, afterwards.
+        reasons: later statements about disruptions.
         facts: of the attempts.
     """
 
     def __init__(self, run: RecordedRun, process: int) -> None:
         self.about: dict[str, Any] = {}
         self.notes: tuple[Note, ...] = ()
-        self.said = RecordedReasons()
+        self.reasons = RecordedReasons()
         self.facts: Sequence[Facts] = ()
         self._run = run
         self._process = process
@@ -275,7 +275,7 @@ class _Sidecars:
         """Read what may have changed, for an account in an `attempt`; `ranks` and `stages` of all processes, too."""
         folder, process = self._run.folder, self._process
         if (version := files.version(folder.reasons_path)) != self._version:
-            self.said, self._version = read_reasons(folder), version
+            self.reasons, self._version = read_reasons(folder), version
         began = [one for one in totals.history if one.attempt is not None and one.attempt > self._latest]
         if ranks and began:
             self._culprits |= culprits(folder, began)
@@ -304,7 +304,7 @@ class _Sidecars:
         if self._stages is not None and totals.stages:
             own = {self._process: RankStages(self._process, totals.stages)}
             totals = replace(totals, rank_stages=[one for _, one in sorted((self._stages | own).items())])
-        return corrected(totals, in_force(self.said.statements), self._culprits)
+        return corrected(totals, in_force(self.reasons.statements), self._culprits)
 
 
 def _ns(moment: Time, start: int | None) -> int:
@@ -331,7 +331,7 @@ def counted_from_one(overview: Overview) -> Overview:
 
 
 @contextmanager
-def found_runs(place: str, run_id: str | None = None) -> Iterator[list[RecordedRun]]:
+def runs_at(place: str, run_id: str | None = None) -> Iterator[list[RecordedRun]]:
     """Yield the runs at `place`, or only the run `run_id`. Runs at a URL are copied to a temporary folder.
 
     Raises:
@@ -372,17 +372,17 @@ def _fetched(url: str, copy: Path) -> Iterator[RecordedRun]:
             yield RecordedRun(folder, mirror)
 
 
-def _chosen(found: list[RecordedRun], run_id: str | None, place: str) -> list[RecordedRun]:
+def _chosen(candidates: list[RecordedRun], run_id: str | None, place: str) -> list[RecordedRun]:
     if run_id is not None:
-        known = found
-        found = [
+        known = candidates
+        candidates = [
             one
-            for one in found
+            for one in known
             if one.folder.identity().get("run_id") == run_id or one.folder.path.name == folder_name(run_id)
         ]
-        if not found:
+        if not candidates:
             ids = ", ".join(str(one.folder.identity().get("run_id", one.folder.path.name)) for one in known)
             raise JournalError(f"{place} holds no run {run_id!r}; it holds {ids or 'none'}")
-    if not found:
+    if not candidates:
         raise JournalError(f"{place} holds no run")
-    return found
+    return candidates

@@ -77,9 +77,9 @@ class Tail:
             return None
         parts = [(follower.attempt, self._records)]
         numbering = [one._replace(attempt=one.attempt + 1) for one in follower.ledger.settled.steps.stretches]
-        told = read_part(parts, at, None, dead=False, shifts={follower.attempt + 1: shift}, numbering=numbering)
-        news = News(self._told(told, self._records if cut else fresh, at if cut else since, at), begin, at, cut)
-        self._unsettled = min((one.begin for one in told.steps if one.fate == IN_FLIGHT), default=at)
+        detail = read_part(parts, at, None, dead=False, shifts={follower.attempt + 1: shift}, numbering=numbering)
+        news = News(self._about(detail, self._records if cut else fresh, at if cut else since, at), begin, at, cut)
+        self._unsettled = min((one.begin for one in detail.steps if one.fate == IN_FLIGHT), default=at)
         self._forget()
         return news
 
@@ -92,8 +92,8 @@ class Tail:
         self._records = [Record(ev.CLOCK, clock, 0, "", 0, ev.NO_STEP, first), *opened]
         self._marks.clear()
 
-    def _told(self, told: Detail, about: Iterable[Record], since: int, until: int) -> Detail:
-        """What `told` has of the spans that the records `about` are about, and the owners of that time."""
+    def _about(self, detail: Detail, about: Iterable[Record], since: int, until: int) -> Detail:
+        """Return what `detail` has of the spans that the records `about` are about, and the owners of that time."""
         wanted = set()
         for one in about:
             if one.kind == ev.MARK:
@@ -101,22 +101,22 @@ class Tail:
                 wanted.add(unsigned(one.step))
             elif one.kind in _OF_SPANS:
                 wanted.add(self._marks.get(one.key, one.key))
-        steps = [(at, one) for at, one in enumerate(told.steps) if one.key in wanted]
-        phases = _with_parents(told.phases, wanted)
+        steps = [(at, one) for at, one in enumerate(detail.steps) if one.key in wanted]
+        phases = _with_parents(detail.phases, wanted)
         places = {at: place for place, (at, _) in enumerate(steps)}
         places |= {-1 - at: -1 - place for place, (at, _) in enumerate(phases)}
         return Detail(
-            told.begin,
-            told.reached,
-            told.names,
+            detail.begin,
+            detail.reached,
+            detail.names,
             steps=[one if one.begin >= self._whole else one._replace(net=NOT_KNOWN) for _, one in steps],
             phases=[one for _, one in phases],
             owners=[
                 (max(begin, since), min(end, until), category)
-                for begin, end, category in told.owners
+                for begin, end, category in detail.owners
                 if max(begin, since) < min(end, until)
             ],
-            work=[(begin, end, places[row]) for begin, end, row in told.work if row in places],
+            work=[(begin, end, places[row]) for begin, end, row in detail.work if row in places],
         )
 
     def _forget(self) -> None:

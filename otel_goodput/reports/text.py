@@ -1,4 +1,4 @@
-"""A report as text: the figures, notes on them, and a closing sentence on the largest loss."""
+"""A report as text, made from its JSON: the figures, notes on them, and a closing sentence on the largest loss."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from otel_goodput._text.quantities import format_duration, format_moment, percent, plural
 from otel_goodput._text.redact import shown
-from otel_goodput._timeline.run_state import RUNNING
-from otel_goodput.reports import sections
-from otel_goodput.reports.advice import sentence
+from otel_goodput._timeline.run_state import DIED, FAILED, RUNNING, SILENT
+from otel_goodput.reports.advice import sentence, sources
+from otel_goodput.semconv import Category
 
 _COLUMNS: Final = 100
 _RATIOS: Final = {
@@ -28,7 +28,7 @@ def render(report: Mapping[str, Any]) -> str:
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     elapsed = report["elapsed_s"]
     yield title(report)
-    yield from sections.end(report)
+    yield from end(report)
     if not elapsed:
         yield "  no job has started yet: nothing to account for"
         yield from _warnings(report)
@@ -44,19 +44,19 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {format_duration(report['suspended_s'])} suspended, not counted"
     yield from _warnings(report)
     yield ""
-    yield from sections.table(report["seconds"], elapsed, shares=report["goodput"] is not None)
+    yield from table(report["seconds"], elapsed, shares=report["goodput"] is not None)
     if report["overlapped_data_loading_s"]:
-        beside = format_duration(report["overlapped_data_loading_s"])
-        yield f"  in parallel: another {beside} of data loading overlapped with steps and cost no time"
+        parallel = format_duration(report["overlapped_data_loading_s"])
+        yield f"  in parallel: another {parallel} of data loading overlapped with steps and cost no time"
     yield ""
-    yield from sections.steps(report)
-    yield from sections.disruptions(report)
-    yield from sections.processes(report)
-    yield from sections.checkpoints(report)
-    yield from sections.scheduling(report)
-    yield from sections.compile_cache(report)
-    for window in report["windows"]:
-        yield from sections.window(window)
+    yield from steps(report)
+    yield from disruptions(report)
+    yield from processes(report)
+    yield from checkpoints(report)
+    yield from scheduling(report)
+    yield from compile_cache(report)
+    for partition in report["windows"]:
+        yield from window(partition)
     yield ""
     yield f"  {sentence(report)}"
 
@@ -101,3 +101,284 @@ def _warnings(report: Mapping[str, Any]) -> Iterator[str]:
             break_long_words=False,
             break_on_hyphens=False,
         )
+
+
+WIDTH: Final = 24
+STAGE_WIDTH: Final = 28
+SLOWER: Final = 1.05  # times the median of all ranks: a slowest rank that is nearer to it is not called slow
+LATE_SHARE: Final = 0.05  # of the cadence; a process that is late by less is not mentioned
+DISRUPTIONS_SHOWN: Final = 10
+FUNCTIONS_SHOWN: Final = 5
+LONG_S: Final = 600.0  # from here on times are in minutes and hours
+
+
+def table(seconds: Mapping[str, Any], elapsed: float, *, shares: bool) -> Iterator[str]:
+    """Yield the time of each category, productive time first, and the sum; percentages only if `shares`."""
+    productive = seconds.get(Category.PRODUCTIVE, 0.0)
+    yield row(Category.PRODUCTIVE, productive, elapsed, shares=shares)
+    total = productive
+    for category, name, held in sources(seconds):
+        if category != Category.PRODUCTIVE:
+            total += held
+            yield row(f"{category} {name}".strip(), held, elapsed, shares=shares)
+    yield row("sum", total, elapsed, shares=shares)
+
+
+def row(name: str, seconds: float, elapsed: float, *, shares: bool, indent: str = "  ") -> str:
+    """Return one row of the table of categories; of a run of more than ten minutes nobody counts milliseconds."""
+    share = f"  {percent(seconds, elapsed):>8}" if shares else ""
+    length = f"{seconds:.3f} s" if elapsed < LONG_S else format_duration(seconds) if seconds else "0 s"
+    return f"{indent}{name:<{WIDTH}} {length:>14}{share}"
+
+
+def end(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield when and in which step a run died or fell silent, or what failed; nothing if it is running or has ended."""
+    state, last = report.get("state"), report.get("last_sign_of_life")
+    if state == FAILED and (error := exception(report)):
+        yield f"  the job failed: {error}"
+    if state not in (DIED, SILENT) or last is None:
+        return
+    what = "the process died at" if state == DIED else "no sign of life since"
+    step, open_for = report.get("last_step"), report.get("last_step_open_s")
+    where = ""
+    if open_for is not None:
+        where = f", {format_duration(open_for)} into step {step}"
+    elif step is not None:
+        where = f", between steps; the last one was step {step}"
+    yield f"  {what} {format_moment(last)}{where}"
+
+
+def steps(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what became of the steps and how long they took, recompilations, progress at risk and slices."""
+    yield f"  steps    {_fates(report)}"
+    if report.get("last_step_given") != report.get("last_step"):
+        yield (
+            f"           the loop numbers the latest step {report['last_step_given']}; "
+            f"this report counts it as step {report['last_step']}"
+        )
+    if report.get("skipped_batches"):
+        yield f"           batches skipped after a restore: {report['skipped_batches']} (counted as data_loading)"
+    if report.get("in_flight_step") is not None:
+        open_for = report.get("in_flight_step_s")
+        since = "" if open_for is None else f" (for {format_duration(open_for)} so far)"
+        yield f"           step {report['in_flight_step']} is in flight{since}"
+    times = report.get("step_time")
+    if times:
+        yield (
+            f"           net time: median {format_duration(times['median_s'])}, p90 {format_duration(times['p90_s'])}, "
+            f"max {format_duration(times['max_s'])}"
+        )
+        yield f"           ideal {format_duration(report['ideal_step_time_s'])}: the mean step time without outliers"
+        yield f"           deviation {_deviation(report['step_time_deviation_s'])}"
+    if report.get("first_step_s") is not None:
+        whose = "the latest start" if report["attempts"] > 1 else "the start"
+        yield f"           first step finished {format_duration(report['first_step_s'])} after {whose}"
+    yield from _recompilations(report)
+    if report["at_risk_s"]:
+        yield f"  at risk  {format_duration(report['at_risk_s'])} of progress since the last durable checkpoint"
+    elif report["at_risk_s"] is not None:
+        yield "  at risk  nothing: the last durable checkpoint holds all progress"
+    slices = report.get("slice_efficiency")
+    if slices:
+        yield "  slices   " + ", ".join(f"{state} {share * 100:.1f} %" for state, share in slices.items())
+
+
+def _deviation(seconds: float) -> str:
+    change = "above" if seconds > 0 else "below"
+    return f"{format_duration(abs(seconds))}: how far the p90 of the last 100 steps is {change} the usual step time"
+
+
+def _fates(report: Mapping[str, Any]) -> str:
+    counts, pending, started = report["steps"], report["pending_steps"], report["started_steps"]
+    if not started:
+        return "none started"
+    parts = [f"{counts['kept']} kept", f"{counts['lost']} lost"]
+    if pending:
+        parts.append(f"{pending} pending")
+    top = report["max_productive_step"]
+    reached = "" if top is None else f"; highest kept step: {top}"
+    return f"{started} started = {' + '.join(parts)}{reached}"
+
+
+def _recompilations(report: Mapping[str, Any]) -> Iterator[str]:
+    count = report["recompilations"]
+    if not count:
+        return
+    functions = report.get("recompiled") or {}
+    named = [f"{name} {times}" for name, times in list(functions.items())[:FUNCTIONS_SHOWN]]
+    if len(functions) > FUNCTIONS_SHOWN:
+        named.append(f"{len(functions) - FUNCTIONS_SHOWN} more")
+    yield f"           {plural(count, 'recompilation')}" + (f": {', '.join(named)}" if named else "")
+
+
+def disruptions(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how often and why the run was interrupted."""
+    count = report["disruptions"]
+    if not count:
+        yield "  disruptions  none"
+        return
+    reasons = ", ".join(f"{number} {reason}" for reason, number in report["disruption_reasons"].items())
+    yield f"  disruptions  {count}: {reasons}"
+    for entry in report["disruption_list"][-DISRUPTIONS_SHOWN:]:
+        where = "without a restart" if entry["attempt"] is None else f"attempt {entry['attempt']}"
+        remark = ""
+        if entry.get("said_by") is not None:
+            added = "" if entry["note"] is None else f", “{entry['note']}”"
+            remark = f"; set by {entry['said_by']}{added}; originally {entry['first_reason']}"
+        went = ""
+        if entry["from_step"] is not None and entry["to_step"] is not None:
+            went = f"; went back from step {entry['from_step']} to {entry['to_step']}"
+        ended = entry.get("died_at") or entry.get("time")
+        when = "" if ended is None else f" at {format_moment(ended)}"
+        who = "" if entry.get("process") is None else f" (process {entry['process']})"
+        if not entry.get("process_known", True):
+            who = " (process not known)"
+        yield f"    {entry['reason']}{who}{when} ({where}{remark}){_cause(entry)}"
+        yield f"      cost {format_duration(entry['cost_s'])}: {', '.join(_costs(entry))}{went}"
+        after = [_first_step(entry), _regained(entry, known=report["reason"] is None)]
+        if any(after):
+            yield f"      {', '.join(filter(None, after))}"
+
+
+def _cause(entry: Mapping[str, Any]) -> str:
+    """How the process before a disruption ended, as far as it is known."""
+    error = exception(entry)
+    known = [part for part in (error, entry.get("ended_by")) if part]
+    return f": {'; '.join(known)}" if known else ""
+
+
+def exception(fields: Mapping[str, Any]) -> str:
+    """Return ``type: message`` of the exception in `fields`, or an empty text."""
+    return ": ".join(filter(None, (fields.get("error_type"), fields.get("error_message"))))
+
+
+_COSTS: Final = (
+    ("recovery_s", "down"),
+    ("wasted_s", "in lost steps"),
+    ("startup_s", "start-up"),
+    ("restored_s", "restoring"),
+)
+
+
+def _costs(entry: Mapping[str, Any]) -> Iterator[str]:
+    """What a disruption cost, by kind: the first two always, the others if they took any time."""
+    for at, (name, what) in enumerate(_COSTS):
+        if entry.get(name) or at < 2:
+            yield f"{format_duration(entry[name])} {what}"
+
+
+def _first_step(entry: Mapping[str, Any]) -> str:
+    duration = entry.get("first_step_s")
+    return "" if duration is None else f"first step finished after {format_duration(duration)}"
+
+
+def _regained(entry: Mapping[str, Any], *, known: bool) -> str:
+    step, duration = entry.get("kept_step"), entry.get("regained_s")
+    if step is None or not known:
+        return ""
+    if duration is None:
+        return f"step {step} not reached again yet"
+    return f"step {step} reached again after {format_duration(duration)}"
+
+
+def processes(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which processes are slow, so that the others wait for them."""
+    processes = report.get("processes")
+    if not processes or len(processes["paces"]) < 2:
+        return
+    yield f"  processes  {len(processes['paces'])} of {processes['count']} report step times"
+    slowest, latest = processes["straggler"], processes["late"]
+    if slowest is not None and slowest["ratio"] > SLOWER:
+        median = processes["paces"][str(slowest["process"])]["median_s"]
+        yield (
+            f"    the slowest is process {slowest['process']}: median step {format_duration(median)}, "
+            f"{slowest['ratio']:.2f} times the median of all"
+        )
+    if latest is not None and latest["share"] >= LATE_SHARE:
+        outside = processes["paces"][str(latest["process"])]["outside_s"]
+        yield (
+            f"    process {latest['process']} spends {format_duration(outside)} between one step and the next, outside "
+            f"both ({latest['share'] * 100:.0f} % of the time per step): the others wait for it"
+        )
+
+
+def checkpoints(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how long the stages of saves and restores took, and on which process they take longest."""
+    operations = report.get("checkpoints")
+    if not operations:
+        return
+    yield f"  {'checkpoints':<{STAGE_WIDTH}} {'count':>6} {'min':>10} {'mean':>10} {'max':>10} {'std dev':>10}"
+    for operation, stages in operations.items():
+        for stage, figures in stages.items():
+            name = f"{operation} {stage}".replace("_", " ")
+            lengths = [format_duration(figures[f"{figure}_s"]) for figure in ("min", "mean", "max", "deviation")]
+            if figures["count"] < 2:
+                lengths[-1] = "-"
+            yield f"    {name:<{STAGE_WIDTH - 2}} {figures['count']:>6} " + " ".join(f"{one:>10}" for one in lengths)
+            slowest = figures["slowest"]
+            if slowest is not None and slowest["mean_s"] > SLOWER * slowest["median_s"]:
+                yield (
+                    f"      slowest rank: {slowest['process']} ({format_duration(slowest['mean_s'])} on average, "
+                    f"median of all ranks {format_duration(slowest['median_s'])})"
+                )
+
+
+def scheduling(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what attempts waited for before their programs ran, and how often the run was placed again."""
+    waits = report.get("scheduling")
+    if not waits:
+        return
+    parts = [f"attempt 1 {first}" for first in [_waits(waits["first_s"])] if first]
+    if waits["reschedules"] is not None and report["attempts"] > 1:
+        times = waits["reschedules"]
+        parts.append(f"rescheduled {plural(times, 'time')}" if times else "never rescheduled")
+    parts += [f"later attempts {later}" for later in [_waits(waits["later_s"])] if later]
+    if parts:
+        yield f"  scheduling  {parts[0]}"
+        yield from (f"              {part}" for part in parts[1:])
+
+
+def _waits(stages: Mapping[str, float]) -> str:
+    if not stages:
+        return ""
+    each = ", ".join(f"{stage.replace('_', ' ')} {format_duration(seconds)}" for stage, seconds in stages.items())
+    return f"waited {format_duration(sum(stages.values()))}: {each}"
+
+
+def compile_cache(report: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the persistent compilation cache did."""
+    cache = report.get("compile_cache")
+    if not cache:
+        return
+    saved = cache["saved_s"]
+    misses = "1 miss" if cache["misses"] == 1 else f"{cache['misses']} misses"
+    if not cache["hits"]:
+        effect = ""
+    elif saved < 0:
+        effect = f"; fetching took {format_duration(-saved)} longer than compiling would have"
+    else:
+        effect = f"; saved {format_duration(saved)} of compilation"
+    yield f"  compilation cache  {plural(cache['hits'], 'hit')}, {misses}{effect}"
+
+
+def window(partition: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the account of a window."""
+    yield ""
+    yield f"  window {_span(partition['start'], partition['end'])}"
+    elapsed = partition["elapsed_s"]
+    if not elapsed:
+        yield "    the job was not running"
+        return
+    productive = partition["seconds"].get(Category.PRODUCTIVE, 0.0)
+    yield f"    goodput {partition.get('reason') or f'{percent(productive, elapsed)} of {format_duration(elapsed)}'}"
+    for category, name, held in sources(partition["seconds"]):
+        yield row(f"{category} {name}".strip(), held, elapsed, shares=not partition.get("reason"), indent="    ")
+
+
+def _span(start: float, end: float) -> str:
+    """Return the begin and the end of a window, and how long it is; the day of the end only if it is another one."""
+    first, last = format_moment(start), format_moment(end)
+    day, _, clock = last.partition(" ")
+    return (
+        f"{first.removesuffix(' UTC')} to {clock if first.startswith(day) else last} ({format_duration(end - start)})"
+    )

@@ -1,28 +1,29 @@
-"""Timelines in the neutral form, as events for the ledger.
+"""Timelines in the neutral form, and the account of events, offline, by the same rules as that of the live job.
 
 The neutral form is one JSON object a phase (see docs/accounting.md, "Timeline files")::
 
     {"kind": "step", "start": 32.0, "end": 35.0, "step": 0, "attempt": 1}
-
-Longer than other files: which rows make sense, and which events they become, is one set of rules.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from heapq import heappop, heappush
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from otel_goodput._accounting import balance, rules
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting import rules
+from otel_goodput._accounting.checkpoints import Stages
+from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.device import NEVER, place
 from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.totals import Totals
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import redacting_logger
@@ -55,7 +56,7 @@ class _Entry(NamedTuple):
         rank: orders entries that start at the same time, see ``_RANKS``.
         row: number of the row, from 1; also the key of its phase.
         end: ns; ``_OPEN`` if it has not ended by the time of the question, or has no duration.
-        unsaid: it is a data load without a value for `blocking`.
+        implicit: it is a data load without a value for `blocking`.
         event: its START, or its only event.
         flags: of its END.
         loop: of a step, the loop that it belongs to.
@@ -68,7 +69,7 @@ class _Entry(NamedTuple):
     rank: int
     row: int
     end: int
-    unsaid: bool
+    implicit: bool
     event: Event
     flags: int = 0
     segments: tuple[tuple[int, int], ...] = ()
@@ -197,13 +198,15 @@ class Timeline:
         # `_make` takes a third of the time of Event(…) and _Entry(…).
         event = _make(Event, (start, ev.START, phase, number, step, flags, device, name))
         factor, offset = _RANKS[phase]
-        unsaid = blocking is None and phase == _LOAD
+        implicit = blocking is None and phase == _LOAD
         over = ev.FAILED if get("completed") is False else 0
         if get("left") is True:
             over = ev.FAILED | ev.LEFT | (ev.IDLE if over else 0)
         loop = get("loop")
         loop = "" if loop is None else str(loop)
-        return _make(_Entry, (attempt, start, factor * end + offset, number, end, unsaid, event, over, segments, loop))
+        return _make(
+            _Entry, (attempt, start, factor * end + offset, number, end, implicit, event, over, segments, loop)
+        )
 
     @property
     def earliest(self) -> int | None:
@@ -230,7 +233,7 @@ def _in_order(entries: list[_Entry]) -> Iterator[Event]:
     stepping = -_OPEN  # latest end of the steps started so far, ns
     loops = {"": 0}  # numbers by name
     latest = ""
-    for _, start, _, row, end, unsaid, event, flags, segments, loop in entries:
+    for _, start, _, row, end, implicit, event, flags, segments, loop in entries:
         limit = 4 * start + _STARTS
         while coming and coming[0][0] < limit:
             yield heappop(coming)[3]
@@ -241,7 +244,7 @@ def _in_order(entries: list[_Entry]) -> Iterator[Event]:
             if loop != latest and not event[5] & ev.NONBLOCKING:
                 latest = loop
                 yield Event(start, ev.LOOP, step=loops.setdefault(loop, len(loops)))
-        elif unsaid and end <= stepping:
+        elif implicit and end <= stepping:
             # A timeline has no threads: a data load inside a step counts as a prefetch unless it has `blocking`.
             event = event._replace(flags=ev.NONBLOCKING)
         yield event
@@ -267,8 +270,8 @@ def _once(entries: list[_Entry]) -> list[_Entry]:
     once: dict[object, _Entry] = {}
     for entry in entries:
         event = entry.event
-        said = event._replace(key=0) if event.kind == ev.START else event  # keys are row numbers: they differ
-        once.setdefault((*entry[:3], *entry[4:6], said, *entry[7:]), entry)
+        content = event._replace(key=0) if event.kind == ev.START else event  # keys are row numbers: they differ
+        once.setdefault((*entry[:3], *entry[4:6], content, *entry[7:]), entry)
     return list(once.values())
 
 
@@ -382,3 +385,78 @@ def _one_by_one(lines: list[bytes], source: object, first: int) -> Iterator[Row]
         if not isinstance(row, dict):
             raise ValueError(f"{source}: line {number} is not an object")
         yield row
+
+
+Window = tuple[float, float]
+_BATCH: Final = 4096  # events applied at a time
+
+
+def account_timeline(
+    timeline: Timeline,
+    *,
+    at: int | None,
+    windows: Sequence[tuple[int, int]] = (),
+    exclusions: Sequence[tuple[int, int]] = (),
+    ideal_step_time: float | None = None,
+) -> Totals:
+    """Account for a timeline; all times in ns.
+
+    Args:
+        at: time of the question; by default the latest time of all rows, or of the latest attempt if its clock was
+            behind.
+        windows: (start, end) pairs to account for separately (rule R8).
+        exclusions: (start, end) pairs to cut out (rule R7).
+        ideal_step_time: by default it is estimated.
+
+    Raises:
+        ValueError: a window or an exclusion ends before it starts.
+    """
+    return account(
+        timeline.events(at),
+        at=at,
+        latest=lambda behind: timeline.last if behind else timeline.latest,
+        windows=windows,
+        exclusions=[*exclusions, *timeline.exclusions],
+        ideal_step_time=ideal_step_time,
+    )
+
+
+def account(
+    events: Iterable[Event],
+    *,
+    at: int | None,
+    latest: Callable[[bool], int | None] = lambda _: None,
+    windows: Sequence[tuple[int, int]] = (),
+    exclusions: Sequence[tuple[int, int]] = (),
+    ideal_step_time: float | None = None,
+) -> Totals:
+    """Account for events that are ordered by attempt and time, with exact windows and exclusions; all times in ns.
+
+    If `at` is None, the time of the question is what `latest` returns, given whether the latest attempt's clock was
+    behind; if that is None too (the default), it is the time of the last event.
+
+    Raises:
+        ValueError: a window or an exclusion ends before it starts.
+    """
+    for start, end in (*windows, *exclusions):
+        if end < start:
+            raise ValueError(f"a window must not end before it starts: {start / NS} .. {end / NS}")
+    edges = [
+        edge
+        for window, (start, end) in (*((0, one) for one in exclusions), *enumerate(windows, 1))
+        if start < end
+        for edge in ((start, window, True), (end, window, False))
+    ]
+    cursor = Cursor(edges=sorted(edges), windows=1 + len(windows))
+    stages = Stages()
+    rest = iter(events)
+    while batch := list(islice(rest, _BATCH)):
+        cursor.apply_all(batch)
+        stages.apply_all(batch)
+    moment = latest(cursor.shift > 0) if at is None else at
+    if moment is None:
+        cursor.drain()
+    else:
+        cursor.reach(moment)
+    cursor.close()
+    return balance.draw(cursor, windows, ideal_step_time, moment, stages.sums)

@@ -1168,7 +1168,7 @@ def account(
     exclusions: Sequence[tuple[float, float]] = (),
     ideal_step_time: float | None = None,
 ) -> dict[str, Any]:
-    """The answer of `otel_goodput.reports.replay.replay` to the same question."""
+    """The answer of `timelines.replay` to the same question."""
     if any(b < a for a, b in (*windows, *exclusions)):
         raise ValueError("a window ends before it starts")
     everything = leader_rows(rows)

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from otel_goodput.reports.replay import replay
+from timelines import replay
 
 from .oracle import account
 

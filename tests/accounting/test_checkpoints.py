@@ -19,7 +19,7 @@ from otel_goodput._accounting.checkpoints import STAGES, RankStages, Stages, Sta
 from otel_goodput._accounting.codec import Blobs
 from otel_goodput._accounting.events import Event
 from otel_goodput._accounting.ledger import CHECKPOINT
-from otel_goodput.reports.replay import account
+from otel_goodput.reports.timeline import account
 from otel_goodput.semconv import CHECKPOINT_STAGES, CheckpointStage
 
 SECOND = 1_000_000_000

@@ -9,7 +9,7 @@ import pytest
 from otel_goodput._accounting import Ledger, Totals, rules
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import Event
-from otel_goodput.reports.replay import account
+from otel_goodput.reports.timeline import account
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState
 
 S = 10**9

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from timelines import replay
 
 from otel_goodput._accounting import Ledger, rules
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import Event
-from otel_goodput.reports.replay import replay
 
 MS = 1_000_000
 

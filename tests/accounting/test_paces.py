@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from timelines import replay
 
-from otel_goodput.reports.doubts import doubts
-from otel_goodput.reports.replay import replay
+from otel_goodput.reports.advice import doubts
 
 from .stories import story
 

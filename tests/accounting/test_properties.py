@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
-
-from otel_goodput.reports.replay import replay
+from timelines import replay
 
 from .oracle import account, crossing
 from .strategies import MARKED, NAMES, Question, Rows, chaos, garbage, instants, questions, runs, spread

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from otel_goodput.reports.replay import replay
+from timelines import replay
 
 from .oracle import account
 from .stories import story

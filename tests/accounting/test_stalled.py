@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from timelines import replay, timeline_totals
 
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.ledger import Ledger
-from otel_goodput.reports.doubts import doubts
-from otel_goodput.reports.replay import account_timeline, replay, timeline_totals
-from otel_goodput.reports.timeline import Timeline
+from otel_goodput.reports.advice import doubts
+from otel_goodput.reports.timeline import Timeline, account_timeline
 
 from .intervals import traced
 from .oracle import account

@@ -16,8 +16,7 @@ from otel_goodput._accounting import Ledger, rules
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.device import NEVER
 from otel_goodput._accounting.events import Event
-from otel_goodput.reports.replay import account_timeline
-from otel_goodput.reports.timeline import Timeline
+from otel_goodput.reports.timeline import Timeline, account_timeline
 
 from .strategies import Rows, chaos, runs, spread
 from .test_properties import MANY, USUAL

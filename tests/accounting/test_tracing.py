@@ -17,8 +17,7 @@ from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.overview import IN_FLIGHT, KEPT, LOST, NET, SKIPPED
 from otel_goodput._accounting.survey import survey
 from otel_goodput._accounting.tracing import EXCLUDED, Tracer
-from otel_goodput.reports.replay import account
-from otel_goodput.reports.timeline import Timeline
+from otel_goodput.reports.timeline import Timeline, account
 from otel_goodput.semconv import CATEGORIES
 
 from .intervals import cut_into, traced

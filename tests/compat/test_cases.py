@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from timelines import replay
 
 from compat.calls import BEGIN, Call, entry
-from otel_goodput.reports.ml_goodput_entries import rows
-from otel_goodput.reports.replay import replay
+from otel_goodput.reports.ml_goodput_entries import rows_of
 
 FOLDER = Path(__file__).parents[1] / "accounting" / "cases"
 NAMES = {"accelerator_init": "tpu_init", "training_prep": "training_preparation", "custom": "custom_badput_event"}
@@ -52,7 +52,7 @@ def test_a_sample_timeline(path: Path) -> None:
     case = json.loads(path.read_text())
     cut = [(begin, end) for begin, end in case.get("exclusions", ())]
     expected = replay(lasting(case["events"]), at=case["query_at"], exclusions=cut)
-    told = rows([entry(call) for call in calls(case["events"])])
+    told = rows_of([entry(call) for call in calls(case["events"])])
     shifted = [(begin + BEGIN, end + BEGIN) for begin, end in cut]
     answer = replay(told, at=case["query_at"] + BEGIN, exclusions=shifted)
     for one in (*answer["disruption_list"], *expected["disruption_list"]):

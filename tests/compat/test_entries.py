@@ -12,10 +12,10 @@ import pytest
 import warm
 from hypothesis import example, given
 from hypothesis import strategies as st
+from timelines import replay
 
 from compat.calls import Call, entry
-from otel_goodput.reports.ml_goodput_entries import rows
-from otel_goodput.reports.replay import replay
+from otel_goodput.reports.ml_goodput_entries import rows_of
 
 CALLS: list[Call] = [
     ("job_start", 0, None),
@@ -99,7 +99,7 @@ KEYS = [key for one in ENTRIES for key in one]
 @example([{"step_start_time": 0.0, "step_count": None}])
 @given(st.lists(st.dictionaries(st.sampled_from(KEYS), scalar, max_size=3), max_size=8))
 def test_strange_entries_do_no_harm(strange: list[dict[str, Any]]) -> None:
-    told = rows([*ENTRIES, *({**one, "job_name": "job"} for one in strange)])
+    told = rows_of([*ENTRIES, *({**one, "job_name": "job"} for one in strange)])
     answer = replay(told)
     whole = answer["seconds"]
     spent = sum(value for value in whole.values() if not isinstance(value, dict))

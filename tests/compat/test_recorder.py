@@ -18,6 +18,7 @@ import pytest
 import warm
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from timelines import timeline_totals
 
 import otel_goodput
 from compat.calls import BEGIN, JOB, LOGGER, Call, calculator, entry, recorder, tell, utc
@@ -26,8 +27,7 @@ from otel_goodput._text.durations import NS
 from otel_goodput.compat import handles
 from otel_goodput.compat.goodput import Event, GoodputRecorder
 from otel_goodput.compat.goodput import GoodputRecorder as WithEvents
-from otel_goodput.reports.ml_goodput_entries import rows
-from otel_goodput.reports.replay import timeline_totals
+from otel_goodput.reports.ml_goodput_entries import rows_of
 
 
 def seconds(totals: Totals) -> dict[str, float]:
@@ -285,6 +285,6 @@ def test_an_export_of_the_same_calls_gives_the_same(calls: list[Call]) -> None:
     live = otel_goodput.open_run(os.environ["OTEL_GOODPUT_DIR"], run_id="job").totals(at=last)
     handle.recorder.shutdown()
     shutil.rmtree(os.environ["OTEL_GOODPUT_DIR"])
-    offline = timeline_totals(rows(map(entry, calls)), at=last)
+    offline = timeline_totals(rows_of(map(entry, calls)), at=last)
     assert seconds(live) == seconds(offline)
     assert (live.kept, live.lost, live.attempts) == (offline.kept, offline.lost, offline.attempts)

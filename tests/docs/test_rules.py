@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from otel_goodput.reports.replay import replay
+from timelines import replay
 
 from .drawings import Drawing, drawings
 

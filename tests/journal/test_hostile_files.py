@@ -31,7 +31,7 @@ from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.segment_file import SIZE
 from otel_goodput._journal.sidecars import checked_json
 from otel_goodput._runtime import files
-from otel_goodput.reports.run import RecordedRun, found_runs
+from otel_goodput.reports.run import RecordedRun, runs_at
 
 SECRET = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 STRANGER = 4711
@@ -257,7 +257,7 @@ def test_a_spool_that_was_laid_out_by_somebody_else(
     assert secret.read_bytes() == SECRET and list(secret.parent.iterdir()) == [secret]
     assert sorted(str(path) for path in trap.rglob("*")) == before
     assert not [path for path, data in objects(bucket).items() if SECRET in data]
-    with found_runs(bucket) as (run,):
+    with runs_at(bucket) as (run,):
         assert run.report().to_json()["steps"]["kept"] == 10
     (text,) = [message for message in caplog.messages if str(trap) in message]
     other = next(path for path in spool.iterdir() if path != expected.parent)
@@ -547,7 +547,7 @@ def test_object_names_that_lead_elsewhere(
     key = f"{base}/run/journal/{name}"
     store[key] = store[f"{base}/run/run.json"]
     try:
-        with found_runs(bucket) as (run,):
+        with runs_at(bucket) as (run,):
             assert run.report().to_json()["steps"]["kept"] == 10
             copy = run.folder.path.parent
             assert {path.name for path in copy.iterdir()} == {"run"}
@@ -584,7 +584,7 @@ def test_a_runs_folder_that_leads_elsewhere(
     monkeypatch.setattr(type(memory), "ls", ls)
     monkeypatch.setattr(type(memory), "isdir", lambda self, path: isdir(self, path.replace(f"/{name}/", "/run/")))
     before = {str(path) for path in spool.rglob("*")}
-    with found_runs(bucket) as found:
+    with runs_at(bucket) as found:
         assert [run.folder.path.name for run in found] == ["run"]
         assert {str(path) for path in spool.rglob("*")} - before <= {
             str(path) for path in (found[0].folder.path.parent, *found[0].folder.path.parent.rglob("*"))

@@ -29,7 +29,7 @@ from otel_goodput._journal import records
 from otel_goodput._journal.mirror import Mirror
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._runtime.installation import install_command
-from otel_goodput.reports.run import RecordedRun, found_runs
+from otel_goodput.reports.run import RecordedRun, runs_at
 
 TRAINER = """
 import json, os, sys
@@ -194,7 +194,7 @@ def test_in_memory(record: Callable[..., Recording], bucket: str, spool: Path) -
         assert report["attempts"] == attempt + 1 and report["steps"]["kept"] == (attempt + 1) * 10
         for path in spool.iterdir():  # another machine every time
             shutil.rmtree(path)
-        with found_runs(bucket) as (run,):
+        with runs_at(bucket) as (run,):
             answer = run.report().to_json()
             assert answer.pop("configurations")  # which a job's own report does not have
             assert answer == report
@@ -217,7 +217,7 @@ def test_what_is_left_at_the_url(record: Callable[..., Recording], bucket: str, 
     assert len(stems) == len(set(stems)), f"a segment is there once: {names}"
     for path in spool.iterdir():
         shutil.rmtree(path)
-    with found_runs(bucket) as (run,):
+    with runs_at(bucket) as (run,):
         assert run.report().to_json()["steps"]["kept"] == 40_000
 
 
@@ -277,7 +277,7 @@ def test_the_url_fails_for_a_while(
     goodput.shutdown()
     for path in spool.iterdir():
         shutil.rmtree(path)
-    with found_runs(bucket) as (run,):
+    with runs_at(bucket) as (run,):
         assert run.report().to_json()["steps"]["kept"] == 20
 
 

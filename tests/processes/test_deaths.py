@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import warm
 
+from benchmarks.container import Container
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._timeline.run_state import APART_NS, RAISED_NS, Culprit, Death, culprit
-from otel_goodput._viewer.columns import Container
 from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import FollowedRun, RecordedRun
 from otel_goodput.reports.run_view import RunView

@@ -14,10 +14,10 @@ import pytest
 import warm
 from backfill import CASES, NS, ORDERS, dies, read_case, rows_of
 from recorded import Recording, sum_ns
+from timelines import replay
 
 import otel_goodput as goodput
 from otel_goodput._accounting import events as ev
-from otel_goodput.reports.replay import replay
 
 NAMES = sorted(path.stem for path in CASES.glob("*.json"))
 # What the truths call the categories.

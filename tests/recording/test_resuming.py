@@ -15,7 +15,7 @@ import warm
 from otel_goodput import open_run
 from otel_goodput._accounting.overview import KEPT, LOST, NET
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput.reports import sections
+from otel_goodput.reports import text as report_text
 from otel_goodput.reports.records import slowest
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.run_view import RunView
@@ -115,7 +115,7 @@ def test_a_loop_that_skips_what_was_done(tmp_path: Path, start: str, given: int)
     report, _ = run_twice(tmp_path, WALKED.format(start=start))
     assert fates(report) == (14, 2, 13)
     assert (report["last_step_given"], report["skipped_batches"]) == (given, 8)
-    text = "\n".join(sections.steps(report))
+    text = "\n".join(report_text.steps(report))
     assert "batches skipped after a restore: 8" in text
     assert ("the loop numbers the latest step 21; this report counts it as step 13" in text) is (given == 21)
     run = open_run(tmp_path)

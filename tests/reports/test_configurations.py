@@ -15,7 +15,7 @@ from tools.commands import environment, goodput, succeeded
 
 from otel_goodput import Recorder, open_run
 from otel_goodput.reports.comparison import compare
-from otel_goodput.reports.run import found_runs
+from otel_goodput.reports.run import runs_at
 from otel_goodput.version import __version__
 
 SECRET = "hf_abcdefghijklmnopqrstuvwxyz012345"
@@ -134,7 +134,7 @@ def test_versions_are_compared(tmp_path: Path) -> None:
     del told["checksum"]
     told["versions"]["opentelemetry-sdk"] = "0.1"
     place.write_bytes(checked_json(told))
-    with found_runs(str(tmp_path)) as found:
+    with runs_at(str(tmp_path)) as found:
         a, b = sorted(found, key=lambda one: one.run_id)
         (one,) = compare(a, b).differences or ()
     assert (one.kind, one.name, one.b) == ("versions", "opentelemetry-sdk", "0.1")

@@ -13,7 +13,7 @@ from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.overview import Loss, Overview
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal.reasons import SAYABLE, statement
-from otel_goodput.reports.corrections import corrected, corrected_overview, restarts, told
+from otel_goodput.reports.corrections import corrected, corrected_overview, correction_fields, restarts
 from otel_goodput.reports.report import Report, about
 from otel_goodput.semconv import REASONS, Reason
 
@@ -43,7 +43,7 @@ said = st.dictionaries(
     max_size=6,
 ).map(
     lambda found: {
-        attempt: statement(attempt, reason, first, f"by {attempt}", person=True, said_at=1.0)
+        attempt: statement(attempt, reason, first, f"by {attempt}", person=True, recorded_at=1.0)
         for attempt, (reason, first) in found.items()
     }
 )
@@ -82,7 +82,7 @@ def test_only_the_reasons_change(entries: Entries, statements: dict[int, object]
     losses = tuple(Loss(100, 95, attempt, reason, 5, 7, 3, 2) for attempt, reason in entries)
     overview = corrected_overview(Overview(0, 1, disruptions=losses), corrections)
     assert [one.reason for one in overview.disruptions] == [one.reason for one in after.history]
-    assert [one["said_by"] for one in told(overview.disruptions, corrections)] == [
+    assert [one["said_by"] for one in correction_fields(overview.disruptions, corrections)] == [
         one["said_by"] for one in answer["disruption_list"]
     ]
 
@@ -91,7 +91,7 @@ def test_a_disruption_that_is_not_remembered_one_by_one_is_counted() -> None:
     entries: Entries = [(attempt, Reason.CRASH) for attempt in range(2, 2 + REMEMBERED + 50)]
     before = totals_of(entries, forgotten=50)
     statements = {
-        attempt: statement(attempt, Reason.MAINTENANCE, Reason.CRASH, "alice", person=True, said_at=1.0)
+        attempt: statement(attempt, Reason.MAINTENANCE, Reason.CRASH, "alice", person=True, recorded_at=1.0)
         for attempt in (1, 2, 60, 5000)
     }
     after, corrections = corrected(before, statements)
@@ -100,5 +100,5 @@ def test_a_disruption_that_is_not_remembered_one_by_one_is_counted() -> None:
     assert sum(one.reason == Reason.MAINTENANCE for one in after.history) == 1
     assert restarts(after.history)[60].reason == Reason.MAINTENANCE
     # Whoever says what the first reason was cannot make the sum of all another one.
-    wrong = {2: statement(2, Reason.SIGNAL, Reason.PREEMPTION, "mallory", person=True, said_at=1.0)}
+    wrong = {2: statement(2, Reason.SIGNAL, Reason.PREEMPTION, "mallory", person=True, recorded_at=1.0)}
     assert sum(corrected(before, wrong)[0].disruptions.values()) == len(entries)

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 import otel_goodput
+from benchmarks.container import Container
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._viewer import spans
-from otel_goodput._viewer.columns import Container
-from otel_goodput._viewer.document import document
+from otel_goodput._viewer.document import cloud_trace, document
 from otel_goodput.reports import exported as module
 from otel_goodput.reports.exported import exported
 from otel_goodput.reports.run import RecordedRun
@@ -87,10 +86,10 @@ def test_the_address_in_cloud_trace_goes_by_what_was_opened(
     opened: dict[str, str], resource: dict[str, Any], address: str | None
 ) -> None:
     """Not by the setting: `auto` chooses, and what is asked for may not be there."""
-    found = spans.cloud_trace({"resource": resource, "exporters": opened})
+    found = cloud_trace({"resource": resource, "exporters": opened})
     if address is None:
         assert found is None
     else:
         assert found is not None and found.startswith("https://console.cloud.google.com/traces/explorer;")
         assert found.endswith(f"?project={address}") and "{trace}" in found and "{span}" in found
-    assert spans.cloud_trace(None) is None
+    assert cloud_trace(None) is None

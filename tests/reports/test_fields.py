@@ -13,9 +13,8 @@ from hypothesis import given
 from otel_goodput import Recorder, open_run
 from otel_goodput._journal.records import HEADER_SIZE, SIZE
 from otel_goodput.reports.fields import ReportFields
-from otel_goodput.reports.replay import account
 from otel_goodput.reports.report import Report, about
-from otel_goodput.reports.timeline import Timeline
+from otel_goodput.reports.timeline import Timeline, account
 
 
 def wrong(value: Any, kind: Any, where: str = "report") -> list[str]:

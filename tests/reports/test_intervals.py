@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_goodput._accounting import stats
-from otel_goodput.reports import intervals
-from otel_goodput.reports.intervals import LEAST_STEPS, Statistic, estimate, ratio, t_quantile
+from otel_goodput.reports import comparison
+from otel_goodput.reports.comparison import LEAST_STEPS, Statistic, estimate, ratio, t_quantile
 
 STATISTICS: dict[str, Statistic] = {
     "median": lambda rising: stats.quantile(rising, 0.5),
@@ -69,7 +69,7 @@ def test_exchanging_the_runs_gives_the_reciprocal(a: list[int], b: list[int], st
         assert there.low <= there.value * (1 + 1e-12) and there.value <= there.high * (1 + 1e-12)
 
 
-def _both(a: list[int], b: list[int], told: Statistic) -> list[tuple[intervals.Estimate, intervals.Estimate]]:
+def _both(a: list[int], b: list[int], told: Statistic) -> list[tuple[comparison.Estimate, comparison.Estimate]]:
     first, second = estimate(a, told), estimate(b, told)
     return [(first, second), (second, first)]
 

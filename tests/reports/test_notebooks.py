@@ -6,11 +6,11 @@ from html.parser import HTMLParser
 
 import pytest
 from accounting.stories import story
+from timelines import timeline_totals
 
 from otel_goodput._accounting import Event, Ledger, Totals
 from otel_goodput._accounting import events as ev
 from otel_goodput._journal.notes import Note
-from otel_goodput.reports.replay import timeline_totals
 from otel_goodput.reports.report import Report, about
 from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES, ClockState, Phase
 

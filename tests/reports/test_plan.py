@@ -20,12 +20,11 @@ import warm
 from accounting.stories import story
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from timelines import replay
 
 from otel_goodput._tools.plan import add_plan_arguments, run_plan
 from otel_goodput.errors import ConfigurationError, JournalError
-from otel_goodput.reports.plan import Figures, from_report, make_plan
-from otel_goodput.reports.renewal import best_interval, daly, expected_goodput, young
-from otel_goodput.reports.replay import replay
+from otel_goodput.reports.plan import Figures, best_interval, daly, expected_goodput, from_report, make_plan, young
 
 ROOT = Path(__file__).parents[2]
 HOUR = 3600.0
@@ -201,15 +200,15 @@ def test_a_plan_by_hand() -> None:
     }
 
 
-@given(step=st.floats(0.01, 2e4), beside=st.floats(0, 2), mtbf=st.floats(1e3, 1e7), save=st.floats(0, 1e3))
+@given(step=st.floats(0.01, 2e4), between=st.floats(0, 2), mtbf=st.floats(1e3, 1e7), save=st.floats(0, 1e3))
 @settings(max_examples=50)
-def test_the_best_interval_in_whole_steps(step: float, beside: float, mtbf: float, save: float) -> None:
-    plan = make_plan(Figures(mtbf=mtbf, save=save, step=step, beside=beside))
+def test_the_best_interval_in_whole_steps(step: float, between: float, mtbf: float, save: float) -> None:
+    plan = make_plan(Figures(mtbf=mtbf, save=save, step=step, between=between))
     best = plan.best
     assert best.steps is not None and best.steps >= 1
-    assert best.interval == pytest.approx(best.steps * step * (1 + beside))
+    assert best.interval == pytest.approx(best.steps * step * (1 + between))
     for steps in {max(1, best.steps - 1), best.steps + 1}:
-        other = expected_goodput(steps * step * (1 + beside), mtbf=mtbf, save=save) / (1 + beside)
+        other = expected_goodput(steps * step * (1 + between), mtbf=mtbf, save=save) / (1 + between)
         assert other <= best.goodput * (1 + 1e-12)
     assert "nan" not in str(plan)
 
@@ -265,13 +264,13 @@ def test_figures_of_a_report() -> None:
     assert figures.restore == (10 + 20 + 10 + 10) / 2 + 8
     assert figures.save == 5
     assert figures.step == 3
-    trained, beside = 10 * 3 + 4 * 3 + 10 * 3, 10 + 10
-    assert figures.beside == pytest.approx(beside / trained)
-    assert figures.interval == (trained + beside) / 2
+    trained, between = 10 * 3 + 4 * 3 + 10 * 3, 10 + 10
+    assert figures.between == pytest.approx(between / trained)
+    assert figures.interval == (trained + between) / 2
     assert figures.goodput == pytest.approx(60 / 190)
     assert figures.origins["mtbf"] == "1 failure in 2 min 40 s of uptime"
     plan = make_plan(figures)
-    assert plan.choices["now"].goodput < 1 / (1 + figures.beside)
+    assert plan.choices["now"].goodput < 1 / (1 + figures.between)
     assert "measured" in str(plan)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from otel_goodput.reports import sections
-from otel_goodput.reports.replay import replay
+from timelines import replay
+
+from otel_goodput.reports import text as report_text
 
 
 def told(*more: dict[str, Any], resumes: int = 2) -> list[str]:
@@ -17,7 +18,7 @@ def told(*more: dict[str, Any], resumes: int = 2) -> list[str]:
         rows.append(
             {"kind": "step", "step": resumes + at, "start": 33 + 4 * at, "end": 37 + 4 * at, "attempt": 2},
         )
-    return list(sections.disruptions(replay(rows)))
+    return list(report_text.disruptions(replay(rows)))
 
 
 def test_how_long_it_took_until_what_was_kept_was_regained() -> None:

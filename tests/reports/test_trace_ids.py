@@ -12,8 +12,8 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 import otel_goodput
+from benchmarks.container import Container
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._viewer.columns import Container
 from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.run_view import RunView

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from otel_goodput._text.durations import NS, Moment, asked_moment, parse_duration, parse_moment
+from otel_goodput._text.durations import NS, Moment, parse_duration, parse_moment, parse_requested_moment
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_no_durations(text: str) -> None:
 )
 def test_moments(text: str, ns: int) -> None:
     assert parse_moment(text) == ns
-    assert asked_moment(text) == Moment(ns)
+    assert parse_requested_moment(text) == Moment(ns)
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_no_moments(text: str) -> None:
 
 
 def test_moments_that_are_said_from_elsewhere() -> None:
-    assert asked_moment("1h30m") == Moment(5400 * NS, relative=True)
-    assert asked_moment("1h").since(NS) == 3601 * NS and asked_moment("1h").since(None) == 3600 * NS
+    assert parse_requested_moment("1h30m") == Moment(5400 * NS, relative=True)
+    assert parse_requested_moment("1h").since(NS) == 3601 * NS and parse_requested_moment("1h").since(None) == 3600 * NS
     before = time.time_ns()
-    now, ago = asked_moment("now"), asked_moment("2 h ago")
+    now, ago = parse_requested_moment("now"), parse_requested_moment("2 h ago")
     after = time.time_ns()
     assert before <= now.ns <= after and before <= ago.ns + 7200 * NS <= after
     assert not now.relative and now.since(5) == now.ns
     for wrong in ("ago", "5 ago", "tomorrow", "now ago"):
         with pytest.raises(ValueError):
-            asked_moment(wrong)
+            parse_requested_moment(wrong)

@@ -10,11 +10,11 @@ import stat
 from pathlib import Path
 
 import pytest
+from timelines import timeline_totals
 
 import otel_goodput
-from otel_goodput._viewer.columns import Container
+from benchmarks.container import Container
 from otel_goodput.errors import GoodputError
-from otel_goodput.reports.replay import timeline_totals
 from otel_goodput.reports.report import Report
 
 from .commands import failed, finished, goodput, killed, succeeded

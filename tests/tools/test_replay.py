@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 import warm
 from accounting.test_cases import CASES, check_slices, check_times
-
-from otel_goodput.reports.replay import replay
+from timelines import replay
 
 from .commands import PATIENCE_S, SMALL, environment, failed, finished, goodput, succeeded, total_ns, write_timeline
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from tools.commands import goodput, succeeded
 
+from benchmarks.container import Container
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._recording.ids import attempt_trace_id
 from otel_goodput._timeline.overviews import overview_of
 from otel_goodput._timeline.reader import all_events
-from otel_goodput._viewer.columns import Container
 from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.run_view import RunView, rank_steps

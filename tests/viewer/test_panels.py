@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from recording.test_resuming import WALKED, run_twice
 
+from benchmarks.container import Container
 from otel_goodput._accounting.overview import LOST, NET
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._viewer.columns import Container
 from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.run_view import RunView

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tools.commands import goodput, succeeded
 
+from benchmarks.container import Container
 from benchmarks.long_run import write
-from otel_goodput._viewer.columns import Container
 
 from .served import Server, Stream, serving
 

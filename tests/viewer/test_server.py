@@ -23,8 +23,9 @@ import warm
 from tools.commands import finished, goodput, killed
 from waits import PATIENCE_S, until
 
+from benchmarks.container import Container
 from otel_goodput._runtime.installation import install_command
-from otel_goodput._viewer.columns import Container
+from otel_goodput._viewer.catalogue import Catalogue, Directory, Readings
 
 from .served import Server, Stream, living, mute, serving
 
@@ -78,6 +79,19 @@ def test_the_index_says_what_report_says(served: Server) -> None:
     page = served.ask("/")
     assert page.status == 200 and page.headers["content-type"].startswith("text/html")
     assert b"</html>" in page.body
+
+
+def test_a_run_is_there_from_its_birth(tmp_path: Path) -> None:
+    """Also one that is younger than the list of runs, which is kept for half a second."""
+    place = tmp_path / "runs"
+    place.mkdir()
+    finished("run", tmp_path)
+    catalogue = Catalogue(Directory(str(place)), Readings())
+    assert catalogue.answer()["runs"] == [] and catalogue.find("run") is None
+    (tmp_path / "run").rename(place / "run")
+    found = catalogue.find("run")
+    assert found is not None and found.run_id == "run"
+    assert [row["name"] for row in catalogue.answer()["runs"]] == ["run"]
 
 
 def reported(run: Path) -> dict[str, Any]:
@@ -490,7 +504,7 @@ def test_a_port_in_use(place: Path) -> None:
     assert answer.returncode == 1 and answer.stdout == ""
     assert f"cannot listen on 127.0.0.1:{port}" in answer.stderr and "--port 0" in answer.stderr
     assert goodput("serve", place, "--port", "70000").returncode == 2
-    assert "is no address of this machine" in goodput("serve", place, "--host", "no.such.host.invalid").stderr
+    assert "is not an address of this machine" in goodput("serve", place, "--host", "no.such.host.invalid").stderr
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])

@@ -22,11 +22,11 @@ from tools.commands import ROOT, environment
 from tools.journals import MS, Written, steady
 from waits import PATIENCE_S
 
+from benchmarks.container import Container
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._journal import records
 from otel_goodput._tools.cli import main
-from otel_goodput._viewer.columns import Container
 from otel_goodput.semconv import Phase
 
 GOLDEN = ROOT / "tests" / "journal" / "golden"

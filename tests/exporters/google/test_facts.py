@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import otel_goodput
+from benchmarks.container import Container
 from otel_goodput._journal.facts import read_facts
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._viewer.columns import Container
 from otel_goodput._viewer.document import document
 from otel_goodput.exporters import registry
 from otel_goodput.exporters.google.connection import Connection

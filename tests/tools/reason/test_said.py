@@ -25,7 +25,7 @@ from otel_goodput._tools.cli import command_parser
 from otel_goodput._tools.reason.command import run_reason
 from otel_goodput._viewer.document import document
 from otel_goodput.errors import JournalError
-from otel_goodput.reports.run import FollowedRun, RecordedRun, found_runs
+from otel_goodput.reports.run import FollowedRun, RecordedRun, runs_at
 from otel_goodput.reports.run_view import RunView
 
 from ..commands import environment, failed, finished, goodput, job, killed, succeeded
@@ -299,7 +299,7 @@ def test_at_an_object_storage(tmp_path: Path) -> None:
         for reason in ("maintenance", "preemption"):
             options = command_parser().parse_args(["reason", url, "2", reason, "--by", "alice"])
             assert run_reason(options) == 0
-        with found_runs(url) as found:
+        with runs_at(url) as found:
             assert [one.reason for one in read_reasons(found[0].folder).statements] == ["maintenance", "preemption"]
             assert found[0].report().totals.disruptions == {"preemption": 1}
         with open_run(url) as opened:
