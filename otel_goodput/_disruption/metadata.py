@@ -73,7 +73,7 @@ def _request(host: str, target: str) -> bytes:
 def connect(host: str, port: int, until: float) -> socket.socket:
     """Return a connection to the first address of `host` that takes one, before `until` (monotonic s).
 
-    Unlike ``socket.create_connection``, whose timeout holds for each address anew. A name lookup has no timeout.
+    Unlike ``socket.create_connection``, whose timeout starts again for each address. A name lookup has no timeout.
 
     Raises:
         OSError: there is none in time.
@@ -106,7 +106,7 @@ def exchange(connection: socket.socket, message: bytes, until: float, longest: i
         OSError: there is no answer in time, or only a part of one.
         ValueError: it is not HTTP, or has more than `longest` bytes.
     """
-    # Takes some 20 ms, spent only where there is somebody to ask.
+    # Takes some 20 ms, spent only on machines with such a server.
     from http.client import HTTPException, IncompleteRead, RemoteDisconnected
 
     from otel_goodput._runtime.answers import BoundedResponse, TooLong, whole

@@ -21,8 +21,8 @@ from otel_goodput._accounting.rules import PRECEDENCE
 from otel_goodput._runtime.guard import contain, report_once
 
 Attributes = dict[str, types.AttributeValue]
-Tell = Callable[[str, int, Attributes], object]
-Retract = Callable[["str | None", int, Attributes], object]
+OnNotice = Callable[[str, int, Attributes], object]
+OnWithdrawal = Callable[["str | None", int, Attributes], object]
 Task = Callable[[], object]
 C = TypeVar("C", bound=Callable[[], object])
 
@@ -42,32 +42,32 @@ class Notices:
     """Accepts announcements from anywhere, including signal handlers.
 
     Args:
-        tell: called once for each notice with the reason in effect (an earlier one may say more than the latest),
+        on_notice: called once for each notice with the reason in effect (an earlier one may rank before the latest),
             the moment in ns and the attributes of the latest.
         flush: called after each notice with the seconds it may take.
         grace_s: the seconds given to `flush`.
-        retract: called when a notice is withdrawn, with the reason in effect from now on or None, and the moment and
-            attributes as for `tell`.
+        on_withdrawal: called when a notice is withdrawn, with the reason in effect from now on or None; the rest as for
+            `on_notice`.
 
     Raises nothing: errors of all three and of the callbacks are logged once.
     """
 
     def __init__(
         self,
-        tell: Tell,
+        on_notice: OnNotice,
         flush: Callable[[float], object],
         grace_s: float = 10.0,
-        retract: Retract | None = None,
+        on_withdrawal: OnWithdrawal | None = None,
     ) -> None:
-        self._tell = tell
+        self._on_notice = on_notice
         self._flush = flush
-        self._retract = retract
+        self._on_withdrawal = on_withdrawal
         self._grace_s = grace_s
         self._pid = os.getpid()
         self._closed = False
         self.called_back = False  # whether there is a callback of the user's
         # Used only on the teller's thread.
-        self._standing: list[Notice] = []
+        self._in_effect: list[Notice] = []
         self._callbacks: list[Callable[[], object]] = []
         self._teller = _Lane("goodput-notices")
         self._caller = _Lane("goodput-callbacks")
@@ -101,20 +101,20 @@ class Notices:
             self._teller.put(partial(self._take_back, Notice(reason, attributes), moment))
 
     def wait_recorded(self, seconds: float) -> bool:
-        """Wait until `tell` was called for all announcements so far; return False if `seconds` did not suffice."""
+        """Wait until `on_notice` was called for all announcements so far; return False if `seconds` did not suffice."""
         reached = threading.Event()
         self._teller.put(reached.set)
         return reached.wait(seconds)
 
     def settled(self, seconds: float) -> bool:
-        """Wait until `tell`, the callbacks and `flush` were called for all announcements so far.
+        """Wait until `on_notice`, the callbacks and `flush` were called for all announcements so far.
 
         Return False if `seconds` did not suffice. Not for the training thread.
         """
         return self._through((self._caller, self._flusher), seconds)
 
     def close(self, seconds: float = 0.0) -> bool:
-        """Accept no more announcements, and wait until `tell` and the callbacks were called for those so far.
+        """Accept no more announcements, and wait until `on_notice` and the callbacks were called for those so far.
 
         Return False if `seconds` did not suffice, or if called from a callback. Work under way goes on in daemon
         threads.
@@ -146,23 +146,23 @@ class Notices:
             self._callbacks.append(callback)
 
     def _take(self, notice: Notice, moment: int) -> None:
-        if notice in self._standing:
+        if notice in self._in_effect:
             return
-        self._standing.append(notice)
+        self._in_effect.append(notice)
         try:
-            self._tell(min(self._standing, key=Notice.rank).reason, moment, dict(notice.attributes))
+            self._on_notice(min(self._in_effect, key=Notice.rank).reason, moment, dict(notice.attributes))
         finally:
             for callback in self._callbacks:
                 self._caller.put(partial(_call, callback))
             self._flusher.put(partial(self._flush, self._grace_s))
 
     def _take_back(self, notice: Notice, moment: int) -> None:
-        left = [standing for standing in self._standing if standing.reason != notice.reason]
-        over = len(left) < len(self._standing)
-        self._standing = left
-        if over and self._retract is not None:
-            stands = min(left, key=Notice.rank).reason if left else None
-            self._retract(stands, moment, dict(notice.attributes))
+        left = [each for each in self._in_effect if each.reason != notice.reason]
+        over = len(left) < len(self._in_effect)
+        self._in_effect = left
+        if over and self._on_withdrawal is not None:
+            reason = min(left, key=Notice.rank).reason if left else None
+            self._on_withdrawal(reason, moment, dict(notice.attributes))
 
 
 class _Lane:

@@ -7,7 +7,7 @@ callback of the user's runs while training goes on, and a main thread in native 
 not come to run a Python handler. So a thread of ours does the work; the interpreter's wake-up descriptor notifies it of
 every signal at once.
 
-A Python handler of somebody else is neither replaced nor called: the wake-up descriptor tells of the signal. Native
+A Python handler of other code is neither replaced nor called: the wake-up descriptor reports the signal. Native
 code's handlers (JAX's preemption service is one) are hidden from the interpreter. Ours is put in front of them, and
 passes the signal on.
 
@@ -38,7 +38,7 @@ from otel_goodput.semconv import GOODPUT_NOTICE_SOURCE, Reason
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 SYNC: Final = 0  # no signal has this number
 RAN: Final = 128  # added to a signal's number to say that its Python handler ran
-TELLING_S: Final = 0.5  # s that a native handler waits at most until the notice is in the journal
+RECORDING_S: Final = 0.5  # s that a native handler waits at most until the notice is in the journal
 KEPT_S: Final = 1.0  # s that the main thread is kept beyond the grace period
 ARRIVING_S: Final = 0.3  # s for the main thread to come to its handler, before its recorders end without it
 ECHO_S: Final = 0.5  # s within which a native handler that passes a signal on makes it come again
@@ -95,7 +95,7 @@ class Signals:
         self._ended_by: int = signal.SIGTERM
         self._thread: threading.Thread | None = None
         self._caught_up = threading.Event()
-        self._ears: tuple[socket.socket, socket.socket] | None = None  # read end, write end
+        self._wakeup: tuple[socket.socket, socket.socket] | None = None  # read end, write end
 
     def install(self) -> bool:
         """Install the handlers; return False if none could be, for example off the main thread. Call once.
@@ -148,7 +148,7 @@ class Signals:
         self._removed = True
         _installed.discard(self)
         if threading.current_thread() is threading.main_thread():
-            took = self._ears is not None
+            took = self._wakeup is not None
             self._step_aside()
             for other in tuple(_installed):
                 if took and not other._removed and os.getpid() == other._pid:
@@ -161,12 +161,12 @@ class Signals:
 
     def _catch_up(self) -> None:
         """Wait until our thread has announced the signals that have arrived, for a moment at most."""
-        ears, self._caught_up = self._ears, threading.Event()
+        ears, self._caught_up = self._wakeup, threading.Event()
         if ears is None or self._removed or os.getpid() != self._pid or threading.current_thread() is self._thread:
             return
         with suppress(OSError):
             ears[1].send(bytes([SYNC]))
-            self._caught_up.wait(TELLING_S)
+            self._caught_up.wait(RECORDING_S)
 
     # --- taking and giving back ---------------------------------------------------------------------------------------
 
@@ -205,14 +205,14 @@ class Signals:
                 if link.native is not None:
                     actions.write(signum, link.native)
         _installed.discard(self)
-        if self._ears is None:
+        if self._wakeup is None:
             return
-        reader, writer = self._ears
+        reader, writer = self._wakeup
         with suppress(OSError, ValueError):
             fd = signal.set_wakeup_fd(-1)
             if fd not in (-1, writer.fileno()):
                 signal.set_wakeup_fd(fd)
-        self._ears = None
+        self._wakeup = None
         writer.close()  # ends the thread
         if os.getpid() != self._pid:
             reader.close()
@@ -229,8 +229,8 @@ class Signals:
         try:
             if not alone:
                 self._announce(signum)
-                if self._ears is not None:
-                    self._ears[1].send(bytes([signum + RAN]))
+                if self._wakeup is not None:
+                    self._wakeup[1].send(bytes([signum + RAN]))
                 if self._finishing or (link.python is None and link.native is None and self._holds()):
                     self._keep()
             elif link.native is not None and not passed_on:
@@ -246,7 +246,7 @@ class Signals:
                 python(signum, frame)
 
     def _holds(self) -> bool:
-        """Whether the main thread is kept from now on: the signal ends the process, and nobody waits for training."""
+        """Whether the main thread is kept from now on: the signal ends the process, and there is no callback."""
         return os.getpid() != 1 and not any(each._notices.called_back for each in _installed if not each._removed)
 
     def _keep(self) -> None:
@@ -282,10 +282,10 @@ class Signals:
         """Start a thread, and have the interpreter notify it of every signal at once."""
         reader, writer = socket.socketpair()
         writer.setblocking(False)
-        self._ears = (reader, writer)
-        self._thread = threading.Thread(target=self._hear, args=(reader,), name="goodput-signals", daemon=True)
+        self._wakeup = (reader, writer)
+        self._thread = threading.Thread(target=self._receive_all, args=(reader,), name="goodput-signals", daemon=True)
         if not started(self._thread, "signals are noticed only when the main thread handles them"):
-            self._ears = None
+            self._wakeup = None
             reader.close()
             writer.close()
             return
@@ -296,7 +296,7 @@ class Signals:
         if taken != -1:
             signal.set_wakeup_fd(taken)
 
-    def _hear(self, reader: socket.socket) -> None:
+    def _receive_all(self, reader: socket.socket) -> None:
         with reader:
             while True:
                 received = _receive(reader)
@@ -332,7 +332,7 @@ class Signals:
             return
         self._announce(signum)
         if link.native is not None:
-            self._notices.wait_recorded(TELLING_S)  # some native handlers end the process
+            self._notices.wait_recorded(RECORDING_S)  # some native handlers end the process
             if not self._passed_on(signum, link, link.native, reader):
                 return
             if link.python is not None and link.ours is not None:
@@ -388,7 +388,7 @@ class Signals:
 def _trampoline() -> int | None:
     """Return the address by which the interpreter handles all signals that have a Python handler; on the main thread.
 
-    SIGURG, which nobody minds, is given one for a moment if it has none.
+    SIGURG, which is rarely used, is given one for a moment if it has none.
     """
     before = signal.getsignal(signal.SIGURG)
     if not callable(before):

@@ -46,7 +46,7 @@ class Watch:
         grace_s: float,
     ) -> None:
         self._tracer = tracer
-        self._notices = Notices(self._tell, flush, grace_s, self._retract)
+        self._notices = Notices(self._record, flush, grace_s, self._withdraw)
         self._signals = Signals(self._notices, tracer.clock, grace_s, finish) if "signals" in names else None
         self._maintenance = None
         code = exit_code() if tracer.attempt else None
@@ -81,7 +81,7 @@ class Watch:
             self._maintenance.stop()
         self._notices.close(seconds)
 
-    def _tell(self, reason: str, moment: int, about: dict[str, types.AttributeValue]) -> None:
+    def _record(self, reason: str, moment: int, about: dict[str, types.AttributeValue]) -> None:
         span = self._tracer.job_span
         if _finished(span):
             return  # closing a notebook, or stopping a script in its last lines, disrupts no job
@@ -91,7 +91,7 @@ class Watch:
         if span is not None and span.is_recording():
             span.add_event(GOODPUT_NOTICE_EVENT, {GOODPUT_DISRUPTION_REASON: reason, **about}, moment)
 
-    def _retract(self, left: str | None, moment: int, about: dict[str, types.AttributeValue]) -> None:
+    def _withdraw(self, left: str | None, moment: int, about: dict[str, types.AttributeValue]) -> None:
         self._tracer.notice(0, moment, withdrawn=True)
         if left is not None:
             self._tracer.notice(REASONS.index(left), moment)

@@ -1,1 +1,1 @@
-"""The journal of a run: crash-safe records and their files, and what is written beside them."""
+"""The journal of a run: crash-safe records and their files, and the small files next to them."""

@@ -62,7 +62,7 @@ class Listeners:
         self.on_phases: OnPhases | None = None
 
     def silence(self) -> None:
-        """Call nobody any more."""
+        """Call none of them any more."""
         self.on_events = self.on_steps = self.on_phases = None
 
 
@@ -73,7 +73,7 @@ class Account:
         journal: where events are recorded.
         ledger: the run so far.
         clock: returns ns since the epoch.
-        listeners: told of what the ledger takes.
+        listeners: called with what the ledger takes.
         leap: sets `clock` forward by some ns, after the machine was suspended; None if nothing does.
 
     Attributes:
@@ -167,7 +167,7 @@ class Account:
         """Make the account passive in a forked child: it records nothing, calls nobody and waits for no inherited lock.
 
         If a thread of the parent was changing the ledger at the fork, our copy is inconsistent. `recall` then provides
-        another ledger when totals are first asked for.
+        another ledger when totals are first read.
         """
         self.append = nothing
         self.listeners.silence()
@@ -177,11 +177,11 @@ class Account:
         self.lock = threading.RLock()
 
     def leave(self, recall: Callable[[], Ledger]) -> None:
-        """Close the journal before the ledger has caught up; `recall` reads the rest when totals are asked for."""
+        """Close the journal before the ledger has caught up; `recall` reads the rest when totals are read."""
         self._recall = recall
 
     def hang(self) -> None:
-        """Take note that the journal was not closed in time: its disk hangs, and whoever closes it holds the ledger."""
+        """Note that the journal was not closed in time: the disk hangs, and the closing thread holds the ledger."""
         self._hanging = True
 
     def add_windows(self, spans: Sequence[int]) -> None:
@@ -246,7 +246,7 @@ class Account:
         """The totals at `at` (ns; now by default), as one consistent snapshot.
 
         If the ledger has not caught up within `patience` seconds, the totals are those at the moment it has reached,
-        and `Totals.behind` says how far back that is.
+        and `Totals.behind` is how far back that is.
         """
         self.look_for_suspension()
         caught_up = self.refresh(patience)

@@ -2,7 +2,7 @@
 
 The head and then one table after another. A table is columns of 64-bit integers: successive differences, all first
 bytes before all second bytes and so on, packed with zlib. The head says how many rows each table has and how many bytes
-it takes, so nothing is unpacked beyond what was said, and that is bounded.
+it takes. Nothing beyond that is unpacked, and it is bounded.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _spread(spread: Spread | None) -> Iterable[int]:
 
 
 class StoredStepBins(Sequence[StepBin]):
-    """Step bins that are made when they are asked for: a page reads those of hundreds of processes.
+    """Step bins that are made when they are read: a page has those of hundreds of processes.
 
     Attributes:
         rows: the fields of each, least, median and greatest lengths one by one; ``NONE``: not known.
@@ -135,7 +135,7 @@ def _numbers(rows: Iterable[Iterable[int]], _: Texts) -> list[Row]:
 class Table(NamedTuple):
     """How one field of an overview becomes rows of `width` integers, and is made of them again.
 
-    `longest`: rows of which it is smallest are dropped first; None: the oldest rows are. `text`: the column that refers
+    `longest`: the rows with the smallest value are dropped first; None: the oldest. `text`: the column that refers
     to a text. `counted`: what is dropped counts in the overview's `left_out`.
     """
 
@@ -282,7 +282,7 @@ Position = tuple[int, int, int]
 
 
 class Digest(NamedTuple):
-    """What a digest says.
+    """The content of a digest.
 
     Attributes:
         overview: of the run so far.

@@ -1,7 +1,7 @@
-"""What an attempt ran on and with, in a small file beside the journal: resource, versions, settings, hyperparameters.
+"""What an attempt ran on and with, in a small file: its resource, versions, settings and hyperparameters.
 
-It is read by people, and by whoever they send it to, so it holds no secret: values are redacted by what they look like,
-and by what they are called. See :mod:`~otel_goodput._journal.plain_values` for both.
+People read it and send it to others, so it holds no secret: values are redacted by their form and by their name, see
+:mod:`~otel_goodput._journal.plain_values`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ MOST: Final = 2000  # entries of one mapping
 _ADAPTERS: Final = ("importlib.metadata._adapters",) if sys.version_info >= (3, 13) else ()
 NEEDED: Final = ("importlib.metadata", "email.parser", *_ADAPTERS)
 DETECTED_S: Final = 2.0  # for the resource to be detected before the first file is written
-# When to look whether there is more to tell, in seconds since the first file; then every last of them, and at the end.
+# When to look for more facts, in seconds since the first file; after the last, at that interval, and at the end.
 AGAIN_S: Final = (10.0, 60.0, 600.0)
 
-# Libraries whose versions are told, if the program has imported them: the module, and the distribution it is from.
+# Libraries whose versions are recorded if the program has imported them: the module, and its distribution.
 LIBRARIES: Final[Mapping[str, str]] = {
     "opentelemetry": "opentelemetry-api",
     "opentelemetry.sdk": "opentelemetry-sdk",
@@ -197,9 +197,9 @@ class FactSheet:
         """
         age = time.monotonic() - self._made
         waits = self._waits()
-        if waits != self._scheduled:  # told once, some seconds after the start
+        if waits != self._scheduled:  # known some seconds after the start
             self._scheduled, self._due = waits, min(self._due, age)
-        if (cache := self._cache()) != self._compiled:  # told soon, but not after each function
+        if (cache := self._cache()) != self._compiled:  # written soon, but not after each function
             self._compiled, self._due = cache, min(self._due, age + AGAIN_S[0])
         if not last and (age < self._due or (not self._looks and age < DETECTED_S and not self._complete())):
             return
@@ -264,7 +264,7 @@ def versions() -> dict[str, str]:
     for module, distribution in LIBRARIES.items():
         if module not in sys.modules:
             continue
-        # By its dictionary: a module may import others when it is asked for an attribute that it does not have yet.
+        # By its dictionary: reading an attribute that a module does not have yet may make it import others.
         version = getattr(sys.modules[module], "__dict__", {}).get("__version__")
         if not isinstance(version, str):
             try:

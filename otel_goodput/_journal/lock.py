@@ -1,8 +1,8 @@
 """File locks: only one process may write an attempt, or send a file.
 
 Some file systems have no ``flock`` (Lustre mounted without ``-o flock``: ENOSYS; NFS without lockd: ENOLCK). There
-POSIX record locks are tried. Without those the file itself tells who holds it: which process on which machine, by its
-content, and whether that is alive, by its time of modification, which the holder renews.
+POSIX record locks are tried. Without those, the file's content names the process and the machine that hold it, and its
+modification time, which the holder renews, shows whether that process is alive.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from otel_goodput._text.redact import redacting_logger
 logger = redacting_logger(__name__)
 
 RENEWED_S: Final = 1.0  # from one renewal of a lock that the file system does not keep to the next
-FRESH_S: Final = 15.0  # a lock that another machine has not renewed for longer than this is nobody's
+FRESH_S: Final = 15.0  # a lock that another machine has not renewed for longer than this is free
 # Clocks of machines differ. Whoever wants to take a lock that is younger than this watches whether it is renewed.
 YOUNG_S: Final = 3600.0
 WATCHED_S: Final = 3 * RENEWED_S
@@ -33,7 +33,7 @@ _OURS: set[tuple[int, str]] = set()  # pid and path: closing any descriptor woul
 
 
 class Holder(NamedTuple):
-    """What a lock file says of the process that took it last.
+    """The process that took a lock last, according to the file.
 
     Attributes:
         pid: of the process; empty if unknown, or if it has released the lock.
@@ -108,7 +108,7 @@ class Lock:
         return self._claimed(watch=watch) if locked is None else not locked
 
     def last_holder(self) -> Holder:
-        """Return what the file says of the process that took the lock last."""
+        """Return the process that took the lock last, according to the file."""
         try:
             lines = files.read(self.path).decode("ascii").split("\n")
         except (OSError, ValueError):
@@ -131,7 +131,7 @@ class Lock:
             os.close(file)
 
     def _claimed(self, *, watch: bool = False) -> bool:
-        """Whether the file, without a lock, says that a living process holds it.
+        """Whether a living process holds the file, according to its content, without locks in the file system.
 
         On another machine that is one that gave a sign of life lately; with `watch`, one that gives another one now.
         """

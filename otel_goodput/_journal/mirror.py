@@ -169,7 +169,7 @@ class Mirror:
         objects = {}
         for part in ("", "journal/"):
             for name, entry in self._objects(part):
-                # What a storage tells of an object (size, time, checksum) differs when the object has been replaced.
+                # An object's entry (size, time, checksum) changes when the object is replaced.
                 objects[self._run.path / part / name] = entry, repr(sorted(entry.items(), key=str))
         for local, (entry, version) in objects.items():
             if self._brought.get(local) != version:
@@ -366,7 +366,7 @@ class Mirror:
 def _known(run: RunDirectory) -> list[str]:
     """Names of the files in a run's folder that its job writes.
 
-    What is said of disruptions is not among them: a job would replace what was said at the URL by what it once fetched.
+    The recorded reasons are not among them: a job would replace newer ones at the URL by those that it once fetched.
     """
     not_ours = {IDENTITY_FILE, REASONS_FILE}
     return sorted(name for name in files.names(run.journal) if bound(name) is not None and name not in not_ours)

@@ -1,6 +1,6 @@
 """Notes that a person needs to read a run's figures, such as that it was continued or a phase was used wrongly.
 
-They are stored in a small file beside the journal, so that a restart and a report from disk have them too.
+They are stored in a small file, so that a restart and a report from disk have them too.
 """
 
 from __future__ import annotations

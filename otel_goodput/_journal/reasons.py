@@ -1,8 +1,8 @@
-"""What was said of disruptions afterwards: an append-only file beside the journal, one JSON object a line.
+"""Reasons for disruptions that are recorded afterwards: an append-only file, one JSON object a line.
 
 A job learns late, or never, why the one before it died: the cloud writes that in a log of its own, or a person finds
-out. ``otel-goodput reason`` appends what it is told; reports apply it when they read the journal. The job neither reads
-nor writes the file, so its own counters keep the reason that it saw first. Its lines are not trusted.
+out. ``otel-goodput reason`` appends what it is given; reports apply that when they read the journal. The job never
+reads or writes the file, so its own counters keep the reason that it saw first. Its lines are not trusted.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Statement(NamedTuple):
         attempt: its number, counted from 1.
         reason: one of ``SAYABLE``.
         first_reason: the reason that the journal has.
-        author: who says so, such as ``alice@host`` or ``cloud audit log: compute.instances.preempted, …``.
-        person: a person said it, and not an importer.
+        author: who recorded it, such as ``alice@host`` or ``cloud audit log: compute.instances.preempted, …``.
+        person: the author is a person, and not an importer.
         recorded_at: seconds since the epoch.
         note: more for a person, or an empty string.
-        strength: how much an importer's source tells of the reason, 0 to 999; of two importers the stronger counts.
+        strength: how reliable an importer's source is, 0 to 999; of two importers the stronger counts.
     """
 
     attempt: int
@@ -129,9 +129,11 @@ def _parsed(line: bytes) -> Statement | None:
         return None
 
 
-def _statement(said_by: str, said_at: float, format: int, **more: Any) -> Statement:
-    whole(said_at, _MOMENTS)
-    return statement(**more, author=_text(said_by) or "somebody", recorded_at=float(said_at))
+def _statement(**entry: Any) -> Statement:
+    author, moment = entry.pop("said_by"), entry.pop("said_at")
+    del entry["format"]
+    whole(moment, _MOMENTS)
+    return statement(**entry, author=_text(author) or "somebody", recorded_at=float(moment))
 
 
 _STATEMENT: Final = Members(

@@ -305,7 +305,7 @@ def unsigned(field: int) -> int:
 
 
 def foreign(high: int, low: int) -> int:
-    """The id that a TRACE record tells: its `step` and its `time`."""
+    """The id in a TRACE record: its `step` and its `time`."""
     return unsigned(high) << 64 | unsigned(low)
 
 

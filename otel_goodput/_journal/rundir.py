@@ -11,11 +11,11 @@
     DIR/<run id>/journal/a0000-p0000.usage           processor and memory over time, if sampled (``usage``)
     DIR/<run id>/journal/p0000.pace                  how fast a process steps, for the others (``paces``)
     DIR/<run id>/journal/productivity.json           submission, FLOPs and peak
-    DIR/<run id>/journal/p0000.notes                 what a person must know beside the figures (``notes``)
-    DIR/<run id>/journal/disruptions.reasons         what was said of disruptions afterwards (``reasons``)
+    DIR/<run id>/journal/p0000.notes                 notes for a person who reads the figures (``notes``)
+    DIR/<run id>/journal/disruptions.reasons         reasons recorded afterwards (``reasons``)
     DIR/<run id>/traces-*.jsonl, metrics-*.jsonl     what the `file` exporter writes
 
-Longer than other files: which files a run has is said here, and nowhere else.
+Longer than other files: no other module knows which files a run has.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class RunDirectory:
         return self.journal / f"p{process:04d}.digest"
 
     def facts_path(self, attempt: int, process: int) -> Path:
-        """The file that says what an attempt ran on and with."""
+        """The file with what an attempt ran on and with."""
         return self.journal / f"a{attempt:04d}-p{process:04d}.facts"
 
     def usage_path(self, attempt: int, process: int) -> Path:
@@ -175,7 +175,7 @@ class RunDirectory:
         return sorted((int(match[2]), int(match[1])) for match in matches)
 
     def pace_path(self, process: int) -> Path:
-        """The file in which a process tells the others how fast it steps."""
+        """The file with the pace of a process, for the others."""
         return self.journal / f"p{process:04d}.pace"
 
     @property
@@ -194,7 +194,7 @@ class RunDirectory:
 
     @property
     def reasons_path(self) -> Path:
-        """The file with what was said of disruptions afterwards. The job itself never reads or writes it."""
+        """The file with reasons recorded afterwards. The job itself never reads or writes it."""
         return self.journal / REASONS_FILE
 
     def recovered_path(self, attempt: int, process: int) -> Path:
@@ -341,14 +341,14 @@ class RunDirectory:
     def writing(self, attempt: int, process: int) -> bool | None:
         """Whether a living process writes this attempt; None if it left no lock, so that it may be on another machine.
 
-        False says that it is over: it has left its lock on this machine and does not hold it any more.
+        False: it is over; its lock is on this machine, and it does not hold it any more.
         """
         lock = self.lock(attempt, process)
         return True if lock.held() else False if lock.path.exists() else None
 
 
 class ListedRun(RunDirectory):
-    """A run's folder whose names do not change. The segments of a process are looked at when they are first asked for.
+    """A run's folder whose names do not change. The segments of a process are read once, on first use.
 
     Attributes:
         there: indices of the processes that left files.

@@ -10,7 +10,7 @@ from otel_goodput import semconv
 from otel_goodput._journal.facts import Facts
 from otel_goodput.semconv import SCHEDULING_STAGES, SchedulingStage
 
-# What tells two pods apart, the surest first: a pod that is made anew may have the name of the one before.
+# Attributes that distinguish two pods, the surest first: a new pod may have the name of the one before.
 _POD: Final = (semconv.K8S_POD_UID, semconv.K8S_POD_NAME, semconv.K8S_NODE_NAME)
 CACHE: Final = ("hits", "misses", "saved_s")  # of the facts' `compile_cache`
 
@@ -21,7 +21,7 @@ class Startups:
 
     Attributes:
         reschedules: attempts after the first known one that were placed again, in another pod than the one before;
-            None if nothing tells of pods.
+            None if no pod is known.
         first: s that the first attempt waited, by stage.
         later: s that all later attempts waited, by stage.
         cache: what jax's compilation cache did: hits, misses and seconds saved; empty if it was not in use.
@@ -48,7 +48,7 @@ class Startups:
 
 
 def summed(attempts: Iterable[Facts]) -> Startups:
-    """Return what the facts of attempts tell together, in their order."""
+    """Return the sums over the facts of attempts, given in order."""
     reschedules: int | None = None
     waits: tuple[dict[str, float], dict[str, float]] = {}, {}  # of the first attempt, of later ones
     cache: dict[str, float] = {}
@@ -74,7 +74,7 @@ def _anew(before: Facts, facts: Facts) -> bool:
         one, other = before.resource.get(name), facts.resource.get(name)
         if one is not None and other is not None and (one != other or name == semconv.K8S_POD_UID):
             return one != other
-    # Only the first container of a pod has waited for a node: this is a pod of the same name, made anew.
+    # Only the first container of a pod has waited for a node: this is a new pod of the same name.
     return SchedulingStage.QUEUED in facts.scheduling
 
 

@@ -1,7 +1,7 @@
 """A file of state, which anybody may have written: a frame with a checksum, a head (JSON, packed), and raw bytes.
 
-Snapshots and digests are such files; docs/journal.md has the layout. A reader unpacks no more than the file says, and
-no more than it is ready to hold.
+Snapshots and digests are such files; docs/journal.md has the layout. A reader unpacks no more than the head
+announces, and no more than a bound.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Usage of processor and memory by one attempt of one process, in a small file beside the journal."""
+"""Usage of processor and memory by one attempt of one process, in a small file of its own."""
 
 from __future__ import annotations
 

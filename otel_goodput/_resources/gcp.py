@@ -24,7 +24,7 @@ ALL: Final = "?recursive=true"
 
 
 class Unknown(GoodputError):
-    """Nothing is known of the machine. The message says why, and what to do if something can be done."""
+    """Nothing is known of the machine. The message has the reason and, if there is one, the remedy."""
 
 
 class Machine(NamedTuple):

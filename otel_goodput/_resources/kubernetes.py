@@ -1,7 +1,7 @@
 """What is known of this pod from its environment and its mounted service account, without any request.
 
-Kubernetes itself tells a container next to nothing. Manifests pass on the rest through the downward API; the names here
-are the usual names of the variables.
+Kubernetes sets almost no variables in a container. Manifests pass on the rest through the downward API, usually in
+variables with the names here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Ask Kubernetes what this attempt waited for before its program ran: a node, an image, its container, the program.
 
-The pod's status says when the pod was made, scheduled and its container started; events of the pod say when an image
-was pulled. A service account may usually read neither: then nothing is found and nothing is logged.
+The pod's status shows when the pod was created and scheduled and its container started; events of the pod show when an
+image was pulled. A service account may usually read neither: then nothing is found and nothing is logged.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Waits = dict[str, int]  # ns by stage, of those that are known
 
 
 class Starts(NamedTuple):
-    """What a pod says of itself; moments in ns since the epoch, None if not told.
+    """The status of a pod; moments in ns since the epoch, None if unknown.
 
     Attributes:
-        uid: of the pod; empty if not told.
-        container: name of this program's container; empty if it cannot be told from others.
+        uid: of the pod; empty if unknown.
+        container: name of this program's container; empty if unknown.
         made, scheduled: when the pod was created, and when it was given a node.
         started: when the container was started.
         ended: when the container ended that this one replaces, in the same pod; None for the first one of a pod.
@@ -54,10 +54,10 @@ def look_up(
     timeout_s: float = TIMEOUT_S,
     before: int | None = None,
 ) -> Waits:
-    """Return how long this attempt waited in each stage, as far as the cluster tells.
+    """Return how long this attempt waited in each stage, as far as the cluster knows.
 
-    It asks up to three times within some 10 s, until the container is known to have started; who is refused does not
-    ask again. It is for a thread of its own.
+    It asks up to three times within some 10 s, until the container is known to have started; after a refusal it does
+    not ask again. It is for a thread of its own.
 
     Args:
         cluster: whom to ask.
@@ -91,7 +91,7 @@ def look_up(
 
 
 def read_pod(pod: Mapping[str, Any], container: str = "") -> Starts:
-    """Read what a pod says; `container` is the name of this program's container, empty if it is not known."""
+    """Read the status of a pod; `container` is the name of this program's container, empty if it is not known."""
     metadata, status = _mapping(pod.get("metadata")), _mapping(pod.get("status"))
     statuses = {str(one.get("name")): one for one in _mappings(status.get("containerStatuses"))}
     if not container:
@@ -118,7 +118,7 @@ def read_pod(pod: Mapping[str, Any], container: str = "") -> Starts:
 
 
 def read_pull(events: Mapping[str, Any], container: str) -> tuple[int, int] | None:
-    """Return from when to when the image of `container` was first pulled, ns; None if that is not told."""
+    """Return from when to when the image of `container` was first pulled, ns; None if unknown."""
     of_container = [
         (str(one.get("reason")), moment)
         for one in _mappings(events.get("items"))
@@ -138,7 +138,7 @@ def waited(starts: Starts, pulled: tuple[int, int] | None, began: int) -> Waits:
     A container that was started again in its pod has not waited for a node again, but since the end of the one before.
 
     Args:
-        starts: what the pod says.
+        starts: the status of the pod.
         pulled: from when to when the image was pulled; None if not known.
         began: when the program called ``configure()``, ns since the epoch.
     """
@@ -168,7 +168,7 @@ def _spans(starts: Starts, pulled: tuple[int, int] | None, began: int) -> Iterat
 
 
 def _pull(cluster: Cluster, starts: Starts, until: float) -> tuple[int, int] | None:
-    """Ask when the image was pulled; None if nobody says so."""
+    """Ask when the image was pulled; None if unknown."""
     if not starts.uid or not starts.container:
         return None
     selector = quote(f"involvedObject.kind=Pod,involvedObject.uid={starts.uid}", safe="")

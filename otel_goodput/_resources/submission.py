@@ -1,7 +1,7 @@
 """Ask Kubernetes when the job was submitted, which is where scheduling goodput begins to count.
 
 These are asked until one answers: the JobSet named by ``JOBSET_NAME`` or a label of the pod, the Job named by another
-label, the pod itself. A pod and a Job may be created anew for each attempt, a JobSet outlives them; so the time found
+label, the pod itself. A pod and a Job may be created anew for each attempt, a JobSet outlives them; so this time
 is credible only if it is before the first start of the run. Outside of a pod nothing is asked. In a pod whose service
 account may read none of them, which is usual, nothing is found and nothing is logged.
 """

@@ -128,7 +128,7 @@ class Damages:
         self.add(Damage(path_name, what, None if harmless else self._last, newer=newer, harmless=harmless))
 
     def small(self, path_name: str, error: BaseException) -> None:
-        """Report that one of the small files beside the journal is left out. It makes no time uncertain."""
+        """Report that one of the small files is left out. It makes no time uncertain."""
         self.add(Damage(path_name, str(error) or type(error).__name__, 0, 0))
 
     def missing(self, attempt: int, first: int, last: int) -> None:
@@ -281,7 +281,7 @@ def _latest(data: bytes) -> int | None:
 
 
 class _Trail:
-    """The intact events of a damaged segment, and what they tell about the damaged ones."""
+    """The intact events of a damaged segment, and what follows from them about the damaged ones."""
 
     def __init__(self, data: bytes, opened: Mapping[int, int]) -> None:
         self._events = list(_sound(data))

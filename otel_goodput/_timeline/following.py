@@ -1,7 +1,7 @@
 """Follows the journal of a living process: each poll reads only what was written since the one before.
 
 It goes on with the one reader from where that has stopped. Where what was read before turns out to be incomplete, the
-journal is restored anew, as after a restart; so after any polls the account is the one that a restart would read.
+journal is restored again, as after a restart. So after each poll the account is the one that a restart would read.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Follower:
             if part.attempt != attempt:
                 attempt, state.last_sign = part.attempt, 0
             if part.entries and part.entries[-1].kind == ev.HEARTBEAT and part.entries[-1].time <= state.last_sign:
-                part.entries.pop()  # it was taken before, or says nothing that is new
+                part.entries.pop()  # it was taken before, or is older than a record
             if part.entries:
                 events = records.events_of(part.entries)
                 state.ledger.feed(events)

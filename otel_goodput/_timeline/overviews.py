@@ -1,4 +1,4 @@
-"""The overview of a process's run, from the cheapest of its files that tells all: digest, or snapshot and segments."""
+"""The overview of a process's run, from its smallest complete file: digest, or snapshot and segments."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _digest(run: RunDirectory, process: int, only: Container[str] | None) -> Dig
 
 
 def _tells_all(run: RunDirectory, process: int, digest: Digest, within_s: float) -> bool:
-    """Whether a digest has all that the journal has, or is as young as asked."""
+    """Whether a digest has all that the journal has, or is young enough."""
     attempts = run.attempts(process)
     if attempts and attempts[-1] > digest.attempt and any(run.segments(process, attempts[-1])):
         return False
@@ -122,9 +122,9 @@ def _tells_all(run: RunDirectory, process: int, digest: Digest, within_s: float)
 
 
 def rank_stages(run: RunDirectory, process: int, own: Mapping[str, StageSums]) -> list[RankStages]:
-    """Return the stages of all processes of a run that tell of any, by process.
+    """Return the stages of all processes of a run that recorded any, by process.
 
-    A process that is alive tells them up to half a minute late. Processes whose files cannot be read are left out.
+    A living process writes them up to half a minute late. Processes whose files cannot be read are left out.
 
     Args:
         run: the run's folder.
@@ -145,7 +145,7 @@ def rank_stages(run: RunDirectory, process: int, own: Mapping[str, StageSums]) -
 
 
 def _recorded(run: RunDirectory, process: int) -> Mapping[str, StageSums]:
-    """Return the stages that a journal tells; none if it cannot be read."""
+    """Return the stages in a journal; none if it cannot be read."""
     try:
         known = overview_of(run, process)
     except Exception:  # whatever one process left must not hide the others

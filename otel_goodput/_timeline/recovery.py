@@ -114,7 +114,7 @@ def _restore(reader: Reader, restored: Restored, spans: Sequence[int], left_out:
         left_out: segments to skip, because their events cannot be accounted for; if they are many, all are skipped.
     """
     if restored.reached.position is not None and reader.overlaps.ends(restored.attempt, restored.last_sign):
-        # Written by an attempt beside the next one: read the whole journal instead.
+        # Written by an attempt that ran at the same time as the next one: read the whole journal instead.
         restored = Restored(Ledger(spans))
     reader.reached, damages = restored.reached, restored.damages
     attempt = restored.attempt

@@ -159,7 +159,7 @@ MOST_PROCESSES: Final = 256  # whose journals are read
 MOST_ATTEMPTS: Final = 10  # the latest, for which they are
 # A process that does nothing gives a sign of life every second: deaths closer than this have no order.
 APART_NS: Final = 2_000_000_000
-RAISED_NS: Final = 100_000_000  # an exception tells its moment, but clocks of machines differ
+RAISED_NS: Final = 100_000_000  # the moment of an exception is recorded, but clocks of machines differ
 
 
 class Death(NamedTuple):
@@ -181,12 +181,12 @@ class Death(NamedTuple):
 
 
 class Culprit(NamedTuple):
-    """Why an attempt ended, as its processes tell together.
+    """Why an attempt ended, according to all of its processes.
 
     Attributes:
         reason: why.
-        process: index of the process that ended first; None if somebody ended all of them, or if that is not known.
-        known: which process ended first, or that somebody ended all of them.
+        process: index of the process that ended first; None if all were ended from outside, or if that is not known.
+        known: whether it is known which process ended first, or that all were ended from outside.
     """
 
     reason: str
@@ -217,7 +217,7 @@ def culprits(run: RunDirectory, history: Sequence[Disruption]) -> dict[int, Culp
 
 
 def culprit(deaths: Iterable[Death], reason: str) -> Culprit:
-    """Return why several processes ended; `reason` is what the leader's journal alone tells."""
+    """Return why several processes ended; `reason` is that of the leader's journal alone."""
     ended = sorted((one for one in deaths if not one.clean), key=lambda one: one.sign)
     crashed = [one for one in ended if not one.announced]
     if not crashed:

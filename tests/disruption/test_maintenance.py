@@ -29,7 +29,7 @@ class Heard:
         self.told: list[tuple[str, str, str]] = []
         self.retracted: list[tuple[str | None, str]] = []
         self.called = 0
-        self.notices = Notices(self._tell, lambda _: None, retract=self._retract)
+        self.notices = Notices(self._tell, lambda _: None, on_withdrawal=self._retract)
         self.notices.on_preemption(self._call)
 
     def _tell(self, reason: str, moment: int, about: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ class Recorded:
             lambda *notice: self.told.append(notice),
             self.flushed.append,
             grace_s=7.0,
-            retract=lambda left, moment, about: self.left.append(left),
+            on_withdrawal=lambda left, moment, about: self.left.append(left),
         )
 
 
