@@ -64,8 +64,8 @@ def _held(layer: object) -> Iterator[object]:
             yield getattr(layer, name, None)
 
 
-class SpanEmitter:
-    """Passes spans to the span processors of the exporters.
+class SpanEmitter(SpanProcessor):
+    """Passes spans to the span processors of the exporters; as the processor of a provider, all that it has ended.
 
     Args:
         processors: the processors that receive the spans.
@@ -102,6 +102,9 @@ class SpanEmitter:
                 processor.on_start(span, within)  # type: ignore[arg-type]
             except Exception as error:
                 contain("span processor", error)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self.emit(span)
 
     def emit(self, span: ReadableSpan) -> None:
         """Pass a finished span to all processors, after those that wait, and without waiting for them."""

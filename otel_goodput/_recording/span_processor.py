@@ -269,7 +269,7 @@ class PhaseSpans:
         self._tracer = tracer
         self._spans = spans
         self._dropped = other(StaticSampler(Decision.RECORD_ONLY), [processor])
-        self._refused = other(ALWAYS_ON, [processor, _Emitting(emitter)])
+        self._refused = other(ALWAYS_ON, [processor, emitter])
 
     def start(
         self,
@@ -291,13 +291,3 @@ class PhaseSpans:
                 return begun
             return self._refused.start_span(name, **how)
         return span if span.is_recording() else self._dropped.start_span(name, **how)
-
-
-class _Emitting(SpanProcessor):
-    """Exports spans like those that no tracer starts."""
-
-    def __init__(self, emitter: SpanEmitter) -> None:
-        self._emitter = emitter
-
-    def on_end(self, span: ReadableSpan) -> None:
-        self._emitter.emit(span)
