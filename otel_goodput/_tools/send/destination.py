@@ -22,7 +22,7 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep, time
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from otel_goodput._runtime import files
@@ -222,26 +222,18 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class _Plain(urllib.request.HTTPHandler):
-    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        assert isinstance(request, Posted)
-        return self.do_open(partial(_Connection, request.in_flight), request)
+class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens connections that report to the `InFlight` of a `Posted` request."""
 
-
-class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, context: ssl.SSLContext) -> None:
-        super().__init__(context=context)
+    def __init__(self, context: ssl.SSLContext | None) -> None:
+        super().__init__()
         self._tls = context
 
-    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
-        assert isinstance(request, Posted)
-        connection = partial(_Encrypted, request.in_flight)
-        return self.do_open(connection, request, context=self._tls)
+    def http_open(self, request: Any) -> http.client.HTTPResponse:
+        return self.do_open(partial(_Connection, request.in_flight), request)
 
-
-def opener(context: ssl.SSLContext | None) -> urllib.request.OpenerDirector:
-    """Return an opener for `Posted` requests that uses the environment's proxies, and `context` for TLS."""
-    return urllib.request.build_opener(_NoRedirect(), _Plain(), *([_Https(context)] if context else []))
+    def https_open(self, request: Any) -> http.client.HTTPResponse:
+        return self.do_open(partial(_Encrypted, request.in_flight), request, context=self._tls)
 
 
 _STATUSES: Final = {
@@ -262,22 +254,6 @@ _CHANNEL: Final = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.min_reconn
                    ("grpc.max_reconnect_backoff_ms", 2000), ("grpc.max_send_message_length", -1)]  # fmt: skip
 _LONGER_S: Final = 1.0
 _NOTHING_S: Final = 0.05
-
-
-class Destination(Protocol):
-    """A receiver of one signal."""
-
-    timeout_s: float
-
-    def send(self, request: Request, in_flight: InFlight) -> Answer:
-        """Send a request and report its state to `in_flight`; returns the answer.
-
-        Raises:
-            TooLate: the caller no longer waits for the request.
-            NotBegun: the progress could not be saved before sending.
-        """
-
-    def close(self) -> None: ...
 
 
 def open_destination(where: Endpoint, environ: Mapping[str, str]) -> Destination:
@@ -303,8 +279,8 @@ def receiver(where: Endpoint) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", "")).removeprefix("//")
 
 
-class _Settings:
-    """The settings from the standard variables that gRPC and HTTP share."""
+class Destination:
+    """A receiver of one signal, configured by OTLP's standard variables in `environ`."""
 
     def __init__(self, where: Endpoint, environ: Mapping[str, str]) -> None:
         def setting(name: str) -> str:
@@ -315,34 +291,44 @@ class _Settings:
         sent = headers(environ, where.signal, where.wire)
         for wrong in (*sent.malformed, *sent.unsendable):
             raise ConfigurationError(wrong)
-        self.headers = sent.values
-        self.compress = setting("COMPRESSION").lower() == "gzip"
-        self.insecure = setting("INSECURE").lower()
-        self.authority, self.certificate, self.key = (
+        self._headers = {name.lower(): value for name, value in sent.values.items()}
+        self._compress = setting("COMPRESSION").lower() == "gzip"
+        self._insecure = setting("INSECURE").lower() == "true"
+        self._authority, self._certificate, self._key = (
             setting(name) for name in ("CERTIFICATE", "CLIENT_CERTIFICATE", "CLIENT_KEY")
         )
+
+    def send(self, request: Request, in_flight: InFlight) -> Answer:
+        """Send a request and report its state to `in_flight`; returns the answer.
+
+        Raises:
+            TooLate: the caller no longer waits for the request.
+            NotBegun: the progress could not be saved before sending.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
 
 
 def _taken(answer: Accepted) -> Answer:
     return Answer(ACCEPTED, answer.message, answer.rejected)
 
 
-class _Grpc:
+class _Grpc(Destination):
     def __init__(self, where: Endpoint, environ: Mapping[str, str]) -> None:
+        super().__init__(where, environ)
         self._grpc = grpc = importlib.import_module("grpc")
-        settings = _Settings(where, environ)
-        self.timeout_s = settings.timeout_s
         parts = urlsplit(where.url)
-        plain = parts.scheme == "http" or (parts.scheme != "https" and settings.insecure == "true")
+        plain = parts.scheme == "http" or (parts.scheme != "https" and self._insecure)
         target = receiver(where).partition("://")[2].partition("/")[0] if parts.netloc else where.url
-        compression = grpc.Compression.Gzip if settings.compress else grpc.Compression.NoCompression
+        compression = grpc.Compression.Gzip if self._compress else grpc.Compression.NoCompression
         if plain:
             self._channel = grpc.insecure_channel(target, _CHANNEL, compression)
         else:
-            paths = (settings.authority, settings.key, settings.certificate)
+            paths = (self._authority, self._key, self._certificate)
             pieces = [files.read_named(Path(path)) if path else None for path in paths]
             self._channel = grpc.secure_channel(target, grpc.ssl_channel_credentials(*pieces), _CHANNEL, compression)
-        self._metadata = [(name.lower(), value) for name, value in settings.headers.items()]
         self._call = self._channel.stream_unary(
             _METHODS[where.signal],
             request_serializer=lambda message: message.SerializeToString(),
@@ -364,7 +350,7 @@ class _Grpc:
                 trouble.append(error)
                 call.cancel()
 
-        call = self._call.future(message(), timeout=in_flight.left(), metadata=self._metadata)
+        call = self._call.future(message(), timeout=in_flight.left(), metadata=[*self._headers.items()])
         begun.set()
         try:
             return _taken(accepted(call.result()))
@@ -391,27 +377,25 @@ class _Grpc:
         self._channel.close()
 
 
-class _Http:
+class _Http(Destination):
     def __init__(self, where: Endpoint, environ: Mapping[str, str]) -> None:
-        settings = _Settings(where, environ)
-        self.timeout_s = settings.timeout_s
+        super().__init__(where, environ)
         self._signal = where.signal
         parts = urlsplit(where.url)
         self._url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))
-        self._compress = settings.compress
-        self._headers = {"content-type": PROTOBUF[0], "user-agent": "otel-goodput"}
+        own = {"content-type": PROTOBUF[0], "user-agent": "otel-goodput"}
         if parts.username is not None:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
-            self._headers["authorization"] = f"Basic {base64.b64encode(pair).decode('ascii')}"
-        self._headers |= {name.lower(): value for name, value in settings.headers.items()}
-        if settings.compress:
-            self._headers["content-encoding"] = "gzip"
+            own["authorization"] = f"Basic {base64.b64encode(pair).decode('ascii')}"
+        self._headers = own | self._headers | ({"content-encoding": "gzip"} if self._compress else {})
         context = None
         if parts.scheme == "https":
-            context = ssl.create_default_context(cafile=settings.authority or None)
-            if settings.certificate:
-                context.load_cert_chain(settings.certificate, settings.key or None)
-        self._opener = opener(context)
+            context = ssl.create_default_context(cafile=self._authority or None)
+            if self._certificate:
+                context.load_cert_chain(self._certificate, self._key or None)
+        self._opener = urllib.request.build_opener(
+            _NoRedirect(), _Handler(context)
+        )  # by the proxies in the environment
 
     def send(self, request: Request, in_flight: InFlight) -> Answer:
         body = request.message.SerializeToString()
