@@ -11,7 +11,8 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple, Protocol
@@ -152,6 +153,7 @@ class FactSheet:
         self._due = 0.0  # when to look next, s since it was made
         self._looks = 0
         self._written = b""
+        self._earlier: tuple[Facts, ...] | None = None if attempt else ()  # of earlier attempts; None: not read yet
 
     @property
     def described(self) -> bool:
@@ -169,6 +171,7 @@ class FactSheet:
     def move(self, attempt: int) -> None:
         """Tell that this is the attempt `attempt`, of another run: the file is written again there."""
         self._attempt, self._written, self._due = attempt, b"", 0.0
+        self._earlier = None if attempt else ()
 
     def schedule(self, waits: Callable[[], Mapping[str, int]]) -> None:
         """Tell what returns how long the attempt waited before its program ran, ns by stage, as far as known."""
@@ -193,8 +196,10 @@ class FactSheet:
     def keep(self, run: RunDirectory, *, last: bool = False) -> None:
         """Write the file if it is time to look for more, or the `last` time, and there is more.
 
-        An error is reported once; the next call in time tries again.
+        An error is reported once; the next call in time tries again. The first call reads those of earlier attempts.
         """
+        if self._earlier is None:
+            self._earlier = tuple(_earlier(run, self._attempt, self._config.process_index))
         age = time.monotonic() - self._made
         waits = self._waits()
         if waits != self._scheduled:  # known some seconds after the start
@@ -215,6 +220,11 @@ class FactSheet:
             report_once(
                 "facts", "the facts about this attempt's machine and settings cannot be saved (will retry): %s", error
             )
+
+    def all_attempts(self) -> tuple[Facts, ...]:
+        """The facts of all attempts, this one last; none until those of earlier attempts have been read."""
+        earlier = self._earlier
+        return () if earlier is None else (*earlier, self.gathered())
 
     def gathered(self) -> Facts:
         """The facts as they are known now."""
@@ -291,6 +301,14 @@ def read_facts(run: RunDirectory, attempt: int, process: int) -> Facts:
     """Read the facts of an attempt of a process. Raises as :meth:`Sidecar.read`."""
     members = SIDECAR.read(run.facts_path(attempt, process), attempt=attempt, process=process)
     return Facts(attempt=attempt, process=process, **members)
+
+
+def _earlier(run: RunDirectory, attempt: int, process: int) -> Iterator[Facts]:
+    """Yield the facts of the attempts before `attempt` that left any."""
+    for number in run.attempts(process):
+        if number < attempt:
+            with suppress(OSError, ValueError):  # it left none
+                yield read_facts(run, number, process)
 
 
 def began(run: RunDirectory, attempt: int, process: int) -> int | None:

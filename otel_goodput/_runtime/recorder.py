@@ -162,6 +162,7 @@ class Recorder(Phases):
         self.resource: DetectedResource = resource
         live.facts.describe(resource, lambda: resource.wait(0))
         live.facts.add(config.hyperparameters or {})
+        self._facts = live.facts
         self._productivity = Productivity(config, opened.run if config.leads else None)
         self._stopping = deadline.ShutdownSignal()
         context = ExporterContext(
@@ -451,7 +452,8 @@ class Recorder(Phases):
         notes = self._account.notes.all()
         if totals.behind:
             notes = (*notes, behind(totals))
-        return Report(totals, about(self.run_id, self.config.job_name), notes, page=self._page)
+        about_run = about(self.run_id, self.config.job_name)
+        return Report(totals, about_run, notes, facts=self._facts.all_attempts(), page=self._page)
 
     def _page(self, report: Report) -> str:
         """Return the page of `report`. Raises GoodputError if there is no journal to read."""

@@ -128,7 +128,8 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
 
     def report(self) -> Report:
         """Return the account as of now, as text (``str()``) or JSON (``to_json()``)."""
-        return Report(self.totals(), about(self.run_id, self._name), self._account.notes.all())
+        notes, facts = self._account.notes.all(), self._facts.all_attempts()
+        return Report(self.totals(), about(self.run_id, self._name), notes, facts=facts)
 
     def shutdown(self) -> None:
         """End open phases, mark them as interrupted, and write the journal.

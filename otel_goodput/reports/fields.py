@@ -430,9 +430,9 @@ class ReportFields(_AlwaysFields, total=False):
         long_steps: if some recur in the latest loop.
         long_phases: if some took far longer than usual; their time keeps its category.
         checkpoints: by operation (``save``, ``restore``, ``emergency_restore``) and stage, if Orbax reported any.
-        scheduling: if Kubernetes reported it; missing in a job's own report.
-        compile_cache: if it is in use; missing in a job's own report.
-        configurations: what the attempts ran with, the latest 100; missing in a job's own report, and if unknown.
+        scheduling: if Kubernetes reported it.
+        compile_cache: if it is in use.
+        configurations: what the attempts ran with, the latest 100; missing if unknown.
     """
 
     scheduling_goodput: float

@@ -41,7 +41,7 @@ class Report:
     standing: RunState | None = None
     damage: Sequence[Damage] = ()
     corrections: Corrections = field(default_factory=dict)  # of its disruptions; `totals` has the reasons
-    facts: Sequence[Facts] = ()  # what its attempts ran with, waited for and compiled; a job's own report has none
+    facts: Sequence[Facts] = ()  # what its attempts ran with, waited for and compiled
     page: Callable[[Report], str] | None = field(default=None, compare=False)  # makes the page; a run's report has it
 
     @property

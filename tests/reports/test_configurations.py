@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 from tools.commands import environment, goodput, succeeded
+from waits import until
 
-from otel_goodput import Recorder, open_run
+from otel_goodput import Recorder, open_run, testing
 from otel_goodput.reports.comparison import compare
 from otel_goodput.reports.run import runs_at
 from otel_goodput.version import __version__
@@ -75,6 +76,23 @@ def test_the_report_has_what_its_attempts_ran_with(tmp_path: Path) -> None:
 
     then = run.report(at=attempts[3].started_ns / 1e9 - 1e-6).to_json()["configurations"]
     assert [(one["first_attempt"], one["last_attempt"]) for one in then] == [(1, 3)]
+
+
+def test_a_living_job_has_them_in_its_own_report(tmp_path: Path) -> None:
+    trained(tmp_path, "run", {"lr": 0.1})
+    with (
+        Recorder("run", run_id="run", directory=tmp_path, exporters="none", hyperparameters={"lr": 0.2}) as recorder,
+        recorder.job(),
+        recorder.step(1),
+    ):
+        until(lambda: "configurations" in recorder.report().to_json())  # once those of the first attempt are read
+        own = recorder.report().to_json()["configurations"]
+    assert [one["hyperparameters"] for one in own] == [{"lr": 0.1}, {"lr": 0.2}]
+    assert recorder.report().to_json()["configurations"] == own
+    assert open_run(tmp_path).report().to_json()["configurations"] == own
+    with testing.run(hyperparameters={"token": SECRET}) as recording:
+        (configuration,) = recording.report().to_json()["configurations"]
+    assert configuration["first_attempt"] == 1 and SECRET not in str(configuration)
 
 
 def test_a_killed_attempt_has_left_what_it_ran_with(tmp_path: Path) -> None:
