@@ -138,7 +138,7 @@ ASYNC_RUNTIMES: Final[tuple[AsyncRuntime, ...]] = (
 
 
 class AsyncRuntimes:
-    """Finds the runtimes that this process uses. A runtime is not checked again once it was found."""
+    """Finds the runtimes that this process uses. A runtime is not checked again once it is in use."""
 
     def __init__(self) -> None:
         self._waiting = list(ASYNC_RUNTIMES)
@@ -148,15 +148,15 @@ class AsyncRuntimes:
         """Whether a runtime that is not in use yet has been imported."""
         return any(runtime.module in sys.modules for runtime in self._waiting)
 
-    def found(self) -> list[AsyncRuntime]:
+    def poll(self) -> list[AsyncRuntime]:
         """Return the runtimes that have come into use since the last call."""
-        found = []
+        new = []
         for runtime in tuple(self._waiting):
             module = sys.modules.get(runtime.module)
             if module is not None and (used := _used(runtime, module)):
-                found.append(runtime._replace(name=runtime.name.format(used)))
+                new.append(runtime._replace(name=runtime.name.format(used)))
                 self._waiting.remove(runtime)
-        return found
+        return new
 
 
 def _used(runtime: AsyncRuntime, module: Any) -> bool | str | None:

@@ -1,89 +1,43 @@
 """Find out when work left the device. Dispatch is asynchronous, so the host's clock does not show it.
 
 Automatically: where a step ends, or another phase that puts work on the device, the thread that dispatched the work
-sets a mark behind it (see ``markers``). Manually: the user passes an output of the step. A thread of ours finds out
-when each is ready (see ``watcher``).
+sets a mark behind it (see ``markers``). Manually: the user passes an output of the step. A background thread finds out
+when each is ready (see ``watcher``). Marks are checked to become ready in order: nothing documents that what is
+dispatched last is done last.
 
-What a phase dispatches between two of its boundaries is a *segment*. A phase that begins inside another one ends the
-outer one's segment; a new one begins when the inner phase is over.
+What a phase dispatches between two of its boundaries is a :class:`Segment`. The open segments are a stack:
 
-Marks are checked to become ready in order: nothing documents that what is dispatched last is done last.
-
-Longer than other files: what opens, cuts and marks a segment is one state.
+==================================  ===============================================================================
+event on the training thread        what happens
+==================================  ===============================================================================
+a phase begins                      a segment is pushed; the segment around it ends with a mark (``MARK`` record)
+a phase or load ends                its segment is popped and marked; the one around it goes on from now
+a short step ends (:meth:`join`)    nothing but noting its key and times: it shares the next mark
+a step ends, mark due               a mark for it and the steps that wait for one, see :meth:`_follow`
+a compilation ends                  nothing dispatched before it counts; the step gets a mark of its own
+another phase than a step begins    the steps that wait for a mark get it now (:meth:`_close_shared`)
+==================================  ===============================================================================
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
-from otel_goodput._integrations.async_runtimes import AsyncRuntime, AsyncRuntimes
-from otel_goodput._integrations.markers import Mark, Marker, Together
+from otel_goodput._integrations.async_runtimes import AsyncRuntimes
+from otel_goodput._integrations.markers import CombinedMark, Mark, Marker, MarkingOrder, ready
 from otel_goodput._integrations.outputs import Outputs
-from otel_goodput._integrations.watcher import LOOK, TOGETHER, Watcher, ready
+from otel_goodput._integrations.watcher import GLANCE, GROUP, Watcher
 from otel_goodput._journal.records import signed
 from otel_goodput._recording.observation import Observation
 from otel_goodput._recording.short_span import ShortSpan
 from otel_goodput._recording.tracer import PhaseTracer
-from otel_goodput._runtime.guard import contain
-from otel_goodput._text.redact import redacting_logger
+from otel_goodput._runtime.guard import contain, containing
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState, Phase
-
-logger = redacting_logger("otel_goodput")
-
-FIRST: Final = 3  # marks checked at the beginning
-EVERY: Final = 1000  # of later marks, one in this many is checked;
-OFTEN: Final = 4  # one in so many, if the marker is in doubt
-TWICE: Final = 2  # checks in a row with most results late; a single one may be due to a transfer for a later step
-
-
-class MarkingOrder:
-    """Checks some marks against results of the work before them.
-
-    Attributes:
-        wrong: marks became ready before the work in front of them, so they cannot be trusted.
-    """
-
-    def __init__(self) -> None:
-        self._set = 0
-        self._bad = 0
-        self.wrong = False
-
-    def due(self, *, doubtful: bool) -> bool:
-        """Count a mark that was set; return whether it is to be checked."""
-        self._set = count = self._set + 1
-        return count <= FIRST or not count % (OFTEN if doubtful else EVERY) or 0 < self._bad < TWICE
-
-    def check(
-        self,
-        results: Sequence[Any],
-        ready: Callable[[Any], bool | None],
-        retarget: Callable[[Sequence[Any]], bool],
-    ) -> bool:
-        """Check that `results` are ready, now that the mark behind them is; return False if the mark tells nothing.
-
-        If some are late, `retarget` is asked to mark more. If it does not, and most were late in ``TWICE``
-        checks in a row, marks are `wrong` for good.
-        """
-        answers = [(result, answer) for result in results if (answer := ready(result)) is not None]
-        late = [result for result, answer in answers if not answer]
-        if late and retarget(late):
-            self._bad = 0
-            return False
-        self._bad = self._bad + 1 if 2 * len(late) > len(answers) else 0
-        if self._bad >= TWICE and not self.wrong:
-            self.wrong = True
-            logger.warning(
-                "marks became ready before the work dispatched ahead of them: this backend does not run work in "
-                "order, so the device times of steps are unknown from now on; pass a result of each step to "
-                "goodput.observe()"
-            )
-        return not self.wrong
-
 
 # Blocking phases that own the work they put on the device.
 OWNERS: Final = frozenset(
@@ -106,16 +60,14 @@ POLLS: Final = 100  # first steps, which look each time
 FAILURES: Final = 3  # failures to mark, after which all markers are dropped
 
 
+@dataclass
 class Segment:
     """What the open phase `key` has dispatched since `since` (ns); `cut`: the phase had segments before this one."""
 
-    __slots__ = ("cut", "key", "phase", "since")
-
-    def __init__(self, key: int, phase: int, since: int) -> None:
-        self.key = key
-        self.phase = phase
-        self.since = since
-        self.cut = False
+    key: int
+    phase: int
+    since: int
+    cut: bool = False
 
 
 class DeviceClock:
@@ -143,7 +95,7 @@ class DeviceClock:
         self._closed = False
         self._runtimes = AsyncRuntimes()
         self._finding = threading.Lock()
-        self._found_at = tracer.clock()  # when runtimes were looked for last, ns
+        self._polled_at = tracer.clock()  # when runtimes were looked for last, ns
         self._fallback = ClockState.HOST
         self._asleep = True  # no asynchronous runtime is in use or imported
         self.awake = False
@@ -166,7 +118,7 @@ class DeviceClock:
         self._compiled = 0  # end of the training thread's latest compilation, ns
         self._settled_by: float | None = None
         if mode == ClockState.HOST:
-            self._tell_fallback(ClockState.HOST, self._found_at)
+            self._fall_back(ClockState.HOST, self._polled_at)
         self.poll()
         # Only here: if a runtime is in use already, the first step should find its marker prepared.
         self._watcher.finish_tasks(PREPARING_S)
@@ -178,7 +130,7 @@ class DeviceClock:
 
     @property
     def brief(self) -> bool:
-        return bool(self._markers) and self._watcher.usual < TOGETHER
+        return bool(self._markers) and self._watcher.lengths.usual < GROUP
 
     def compiled(self, moment: int) -> None:
         self._compiled = moment
@@ -192,15 +144,19 @@ class DeviceClock:
             return
         try:
             now = self._tracer.clock()
-            found = self._runtimes.found()
-            if found and self._fallback != ClockState.UNKNOWN:
+            new = self._runtimes.poll()
+            if new and self._fallback != ClockState.UNKNOWN:
                 # It came into use at some time after the previous look.
-                self._tell_fallback(ClockState.UNKNOWN, self._found_at)
+                self._fall_back(ClockState.UNKNOWN, self._polled_at)
             if self._mode == "auto" and not self._order.wrong:
-                for runtime in found:
-                    self._take_up(runtime)
-                self._prepare_anew()
-            self._found_at = now
+                for runtime in new:
+                    marker = runtime.marker()
+                    if marker is None:
+                        self._tracer.misused.unmarked(runtime.name)
+                    else:
+                        self._markers.append(marker)
+                self._prepare_again()
+            self._polled_at = now
             if self._asleep:
                 self._awake_at = now
             self._asleep = self._closed or self._mode != "auto" or not (self._markers or self._runtimes.imported)
@@ -210,18 +166,11 @@ class DeviceClock:
         finally:
             self._finding.release()
 
-    def _tell_fallback(self, state: str, moment: int) -> None:
+    def _fall_back(self, state: str, moment: int) -> None:
         self._fallback = state
         self._tracer.jobs.append(ev.CLOCK, FALLBACK_CLOCKS.index(state), 0, 0, 0, ev.NO_STEP, moment)
 
-    def _take_up(self, runtime: AsyncRuntime) -> None:
-        marker = runtime.marker()
-        if marker is None:
-            self._tracer.misused.unmarked(runtime.name)
-            return
-        self._markers.append(marker)
-
-    def _prepare_anew(self) -> None:
+    def _prepare_again(self) -> None:
         """Prepare markers that are not prepared, or no longer, because the runtime was cleared."""
         if not self._watcher.tasks and not all(marker.prepared for marker in self._markers):
             self._watcher.work(self._prepare)
@@ -249,35 +198,37 @@ class DeviceClock:
     # --- phases, on the training thread -------------------------------------------------------------------------------
 
     def begin(self, key: int, phase: int, start: int) -> None:
-        try:
-            if phase != rules.STEP:
-                self.poll()
-            if phase == rules.JOB:
-                self._job = key
-                self._segments.clear()
-                self.step = None
-            if self._asleep or phase not in OWNERS or not self._tracer.blocks(None):
-                return
-            if phase != rules.STEP and abs(self._tracer.clock() - start) > BACKFILLED:
-                return
-            self._watcher.pass_by(start)
-            if self.step is not None:
-                self._open_segment(self.step)
-            if self._segments:
-                self._interrupt(start)
-            if phase != rules.STEP:
-                self.short_until = 0
-                if self._sharing:
-                    self._close_shared()
-            if phase == rules.STEP:
-                self._pausing = start - self._ended > PAUSE
-                self._watcher.gathers = self._alike and not self._pausing
-            self._segments.append(Segment(key, phase, start))
-        except Exception as error:
-            contain("device clock", error)
+        with containing("device clock"):
+            self._begin(key, phase, start)
+
+    def _begin(self, key: int, phase: int, start: int) -> None:
+        step = phase == rules.STEP
+        if not step:
+            self.poll()
+        if phase == rules.JOB:
+            self._job = key
+            self._segments.clear()
+            self.step = None
+        if self._asleep or phase not in OWNERS or not self._tracer.blocks(None):
+            return
+        if not step and abs(self._tracer.clock() - start) > BACKFILLED:
+            return
+        self._watcher.glance(start)
+        if self.step is not None:
+            self._open_segment(self.step)
+        if self._segments:
+            self._interrupt(start)
+        if step:
+            self._pausing = start - self._ended > PAUSE
+            self._watcher.gathers = self._alike and not self._pausing
+        else:
+            self.short_until = 0
+            if self._sharing:
+                self._close_shared()
+        self._segments.append(Segment(key, phase, start))
 
     def end(self, key: int, end: int) -> None:
-        try:
+        with containing("device clock"):
             if key == self._job:
                 self.poll()
                 if self._watcher.tasks:
@@ -285,22 +236,20 @@ class DeviceClock:
                 self._close_shared()
             elif (segment := self._leave(key)) is not None:
                 self._mark_segment(segment, end)
-        except Exception as error:
-            contain("device clock", error)
 
     def end_step(self, span: ShortSpan, end: int, *, begun: bool = True) -> Observation | None:
         observation = span.observation
         if self._asleep:
             return observation
-        try:
-            if not self._markers and (self._polls or self._tracer.clock() - self._found_at > POLLED):
+        with containing("device clock"):
+            if not self._markers and (self._polls or self._tracer.clock() - self._polled_at > POLLED):
                 self._polls = max(0, self._polls - 1)
                 self.poll()
             if self.step is span:
                 self._open_segment(span)
             segment = self._leave(span.key)
             self._ended = end
-            self.short_until = end + LOOK if self._sharers and not self._segments else 0
+            self.short_until = end + GLANCE if self._sharers and not self._segments else 0
             if not self._markers or not begun:
                 return observation
             if observation is not None:
@@ -312,8 +261,6 @@ class DeviceClock:
                 self._mark_segment(segment, end)
             else:
                 return self._mark_step(span.key, segment.since, end)
-        except Exception as error:
-            contain("device clock", error)
         return observation
 
     def join(self, span: ShortSpan, end: int) -> Observation | None:
@@ -327,9 +274,9 @@ class DeviceClock:
                 return None
             self.step = None
             self._ended = end
-            self.short_until = end + LOOK
+            self.short_until = end + GLANCE
             shared = self._join(span.key, span.start_time, end)
-            self._watcher.pass_by(end)
+            self._watcher.glance(end)
             return shared
         except Exception as error:
             contain("device clock", error)
@@ -338,19 +285,17 @@ class DeviceClock:
     def load(self, start: int) -> None:
         if not self._tracer.blocks(None):
             return
-        self._watcher.pass_by(start)
+        self._watcher.glance(start)
         if self.step is not None:
             self._open_segment(self.step)
         if self._segments:
-            try:
+            with containing("device clock"):
                 self._interrupt(start)
-            except Exception as error:
-                contain("device clock", error)
 
     def loaded(self, end: int) -> None:
         if self._segments and self._tracer.blocks(None):
             self._segments[-1].since = end
-        self._watcher.pass_by(end)
+        self._watcher.glance(end)
 
     def _open_segment(self, step: ShortSpan) -> None:
         """Open the segment of `step`, which `begin` was not called for."""
@@ -369,13 +314,13 @@ class DeviceClock:
         segments = self._segments
         if len(segments) == 1 and segments[0].key == key:
             return segments.pop()
-        found = tuple(segments)  # phases of other threads end here, too, and are not found
-        for at in range(len(found) - 1, -1, -1):
-            if found[at].key == key:
+        opened = tuple(segments)  # phases of other threads end here, too, and are not among them
+        for at in range(len(opened) - 1, -1, -1):
+            if opened[at].key == key:
                 del segments[at:]
                 if at:
                     segments[-1].since = self._tracer.clock()
-                return found[at]
+                return opened[at]
         return None
 
     # --- marks --------------------------------------------------------------------------------------------------------
@@ -385,21 +330,24 @@ class DeviceClock:
         shares = self._sharing < self._sharers and end < self._shared_until
         if shares and not self._pausing and not self._segments:
             return self._join(key, since, end)
-        leaf = self._mark()
-        self._missed = leaf is None
-        return self._follow(key, rules.STEP, since, end, leaf)
+        mark = self._set_mark()
+        self._missed = mark is None
+        return self._join(key, since, end) if mark is None else self._follow(key, rules.STEP, since, end, mark)
 
     def _mark_segment(self, segment: Segment, end: int) -> None:
-        leaf = self._mark()
-        self._missed = leaf is None
-        if leaf is None and (segment.phase != rules.STEP or not self._markers):
+        mark = self._set_mark()
+        self._missed = mark is None
+        if mark is None and (segment.phase != rules.STEP or not self._markers):
             return
         tracer = self._tracer
         key = tracer.new_key()
         tracer.jobs.append(ev.MARK, segment.phase, 0, 0, key, signed(segment.key), segment.since)
-        self._follow(key, segment.phase, segment.since, end, leaf)
+        if mark is None:
+            self._join(key, segment.since, end)
+        else:
+            self._follow(key, segment.phase, segment.since, end, mark)
 
-    def _mark(self) -> Mark | None:
+    def _set_mark(self) -> Mark | None:
         if not self._markers:
             return None
         self._marking_at = self._tracer.clock()
@@ -413,23 +361,30 @@ class DeviceClock:
             contain("device marker", error)
             return None
         if None in marks:
-            self._prepare_anew()
+            self._prepare_again()
             return None
-        return marks[0] if len(marks) == 1 else Together([mark for mark in marks if mark is not None])
+        return marks[0] if len(marks) == 1 else CombinedMark(marks)
+
+    def _observation(self, key: int, phase: int, since: int, end: int) -> Observation:
+        """Return the work that the phase `key` dispatched between `since` and `end` (ns), without a mark yet."""
+        exclusive = len(self._markers) == 1 and self._markers[0].waits
+        start = max(since, self._compiled)
+        observation = Observation(key, phase, start, None, own=True, exclusive=exclusive, announced=True)
+        observation.ends.append(end)
+        observation.regular = start == since
+        return observation
 
     def _join(self, key: int, since: int, end: int) -> Observation:
         """Have the step `key`, dispatched between `since` and `end` (ns), share the next mark."""
-        start = since if since > self._compiled else self._compiled
         self._sharing += 1
         last = self._open()
-        if last is not None:
-            last.join(key, start, end)
-        else:
-            waits = len(self._markers) == 1 and self._markers[0].waits
-            last = Observation(key, rules.STEP, start, None, marked=True, ours=waits, announced=True)
-            last.ends.append(end)
+        if last is None:
+            last = self._observation(key, rules.STEP, since, end)
             self._watcher.put(last)
-        if start > since:
+        elif since >= self._compiled:
+            last.join(key, since, end)
+        else:
+            last.join(key, self._compiled, end)
             last.regular = False
         return last
 
@@ -439,46 +394,33 @@ class DeviceClock:
             last = self._watcher.queue[-1]
         except IndexError:
             return None
-        return last if last.leaf is None and last.marked and last.phase == rules.STEP else None
+        return last if last.mark is None and last.own and last.phase == rules.STEP else None
 
-    def _follow(self, key: int, phase: int, since: int, end: int, leaf: Mark | None) -> Observation:
+    def _follow(self, key: int, phase: int, since: int, end: int, mark: Mark) -> Observation:
         """Follow the work dispatched between `since` and `end` (ns), and with it the steps that wait for a mark."""
-        if leaf is None:
-            return self._join(key, since, end)
-        tracer, watcher, markers = self._tracer, self._watcher, self._markers
+        watcher, markers = self._watcher, self._markers
         shared = self._open() if phase == rules.STEP else None
-        if shared is not None:
-            self._join(key, since, end)
-            observation = shared
-        else:
-            waits = len(markers) == 1 and markers[0].waits
-            observation = Observation(
-                key, phase, max(since, self._compiled), None, marked=True, ours=waits, announced=True
-            )
-            observation.ends.append(end)
+        observation = self._observation(key, phase, since, end) if shared is None else self._join(key, since, end)
         self._sharing = 0
-        if len(markers) == 1 and self._order.due(doubtful=markers[0].doubtful):
+        if len(markers) == 1 and self._order.due(markers[0]):
             observation.results = markers[0].results()
-        marked_at = tracer.clock()
-        length = 0 if self._alike else watcher.length
-        self._sharers = min(SHARERS, TOGETHER // length) - 1 if length else 0
-        self._shared_until = marked_at + TOGETHER
+        marked_at = self._tracer.clock()
+        length = 0 if self._alike else watcher.lengths.known
+        self._sharers = min(SHARERS, GROUP // length) - 1 if length else 0
+        self._shared_until = marked_at + GROUP
         # A mark with no work in front of it becomes ready in about the time that it took to dispatch.
-        observation.at_once, observation.before, observation.by = 2 * marked_at - self._marking_at, 0, 0
-        idle = ready(leaf)  # the step waited for its work, or had none
-        if not idle:
-            observation.before = marked_at
-        elif shared is not None:
-            observation.by = end
-        else:
-            observation.leaf = leaf
+        observation.idle_by = 2 * marked_at - self._marking_at
+        idle = ready(mark)  # the step waited for its work, or had none
+        observation.busy_at, observation.ready_at = (0, end) if idle and shared is not None else (marked_at, 0)
+        if idle and shared is None:
+            observation.busy_at = 0
+            observation.mark = mark
             if observation.results:
                 self._check(observation)
-            if observation.leaf is not None and watcher.finish(observation, max(end, observation.start)):
-                return observation
-            watcher.put(observation)
+            if observation.mark is None or not watcher.finish(observation, max(end, observation.start)):
+                watcher.put(observation)
             return observation
-        observation.leaf = leaf  # last: the watching thread looks at what has one
+        observation.mark = mark  # last: the watching thread looks at what has one
         if shared is None:
             watcher.put(observation)
         else:
@@ -489,15 +431,15 @@ class DeviceClock:
         """Set the shared mark of the latest steps now, because what follows is not their work."""
         self._sharing = 0
         last = self._open()
-        if last is None or (leaf := self._mark()) is None:
+        if last is None or (mark := self._set_mark()) is None:
             return
-        idle = ready(leaf)
+        idle = ready(mark)
         if self._missed and idle:
             # They may have ended long ago.
             self._watcher.work(lambda: self._watcher.forget(marks_too=False))
             return
-        last.before, last.by, last.at_once = 0 if idle else self._marking_at, 0, 0
-        last.leaf = leaf
+        last.busy_at, last.ready_at, last.idle_by = 0 if idle else self._marking_at, 0, 0
+        last.mark = mark
         self._watcher.wake()
 
     def _check(self, observation: Observation) -> bool:
@@ -507,14 +449,14 @@ class DeviceClock:
         """
         results, observation.results = observation.results, ()
         if results and self._markers:
-            told = self._order.check(results, ready, self._markers[0].retarget)
+            in_order = self._order.check(results, self._markers[0])
             if self._order.wrong:
-                self._tell_fallback(ClockState.UNKNOWN, self._tracer.clock())
+                self._fall_back(ClockState.UNKNOWN, self._tracer.clock())
                 for marker in tuple(self._markers):
                     self._drop(marker)
                 return False
-            if not told and observation.phase == rules.STEP:
-                observation.leaf = None
+            if not in_order and observation.phase == rules.STEP:
+                observation.mark = None
                 return False
         return not self._order.wrong
 
@@ -524,10 +466,10 @@ class DeviceClock:
         """Watch `output`: when it is ready, the step of `span` has left the device."""
         if self._closed or span.observation is not None:
             return
-        found = self._outputs.choose(output)
-        if found is not None:
+        chosen = self._outputs.choose(output)
+        if chosen is not None:
             self.awake = True
-            span.observation = observation = Observation(span.key, rules.STEP, span.start_time, *found)
+            span.observation = observation = Observation(span.key, rules.STEP, span.start_time, *chosen)
             self._watcher.put(observation)
 
     # --- the end ------------------------------------------------------------------------------------------------------
@@ -547,10 +489,8 @@ class DeviceClock:
         """Wait for what is in flight, `seconds` at most; what is not ready then is accounted by another clock."""
         self._closed = self._asleep = True
         self.awake = False
-        try:
+        with containing("device clock"):
             self._close_shared()
-        except Exception as error:
-            contain("device clock", error)
         self._watcher.close(seconds)
         for marker in self._markers:
             marker.close()

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from otel_goodput._integrations.compilations import unheard
-from otel_goodput._integrations.watcher import ready
+from otel_goodput._integrations.markers import CombinedMark
 
 NEWEST: Final = 8  # newest arrays that are looked at
 MOST: Final = 16  # sets of devices that are marked by programs of their own
@@ -29,23 +29,6 @@ class Program(NamedTuple):
     call: Callable[[Any], Any]
 
 
-class Marks:
-    """Several marks as one."""
-
-    def __init__(self, marks: Sequence[Any]) -> None:
-        self._marks = marks
-
-    def is_deleted(self) -> bool:
-        return any(mark.is_deleted() for mark in self._marks)
-
-    def is_ready(self) -> bool:
-        return all(ready(mark) for mark in self._marks)
-
-    def block_until_ready(self) -> None:
-        for mark in self._marks:
-            mark.block_until_ready()
-
-
 class JaxMarker:
     """Sets marks in jax. Something else must have started jax's backend."""
 
@@ -58,15 +41,15 @@ class JaxMarker:
         self._config = jax.config
         self._client: Any = None
         self._programs: tuple[Program, ...] = ()  # that mark now, all of them
-        self.doubtful = False
-        self._wanted: list[tuple[Any, ...]] = []  # their devices, with those of programs to be prepared
+        self.order_uncertain = False
+        self._targets: list[tuple[Any, ...]] = []  # their devices, with those of programs to be prepared
 
     @property
     def prepared(self) -> bool:
-        return 0 < len(self._programs) == len(self._wanted) and self._client is self._bridge._default_backend
+        return 0 < len(self._programs) == len(self._targets) and self._client is self._bridge._default_backend
 
     def prepare(self) -> bool:
-        """Compile what marks all local devices, and those that :meth:`retarget` has added."""
+        """Compile what marks all local devices, and those that :meth:`mark_devices_of` has added."""
         client = self._bridge._default_backend
         if client is None:
             return True  # the backends were cleared, and none has been started since
@@ -74,10 +57,10 @@ class JaxMarker:
         if not local or any(_driven_elsewhere(each) for each in (client, local[0])):
             return False
         if self._client is not client:
-            self._programs, self._wanted, self._client = (), [local], client
-            self.doubtful = client.platform == "cpu" and len(local) > 1
+            self._programs, self._targets, self._client = (), [local], client
+            self.order_uncertain = client.platform == "cpu" and len(local) > 1
         with unheard():
-            for devices in self._wanted[len(self._programs) :]:
+            for devices in self._targets[len(self._programs) :]:
                 # The first mark of all is waited for; later ones are behind the work in flight.
                 self._programs += (_compiled(self._jax, devices, wait=not self._programs),)
         return True
@@ -97,26 +80,26 @@ class JaxMarker:
             programs = tuple(each._replace(argument=_argument(self._jax, each.devices)) for each in programs)
             self._programs = programs + self._programs[len(programs) :]
             marks = [program.call(program.argument) for program in programs]
-        return marks[0] if len(marks) == 1 else Marks(marks)
+        return marks[0] if len(marks) == 1 else CombinedMark(marks)
 
     def results(self) -> Sequence[Any]:
         """Return the newest arrays other than our own."""
         theirs = (array for array in self._client.live_arrays() if not (array.is_deleted() or _like_a_mark(array)))
         return list(islice(theirs, NEWEST))
 
-    def retarget(self, late: Sequence[Any]) -> bool:
+    def mark_devices_of(self, late: Sequence[Any]) -> bool:
         """Mark the devices of each of the `late` results by themselves, too."""
-        if not self.doubtful:
+        if not self.order_uncertain:
             return False
-        local, before = self._client.local_devices(), len(self._wanted)
+        local, before = self._client.local_devices(), len(self._targets)
         for array in late:
             devices = tuple(each for each in local if each in array.sharding.addressable_devices)
-            if devices and devices not in self._wanted and len(self._wanted) < MOST:
-                self._wanted.append(devices)
-        return len(self._wanted) > before
+            if devices and devices not in self._targets and len(self._targets) < MOST:
+                self._targets.append(devices)
+        return len(self._targets) > before
 
     def close(self) -> None:
-        self._programs, self._wanted, self._client = (), [], None
+        self._programs, self._targets, self._client = (), [], None
 
 
 def started() -> bool:
@@ -141,8 +124,8 @@ def _like_a_mark(array: Any) -> bool:
 
 def _driven_elsewhere(thing: Any) -> bool:
     """Return whether the description of a client or a device says that another process drives it."""
-    told = (str(getattr(thing, name, "")) for name in ("platform", "platform_version", "runtime_type", "device_kind"))
-    text = " ".join(told).lower()
+    names = ("platform", "platform_version", "runtime_type", "device_kind")
+    text = " ".join(str(getattr(thing, name, "")) for name in names).lower()
     return any(word in text for word in _ELSEWHERE)
 
 

@@ -20,15 +20,15 @@ class Outputs:
         """Return the array to watch and its place (number of leaves, index); None, logged once, if there is none."""
         place = ALONE
         if not hasattr(output, "is_ready"):
-            found = self._smallest(output)
-            if found is None:
+            smallest = self._smallest(output)
+            if smallest is None:
                 report_once(
                     "observe",
                     "goodput.observe() was given %s, which contains no jax array: nothing is observed",
                     type(output).__name__,
                 )
                 return None
-            output, place = found
+            output, place = smallest
         if output.is_deleted():
             self._refuse(place)
             return None

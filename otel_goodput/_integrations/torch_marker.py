@@ -42,7 +42,7 @@ class TorchMarker:
 
     waits = False
     prepared = True
-    doubtful = False
+    order_uncertain = False
 
     def __init__(self, device: Any) -> None:
         self._device = device
@@ -88,7 +88,7 @@ class TorchMarker:
     def results(self) -> Sequence[Any]:
         return ()  # that a stream is in order is documented
 
-    def retarget(self, late: Sequence[Any]) -> bool:
+    def mark_devices_of(self, late: Sequence[Any]) -> bool:
         return False
 
     def close(self) -> None:

@@ -9,69 +9,52 @@ ALONE = (1, 0)  # the `place` of an output that is not a tree
 
 
 class Observation:
-    """Work in flight: `leaf` becomes ready when all that was dispatched for `keys` has left the device.
+    """Work in flight: `mark` becomes ready when all that was dispatched for `keys` has left the device.
 
     Attributes:
         keys: ids of the steps, in order, or of one mark.
         starts: when dispatching each began, ns.
         ends: when each ended on the host, ns; shorter than `keys` for what users observe.
         phase: index into ``semconv.PHASES``.
-        leaf: the array or mark to watch; None: more steps may join, or that of the next observation counts.
-        place: (number of leaves, index of `leaf`) in the observed output.
-        marked: `leaf` is a mark of ours, or will be one; not what a user handed over.
-        ours: only we hold `leaf`, so that we may wait for it.
+        mark: the mark, or the user's array, to watch; None: more steps may join, or the next observation's counts.
+        place: (number of leaves, index of the array) in the observed output.
+        own: `mark` is one of the device clock, or will be; not an array of the user.
+        exclusive: nobody else holds `mark`, so that a thread may wait for it.
         announced: the journal has a record of this observation.
-        regular: the steps have a mark of ours and dispatched from their begin on: none waited for a compilation.
-        before: when it was last seen not to be ready, ns; 0: never looked at.
-        by: time at which the training thread saw it to be ready, ns; 0: not yet.
-        at_once: a mark that is ready by then (ns) had no work in front of it; the work ended by the host's clock.
-        results: outputs that must be ready no later than `leaf`; used to check the order of marks.
+        regular: the steps have a mark of the device clock, and none of them waited for a compilation.
+        busy_at: when it was last seen not to be ready, ns; 0: never looked at.
+        ready_at: when the training thread saw it to be ready, ns; 0: not yet.
+        idle_by: a mark that is ready by then (ns) had no work in front of it; the work ended by the host's clock.
+        results: outputs that must be ready no later than `mark`; used to check the order of marks.
     """
 
     __slots__ = (
-        "_last",
-        "_latest",
-        "_settled",
-        "_waiting",
-        "announced",
-        "at_once",
-        "before",
-        "by",
-        "ends",
-        "keys",
-        "leaf",
-        "marked",
-        "ours",
-        "phase",
-        "place",
-        "regular",
-        "results",
-        "starts",
-    )
+        "_last", "_latest", "_settled", "_waiting", "announced", "busy_at", "ends", "exclusive", "idle_by", "keys",
+        "mark", "own", "phase", "place", "ready_at", "regular", "results", "starts",
+    )  # fmt: skip
 
     def __init__(
         self,
         key: int,
         phase: int,
         start: int,
-        leaf: Any,
+        mark: Any,
         place: tuple[int, int] = ALONE,
         *,
-        marked: bool = False,
-        ours: bool = False,
+        own: bool = False,
+        exclusive: bool = False,
         announced: bool = False,
     ) -> None:
         self.keys = [key]
         self.starts = [start]
         self.ends: list[int] = []
         self.phase = phase
-        self.leaf = leaf
+        self.mark = mark
         self.place = place
-        self.marked = marked
-        self.ours = ours
+        self.own = self.regular = own
+        self.exclusive = exclusive
         self.announced = announced
-        self.regular = marked
-        self.before = self.by = self.at_once = 0
+        self.busy_at = self.ready_at = self.idle_by = 0
         self.results: Any = ()
         self._latest = key
         self._settled = False
@@ -84,7 +67,7 @@ class Observation:
         return self.starts[0]
 
     def join(self, key: int, start: int, end: int) -> None:
-        """Add another step, whose work is on the device before `leaf` is ready."""
+        """Add another step, whose work is on the device before `mark` is ready."""
         self._latest, self._settled = key, False
         self.starts.append(start)
         self.ends.append(end)
@@ -102,7 +85,7 @@ class Observation:
         keys = self.keys[:count]
         del self.keys[:count], self.starts[:count], self.ends[:count]
         if not self.keys:
-            self.leaf = None
+            self.mark = None
             self.results = ()
             if count:
                 self._last, self._settled = durations[-1], True

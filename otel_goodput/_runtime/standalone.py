@@ -101,7 +101,7 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
             return
         try:
             now = self._account.clock()
-            if self._runtimes.found():
+            if self._runtimes.poll():
                 unknown = FALLBACK_CLOCKS.index(ClockState.UNKNOWN)
                 self._account.append(ev.CLOCK, unknown, 0, 0, 0, ev.NO_STEP, self._looked_at)
                 self._runtimes = None

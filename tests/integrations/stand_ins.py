@@ -65,7 +65,7 @@ class QueueMarker:
 
     waits = False
     prepared = True
-    doubtful = False
+    order_uncertain = False
 
     def __init__(self, queue: Queue, early: int = 0) -> None:
         self.queue = queue
@@ -86,7 +86,7 @@ class QueueMarker:
     def results(self) -> Sequence[Mark]:
         return [self.queue.mark()] * 3
 
-    def retarget(self, late: Sequence[Any]) -> bool:
+    def mark_devices_of(self, late: Sequence[Any]) -> bool:
         return False
 
     def close(self) -> None:

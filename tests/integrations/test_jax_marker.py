@@ -276,7 +276,7 @@ def test_observing_overrides(recorder: Recorder, tmp_path: Path) -> None:
             recorder.observe(loss)
         [marker] = recorder._observers._device_clock._markers
         state.block_until_ready()
-    assert recorder._observers._device_clock._order._set == 0, "no mark was set"
+    assert recorder._observers._device_clock._order._marks == 0, "no mark was set"
     assert marker.prepared and recorder.totals().clock == "device"
 
 
@@ -319,12 +319,12 @@ def test_inside_a_trace_and_without_jit_nothing_is_marked(recorder: Recorder) ->
 
     def traced(a: Any) -> Any:
         nonlocal set_before
-        set_before = order._set
+        set_before = order._marks
         with recorder.step(7):
             a = a + 1
         with recorder.custom("inside"):
             a = a * 2
-        assert order._set == set_before
+        assert order._marks == set_before
         return a
 
     with recorder.job():
@@ -335,10 +335,10 @@ def test_inside_a_trace_and_without_jit_nothing_is_marked(recorder: Recorder) ->
         jax.jit(traced)(fresh())
         jax.grad(lambda a: traced(a).sum())(fresh())
         with jax.disable_jit():
-            before = order._set
+            before = order._marks
             with recorder.step(8):
                 jax.numpy.ones(3) + 1
-            assert order._set == before
+            assert order._marks == before
         with recorder.step(9):
             work(fresh())
     totals = recorder.totals()

@@ -26,7 +26,7 @@ from otel_goodput._accounting.rules import STEP
 from otel_goodput._integrations import async_runtimes
 from otel_goodput._integrations.device_clock import PAUSE
 from otel_goodput._integrations.markers import Mark
-from otel_goodput._integrations.watcher import TOGETHER, Watcher
+from otel_goodput._integrations.watcher import GROUP, Watcher
 from otel_goodput._journal.records import DEVICE_ENDS, HEADER_SIZE, MOST_ENDS, SIZE
 from otel_goodput._journal.rundir import RunDirectory, folder_name
 from otel_goodput._timeline.reader import all_events
@@ -176,13 +176,13 @@ def test_steps_share_a_mark_in_20_ms(waits: bool, device: Device, tmp_path: Path
         for _ in device.recorder.steps(range(400)):
             now = clock()
             pauses += now - ended > PAUSE
-            late += now - ended > TOGETHER // 2
+            late += now - ended > GROUP // 2
             device.train(0.5)
             ended = clock()
         taken = clock() - began
         device.finish()
     # A pause ends the sharing of the steps before it, and so does what comes late.
-    assert device.marker.marks - first <= 2 * taken / TOGETHER + 2 * (pauses + late) + 2
+    assert device.marker.marks - first <= 2 * taken / GROUP + 2 * (pauses + late) + 2
     assert device.totals.kept == 408
     device.recorder.shutdown()
     run = RunDirectory(tmp_path / folder_name("queue"))
@@ -653,8 +653,8 @@ def test_a_result_that_was_waited_for_before_it_was_polled_again(device: Device,
                 begun = clock()
                 work = device.queue.dispatch(25 * MS)
                 step.observe(work)
-            until(lambda: watching.queue and watching.queue[0].before, pause=0.0005)
-            if watching.queue[0].before - begun < 5 * MS:
+            until(lambda: watching.queue and watching.queue[0].busy_at, pause=0.0005)
+            if watching.queue[0].busy_at - begun < 5 * MS:
                 watching.work(lambda: time.sleep(0.2))
                 device.wait_until(work.end)
                 early[number] = begun
