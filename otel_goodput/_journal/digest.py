@@ -15,19 +15,10 @@ from itertools import accumulate
 from operator import sub
 from typing import Any, Final, NamedTuple, overload
 
+from otel_goodput._accounting import overview as entries
 from otel_goodput._accounting.checkpoints import STAGES
 from otel_goodput._accounting.codec import Blobs
-from otel_goodput._accounting.overview import (
-    Group,
-    Life,
-    Loss,
-    Overview,
-    PhaseEntry,
-    Save,
-    Spread,
-    StepBin,
-    StepEntry,
-)
+from otel_goodput._accounting.overview import Overview, Spread, StepBin
 from otel_goodput._accounting.rules import FIXED
 from otel_goodput._journal import state_file
 from otel_goodput._journal.rundir import DIGEST, RunDirectory
@@ -171,7 +162,7 @@ TABLES: Final[dict[str, Table]] = dict(  # noqa: C408 - a field's name is no nam
     groups=Table(
         8,
         lambda groups, texts: [(one.phase, texts.number(one.name), *one[2:]) for one in groups],
-        lambda rows, texts: [Group._make((row[0], texts.text(row[1]), bool(row[2]), *row[3:])) for row in rows],
+        lambda rows, texts: [entries.Group._make((row[0], texts.text(row[1]), bool(row[2]), *row[3:])) for row in rows],
         lambda row: row[4],
         text=1,
     ),
@@ -179,7 +170,7 @@ TABLES: Final[dict[str, Table]] = dict(  # noqa: C408 - a field's name is no nam
         8,
         lambda phases, texts: [(*one[:2], texts.number(one.name), *one[3:7], signed(one.key)) for one in phases],
         lambda rows, texts: [
-            PhaseEntry._make((*row[:2], texts.text(row[2]), *row[3:7], row[7] & MASK)) for row in rows
+            entries.PhaseEntry._make((*row[:2], texts.text(row[2]), *row[3:7], row[7] & MASK)) for row in rows
         ],
         _length(3, 4),
         text=2,
@@ -188,16 +179,16 @@ TABLES: Final[dict[str, Table]] = dict(  # noqa: C408 - a field's name is no nam
     steps=Table(
         8,
         lambda steps, _: [(*one[:7], signed(one.key)) for one in steps],
-        lambda rows, _: [StepEntry._make((*row[:7], row[7] & MASK)) for row in rows],
+        lambda rows, _: [entries.StepEntry._make((*row[:7], row[7] & MASK)) for row in rows],
         lambda row: row[3] if row[3] >= 0 else LARGEST,
     ),
     saves=Table(
         6,
         _numbers,
-        lambda rows, _: [Save._make((*row[:5], _flag(row[5]))) for row in rows],
+        lambda rows, _: [entries.Save._make((*row[:5], _flag(row[5]))) for row in rows],
     ),
     at_risk=Table(2, _numbers, lambda rows, _: rows),
-    jobs=Table(4, _numbers, lambda rows, _: [Life._make((*row[:3], _flag(row[3]))) for row in rows]),
+    jobs=Table(4, _numbers, lambda rows, _: [entries.Life._make((*row[:3], _flag(row[3]))) for row in rows]),
     disruptions=Table(
         11,
         lambda losses, texts: [
@@ -211,7 +202,7 @@ TABLES: Final[dict[str, Table]] = dict(  # noqa: C408 - a field's name is no nam
             for one in losses
         ],
         lambda rows, texts: [
-            Loss(row[0], row[1], _known(row[2]), texts.text(row[3]), row[4], row[5], *map(_known, row[6:]))
+            entries.Loss(row[0], row[1], _known(row[2]), texts.text(row[3]), row[4], row[5], *map(_known, row[6:]))
             for row in rows
         ],
         text=3,

@@ -20,9 +20,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from otel_goodput._accounting.codec import COUNT, Row
 from otel_goodput._journal.plain_values import Value, flat, safe
 from otel_goodput._journal.rundir import FACTS, RunDirectory
-from otel_goodput._journal.sidecars import FIGURE, SCALAR, WORDS, Members, Named, Sidecar
-from otel_goodput._runtime.files import write_privately
-from otel_goodput._runtime.guard import contain, report_once
+from otel_goodput._journal.sidecars import FIGURE, SCALAR, WORDS, Members, Named, Sidecar, kept
+from otel_goodput._runtime.guard import contain
 from otel_goodput._settings.config import Config
 from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import encodable, secrets
@@ -37,31 +36,12 @@ DETECTED_S: Final = 2.0  # for the resource to be detected before the first file
 AGAIN_S: Final = (10.0, 60.0, 600.0)
 
 # Libraries whose versions are recorded if the program has imported them: the module, and its distribution.
-LIBRARIES: Final[Mapping[str, str]] = {
-    "opentelemetry": "opentelemetry-api",
-    "opentelemetry.sdk": "opentelemetry-sdk",
-    "jax": "jax",
-    "jaxlib": "jaxlib",
-    "flax": "flax",
-    "optax": "optax",
-    "orbax.checkpoint": "orbax-checkpoint",
-    "equinox": "equinox",
-    "haiku": "dm-haiku",
-    "chex": "chex",
-    "grain": "grain",
-    "tensorstore": "tensorstore",
-    "numpy": "numpy",
-    "scipy": "scipy",
-    "torch": "torch",
-    "torchvision": "torchvision",
-    "lightning": "lightning",
-    "accelerate": "accelerate",
-    "deepspeed": "deepspeed",
-    "transformers": "transformers",
-    "datasets": "datasets",
-    "keras": "keras",
-    "tensorflow": "tensorflow",
-}
+_MODULES: Final = (
+    "opentelemetry opentelemetry.sdk jax jaxlib flax optax orbax.checkpoint equinox haiku chex grain tensorstore numpy "
+    "scipy torch torchvision lightning accelerate deepspeed transformers datasets keras tensorflow"
+)
+_DISTRIBUTIONS: Final = {"opentelemetry": "opentelemetry-api", "haiku": "dm-haiku"}  # named otherwise
+LIBRARIES: Final = {name: _DISTRIBUTIONS.get(name, name.replace(".", "-")) for name in _MODULES.split()}
 
 
 class Resource(Protocol):
@@ -213,13 +193,9 @@ class FactSheet:
         data = encode(self.gathered())
         if data == self._written:
             return
-        try:
-            write_privately(run.facts_path(self._attempt, self._config.process_index), data)
+        trouble = "the facts about this attempt's machine and settings cannot be saved (will retry): %s"
+        if kept(run.facts_path(self._attempt, self._config.process_index), data, "facts", trouble):
             self._written = data
-        except OSError as error:
-            report_once(
-                "facts", "the facts about this attempt's machine and settings cannot be saved (will retry): %s", error
-            )
 
     def all_attempts(self) -> tuple[Facts, ...]:
         """The facts of all attempts, this one last; none until those of earlier attempts have been read."""

@@ -30,12 +30,7 @@ logger = redacting_logger(__name__)
 
 UPLOAD_S: Final = 10.0
 _AT_HOME: Final = (".jsonl", ".lock", files.PART)  # name suffixes of files that are not copied
-_REPLACED: Final = (
-    ".snapshot",
-    ".digest",
-    ".facts",
-    ".usage",
-)  # suffixes of files that are written anew
+_REPLACED: Final = (".snapshot", ".digest", ".facts", ".usage")  # suffixes of files that are written again
 _UNUSED: Final = (0, 0)
 
 
@@ -148,13 +143,12 @@ class Mirror:
         Raises:
             OSError: the URL cannot be reached.
         """
+        # If this spool has written the journal, its files are never older than the uploaded ones.
         self._run.make()
-        for part in ("", "journal/"):
-            for name, entry in self._objects(part):
-                local = self._run.path / part / name
-                # If this spool has written the journal, its files are never older than the uploaded ones.
-                if not files.exists(local) or (name.endswith(_REPLACED) and not self._own_segments()):
-                    self._bring(entry, local)
+        own = any(name.endswith(".lock") for name in files.names(self._run.journal))
+        for local, entry in self._objects("", "journal/"):
+            if not files.exists(local) or (local.name.endswith(_REPLACED) and not own):
+                self._bring(entry, local)
 
     def refresh(self) -> None:
         """Make the spool equal to what is at the URL: bring what is new or has changed, remove what is gone.
@@ -166,12 +160,9 @@ class Mirror:
         """
         self._filesystem.invalidate_cache()
         self._run.make()
-        objects = {}
-        for part in ("", "journal/"):
-            for name, entry in self._objects(part):
-                # An object's entry (size, time, checksum) changes when the object is replaced.
-                objects[self._run.path / part / name] = entry, repr(sorted(entry.items(), key=str))
-        for local, (entry, version) in objects.items():
+        objects = dict(self._objects("", "journal/"))
+        for local, entry in objects.items():
+            version = repr(sorted(entry.items(), key=str))  # an object's size, time or checksum, if it is replaced
             if self._brought.get(local) != version:
                 with suppress(FileNotFoundError):  # its writer has just archived it: the next listing has the archive
                     self._bring(entry, local)
@@ -186,27 +177,27 @@ class Mirror:
         Raises:
             OSError: the URL cannot be reached.
         """
-        for name, entry in self._objects("journal/"):
-            local = self._run.journal / name
+        for local, entry in self._objects("journal/"):
             if local.suffix == ".pace" and local != self._run.pace_path(own):
                 self._bring(entry, local)
 
-    def _objects(self, part: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield (name, fsspec entry) of the journal's files at the URL. Other files are ignored and reported."""
-        try:
-            entries = self._filesystem.ls(f"{self._remote}/{part}", detail=True)
-        except FileNotFoundError:
+    def _objects(self, *parts: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Yield the files of the run at the URL: the path of the copy, and the entry of fsspec. Others are reported."""
+        for part in parts:
+            with suppress(FileNotFoundError):
+                for entry in self._filesystem.ls(f"{self._remote}/{part}", detail=True):
+                    yield from self._known_object(part, entry)
+
+    def _known_object(self, part: str, entry: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+        key = str(entry["name"])
+        name = key.rstrip("/").rpartition("/")[2]
+        if entry.get("type") == "directory" or name.endswith(_AT_HOME):
             return
-        for entry in entries:
-            key = str(entry["name"])
-            name = key.rstrip("/").rpartition("/")[2]
-            if entry.get("type") == "directory" or name.endswith(_AT_HOME):
-                continue
-            regular = entry.get("type", "file") == "file" and not entry.get("islink")
-            if regular and plain(name) and bound(name) is not None and (name == IDENTITY_FILE) is not bool(part):
-                yield name, entry
-            else:
-                self._tell(name, "it is not a file of a journal, and is left unchanged")
+        regular = entry.get("type", "file") == "file" and not entry.get("islink")
+        if regular and plain(name) and bound(name) is not None and (name == IDENTITY_FILE) is not bool(part):
+            yield self._run.path / part / name, entry
+        else:
+            self._report(name, "it is not a file of a journal, and is left unchanged")
 
     def _bring(self, entry: dict[str, Any], local: Path) -> None:
         most, size = bound(local.name) or 0, entry.get("size")
@@ -219,16 +210,13 @@ class Mirror:
         else:
             data = self._filesystem.cat_file(entry["name"], end=most + 1)
         if data is None or len(data) > most:
-            self._tell(local.name, f"it holds more than {most} bytes, and is left out")
+            self._report(local.name, f"it holds more than {most} bytes, and is left out")
             return
         files.write_privately(local, data)
 
-    def _tell(self, name: str, what: str, error: object = "") -> None:
+    def _report(self, name: str, what: str, error: object = "") -> None:
         """Report a problem with a file; only the first of each kind of problem is logged."""
         report_once(f"journal object: {what}", "the journal at %s: %s: %s%s", self.shown, printable(name), what, error)
-
-    def _own_segments(self) -> bool:
-        return any(name.endswith(".lock") for name in files.names(self._run.journal))
 
     def start(self, journal: Journal, listener: int | None) -> None:
         """Start the thread that uploads every few seconds. Only this thread waits if the storage hangs.
@@ -286,7 +274,7 @@ class Mirror:
                 continue
             except OSError as error:
                 changing = True
-                self._tell(path.name, "it is not uploaded: ", error)
+                self._report(path.name, "it is not uploaded: ", error)
                 continue
             if data is not None:
                 self._put(path, data)
@@ -343,8 +331,8 @@ class Mirror:
         """
         self._filesystem.invalidate_cache()
         files.remove(path)
-        for name, entry in self._objects("journal/"):
-            if name == path.name:
+        for local, entry in self._objects("journal/"):
+            if local == path:
                 self._bring(entry, path)
 
     def _put(self, path: Path, data: bytes) -> None:

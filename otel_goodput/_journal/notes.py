@@ -10,9 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting.codec import Each
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._journal.sidecars import NOTES, WORDS, Members, Sidecar
-from otel_goodput._runtime.files import write_privately
-from otel_goodput._runtime.guard import report_once
+from otel_goodput._journal.sidecars import NOTES, WORDS, Members, Sidecar, kept
 
 BOUND: Final = 32  # kinds of notes kept; further ones are only logged
 DAMAGED: Final = "damage"  # prefix of the kind of notes on what could not be read
@@ -70,11 +68,9 @@ class Notes:
         notes = self.all()
         if notes == self._kept:
             return
-        try:
-            write_privately(run.notes_path(process), SIDECAR.encode(notes=[note.to_json() for note in notes]))
+        data = SIDECAR.encode(notes=[note.to_json() for note in notes])
+        if kept(run.notes_path(process), data, "notes", "cannot save the notes on the run (will retry): %s"):
             self._kept = notes
-        except OSError as error:
-            report_once("notes", "cannot save the notes on the run (will retry): %s", error)
 
 
 def read_notes(run: RunDirectory, process: int) -> tuple[Note, ...]:

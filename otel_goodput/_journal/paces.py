@@ -11,9 +11,7 @@ from otel_goodput._accounting.paces import Pace
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._journal.sidecars import Members, Sidecar
-from otel_goodput._runtime.files import write_privately
-from otel_goodput._runtime.guard import report_once
+from otel_goodput._journal.sidecars import Members, Sidecar, kept
 
 EVERY_NS: Final = 5_000_000_000  # from one exchange to the next
 STALE_NS: Final = 600_000_000_000  # paces older than this are ignored
@@ -60,11 +58,8 @@ class Paces:
         self._exchanged_at = now
         pace = pace_of(account.totals(), self._process)
         if pace is not None:
-            try:
-                data = SIDECAR.encode(attempt=self._attempt, **pace._asdict())
-                write_privately(self._run.pace_path(self._process), data)
-            except OSError as error:
-                report_once("paces", "the paces of the processes are not exchanged: %s", error)
+            data = SIDECAR.encode(attempt=self._attempt, **pace._asdict())
+            kept(self._run.pace_path(self._process), data, "paces", "the paces of the processes are not exchanged: %s")
         if self._leads:
             self._latest = read_paces(self._run, self._attempt, now, self._count)
 

@@ -53,32 +53,16 @@ ANY: Final = 256
 # The known kinds, and how many values the `phase` of each may have. An intact record beyond that is from a newer
 # version.
 KINDS: Final[dict[int, int]] = {
-    ev.ATTEMPT: ANY,
+    **dict.fromkeys(range(ev.ATTEMPT, ev.LABEL + 1), ANY),
     ev.START: len(PHASES),
     ev.END: len(PHASES),
-    ev.HEARTBEAT: ANY,
-    ev.SLICES: ANY,
     ev.NOTICE: len(REASONS),
-    ev.OBSERVED: ANY,
-    ev.DEVICE_END: ANY,
-    ev.UNOBSERVED: ANY,
-    ev.DURABLE: ANY,
     ev.CLOCK: len(FALLBACK_CLOCKS),
-    ev.MARK: ANY,
-    ev.LOOP: ANY,
-    ev.LIMIT: ANY,
-    ev.SUSPENDED: ANY,
-    ev.LABEL: ANY,
     LOADING: 2,
     STEPPING: 2,
     DEVICE_ENDS: MOST_ENDS + 1,
-    NAME: ANY,
-    PARENT: ANY,
-    TRACE: ANY,
-    EXPORTED: ANY,
+    **dict.fromkeys(range(NAME, ERROR + 1), ANY),
     CONTINUED: 2,
-    ROOT: ANY,
-    ERROR: ANY,
 }
 # Indexed by kind << 8 | phase, because it is looked up for every record.
 _KNOWN: Final = bytes(number < KINDS.get(kind, 0) for kind in range(256) for number in range(256))

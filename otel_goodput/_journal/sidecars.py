@@ -16,6 +16,7 @@ from zlib import crc32
 from otel_goodput._accounting.codec import Blobs, Kind
 from otel_goodput._journal.records import NewerVersion
 from otel_goodput._runtime import files
+from otel_goodput._runtime.guard import report_once
 from otel_goodput._text.redact import encodable
 
 IDENTITY: Final = 64 * files.KIB  # bytes; run.json
@@ -103,6 +104,16 @@ class Sidecar(NamedTuple):
         if form != self.format or any(content.get(name) != value for name, value in owner.items()):
             raise ValueError(f"these are not the {self.what} that belong there")
         return self.members.load(content, Blobs())
+
+
+def kept(path: Path, data: bytes, what: str, message: str) -> bool:
+    """Write a file; return whether that worked. An error is reported once for `what`, as `message` with a ``%s``."""
+    try:
+        files.write_privately(path, data)
+        return True
+    except OSError as error:
+        report_once(what, message, error)
+        return False
 
 
 def checked_json(members: dict[str, Any], indent: int | None = None) -> bytes:

@@ -11,9 +11,7 @@ from typing import Final, NamedTuple
 from otel_goodput._accounting.codec import COUNT, Each, Row, Whole
 from otel_goodput._accounting.usage import MOST, UNKNOWN, Machine, Usage, UsageSeries, thinned
 from otel_goodput._journal.rundir import USAGE, RunDirectory
-from otel_goodput._journal.sidecars import Members, Sidecar
-from otel_goodput._runtime.files import write_privately
-from otel_goodput._runtime.guard import report_once
+from otel_goodput._journal.sidecars import Members, Sidecar, kept
 
 EVERY_S: Final = 30.0  # from one writing to the next: a killed process loses its latest samples
 ROWS: Final = 40_000  # intervals of all processes together
@@ -71,12 +69,10 @@ class UsageSheet:
         assert machine is not None, "there are samples"
         columns = dict(zip(Usage._fields, map(list, zip(*usages, strict=True)), strict=True))
         owner = {"attempt": self._attempt, "process": self._process}
-        try:
-            data = SIDECAR.encode(**owner, machine=machine, **columns)
-            write_privately(run.usage_path(self._attempt, self._process), data)
-        except OSError as error:
+        data = SIDECAR.encode(**owner, machine=machine, **columns)
+        trouble = "CPU and memory usage cannot be saved (will retry): %s"
+        if not kept(run.usage_path(self._attempt, self._process), data, "usage", trouble):
             self._new = True
-            report_once("usage", "CPU and memory usage cannot be saved (will retry): %s", error)
 
 
 def read_usage(run: RunDirectory, attempt: int, process: int) -> tuple[Machine, list[Usage]]:

@@ -12,21 +12,9 @@ from zlib import crc32
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
+from otel_goodput._journal import records
 from otel_goodput._journal.notes import DAMAGED, Note
-from otel_goodput._journal.records import (
-    CAPACITY,
-    EMPTY,
-    HEADER_SIZE,
-    NAME,
-    RECORD,
-    SIZE,
-    UNKNOWN,
-    SegmentHeader,
-    Skip,
-    events_in,
-    sound,
-    used,
-)
+from otel_goodput._journal.records import SegmentHeader, Skip
 from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import printable, redacting_logger
 
@@ -221,11 +209,11 @@ def _damages(
 ) -> Iterator[Damage]:
     if header.torn:
         yield Damage(f"{name}, its header", "the last sign of life is corrupt", _latest(data) or before)
-    there = min(used(data), room)
-    runs = [run for run in _runs(skipped) if run[2] != EMPTY or run[1] - run[0] >= HOLES]
-    if not sealed and last and there < CAPACITY:
+    there = min(records.used(data), room)
+    runs = [run for run in _runs(skipped) if run[2] != records.EMPTY or run[1] - run[0] >= HOLES]
+    if not sealed and last and there < records.CAPACITY:
         # Ignore records that were being written when the process or its machine died: no intact record follows them.
-        lost = {place for place, cause in skipped if cause != UNKNOWN}
+        lost = {place for place, cause in skipped if cause != records.UNKNOWN}
         tail = there
         while tail > header.reached and tail - 1 in lost:
             tail -= 1
@@ -239,20 +227,20 @@ def _damages(
     for first, end, cause in merged:
         assert trail is not None
         where = f"{name}, record {first}" if end - first == 1 else f"{name}, records {first} to {end - 1}"
-        newer = all(one[2] == UNKNOWN for one in runs) if counts else cause == UNKNOWN
+        newer = all(one[2] == records.UNKNOWN for one in runs) if counts else cause == records.UNKNOWN
         begin, until = trail.doubt(first, end)
         what = counts or _WORDS[cause]
         since = before if begin is None else begin
         yield Damage(where, what, until if since is None else since, until, newer)
-    cut = not last and max(room, skip) < CAPACITY
+    cut = not last and max(room, skip) < records.CAPACITY
     if cut or max(there, skip) < header.reached:
         yield Damage(name, "its end is missing", _latest(data) or before)
 
 
 _WORDS: Final = {
     "damaged": "the contents are corrupt",
-    UNKNOWN: "only a newer version knows this kind of record",
-    EMPTY: "the contents are gone",
+    records.UNKNOWN: "only a newer version knows this kind of record",
+    records.EMPTY: "the contents are gone",
 }
 
 
@@ -269,10 +257,10 @@ def _runs(skipped: Iterable[Skip]) -> list[tuple[int, int, str]]:
 
 def _sound(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
     """(place, kind, phase, key, time) of the intact events of a segment."""
-    for place in range(min(used(data), (len(data) - HEADER_SIZE) // SIZE)):
-        raw = data[HEADER_SIZE + place * SIZE : HEADER_SIZE + (place + 1) * SIZE]
-        if sound(raw) and raw[0] < NAME:
-            for kind, phase, _, _, key, _, time in events_in(RECORD.unpack(raw)):
+    for place in range(min(records.used(data), (len(data) - records.HEADER_SIZE) // records.SIZE)):
+        raw = data[records.HEADER_SIZE + place * records.SIZE : records.HEADER_SIZE + (place + 1) * records.SIZE]
+        if records.sound(raw) and raw[0] < records.NAME:
+            for kind, phase, _, _, key, _, time in records.events_in(records.RECORD.unpack(raw)):
                 yield place, kind, phase, key, time
 
 

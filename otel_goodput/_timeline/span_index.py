@@ -6,44 +6,11 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from otel_goodput._accounting import codec, rules
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting import rules
-from otel_goodput._accounting.codec import (
-    FLAG,
-    KEY,
-    NUMBER,
-    TEXT,
-    Each,
-    Optional,
-    Pairs,
-    Part,
-    Row,
-    State,
-    Whole,
-    field,
-)
-from otel_goodput._journal.records import (
-    CONTINUED,
-    DETAILED,
-    EXPORT,
-    EXPORTED,
-    HALF,
-    LOADING,
-    MOST_SPANS,
-    NAME,
-    OWN_TRACES,
-    PARENT,
-    RECORD,
-    ROOT,
-    STEPPING,
-    SUMMARIZED,
-    SUMMED,
-    TRACE,
-    Record,
-    following,
-    foreign,
-    unsigned,
-)
+from otel_goodput._accounting.codec import FLAG, KEY, NUMBER, TEXT, Each, Pairs, Part, Row, State, Whole, field
+from otel_goodput._journal import records
+from otel_goodput._journal.records import EXPORT, LOADING, NAME, RECORD, STEPPING, Record, following
 from otel_goodput._journal.thinning import SUMMARY, SUMMARY_ENTRY, Summary, Thinner
 from otel_goodput.semconv import PHASES
 
@@ -75,7 +42,7 @@ class SpanEntry(NamedTuple):
 
 _WIDE: Final = Whole(-(1 << 128), 1 << 128)  # trace ids have 128 bits
 SPAN_ENTRY: Final = Row(
-    _WIDE, Whole(NO_PHASE, len(PHASES)), TEXT, *[_WIDE] * 5, Optional(_WIDE), _WIDE, make=SpanEntry._make
+    _WIDE, Whole(NO_PHASE, len(PHASES)), TEXT, *[_WIDE] * 5, codec.Optional(_WIDE), _WIDE, make=SpanEntry._make
 )
 REACHED: Final = Pairs(NUMBER, NUMBER)  # by exporter
 SUMMED_BY: Final = Pairs(Row(NUMBER, TEXT), NUMBER)  # by exporter and name
@@ -201,37 +168,37 @@ class SpanIndex(State):
                 self._end(opened._replace(end=time, end_flags=flags))
             elif opened.phase == rules.STEP:
                 self._thin(opened, time)
-            elif flags & SUMMARIZED:
+            elif flags & records.SUMMARIZED:
                 self._leave_out(name or opened.name or PHASES[opened.phase], opened.start, time)
-        elif kind == PARENT and key in self._open:
-            self._open[key] = self._open[key]._replace(parent=unsigned(step))
-        elif kind == TRACE and key in self._open:
-            self._open[key] = self._open[key]._replace(trace=foreign(step, time))
-        elif kind == EXPORTED and flags & SUMMED:
+        elif kind == records.PARENT and key in self._open:
+            self._open[key] = self._open[key]._replace(parent=records.unsigned(step))
+        elif kind == records.TRACE and key in self._open:
+            self._open[key] = self._open[key]._replace(trace=records.foreign(step, time))
+        elif kind == records.EXPORTED and flags & records.SUMMED:
             self._sum_up()
             theirs = [left.summed for left in self.unexported if left.attempt == key]
             for summed in [self._summed] if key == self.attempt else theirs:
                 summed[phase, name] = max(summed.get((phase, name), 0), time)
             self.summaries = self._unsummed(self.summaries)
             self.phase_summaries = self._unsummed_phases(self.phase_summaries)
-        elif kind == EXPORTED:
+        elif kind == records.EXPORTED:
             self._reached[phase] = max(self._reached.get(phase, 0), self._places.get(key, 0))
             self._forget()
             for left in self.unexported:
                 left.reached[phase] = max(left.reached.get(phase, 0), left.places.get(key, 0))
             self.unexported = [left for left in self.unexported if not left.exported_by(self._reached)]
-        elif kind == ROOT and not self.rooted:
+        elif kind == records.ROOT and not self.rooted:
             self.rooted = True
             self._end(SpanEntry(key, NO_PHASE, "", step, flags, time, end=time))
-        elif kind == CONTINUED and phase == 0:
-            self.steps, self.share, self._cuts = max(1, key), flags & MOST_SPANS, bool(flags & DETAILED)
-            self.group, most = divmod(step, HALF)
+        elif kind == records.CONTINUED and phase == 0:
+            self.steps, self.share, self._cuts = max(1, key), flags & records.MOST_SPANS, bool(flags & records.DETAILED)
+            self.group, most = divmod(step, records.HALF)
             self._thinner = Thinner(max(1, most), self.steps)
-        elif kind == CONTINUED:
-            before, number = divmod(step, HALF)
+        elif kind == records.CONTINUED:
+            before, number = divmod(step, records.HALF)
             self._end(SpanEntry(key, NO_PHASE, "", number, flags, time, parent=before, end=time))
         elif kind == ev.ATTEMPT:
-            self.own_traces = bool(flags & OWN_TRACES)
+            self.own_traces = bool(flags & records.OWN_TRACES)
 
     def _end(self, entry: SpanEntry) -> None:
         self._places[entry.key] = self._first + len(self._ended)
@@ -253,7 +220,7 @@ class SpanIndex(State):
         return [(name, summary) for name, summary in phase_summaries if self._unsummed([summary], name)]
 
     def _sum_up(self) -> None:
-        """Make summaries and bound their number: without exporters, no EXPORTED record ever removes them."""
+        """Make summaries and bound their number: without exporters, no records.EXPORTED record ever removes them."""
         self._thinned = 0
         self.summaries += self._thinner.summaries()
         del self.summaries[:-REMEMBERED]
@@ -271,7 +238,7 @@ class SpanIndex(State):
                 entry = opened.pop(key, None)
                 if entry is not None and entry.phase == rules.STEP:
                     self._thin(entry, time)
-                elif entry is not None and flags & SUMMARIZED:
+                elif entry is not None and flags & records.SUMMARIZED:
                     self._leave_out(names[name] or entry.name or PHASES[entry.phase], entry.start, time)
             elif kind in (LOADING, STEPPING):
                 entry = opened.pop(key, None)
