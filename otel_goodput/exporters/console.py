@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TextIO
 
 from opentelemetry.sdk.metrics.export import (
-    ExponentialHistogramDataPoint,
-    HistogramDataPoint,
     MetricExporter,
     MetricExportResult,
     MetricsData,
     NumberDataPoint,
 )
 
+from otel_goodput import semconv
 from otel_goodput._text.quantities import short_duration, width
 from otel_goodput._text.redact import printable
 from otel_goodput.exporters import walk
@@ -36,22 +35,6 @@ from otel_goodput.exporters.spec import (
     ExporterSpec,
     ExporterUnavailable,
     Situation,
-)
-from otel_goodput.semconv import (
-    AT_RISK,
-    CLOCK,
-    DISRUPTIONS,
-    GOODPUT_CATEGORY,
-    GOODPUT_CLOCK_STATE,
-    GOODPUT_CUSTOM_NAME,
-    GOODPUT_WINDOW,
-    RATIO,
-    STEP_DURATION,
-    STEP_MAX,
-    TIME,
-    WINDOW_RUN,
-    Category,
-    ClockState,
 )
 
 TERMINAL_INTERVAL_MS: Final = 5000.0
@@ -200,12 +183,12 @@ class _Mark(NamedTuple):
 
 
 class _StepTime:
-    """Mean step time (s) over the last `STEP_TIME_WINDOW_NS`, from a cumulative histogram."""
+    """Mean step time (s) over the last `STEP_TIME_WINDOW_NS`, from the points of a cumulative histogram."""
 
     def __init__(self) -> None:
         self._marks: deque[_Mark] = deque([_Mark(0, 0, 0.0)])
 
-    def mean(self, point: HistogramDataPoint | ExponentialHistogramDataPoint) -> float | None:
+    def mean(self, point: Any) -> float | None:
         mark = _Mark(point.time_unix_nano, point.count, point.sum)
         marks = self._marks
         if mark.steps < marks[-1].steps:  # fewer than before: this is a new histogram
@@ -232,28 +215,32 @@ def _summarize(data: MetricsData, steps: _StepTime) -> Summary | None:
 
     elapsed = 0.0
     lost: list[tuple[str, float]] = []
-    for attributes, value in numbers(TIME.name):
+    for attributes, value in numbers(semconv.TIME.name):
         elapsed += value
-        category = attributes.get(GOODPUT_CATEGORY)
-        if category != Category.PRODUCTIVE:
-            lost.append((str(attributes.get(GOODPUT_CUSTOM_NAME) or category), value))
+        category = attributes.get(semconv.GOODPUT_CATEGORY)
+        if category != semconv.Category.PRODUCTIVE:
+            lost.append((str(attributes.get(semconv.GOODPUT_CUSTOM_NAME) or category), value))
 
-    ratios = [value for attributes, value in numbers(RATIO.name) if attributes.get(GOODPUT_WINDOW) == WINDOW_RUN]
+    ratios = [
+        value
+        for attributes, value in numbers(semconv.RATIO.name)
+        if attributes.get(semconv.GOODPUT_WINDOW) == semconv.WINDOW_RUN
+    ]
     if not ratios and elapsed <= 0:
         return None
 
     shares = ((source, value / elapsed) for source, value in lost if ratios and value >= NEGLIGIBLE * elapsed > 0)
-    states = {attributes.get(GOODPUT_CLOCK_STATE) for attributes, _ in numbers(CLOCK.name)}
-    timed = ClockState.UNKNOWN not in states  # else the histogram has only steps from before the clock became unknown
-    histograms = (point for point in points.get(STEP_DURATION.name, ()) if not isinstance(point, NumberDataPoint))
-    histogram = next(histograms, None)
+    # While the clock is unknown, the histogram has only steps from before.
+    clocks = {attributes.get(semconv.GOODPUT_CLOCK_STATE) for attributes, _ in numbers(semconv.CLOCK.name)}
+    histogram = next(iter(points.get(semconv.STEP_DURATION.name, ())), None)
+    timed = histogram is not None and semconv.ClockState.UNKNOWN not in clocks
     return Summary(
         goodput=ratios[0] if ratios else None,
-        step=next((int(value) for _, value in numbers(STEP_MAX.name)), None),
-        step_time=steps.mean(histogram) if histogram is not None and timed else None,
+        step=next((int(value) for _, value in numbers(semconv.STEP_MAX.name)), None),
+        step_time=steps.mean(histogram) if timed else None,
         badput=tuple(sorted(shares, key=lambda share: -share[1])),
-        at_risk=next((value for _, value in numbers(AT_RISK.name)), None),
-        disruptions=int(sum(value for _, value in numbers(DISRUPTIONS.name))),
+        at_risk=next((value for _, value in numbers(semconv.AT_RISK.name)), None),
+        disruptions=int(sum(value for _, value in numbers(semconv.DISRUPTIONS.name))),
     )
 
 
@@ -275,17 +262,8 @@ def render(summary: Summary, columns: int | None = None) -> str:
 
     sources = [f"{printable(source)} {_percent(share)}" for source, share in summary.badput[:SOURCES_SHOWN]]
     line = _line(head, sources, tail)
-    if columns is None:
-        return line
-    while width(line) > columns and (len(sources) > 1 or tail or sources or head):
-        if len(sources) > 1:
-            sources.pop()
-        elif tail:
-            tail.pop()
-        elif sources:
-            sources.pop()
-        else:
-            head.pop()
+    while columns is not None and line and width(line) > columns:
+        (sources if len(sources) > 1 else tail or sources or head).pop()
         line = _line(head, sources, tail)
     return line
 

@@ -17,6 +17,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 
+from otel_goodput import semconv
 from otel_goodput._runtime.guard import quietly
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration
@@ -25,28 +26,21 @@ from otel_goodput.exporters.fitting import fitting
 from otel_goodput.exporters.google.connection import Connection, hide_deprecations, load, stock_exporter
 from otel_goodput.exporters.google.delivery import PATIENCE_S, DeliveredSpanExporter, Delivery, Outcome, Send
 from otel_goodput.exporters.google.fitting import settled
-from otel_goodput.semconv import (
-    GOODPUT_PHASE,
-    GOODPUT_STEP,
-    GOODPUT_STEPS_FIRST,
-    GOODPUT_STEPS_LAST,
-    SPAN_ATTRIBUTES,
-    STEPS_SUMMARY_SPAN,
-    Phase,
-)
 
 _TRACE: Final = "opentelemetry.exporter.cloud_trace"
 TEXT: Final = ".text"  # appended to the key of an attribute in ns
-_LENGTHS: Final = tuple(attribute.key for attribute in SPAN_ATTRIBUTES if attribute.type == "int (ns)")
+_LENGTHS: Final = tuple(attribute.key for attribute in semconv.SPAN_ATTRIBUTES if attribute.type == "int (ns)")
 
 
 def display_name(span: ReadableSpan) -> str | None:
     """Return ``step 123`` or ``steps 100 to 1099``; None if the span's own name is to be shown."""
     attributes: Mapping[str, Any] = span.attributes or {}
-    if span.name == Phase.STEP == attributes.get(GOODPUT_PHASE) and GOODPUT_STEP in attributes:
-        return f"{span.name} {attributes[GOODPUT_STEP]}"
-    if span.name == STEPS_SUMMARY_SPAN and GOODPUT_STEPS_FIRST in attributes and GOODPUT_STEPS_LAST in attributes:
-        return f"{span.name} {attributes[GOODPUT_STEPS_FIRST]} to {attributes[GOODPUT_STEPS_LAST]}"
+    step = attributes.get(semconv.GOODPUT_STEP)
+    if span.name == semconv.Phase.STEP == attributes.get(semconv.GOODPUT_PHASE) and step is not None:
+        return f"{span.name} {step}"
+    first, last = (attributes.get(key) for key in (semconv.GOODPUT_STEPS_FIRST, semconv.GOODPUT_STEPS_LAST))
+    if span.name == semconv.STEPS_SUMMARY_SPAN and first is not None and last is not None:
+        return f"{span.name} {first} to {last}"
     return None
 
 
