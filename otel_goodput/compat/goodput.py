@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -65,6 +65,20 @@ class Event(enum.Enum):
     CUSTOM = "custom_badput_event"
 
 
+def _pair(event: str, phase: str) -> tuple[Callable[..., None], Callable[..., None]]:
+    """Return the recorder's methods for the start and the end of a phase. Times are UTC; None is now."""
+
+    def start(self: GoodputRecorder, start_time: datetime | None = None) -> None:
+        self._start(phase, "", start_time)
+
+    def end(self: GoodputRecorder, end_time: datetime | None = None) -> None:
+        self._end(phase, "", end_time)
+
+    for method, name in ((start, "start"), (end, "end")):
+        method.__name__, method.__doc__ = f"record_{event}_{name}_time", f"The {name} of the phase {phase}."
+    return harmless(start), harmless(end)
+
+
 class GoodputRecorder:
     """Records the phases of a job.
 
@@ -94,45 +108,12 @@ class GoodputRecorder:
         if self._handle is not None:
             self._handle.recorder.flush()
 
-    @harmless
-    def record_job_start_time(self, start_time: datetime | None = None) -> None:
-        """The job starts. Times are UTC; None is now."""
-        self._start(Phase.JOB, "", start_time)
-
-    @harmless
-    def record_job_end_time(self, end_time: datetime | None = None) -> None:
-        """The job ends by itself."""
-        self._end(Phase.JOB, "", end_time)
-
-    @harmless
-    def record_tpu_init_start_time(self, start_time: datetime | None = None) -> None:
-        """Starting the accelerators begins."""
-        self._start(Phase.ACCELERATOR_INIT, "", start_time)
-
-    @harmless
-    def record_tpu_init_end_time(self, end_time: datetime | None = None) -> None:
-        """Starting the accelerators ends."""
-        self._end(Phase.ACCELERATOR_INIT, "", end_time)
-
-    @harmless
-    def record_training_preparation_start_time(self, start_time: datetime | None = None) -> None:
-        """Setting up begins."""
-        self._start(Phase.TRAINING_PREP, "", start_time)
-
-    @harmless
-    def record_training_preparation_end_time(self, end_time: datetime | None = None) -> None:
-        """Setting up ends."""
-        self._end(Phase.TRAINING_PREP, "", end_time)
-
-    @harmless
-    def record_data_loading_start_time(self, start_time: datetime | None = None) -> None:
-        """Fetching a batch begins."""
-        self._start(Phase.DATA_LOADING, "", start_time)
-
-    @harmless
-    def record_data_loading_end_time(self, end_time: datetime | None = None) -> None:
-        """Fetching a batch ends."""
-        self._end(Phase.DATA_LOADING, "", end_time)
+    record_job_start_time, record_job_end_time = _pair("job", Phase.JOB)
+    record_tpu_init_start_time, record_tpu_init_end_time = _pair("tpu_init", Phase.ACCELERATOR_INIT)
+    record_training_preparation_start_time, record_training_preparation_end_time = _pair(
+        "training_preparation", Phase.TRAINING_PREP
+    )
+    record_data_loading_start_time, record_data_loading_end_time = _pair("data_loading", Phase.DATA_LOADING)
 
     @harmless
     def record_step_start_time(self, step: int, start_time: datetime | None = None) -> None:
@@ -205,15 +186,7 @@ class ElasticGoodputRecorder(GoodputRecorder):
         """Waiting for slices ends."""
         self._end(Phase.ELASTIC_WAIT, str(event_type), end_time)
 
-    @harmless
-    def record_elastic_reinit_start_time(self, start_time: datetime | None = None) -> None:
-        """Setting up again begins."""
-        self._start(Phase.ELASTIC_REINIT, "", start_time)
-
-    @harmless
-    def record_elastic_reinit_end_time(self, end_time: datetime | None = None) -> None:
-        """Setting up again ends."""
-        self._end(Phase.ELASTIC_REINIT, "", end_time)
+    record_elastic_reinit_start_time, record_elastic_reinit_end_time = _pair("elastic_reinit", Phase.ELASTIC_REINIT)
 
 
 class GoodputCalculator:

@@ -108,23 +108,6 @@ MONITORING: Final = Service("Cloud Monitoring", "monitoring.googleapis.com:443",
 TELEMETRY: Final = Service("Telemetry API", "telemetry.googleapis.com:443", "roles/telemetry.writer")
 
 
-class _CallDetails(NamedTuple):
-    """What ``grpc.ClientCallDetails`` has."""
-
-    method: str
-    timeout: float | None
-    metadata: Any
-    credentials: Any
-    wait_for_ready: bool | None
-    compression: Any
-
-    @classmethod
-    def with_metadata(cls, details: Any, metadata: Any) -> _CallDetails:
-        """Return a copy of gRPC's own `details` with this `metadata`; older versions of gRPC leave out some of them."""
-        fields = {name: getattr(details, name, None) for name in cls._fields}
-        return cls(**{**fields, "metadata": metadata})
-
-
 class NoProject(GoodputError):
     """It is not known which project to write to."""
 
@@ -266,7 +249,7 @@ class Connection:
                 headers: dict[str, str] = {}
                 self.credentials().apply(headers)
                 signed = [*(details.metadata or ()), *headers.items()]
-                return continuation(_CallDetails.with_metadata(details, signed), request)
+                return continuation(details._replace(metadata=signed), request)  # gRPC's details are a named tuple
 
         return Signer()
 
