@@ -18,12 +18,11 @@ from opentelemetry import trace as trace_api
 from opentelemetry.trace import SpanContext
 from opentelemetry.util import types
 
-from otel_goodput import semconv
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._journal.records import EXPORT, PARENT, SUMMARIZED, signed
 from otel_goodput._recording import ids
-from otel_goodput._recording.finished import PhaseReadableSpan
+from otel_goodput._recording.finished import PhaseReadableSpan, phase_attributes
 from otel_goodput._recording.nesting import identity
 from otel_goodput._recording.sampling import Gate
 from otel_goodput._recording.short_span import ShortSpan
@@ -177,16 +176,9 @@ class CompilePhases:
     def emit(self, phase: CompilePhase, end: int, more: types.Attributes) -> None:
         """Export the span of `phase`, with the attributes `more`. Not called on the training thread."""
         line = self._line
-        attributes: dict[str, types.AttributeValue] = {semconv.GOODPUT_PHASE: Phase.COMPILE}
-        if phase.function:
-            attributes[semconv.GOODPUT_COMPILE_FUNCTION] = phase.function
-        if phase.step >= 0:
-            attributes[semconv.GOODPUT_STEP] = phase.step
-        if phase.aside:
-            attributes[semconv.GOODPUT_BLOCKING] = False
         parent = self._context(phase.parent, phase.parent) if isinstance(phase.parent, ShortSpan) else phase.parent
-        if number := line.traces.layout.number_of(parent.trace_id):
-            attributes[semconv.GOODPUT_TRACE_NUMBER] = number
+        number, flags = line.traces.layout.number_of(parent.trace_id) or 0, ev.NONBLOCKING if phase.aside else 0
+        attributes = phase_attributes(rules.COMPILE, phase.step, phase.function, flags, 0, number)
         span = PhaseReadableSpan(
             Phase.COMPILE,
             SpanContext(parent.trace_id, phase.key, False, ids.SAMPLED),

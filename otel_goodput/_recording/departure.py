@@ -1,5 +1,8 @@
 """Tells whether a loop was left, and how: by a break or a return, or by an exception.
 
+The account's rule R4 goes by what the step did, but that is not enough here: a step that raises near its end takes as
+long as one that was completed, and Python does not show a ``__del__`` the exception that it runs for.
+
 A loop that is left drops its iterator, whose ``__del__`` sees only the frame that drops it. The last instruction of
 that frame tells: if it takes the iterator off the stack, the loop was left by ``break`` or ``return``; any other one
 has raised. The instructions between the loop's head and that one tell whether the step did any work.

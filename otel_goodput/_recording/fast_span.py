@@ -30,7 +30,7 @@ from otel_goodput._journal.records import ERRED, EXPORT, INTERRUPTED, OUTLIER, S
 from otel_goodput._recording import plain
 from otel_goodput._recording.decorators import F, decorate
 from otel_goodput._recording.departure import clean_exit
-from otel_goodput._recording.finished import PhaseReadableSpan
+from otel_goodput._recording.finished import PhaseReadableSpan, phase_attributes
 from otel_goodput._recording.ids import SAMPLED, UNSAMPLED
 from otel_goodput._recording.job_thread import in_event_loop
 from otel_goodput._recording.nesting import (
@@ -52,21 +52,9 @@ from otel_goodput._recording.step_policy import EXPORTED, KEPT, SLOW, THINNED
 from otel_goodput._runtime.guard import contain, report_once
 from otel_goodput.semconv import (
     ERROR_TYPE,
-    GOODPUT_BLOCKING,
-    GOODPUT_INTERRUPTED,
-    GOODPUT_PART_NAME,
-    GOODPUT_PHASE,
-    GOODPUT_STEP,
-    GOODPUT_STEP_COMPLETED,
     GOODPUT_STEP_DEVICE_DURATION,
-    GOODPUT_STEP_OUTLIER,
-    GOODPUT_TRACE_NUMBER,
     PHASES,
 )
-
-_attach = context_api.attach
-_detach = context_api.detach
-_current = context_api.get_current
 
 
 def leave_lapsed(line: StepLine) -> None:
@@ -74,7 +62,7 @@ def leave_lapsed(line: StepLine) -> None:
     line.lapse()
     span = current_span()
     if isinstance(span, FastSpan) and span._lapsed and span.closed:
-        _attach(alive(span.within))
+        line.attach(alive(span.within))
         leave(span)
 
 
@@ -118,7 +106,7 @@ class FastSpan(ShortSpan):
     _outermost = False  # it is noted in PHASE
     _annotation: Any = None
     _overlapping = False  # opened in another task than the steps
-    _outlier = False  # in an undisturbed turn
+    _end_flags = 0  # of its END, in an undisturbed turn
     _lapsed = False  # over before anybody ended it
 
     def __init__(
@@ -169,11 +157,11 @@ class FastSpan(ShortSpan):
 
     def finished(self) -> ReadableSpan:
         """Return the span that ended in an undisturbed turn, for exporters."""
-        return self.readable(self._end or self._start, False, self._outlier, False)
+        return self.readable(self._end or self._start, self._end_flags)
 
-    def export(self, end: int, failed: bool, outlier: bool, interrupted: bool, device: int | None = None) -> None:
+    def export(self, end: int, flags: int, device: int | None = None) -> None:
         """Have the finished span made and passed to the span processors in the background; see :meth:`readable`."""
-        self._line.emitter.postpone(partial(self.readable, end, failed, outlier, interrupted, device))
+        self._line.emitter.postpone(partial(self.readable, end, flags, device))
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -196,8 +184,8 @@ class FastSpan(ShortSpan):
         line.thread.latest_change = object()
         if self._key:
             # Entered again after its end: reset the state of the first use.
-            if self.loop is not None:
-                line.emitter.catch_up()
+            if self._end is not None:
+                line.emitter.catch_up()  # it may still wait to be made
             self._keep, self._status, self._context, self.saved, self.undone = False, UNSET, None, False, False
             self.touched = False
             self._parent = self._shown = self._end = None
@@ -224,14 +212,14 @@ class FastSpan(ShortSpan):
             self._overlapping = True
         self._start = start
         self._key = key = line.new_key()
-        self._within = within = _current()
+        self._within = within = line.current()
         place = line.place
         if place.context is not within:
             place = line.place = line.nesting.place(within)
         if self._phase == STEP and type(place.span) is FastSpan and place.span._ended:
             # Another thread has ended the step before, and could not restore the context of this one.
             self._within = within = alive(within)
-            _attach(within)
+            line.attach(within)
             place = line.place = line.nesting.place(within)
         self._outer = place.phase
         self.thread = get_ident()  # before others find it among the open spans
@@ -256,9 +244,9 @@ class FastSpan(ShortSpan):
                 device.load(start)
         line.jobs.append(ev.START, self._phase, flags, self.label, key, self.step, start)
         if place.covered:
-            self._token = _attach(context_api.Context({**within, PHASE_KEY: self, SPAN_KEY: self}))
+            self._token = line.attach(context_api.Context({**within, PHASE_KEY: self, SPAN_KEY: self}))
         else:
-            self._token = _attach(context_api.Context({**within, PHASE_KEY: self}))
+            self._token = line.attach(context_api.Context({**within, PHASE_KEY: self}))
         if not place.keyed:
             self._outermost = True
             PHASE.set(self)
@@ -380,14 +368,11 @@ class FastSpan(ShortSpan):
         token, self._token = self._token, None
         if token is not None:
             if self.thread == get_ident():
-                if self.loop is None or not self.loop.elsewhere:
-                    _detach(token)
-                else:
-                    detach(token)
+                detach(token)
             elif self.loop is None:  # else it is said what to write for such a loop
                 line.misused.elsewhere(PHASES[self._phase])
-        elif _current().get(PHASE_KEY) is self:
-            _attach(self._within)  # it was begun by the loop, see next_in_loop()
+        elif line.current().get(PHASE_KEY) is self:
+            line.attach(self._within)  # it was begun by the loop, see next_in_loop()
         if self._outermost:
             leave(self)
         spans.forget(self, self._entry)
@@ -403,14 +388,13 @@ class FastSpan(ShortSpan):
             line.sample_overhead(line.clock() - began)
         if exported:
             self._end = end
-            interrupted, outlier = bool(flags & INTERRUPTED), bool(decision & SLOW)
             # partial() and not a lambda, which would make every access to a variable of this function slower.
             if self.step < 0 and self._phase == DATA_LOADING and not failed:
-                line.keep_back(self, partial(self.export, end, failed, outlier, interrupted))
+                line.keep_back(self, partial(self.export, end, flags))
             elif observation is None:
-                line.emitter.emit(self.readable(end, failed, outlier, interrupted))
+                self.export(end, flags)
             else:
-                observation.then(partial(self.export, end, failed, outlier, interrupted))
+                observation.then(partial(self.export, end, flags))
         return end
 
     def abandon(
@@ -438,7 +422,7 @@ class FastSpan(ShortSpan):
         line.thread.latest_change = object()
         if current_span() is self:
             # The token may belong to a context that no longer exists; attaching the previous context needs no token.
-            _attach(alive(self._within))
+            line.attach(alive(self._within))
         leave(self)
         self._token = None
         if flags & INTERRUPTED:
@@ -549,7 +533,7 @@ class FastSpan(ShortSpan):
 
     @property
     def attributes(self) -> Mapping[str, types.AttributeValue]:
-        return MappingProxyType({**self._identity(self.parent), **(self._attributes or {})})
+        return MappingProxyType({**self._described(self.parent), **(self._attributes or {})})
 
     @property
     def links(self) -> Sequence[Link]:
@@ -557,18 +541,11 @@ class FastSpan(ShortSpan):
         links = tuple(self._links or ())
         return (Link(self._line.traces.job_context), *links) if self.parent is None else links
 
-    def _identity(self, parent: SpanContext | None) -> dict[str, types.AttributeValue]:
-        """Return the attributes that it has from its begin."""
-        attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: PHASES[self._phase]}
-        if self.step >= 0:
-            attributes[GOODPUT_STEP] = self.step
-        if self.title:
-            attributes[GOODPUT_PART_NAME] = self.title
-        if self._blocking is False:
-            attributes[GOODPUT_BLOCKING] = False
-        if parent is not None and (number := self._line.traces.layout.number_of(parent.trace_id)):
-            attributes[GOODPUT_TRACE_NUMBER] = number
-        return attributes
+    def _described(self, parent: SpanContext | None, end_flags: int = 0) -> dict[str, types.AttributeValue]:
+        """Return the attributes that follow from its records."""
+        flags = ev.NONBLOCKING if self._blocking is False else 0
+        number = 0 if parent is None else self._line.traces.layout.number_of(parent.trace_id) or 0
+        return phase_attributes(self._phase, self.step, self.title, flags, end_flags, number)
 
     def renumber(self, step: int) -> None:
         """Set the number of its step, which was not known before."""
@@ -636,22 +613,17 @@ class FastSpan(ShortSpan):
         except Exception as error:
             contain("observe", error)
 
-    def readable(
-        self, end: int, failed: bool, outlier: bool, interrupted: bool, device: int | None = None
-    ) -> ReadableSpan:
-        """Return the finished span for exporters; `device`: ns the step was on the device, None if not known."""
+    def readable(self, end: int, flags: int, device: int | None = None) -> ReadableSpan:
+        """Return the span that ended at `end` (ns), for exporters.
+
+        `flags` are those of its END; `device` is how long the step was on the device, ns, None if that is not known.
+        """
         if not (self._sampled or self._keep):
             self.keep()
         parent = self._parent or self.parent
-        attributes = self._identity(parent)
-        if failed and self._phase == STEP:
-            attributes[GOODPUT_STEP_COMPLETED] = False
-        if outlier:
-            attributes[GOODPUT_STEP_OUTLIER] = True
+        attributes = self._described(parent, flags)
         if device is not None:
             attributes[GOODPUT_STEP_DEVICE_DURATION] = device
-        if interrupted:
-            attributes[GOODPUT_INTERRUPTED] = True
         if self._attributes is not None:
             attributes.update(self._attributes)
         emitter = self._line.emitter

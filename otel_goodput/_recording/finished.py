@@ -15,6 +15,9 @@ from opentelemetry.trace import Link, SpanContext
 from opentelemetry.util import types
 
 from otel_goodput import semconv
+from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
+from otel_goodput._journal.records import INTERRUPTED, OUTLIER
 from otel_goodput._journal.thinning import Summary
 from otel_goodput._recording import ids
 from otel_goodput._recording.trace_layout import TraceLayout
@@ -22,6 +25,45 @@ from otel_goodput._recording.trace_layout import TraceLayout
 
 class PhaseReadableSpan(ReadableSpan):
     """A finished span for exporters. Its type tells our span processor that the ledger already includes it."""
+
+
+_NAMES: Final = {
+    rules.CUSTOM_PHASE: semconv.GOODPUT_CUSTOM_NAME,
+    rules.PART: semconv.GOODPUT_PART_NAME,
+    rules.PHASE_INDEX[semconv.Phase.ELASTIC_WAIT]: semconv.GOODPUT_ELASTIC_KIND,
+    rules.COMPILE: semconv.GOODPUT_COMPILE_FUNCTION,
+}
+
+
+def phase_attributes(
+    phase: int, step: int, name: str, flags: int, end_flags: int, trace: int
+) -> dict[str, types.AttributeValue]:
+    """Return the attributes of a phase that follow from its records, of a living attempt and of a dead one.
+
+    Args:
+        phase: index into ``semconv.PHASES``.
+        step: number of its step; negative if it has none.
+        name: its name, empty if it has none.
+        flags, end_flags: those of its START and its END; 0 for an END that is still to come.
+        trace: the number of its trace.
+    """
+    attributes: dict[str, types.AttributeValue] = {semconv.GOODPUT_PHASE: semconv.PHASES[phase]}
+    if step >= 0:
+        attributes[semconv.GOODPUT_STEP] = step
+    if name and phase in _NAMES:
+        attributes[_NAMES[phase]] = name
+    if flags & ev.NONBLOCKING:
+        attributes[semconv.GOODPUT_BLOCKING] = False
+    if trace:
+        attributes[semconv.GOODPUT_TRACE_NUMBER] = trace
+    if end_flags:
+        if phase == rules.STEP and end_flags & (ev.FAILED | INTERRUPTED):
+            attributes[semconv.GOODPUT_STEP_COMPLETED] = False
+        if end_flags & OUTLIER:
+            attributes[semconv.GOODPUT_STEP_OUTLIER] = True
+        if end_flags & INTERRUPTED:
+            attributes[semconv.GOODPUT_INTERRUPTED] = True
+    return attributes
 
 
 class AttemptSpan(PhaseReadableSpan):

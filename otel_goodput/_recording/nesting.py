@@ -89,8 +89,8 @@ PHASE_KEY = context_api.create_key("otel-goodput-phase")  # the innermost phase 
 _current = context_api.get_current
 
 
-def _direct() -> tuple[Callable[[], context_api.Context], Callable[[context_api.Context], object]]:
-    """Return ``get_current`` and ``attach`` of the runtime context.
+def runtime_context() -> tuple[Callable[[], context_api.Context], Callable[[context_api.Context], object]]:
+    """Return ``get_current`` and ``attach`` of the runtime context in use.
 
     Those of the API go through two functions in Python, which a loop notices that runs 10,000 times a second. They are
     those of the API if another runtime context is in use, or if the API keeps its context elsewhere one day.
@@ -103,9 +103,6 @@ def _direct() -> tuple[Callable[[], context_api.Context], Callable[[context_api.
     except AttributeError:
         pass
     return context_api.get_current, context_api.attach
-
-
-current, attach = _direct()
 
 
 class Nested(trace_api.Span):

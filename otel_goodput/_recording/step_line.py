@@ -15,7 +15,7 @@ from otel_goodput._recording.hooks import Hooks
 from otel_goodput._recording.job_spans import JobSpans
 from otel_goodput._recording.labels import CheckpointLabels
 from otel_goodput._recording.misuse import Misuse
-from otel_goodput._recording.nesting import Place
+from otel_goodput._recording.nesting import Place, runtime_context
 from otel_goodput._recording.open_spans import OpenSpans
 from otel_goodput._recording.sampling import Admission
 from otel_goodput._recording.short_span import ShortSpan
@@ -57,6 +57,7 @@ class StepLine:
         thread: the job's thread.
         nesting: how phases and the spans of others are nested.
         place: where the latest span was opened.
+        current, attach: return OpenTelemetry's context, and set it.
         admission: decides which other phases are exported.
         traces: chooses traces and parents.
         thinner: summarizes the steps that are not exported.
@@ -94,6 +95,7 @@ class StepLine:
         self.spans = spans
         self.nesting = spans.nesting
         self.place = Place()
+        self.current, self.attach = runtime_context()
         self.emitter = emitter
         self.jobs = jobs
         self.misused = misused

@@ -16,7 +16,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
-from sys import getrefcount
 from threading import get_ident
 from typing import Final
 
@@ -28,12 +27,13 @@ from otel_goodput._accounting.rules import DATA_LOADING, STEP
 from otel_goodput._journal.records import EXPORT, KEYS, LOADING, OUTLIER, STEPPING, STRIDE
 from otel_goodput._journal.thinning import pack
 from otel_goodput._recording.fast_span import FastSpan
-from otel_goodput._recording.nesting import PHASE, PHASE_KEY, SPAN_KEY, attach, current
+from otel_goodput._recording.nesting import PHASE, PHASE_KEY, SPAN_KEY
 from otel_goodput._recording.short_span import UNSET
 from otel_goodput._recording.step_line import TIMED, StepLine
 
-# Without the GIL, another thread may take a reference while they are counted.
+# Without the GIL, another thread may take a reference while they are counted: no span is used again.
 _COUNTABLE: Final = sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
+_references: Final[Callable[[object], int]] = sys.getrefcount if _COUNTABLE else lambda _: 0
 
 
 class Turns:
@@ -47,9 +47,9 @@ class Turns:
     """
 
     __slots__ = (
-        "_alone", "_announces", "_append", "_covered", "_due", "_hooks", "_inside", "_job", "_jobs", "_line",
-        "_outside", "_parents", "_policy", "_postpone", "_recent", "_sampler", "_seen", "_short", "_spans", "_spare",
-        "_thin", "_thread", "_volume", "latest",
+        "_alone", "_announces", "_append", "_attach", "_covered", "_current", "_due", "_hooks", "_inside", "_job",
+        "_jobs", "_line", "_outside", "_parents", "_policy", "_postpone", "_recent", "_sampler", "_seen", "_short",
+        "_spans", "_spare", "_thin", "_thread", "_volume", "latest",
     )  # fmt: skip
 
     def __init__(self, line: StepLine) -> None:
@@ -66,6 +66,7 @@ class Turns:
         # Looked up once.
         self._append: Callable[..., None] = line.account.append
         self._postpone = line.emitter.postpone
+        self._current, self._attach = line.current, line.attach
         self._spans, self._short, self._jobs, self._thread = line.spans, line.spans.short, line.jobs, line.thread
         self._hooks = line.hooks
         self._policy, self._sampler, self._thin = line.policy, line.policy.sampler, line.thinner.waiting.append
@@ -79,11 +80,11 @@ class Turns:
     def follow(self, step: FastSpan) -> None:
         """Take the short way from `step` on, which the loop has begun, if nothing is unusual about it."""
         if step.blocks and step.loop is not None and not (step.loop.elsewhere or self._thread.tasks):
-            self._inside = inside = current()
+            self._inside = inside = self._current()
             self._covered = inside.get(SPAN_KEY) is step
             self._volume, self._due, self._seen = -1, 0, None
             self._spare, self._outside = step, Context()
-            self._alone = getrefcount(self._outside) if _COUNTABLE else 0
+            self._alone = _references(self._outside)
             if inside.get(PHASE_KEY) is step:
                 self.latest = step
 
@@ -93,7 +94,7 @@ class Turns:
         if (
             step is not self.latest
             or (thread.latest_change is not self._seen and self._disturbed(step, step, number))
-            or current() is not self._inside
+            or self._current() is not self._inside
             or step.thread != get_ident()
             or step._status is not UNSET
             or (hooks.annotate is not None and hooks.profiling())
@@ -124,7 +125,7 @@ class Turns:
             flags |= EXPORT
         begun = (key + STRIDE) & KEYS
         alone = self._alone
-        if getrefcount(self._outside) == alone and getrefcount(self._spare) == alone + 1 + self._covered:
+        if _references(self._outside) == alone and _references(self._spare) == alone + 1 + self._covered:
             load, inside = self._spare, self._outside
             load._phase, load.step, load._key, load._start, load._ended = DATA_LOADING, number, begun, now, False
         else:
@@ -135,7 +136,7 @@ class Turns:
         self.latest = self._short[load._entry] = load
         self._append(LOADING, load._sampled, flags, 0, key, number, now)
         before, self._inside = self._inside, inside
-        attach(inside)
+        self._attach(inside)
         if load._outermost:
             PHASE.set(load)
         step._ended, step._token = True, None
@@ -146,11 +147,11 @@ class Turns:
             self._spare = load
             step._end = now
             if flags & OUTLIER:
-                step._outlier = True
+                step._end_flags = flags
             if observation is None:
                 self._postpone(step.finished)
             else:
-                observation.then(partial(step.export, now, False, step._outlier, False))
+                observation.then(partial(step.export, now, flags))
         else:
             self._spare = load if step.touched or step.observation is not None else step
             self._outside = before
@@ -165,7 +166,7 @@ class Turns:
         if (
             load is not self.latest
             or (thread.latest_change is not self._seen and self._disturbed(load, None, number))
-            or current() is not self._inside
+            or self._current() is not self._inside
             or load._status is not UNSET
             or (hooks.annotate is not None and hooks.profiling())
         ):
@@ -203,7 +204,7 @@ class Turns:
         if step is not load:
             load._ended = True
             self._inside = inside
-            attach(inside)
+            self._attach(inside)
             if step._outermost:
                 PHASE.set(step)
             if step._sampled and self._announces:
@@ -259,4 +260,5 @@ class Turns:
         if known is None:
             known = self._parents[phase] = span.parent, line.announces(span)
         span._parent, self._announces = known
+        span.touched = True
         return self._policy.affords(known[0])

@@ -8,7 +8,6 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode
-from opentelemetry.util import types
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
@@ -16,23 +15,18 @@ from otel_goodput._journal import records
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.thinning import Summary
 from otel_goodput._recording import ids
-from otel_goodput._recording.finished import AttemptSpan, ContinuationSpan, PhaseReadableSpan, summary_span
+from otel_goodput._recording.finished import (
+    AttemptSpan,
+    ContinuationSpan,
+    PhaseReadableSpan,
+    phase_attributes,
+    summary_span,
+)
 from otel_goodput._recording.trace_layout import SMALL, TraceLayout
 from otel_goodput._timeline.span_index import NO_PHASE, SpanEntry, SpanIndex, Unexported
 from otel_goodput.semconv import (
     ATTEMPT,
-    GOODPUT_BLOCKING,
     GOODPUT_CHECKPOINT_DURABLE,
-    GOODPUT_COMPILE_FUNCTION,
-    GOODPUT_CUSTOM_NAME,
-    GOODPUT_ELASTIC_KIND,
-    GOODPUT_INTERRUPTED,
-    GOODPUT_PART_NAME,
-    GOODPUT_PHASE,
-    GOODPUT_STEP,
-    GOODPUT_STEP_COMPLETED,
-    GOODPUT_STEP_OUTLIER,
-    GOODPUT_TRACE_NUMBER,
     PHASES,
     SCOPE_NAME,
     SERVICE_INSTANCE_ID,
@@ -40,13 +34,6 @@ from otel_goodput.semconv import (
     Phase,
 )
 from otel_goodput.version import __version__
-
-_NAME_ATTRIBUTE = {
-    Phase.CUSTOM: GOODPUT_CUSTOM_NAME,
-    Phase.PART: GOODPUT_PART_NAME,
-    Phase.ELASTIC_WAIT: GOODPUT_ELASTIC_KIND,
-    Phase.COMPILE: GOODPUT_COMPILE_FUNCTION,
-}
 
 # Phases in the trace that their step number selects; all others are in trace 0.
 _OF_STEPS = frozenset({rules.STEP, rules.DATA_LOADING, rules.PART, rules.COMPILE})
@@ -109,30 +96,16 @@ class _Builder:
                 return ContinuationSpan(self._layout.of(group), *place)
             return AttemptSpan(run_id, attempt, self._resource, self._scope, entry.start)
         phase = PHASES[entry.phase]
-        attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
-        if entry.step >= 0:
-            attributes[GOODPUT_STEP] = entry.step
-        if entry.name and phase in _NAME_ATTRIBUTE:
-            attributes[_NAME_ATTRIBUTE[phase]] = entry.name
-        if entry.flags & ev.NONBLOCKING:
-            attributes[GOODPUT_BLOCKING] = False
-        if entry.phase == rules.SAVE:
-            attributes[GOODPUT_CHECKPOINT_DURABLE] = entry.end is not None and not entry.end_flags & (
-                ev.FAILED | ev.PENDING
-            )
         interrupted = entry.end is None or bool(entry.end_flags & records.INTERRUPTED)
-        if interrupted:
-            attributes[GOODPUT_INTERRUPTED] = True
-        if phase == Phase.STEP and (interrupted or entry.end_flags & ev.FAILED):
-            attributes[GOODPUT_STEP_COMPLETED] = False
-        if entry.end_flags & records.OUTLIER:
-            attributes[GOODPUT_STEP_OUTLIER] = True
+        end_flags = entry.end_flags | (records.INTERRUPTED if interrupted else 0)
         failed = interrupted or bool(entry.end_flags & records.ERRED)
         status = Status(StatusCode.ERROR, "the process died" if interrupted else None) if failed else Status()
         own = self._own_trace(entry) if self._left.own_traces else 0
         trace = own or entry.trace or self._around(entry).trace_id
-        if number := self._layout.number_of(trace):
-            attributes[GOODPUT_TRACE_NUMBER] = number
+        number = self._layout.number_of(trace) or 0
+        attributes = phase_attributes(entry.phase, entry.step, entry.name, entry.flags, end_flags, number)
+        if entry.phase == rules.SAVE:
+            attributes[GOODPUT_CHECKPOINT_DURABLE] = entry.end is not None and not end_flags & (ev.FAILED | ev.PENDING)
         links = (Link(self._job),) if own else self._links(entry)
         context = SpanContext(trace, entry.key, False, ids.SAMPLED)
         return PhaseReadableSpan(
