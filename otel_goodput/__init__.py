@@ -125,13 +125,13 @@ if not TYPE_CHECKING:  # otherwise a type checker would accept any name
             if wrong is None:
                 raise
             try:
-                found = import_module(module)
+                imported = import_module(module)
             finally:
                 os.environ[limit] = wrong
             from otel_goodput._text.redact import redacting_logger  # no such text in a sound program
 
             redacting_logger(__name__).warning("%s is ignored: %s", limit, error)
-            return found
+            return imported
 
 
 def __dir__() -> list[str]:

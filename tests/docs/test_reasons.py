@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
-from otel_goodput._journal.reasons import SAYABLE
+from otel_goodput._journal.reasons import FORMAT, SAYABLE, statement
+from otel_goodput._journal.rundir import REASONS_FILE
 from otel_goodput._tools.reason.command import MARGIN_S
 from otel_goodput._tools.reason.logs import EVENTS, SYSTEM_EVENTS, Evidence
 
@@ -31,3 +33,12 @@ def test_the_words_are_those_of_the_code() -> None:
 def test_of_methods_and_events_all_reasons_can_be_said() -> None:
     for evidence in (*SYSTEM_EVENTS.values(), *EVENTS.values()):
         assert evidence.reason is None or (evidence.reason in SAYABLE and 0 < evidence.strength < 100)
+
+
+def test_the_file_is_where_and_what_the_page_says() -> None:
+    assert f"`journal/{REASONS_FILE}`" in TEXT
+    (example,) = re.findall(r"^```text\n(\{.*?\})\n```$", TEXT, re.MULTILINE | re.DOTALL)
+    written = statement(
+        3, "maintenance", "crash", "alice@host", person=True, recorded_at=1790000000.5, note="rack 7 was moved"
+    )
+    assert json.loads(example) == {"format": FORMAT, **written.to_json()}

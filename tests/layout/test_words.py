@@ -10,17 +10,8 @@ from .test_layers import FILES, PACKAGE, tree
 
 FORBIDDEN = {"told", "found", "asked", "said", "beside", "heard"}
 # Packages and modules ('' is the package itself) whose names are still to be mended. This set only shrinks.
-UNMENDED = {
-    "_accounting",
-    "_integrations",
-    "_journal",
-    "_live",
-    "_text",
-    "_viewer",
-    "reports",
-    "runs",
-    "",
-}
+UNMENDED = {"_accounting", "_integrations", "_live"}
+PUBLIC = {"said_by"}  # a field of a report's JSON
 
 
 def _names(module: str) -> Iterator[tuple[int, str]]:
@@ -40,12 +31,12 @@ def _names(module: str) -> Iterator[tuple[int, str]]:
 
 def test_no_name_is_a_forbidden_word() -> None:
     clean = [module for module in FILES if module.split(".")[0] not in UNMENDED]
-    assert len(clean) > 10
+    assert len(clean) > 100
     bad = [
         f"{module}:{line}: {name}"
         for module in clean
         for line, name in _names(module)
-        if FORBIDDEN & {name.lower(), *name.lower().split("_")}
+        if name not in PUBLIC and FORBIDDEN & {name.lower(), *name.lower().split("_")}
     ]
     assert not bad, "say what it is: " + ", ".join(bad)
 
