@@ -6,7 +6,7 @@ It takes events as they arrive, in bounded space. Times are those of the events:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.checkpoints import Stages
@@ -65,6 +65,19 @@ def _shifted(entry: T, shift: int) -> T:
     return entry._replace(**{name: time + shift for name, time in times.items() if time != NOT_KNOWN})
 
 
+class EndedPhases(NamedTuple):
+    """Phases other than steps that ended: one of them, or several that are alike and of which none failed.
+
+    `key` is that of a single one; `lengths` are in ns.
+    """
+
+    phase: int
+    name: str
+    blocking: bool
+    key: int
+    lengths: Sequence[int]
+
+
 class Chronicle(State):
     """What the events of one run have told so far.
 
@@ -72,7 +85,7 @@ class Chronicle(State):
         opened: START events of open phases, by key; the ledger adds and removes them.
         executions: lengths of steps without a name that ended without a failure; the ledger adds them, ns.
         pairs: START and END of other phases that ended; the ledger adds them.
-        ended: `pairs` of phases other than steps, until taken; None if nobody collects them.
+        ended: phases other than steps that ended, until taken; None if nobody collects them.
         attempt: number of the current attempt.
         stages: of checkpoints.
         long: phases that took far longer than usual.
@@ -105,7 +118,7 @@ class Chronicle(State):
             raise ValueError("a phase is open that there is none of")
         self.executions: list[int] = []
         self.pairs: list[tuple[Event, Event]] = []
-        self.ended: list[tuple[Event, Event]] | None = None
+        self.ended: list[EndedPhases] | None = None
 
     def clone(self) -> Chronicle:
         self.gather()
@@ -121,13 +134,23 @@ class Chronicle(State):
             self._count(STEP, "", False, self.executions)
             self.executions.clear()
         if self.pairs:
-            if self.ended is not None:
-                self.ended += [pair for pair in self.pairs if pair[0][2] != STEP]
             self._end(self.pairs)
             self.pairs.clear()
         if len(self.opened) > OPENED:
             for key in [key for key, start in self.opened.items() if start[2] != JOB][: OPENED // 2]:
                 self._leave(self.opened.pop(key))
+
+    def take_turns(self, executions: Sequence[int], loads: Sequence[int]) -> None:
+        """Count steps, and data loads that held up training, by their lengths (ns); `opened` is as after them."""
+        self._count(STEP, "", False, executions)
+        if loads:
+            self._end_loads(loads)
+
+    def _end_loads(self, lengths: Sequence[int]) -> None:
+        if self.ended is not None:
+            self.ended.append(EndedPhases(DATA_LOADING, "", True, 0, lengths))
+        self._count(DATA_LOADING, "", False, lengths)
+        self.long.add(DATA_LOADING, "", lengths)
 
     def _end(self, pairs: Sequence[tuple[Event, Event]]) -> None:
         loads: list[int] = []  # those that held up training: most phases are among them
@@ -138,6 +161,8 @@ class Chronicle(State):
             if phase == DATA_LOADING and not (name or failed or background):
                 loads.append(length)
                 continue
+            if self.ended is not None and phase != STEP:
+                self.ended.append(EndedPhases(phase, name, not background, start[3], (length,)))
             if phase == COMPILE:
                 name = end[7] or name
             self._count(phase, name, background, (length,))
@@ -150,8 +175,7 @@ class Chronicle(State):
             if phase not in _IN_NUMBERS:
                 self._end_one(start, end, name, start[0] + max(0, length))
         if loads:
-            self._count(DATA_LOADING, "", False, loads)
-            self.long.add(DATA_LOADING, "", loads)
+            self._end_loads(loads)
 
     def _count(self, phase: int, name: str, background: bool, lengths: Sequence[int]) -> None:
         sums = self._sums(phase, name, background)

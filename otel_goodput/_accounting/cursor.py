@@ -9,8 +9,10 @@ them. The cursor applies these together, because to apply each by itself takes t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
+from operator import sub
 from typing import Final
 
 from otel_goodput._accounting import events as ev
@@ -24,8 +26,9 @@ from otel_goodput._accounting.overview import NOT_KNOWN
 from otel_goodput._accounting.rolling import Rolling
 from otel_goodput._accounting.rules import COMPILE, PART, SIMPLE, STALLED_SLACK, STEP
 from otel_goodput._accounting.stalls import NO_LIMIT
-from otel_goodput._accounting.step_summary import no_steps
+from otel_goodput._accounting.step_summary import Steps, no_steps
 from otel_goodput._accounting.timepiece import NOBODY, Timepiece
+from otel_goodput._accounting.turns import Turns, following
 from otel_goodput.semconv import ELASTIC_SLICE_DOWN, FALLBACK_CLOCKS, REASONS, ClockState, Reason
 
 MOST_ENDS: Final = 4  # signals and statuses that are told of one end
@@ -240,8 +243,7 @@ class Cursor(Timepiece):
             if self._between is None:
                 outsides[0] = NOT_KNOWN
             devices += [NOT_KNOWN] * len(numbers)
-            steps.push(over)
-            self.clock = self.fallback
+            self._complete(over)
             if self.landmarks is not None:
                 self._between = between
         if opened is None:
@@ -256,6 +258,49 @@ class Cursor(Timepiece):
             self.hosts[:] = [execution]
         self._choose_directly()
         return at
+
+    def apply_turns(self, turns: Turns) -> int:
+        """Apply steady turns that begin with the end of the open data load, as long as nothing else is due.
+
+        Returns how many whole ones were applied; 0 if the loop is not steady.
+        """
+        steps, shift, offset = self.steps, self.shift, self.steps.offset
+        ends = turns.times[1::2]
+        count = bisect_left(ends, self._timer - shift)
+        begins, ends, keys, numbers = (
+            turns.times[: 2 * count : 2],
+            ends[:count],
+            turns.keys,
+            turns.numbers[: 2 * count : 2],
+        )
+        if (
+            not count or begins[0] + shift < self.now or numbers[0] + offset <= max(steps.progress.top, steps.safe)
+            or steps.running or self.blockers.keys() != {keys[0]} or not self._steady()
+        ):  # fmt: skip
+            return 0
+        nets = list(map(sub, ends, begins))
+        if max(nets) > (steps.limit or STALLED_SLACK):
+            return 0
+        outsides = [begins[0] + shift - self.now, *map(sub, begins[1:], ends)]
+        loaded = sum(outsides)
+        self.totals[self.blockers.pop(keys[0])] += loaded
+        if self.landmarks is not None:
+            between = self._beside()
+            outsides[0] = NOT_KNOWN if self._between is None else between - loaded + outsides[0] - self._between
+            self._between = between
+        self.blockers[following(keys[2 * count - 1])] = rules.DATA_LOADING_TIME
+        self.now = ends[-1] + shift
+        steps.previous = numbers[-2] + offset if count > 1 else steps.last_step
+        steps.last_step, steps.latest = numbers[-1] + offset, keys[2 * count - 1]
+        starts = [begin + shift for begin in begins] if shift else list(begins)
+        moved = [number + offset for number in numbers] if offset else list(numbers)
+        self._complete((moved, starts, nets, nets, outsides, [NOT_KNOWN] * count, list(keys[1 : 2 * count : 2])))
+        return count
+
+    def _complete(self, over: Steps) -> None:
+        """Keep successive steps of a steady loop."""
+        self.steps.push(over)
+        self.clock = self.fallback
 
     # --- lives --------------------------------------------------------------------------------------------------------
 

@@ -15,27 +15,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
+from operator import itemgetter, sub
 from typing import Any, Final
 
 from otel_goodput._accounting import balance
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.chronicle import Chronicle
+from otel_goodput._accounting.chronicle import Chronicle, EndedPhases
 from otel_goodput._accounting.codec import FLAG, KEY, NUMBER, Blob, Blobs, Each, Pairs, Part, State, field
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.device import NEVER, left_at, place
 from otel_goodput._accounting.events import EVENT, Event
 from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.resuming import Past
-from otel_goodput._accounting.rules import MARKABLE, PART, SAVE, STEP
+from otel_goodput._accounting.rules import DATA_LOADING, MARKABLE, PART, SAVE, STEP
 from otel_goodput._accounting.survey import survey
 from otel_goodput._accounting.totals import Totals
+from otel_goodput._accounting.turns import Turns, events_of, following, preceding
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState
 
 CHECKPOINT: Final = 2048  # settled events from one checkpoint to the next
 WAITING: Final = 4096  # events that may wait for the watermark; beyond that, the oldest step ends by the host clock
 
 _time = itemgetter(0)
+_LOAD: Final = (DATA_LOADING, 0, 0, "")  # phase, flags, arg and name of the START of a turn's load
 
 
 class Ledger(State):
@@ -89,7 +91,8 @@ class Ledger(State):
         return twin
 
     def _begin_log(self) -> None:
-        self._log: list[Event] = []  # settled since the older checkpoint
+        self._log: list[Event | Turns] = []  # settled since the older checkpoint
+        self._logged = 0  # moments since the newer one
         self._older = (self._mark, self._settled.clone())
         self._newer = (*self._older, 0)
 
@@ -108,8 +111,61 @@ class Ledger(State):
         """The START events of the phases that are open."""
         return tuple(self._chronicle.opened.values())
 
-    def feed(self, events: Iterable[Event]) -> None:
+    def feed(self, events: Iterable[Event | Turns]) -> None:
         """Take events, in order of arrival."""
+        single: list[Event] = []
+        for one in events:
+            if isinstance(one, Turns):
+                self._take(single)
+                single = []
+                self._take_turns(one)
+            else:
+                single.append(one)
+        self._take(single)
+
+    def _take_turns(self, turns: Turns) -> None:
+        """Take the turns of a loop together, as far as it is undisturbed and nothing else is due."""
+        while turns.times and (count := self._take_undisturbed(turns)):
+            self._take([*turns.slice(count, count + 2).events()])
+            turns = turns.slice(count + 2)
+        self._take([*turns.events()])
+
+    def _take_undisturbed(self, turns: Turns) -> int:
+        """Take turns, each whole; returns how many of the moments these were."""
+        opened, key = self._chronicle.opened, turns.keys[0]
+        begun = opened.get(key)
+        if begun is None or self._observed or self._left or self._device_ends:
+            return 0
+        waiting = turns.slice(0, 0)
+        if turns.loaded:
+            if self._pending or self._held or begun[2:3] + begun[5:] != _LOAD:
+                return 0
+        else:  # its step waits, because the end was not known
+            waiting = Turns(True, (begun.time,), (preceding(key),), (begun.step,), (0,))
+            if self._pending != [*waiting.events()] or self._held.keys() != {key}:
+                return 0
+        whole = waiting.followed(turns)
+        count = self._settled.apply_turns(whole) if whole.steady else 0
+        if not count:
+            return 0
+        taken = whole.slice(0, 2 * count)
+        time, last = taken.times[-1], following(taken.keys[-1])
+        del opened[key]
+        opened[last] = Event(time, ev.START, DATA_LOADING, last, taken.numbers[-1])
+        begins, ends = taken.times[::2], taken.times[1::2]
+        loads = list(map(sub, begins[1:], ends))
+        if turns.loaded:
+            loads.insert(0, begins[0] - begun.time)
+        self._chronicle.take_turns(list(map(sub, ends, begins)), loads)
+        self._pending.clear()
+        self._held.clear()
+        self._note_settled([taken], 2 * count, time)
+        return 2 * count - len(waiting.times)
+
+    def _take(self, events: Sequence[Event]) -> None:
+        """Take events one by one."""
+        if not events:
+            return
         pending, held, observed = self._pending, self._held, self._observed
         latest = pending[-1][0] if pending else self._mark
         ordered = True
@@ -214,14 +270,21 @@ class Ledger(State):
         if pending[-1].time >= watermark:
             count = next(at for at, event in enumerate(pending) if event.time >= watermark)
         self._settled.apply_all(pending if count == len(pending) else pending[:count])
-        self._mark = pending[count - 1].time
-        self._log += pending[:count]
+        settled = pending[:count]
         del pending[:count]
-        if len(self._log) - self._newer[2] >= CHECKPOINT:
-            mark, cursor, at = self._newer
-            self._older = (mark, cursor)
+        self._note_settled(settled, count, settled[-1].time)
+
+    def _note_settled(self, settled: Iterable[Event | Turns], count: int, mark: int) -> None:
+        """Events of `count` moments up to `mark` (ns) have been settled."""
+        self._log += settled
+        self._mark = mark
+        self._logged += count
+        if self._logged >= CHECKPOINT:
+            begin, cursor, at = self._newer
+            self._older = (begin, cursor)
             del self._log[:at]
-            self._newer = (self._mark, self._settled.clone(), len(self._log))
+            self._newer = (mark, self._settled.clone(), len(self._log))
+            self._logged = 0
 
     def _rewind(self) -> None:
         """Go back to a checkpoint because some pending events are older than settled ones; settle again from there."""
@@ -240,8 +303,9 @@ class Ledger(State):
         else:
             (start, base), at = self._older, 0
             self._newer = (start, base, 0)
-        again = self._log[at:]
+        again = [*events_of(self._log[at:])]
         del self._log[at:]
+        self._logged = 0
         reported = Counter(self._reported(base, again)) if self._settled.steps.finished is not None else None
         finished = self._settled.steps.finished
         merged = sorted(dict.fromkeys((*again, *self._pending)), key=_time)
@@ -299,11 +363,8 @@ class Ledger(State):
         """Collect ended phases for :meth:`take_ended` from now on."""
         self._chronicle.ended = []
 
-    def take_ended(self) -> list[tuple[Event, Event]]:
-        """START and END of each phase other than a step that ended since the last call, in order of the ENDs.
-
-        Empty unless :meth:`collect_ended` was called.
-        """
+    def take_ended(self) -> list[EndedPhases]:
+        """Phases other than steps that ended since the last call. Empty unless :meth:`collect_ended` was called."""
         taken = self._chronicle.ended
         if not taken:
             return []

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from otel_goodput._accounting import Ledger, Totals, rules
+from otel_goodput._accounting import Ledger, Totals, chronicle, rules
 from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.turns import events_of
 from otel_goodput._journal.journal import DRAINED, Journal
 from otel_goodput._journal.notes import Note, Notes
 from otel_goodput._journal.records import ERROR, TRACE, signed
@@ -31,20 +32,20 @@ def fitting(number: int) -> int:
 
 OnEvents = Callable[[list[ev.Event]], None]
 OnSteps = Callable[[list[int]], None]
-OnPhases = Callable[[list["EndedPhase"]], None]
+OnPhases = Callable[[list["EndedPhases"]], None]
 
 
-class EndedPhase(NamedTuple):
-    """A phase other than a step that has ended.
+class EndedPhases(NamedTuple):
+    """Phases other than steps that have ended: one of them, or several that are alike.
 
-    `duration` is in ns, `error` is the ``error.type`` or empty, `name` is the one that the user gave.
+    `durations` are in ns, `error` is the ``error.type`` or empty, `name` is the one that the user gave.
     """
 
     phase: int
     name: str
     blocking: bool
     error: str
-    duration: int
+    durations: Sequence[int]
 
 
 class Listeners:
@@ -222,25 +223,27 @@ class Account:
                 self.ledger = recall()
             if self._recalled:
                 return False  # this ledger does not continue at the journal's read position
-            events = self.journal.drain(most)
+            events, count = self.journal.drain(most)
             if events:
                 self.reached = max(self.reached, events[-1].time)
                 self.ledger.feed(events)
                 if listeners.on_events is not None:
-                    listeners.on_events(events)
+                    listeners.on_events([*events_of(events)])
             finished = self.ledger.take_finished()
             ended = self.ledger.take_ended()
-            phases = [self._ended(*pair) for pair in ended] if listeners.on_phases is not None else []
+            phases = [self._with_error(one) for one in ended] if listeners.on_phases is not None else []
         if finished and listeners.on_steps is not None:
             listeners.on_steps(finished)
         if phases and listeners.on_phases is not None:
             listeners.on_phases(phases)
-        return len(events) >= most
+        return count >= most
 
-    def _ended(self, start: ev.Event, end: ev.Event) -> EndedPhase:
-        name = start[7] if end[2] in _NAMED else ""
-        blocking, error = not start[5] & ev.NONBLOCKING, self.journal.errors.pop(end[3], "")
-        return EndedPhase(end[2], name, blocking, error, max(0, end[0] - start[0]))
+    def _with_error(self, ended: chronicle.EndedPhases) -> EndedPhases:
+        phase, name, blocking, key, lengths = ended
+        if min(lengths) < 0:
+            lengths = [max(0, length) for length in lengths]
+        name, error = name if phase in _NAMED else "", self.journal.errors.pop(key, "")
+        return EndedPhases(phase, name, blocking, error, lengths)
 
     def totals(self, at: int | None = None, patience: float = PATIENCE_S) -> Totals:
         """The totals at `at` (ns; now by default), as one consistent snapshot.

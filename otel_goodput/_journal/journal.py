@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import threading
 import time
 from collections import deque
@@ -19,20 +20,9 @@ from zlib import crc32
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import Event
-from otel_goodput._accounting.rules import DATA_LOADING, STEP
+from otel_goodput._accounting.turns import Turns
 from otel_goodput._journal import records
-from otel_goodput._journal.records import (
-    BODY,
-    CAPACITY,
-    COMPOUND,
-    DEVICE_ENDS,
-    HEADER_SIZE,
-    LOADING,
-    RECORD,
-    SEALED,
-    SIZE,
-    following,
-)
+from otel_goodput._journal.records import BODY, CAPACITY, COMPOUND, HEADER_SIZE, LOADING, RECORD, SEALED, SIZE, STEPPING
 from otel_goodput._runtime import files
 from otel_goodput._text.redact import encodable, redacting_logger, without_credentials
 
@@ -47,7 +37,7 @@ NAME_BYTES: Final = 192
 HOLE_NS: Final = 1_000_000_000
 
 _pack, _seal_into = BODY.pack, SEALED.pack_into
-_FREQUENT: Final = bytes((ev.START, ev.END, ev.DEVICE_END, *COMPOUND))
+_TURNS: Final = re.compile(b"%c?(?:%c%c){3,}" % (LOADING, STEPPING, LOADING))  # a few, because a run has its price
 _event = tuple.__new__  # makes an Event without calling its constructor, because this runs for every record
 
 
@@ -265,53 +255,63 @@ class Journal:
 
     # --- reading back -------------------------------------------------------------------------------------------------
 
-    def drain(self, most: int = DRAINED) -> list[Event]:
-        """Return the events appended since the last call, in order of their places; about `most` at most."""
-        events: list[Event] = []
-        for segment in list(self._segments):
-            self._drain(segment, events, most)
-            if len(events) >= most or (segment.read < segment.end and segment is not self._segment):
-                break
-        return events
+    def drain(self, most: int = DRAINED) -> tuple[list[Event | Turns], int]:
+        """Return the events appended since the last call, in order of their places, and of how many records they are.
 
-    def _drain(self, segment: Segment, events: list[Event], most: int) -> None:
-        names, each = self.names, min(most, 256)
-        while segment.read < segment.end and len(events) < most:
+        Those are about `most` at most.
+        """
+        events: list[Event | Turns] = []
+        count = 0
+        for segment in list(self._segments):
+            count += self._drain(segment, events, most - count)
+            if count >= most or (segment.read < segment.end and segment is not self._segment):
+                break
+        return events, count
+
+    def _drain(self, segment: Segment, events: list[Event | Turns], most: int) -> int:
+        count = 0
+        while segment.read < segment.end and count < most:
             at = HEADER_SIZE + segment.read * SIZE
-            read = 0
-            chunk = segment.buffer[at : min(at + each * SIZE, HEADER_SIZE + segment.end * SIZE)]
-            if not chunk[::SIZE].strip(_FREQUENT):
-                # Only starts and ends, no hole: nearly always the case.
-                for kind, phase, flags, name, key, step, moment, _ in RECORD.iter_unpack(chunk):
-                    if kind < LOADING:
-                        events.append(_event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, names[name])))
-                    elif kind == DEVICE_ENDS:
-                        events += _events_in((kind, phase, flags, name, key, step, moment, 0))
-                    else:
-                        ended, begun = (STEP, DATA_LOADING) if kind == LOADING else (DATA_LOADING, STEP)
-                        events.append(_event(Event, (moment, ev.END, ended, key, step, flags & 0xFF, 0, "")))
-                        events.append(_event(Event, (moment, ev.START, begun, following(key), step, 0, 0, "")))
-                segment.read += len(chunk) // SIZE
+            chunk = bytes(segment.buffer[at : at + min(most, 256, segment.end - segment.read) * SIZE])
+            kinds = chunk[::SIZE]
+            written = kinds.find(0)
+            if written < 0:
+                written = len(kinds) - (len(kinds) > 1 and kinds[-1] == STEPPING)  # so that turns begin with one
+            if written:
+                self._decode(chunk, kinds[:written], events)
+                segment.read += written
                 segment.hole_since = 0
-                continue
-            for record in RECORD.iter_unpack(chunk):
-                kind, phase, flags, name, key, step, moment, _ = record
-                if not kind:
-                    break
-                read += 1
-                if kind in COMPOUND:
-                    events += _events_in(record)
-                elif kind < records.NAME:
-                    events.append(records.event_of(kind, phase, flags, names[name], key, step, moment))
-                elif kind == records.ERROR:
-                    if len(self.errors) >= DRAINED:
-                        self.errors.clear()  # nobody collects them
-                    self.errors[key] = names[name]
-            segment.read += read
-            if read:
-                segment.hole_since = 0
-            if read < len(chunk) // SIZE and not self._pass_hole(segment, any(chunk[read * SIZE :])):
-                return
+                count += written
+            elif not self._pass_hole(segment, any(chunk)):
+                break
+        return count
+
+    def _decode(self, chunk: bytes, kinds: bytes, events: list[Event | Turns]) -> None:
+        """Add the events of records, whose `kinds` are given; runs of a loop's turns are taken together."""
+        at = 0
+        for run in _TURNS.finditer(kinds):
+            begin, end = run.span()
+            self._decode_each(chunk[at * SIZE : begin * SIZE], events)
+            rows = RECORD.iter_unpack(chunk[begin * SIZE : end * SIZE])
+            _, _, flags, _, keys, numbers, times, _ = zip(*rows, strict=True)
+            events.append(Turns(kinds[begin] == STEPPING, times, keys, numbers, tuple([flag & 0xFF for flag in flags])))
+            at = end
+        self._decode_each(chunk[at * SIZE : len(kinds) * SIZE], events)
+
+    def _decode_each(self, chunk: bytes, events: list[Event | Turns]) -> None:
+        names = self.names
+        for record in RECORD.iter_unpack(chunk):
+            kind, phase, flags, name, key, step, moment, _ = record
+            if kind == ev.START or kind == ev.END:
+                events.append(_event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, names[name])))
+            elif kind in COMPOUND:
+                events += _events_in(record)
+            elif kind < records.NAME:
+                events.append(records.event_of(kind, phase, flags, names[name], key, step, moment))
+            elif kind == records.ERROR:
+                if len(self.errors) >= DRAINED:
+                    self.errors.clear()  # nobody collects them
+                self.errors[key] = names[name]
 
     def _pass_hole(self, segment: Segment, more: bool) -> bool:
         """Whether to skip the next place, a hole that will never be filled; `more`: there are records after it."""

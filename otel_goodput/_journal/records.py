@@ -18,6 +18,7 @@ from zlib import crc32
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.turns import KEYS, STRIDE, following
 from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES, REASONS
 
 if TYPE_CHECKING:
@@ -108,24 +109,11 @@ _BLOCK: Final = 4096
 _ZEROS: Final = bytes(_BLOCK)
 _make: Final = tuple.__new__  # a third of the time of a named tuple's constructor
 _SIGNED: Final = 1 << 63
-STRIDE: Final = 0x9E3779B97F4A7C15  # between successive keys of a loop; odd, so that they repeat after 2**64 phases
 TURN: Final = 2 * STRIDE  # between the keys of the steps of two turns
 LARGEST: Final = _SIGNED - 1  # number of a step, and time in ns, that a record holds; the least time is -LARGEST
 _UNSIGNED: Final = 1 << 64
-KEYS: Final = _UNSIGNED - 1
-
 
 Fields = tuple[int, int, int, int, int, int, int]  # of a record: kind, phase, flags, name, key, step, time
-
-
-def following(key: int) -> int:
-    """Return the key of the phase that a loop begins in the moment in which the phase `key` ends."""
-    return (key + STRIDE) & KEYS
-
-
-def preceding(key: int) -> int:
-    """Return the key of the phase that ends in the moment in which a loop begins the phase `key`."""
-    return (key - STRIDE) & KEYS
 
 
 def successive(keys: Sequence[int]) -> bool:

@@ -32,7 +32,7 @@ TICK_S: Final = 0.25
 HEARTBEAT_NS: Final = 1_000_000_000
 ROUNDS: Final = 64  # at most so many rounds of feeding the ledger in one tick
 # A thread that computes holds the GIL for 5 ms, whoever waits for it. So the ledger is fed a little at a time:
-BITE: Final = 32  # events
+BITE: Final = 64  # records
 PAUSE_S: Final = 0.0002  # between two bites, for the training thread;
 BITES: Final = 256  # in a tick at most; beyond, and
 LATE_PAUSES_S: Final = 0.01  # if pauses took so much longer, because the training thread keeps the GIL, all at once
@@ -209,7 +209,7 @@ class Keeper:
             late = [segment for segment in journal.segments if segment.number < next_one.number]
             until = time.monotonic() + LATE_S
             while late[-1].read < late[-1].end and time.monotonic() < until:
-                if not journal.drain():
+                if not journal.drain()[1]:
                     time.sleep(0.001)
             for segment in (*self._kept, *late):
                 try:

@@ -20,7 +20,7 @@ from otel_goodput import semconv
 from otel_goodput._accounting import Partition, Totals
 from otel_goodput._accounting.paces import straggler
 from otel_goodput._accounting.rules import PART
-from otel_goodput._journal.account import EndedPhase
+from otel_goodput._journal.account import EndedPhases
 from otel_goodput._journal.journal import OVERFLOW
 from otel_goodput._runtime.guard import contain
 from otel_goodput._text.durations import NS, window_name
@@ -118,23 +118,22 @@ class Durations:
         for net in nets:
             record(net / NS)
 
-    def phases(self, ended: list[EndedPhase]) -> None:
+    def phases(self, ended: list[EndedPhases]) -> None:
         """Record phases that have ended."""
-        record = self._phase.record
-        for phase, name, blocking, error, duration in ended:
+        for phase, name, blocking, error, durations in ended:
             name = self._names(name, MOST_TIMED)
-            if phase == PART:
-                self._part.record(duration / NS, {semconv.GOODPUT_PART_NAME: name})
-                continue
-            record(
-                duration / NS,
-                {
+            record = self._part.record
+            attributes: dict[str, str | bool] = {semconv.GOODPUT_PART_NAME: name}
+            if phase != PART:
+                record = self._phase.record
+                attributes = {
                     semconv.GOODPUT_PHASE: semconv.PHASES[phase],
                     semconv.GOODPUT_CUSTOM_NAME: name,
                     semconv.GOODPUT_BLOCKING: blocking,
                     semconv.ERROR_TYPE: error,
-                },
-            )
+                }
+            for duration in durations:
+                record(duration / NS, attributes)
 
 
 CARDINALITY: Final = 2000  # https://opentelemetry.io/docs/specs/otel/metrics/sdk/#cardinality-limits

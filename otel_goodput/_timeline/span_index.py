@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 from otel_goodput._accounting import codec, rules
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.codec import FLAG, KEY, NUMBER, TEXT, Each, Pairs, Part, Row, State, Whole, field
+from otel_goodput._accounting.turns import following
 from otel_goodput._journal import records
-from otel_goodput._journal.records import EXPORT, LOADING, NAME, RECORD, STEPPING, Record, following
+from otel_goodput._journal.records import EXPORT, LOADING, NAME, RECORD, STEPPING, Record
 from otel_goodput._journal.thinning import SUMMARY, SUMMARY_ENTRY, Summary, Thinner
 from otel_goodput.semconv import PHASES
 

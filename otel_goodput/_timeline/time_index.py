@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.turns import preceding
 from otel_goodput._journal import records
 from otel_goodput._journal.records import HEADER_SIZE, NAME, RECORD, SIZE, Record
 from otel_goodput._journal.rundir import RunDirectory, WatchedRun
@@ -241,7 +242,7 @@ def _kept(bodies: Sequence[bytes], begin: int, end: int) -> list[Row]:
         if row[0] in _KEYED
     }
     shared = bytes([records.DEVICE_ENDS])  # such a record is of the keys of many steps, which end before it
-    written = keys | {records.preceding(key) for key in keys}  # the record of a loop's turn has the first of two keys
+    written = keys | {preceding(key) for key in keys}  # the record of a loop's turn has the first of two keys
     return [
         row
         for body, times, ids in blocks
