@@ -164,7 +164,7 @@ class Run:
         rows: Iterator[StepRecord | PhaseRecord] = (
             self.steps(process=process) if of == "steps" else self.phases(process=process)
         )
-        return records.FRAMES[there](rows, StepRecord if of == "steps" else PhaseRecord)
+        return records.data_frame(rows, StepRecord if of == "steps" else PhaseRecord, there)
 
     def html(self, path: str | Path) -> Path:
         """Write the run as a page with charts and a timeline: one file that needs no network. Returns its path.

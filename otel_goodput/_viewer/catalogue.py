@@ -19,7 +19,7 @@ from otel_goodput._timeline.run_state import RUNNING, SILENT
 from otel_goodput.errors import JournalError
 from otel_goodput.reports import listing
 from otel_goodput.reports.report import Report
-from otel_goodput.reports.run import FollowedRun, RecordedRun
+from otel_goodput.reports.run import FollowedRun, RecordedRun, names_at
 from otel_goodput.reports.tail import News
 
 logger = redacting_logger(__name__)
@@ -114,16 +114,10 @@ class Remote:
 
     def _fetch(self) -> None:
         self._filesystem.invalidate_cache()
-        url, base = self._url, self._base.rstrip("/")
-        if self._filesystem.isdir(f"{base}/journal"):  # a run's own folder
-            url, _, name = url.rpartition("/")
-            names = [name]
-        else:
-            try:
-                listed = self._filesystem.ls(base, detail=False)
-            except FileNotFoundError:
-                listed = []
-            names = sorted(str(name).rstrip("/").rsplit("/", 1)[-1] for name in listed)
+        try:
+            url, names = names_at(self._filesystem, self._base.rstrip("/"), self._url)
+        except FileNotFoundError:  # there is none yet
+            return
         for name in filter(plain, names):
             if self._ended.is_set():
                 return
@@ -230,8 +224,8 @@ class Catalogue:
             return self._answer
 
     def changes(self) -> dict[str, Any]:
-        """Return the answer without the rows of runs that have ended or died; a client that misses some of them, which
-        the `revision` tells, requests the whole.
+        """Return the answer without the rows of runs that have ended or died; a client sees by
+        the `revision` that it misses some, and requests the whole.
         """
         whole = self.answer()
         living = [row for row in whole["runs"] if row["state"] == RUNNING]

@@ -2,7 +2,7 @@
 
 * Only GET and HEAD: the server changes nothing.
 * The Host header must name this server. Otherwise a page elsewhere could have its own name resolve to this machine
-  (DNS rebinding), and read in the browser of somebody who may.
+  (DNS rebinding), and read them in the browser of a user who may.
 * An Origin header must name it too: a page elsewhere has no business here.
 * A token is needed: once in the address (``?token=``), after that in a cookie; or in the Authorization header, for
   programs. Without it, every user of this machine could read files that only their owner may read.
@@ -51,9 +51,9 @@ def loopback(host: str) -> bool:
 
 
 class Hosts:
-    """The names by which a server bound to `bound` may be asked; `more` are those of a proxy before it.
+    """The host names that requests to a server bound to `bound` may have; `more` are those of a proxy before it.
 
-    A server bound to all addresses is also asked by any literal address: no foreign name can resolve to one.
+    If it is bound to all addresses, any literal address is one, too: no foreign name can resolve to it.
     """
 
     def __init__(self, bound: str, more: Iterable[str] = ()) -> None:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import Moment
 from otel_goodput._viewer.document import document
-from otel_goodput.reports import ProgressCallback
+from otel_goodput.reports import ProgressCallback, no_progress
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.run_view import SPANS, RunView
@@ -74,7 +74,7 @@ def of_run(
     *,
     report: Report | None = None,
     spans: int = SPANS,
-    progress: ProgressCallback | None = None,
+    progress: ProgressCallback = no_progress,
     at: int | Moment | None = None,
 ) -> str:
     """Return the page of a run; for the arguments see :meth:`~otel_goodput.reports.run_view.RunView.open`."""

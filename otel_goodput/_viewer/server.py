@@ -388,7 +388,7 @@ def run(
         loop="asyncio",
         timeout_graceful_shutdown=1,
         timeout_keep_alive=5,
-        backlog=min(128, most // 4),  # so many are accepted before those that are too many give way
+        backlog=min(128, most // 4),  # how many are accepted before the ones over the limit are closed
     )
     asyncio.run(partial(Server(config).serve, sockets=[listener])())
     return why

@@ -172,7 +172,7 @@ class Watch:
             reading.news()
 
     def _read_on(self) -> None:
-        """Make what takes long beside all else, if it is wanted; the stream says when it is there."""
+        """Start to read in the background what takes long, if it is wanted; the stream announces it."""
         with self._making:
             made = self._made
             if made is None or not made.slow or not (made.partial or made.at < self._wanted) or self._reading:

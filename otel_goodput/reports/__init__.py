@@ -5,3 +5,7 @@ from typing import TypeAlias
 
 ProgressCallback: TypeAlias = "Callable[[float, float, str], None]"
 """Called with how much is done, how much there is (0: not known), and what is being done."""
+
+
+def no_progress(done: float, total: float, what: str) -> None:
+    """Show nothing."""

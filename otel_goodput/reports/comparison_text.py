@@ -29,7 +29,7 @@ def about(side: Side) -> str:
 
 
 def remarks(comparison: Comparison) -> Iterator[str]:
-    """Yield what must be known beside the figures."""
+    """Yield remarks that qualify the figures."""
     if same_run(comparison.a, comparison.b):
         yield "A and B are the same run."
     for name, side in (("A", comparison.a), ("B", comparison.b)):

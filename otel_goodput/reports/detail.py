@@ -27,7 +27,7 @@ from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._timeline.damage import Damages
 from otel_goodput._timeline.reader import Reader, ordered
 from otel_goodput._timeline.run_state import ENDED, EventsUntil
-from otel_goodput.reports import ProgressCallback
+from otel_goodput.reports import ProgressCallback, no_progress
 
 # Flags of steps and phases, as the page has them.
 NONBLOCKING: Final = 1
@@ -143,7 +143,7 @@ def read_detail(
     state: str = ENDED,
     at: int,
     past: bool = False,
-    progress: ProgressCallback | None = None,
+    progress: ProgressCallback = no_progress,
     ledger: Ledger | None = None,
     damages: Damages | None = None,
 ) -> Detail:
@@ -169,22 +169,20 @@ def read_detail(
             builder.add(event)
         if ledger is not None:
             ledger.feed(batch)
-        if progress is not None:
-            progress(0, 0, f"process {process}: event {count:,}")
+        progress(0, 0, f"process {process}: event {count:,}")
         count += len(batch)
     return builder.detail(at)
 
 
 def _attempts(
-    reader: Reader, damages: Damages, process: int, progress: ProgressCallback | None
+    reader: Reader, damages: Damages, process: int, progress: ProgressCallback
 ) -> Iterator[tuple[int, list[Record]]]:
     """Yield the number and the records of each attempt."""
     for attempt, parts in groupby(reader.records(damages), lambda part: part.attempt):
         entries: list[Record] = []
         for part in parts:
             entries += part.entries
-            if progress is not None:
-                progress(part.count, len(reader.segments), f"the journal of process {process}")
+            progress(part.count, len(reader.segments), f"the journal of process {process}")
         yield attempt, entries
 
 

@@ -16,7 +16,7 @@ from otel_goodput._journal.records import EXPORT, INTERRUPTED
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._text.quantities import format_duration
 from otel_goodput._timeline.time_index import Part, TimeIndex, WindowRecords
-from otel_goodput.reports import ProgressCallback
+from otel_goodput.reports import ProgressCallback, no_progress
 from otel_goodput.reports import detail as flags_of
 from otel_goodput.reports.detail import NO_KEY, Detail, Phase, Rollbacks, Step, number_phases, read_part
 from otel_goodput.semconv import CLOCK_STATES, ClockState
@@ -75,7 +75,7 @@ class Excerpt:
 
 
 def excerpt(
-    run: RunDirectory, overview: Overview, *, spans: int, at: int, died: bool, progress: ProgressCallback | None = None
+    run: RunDirectory, overview: Overview, *, spans: int, at: int, died: bool, progress: ProgressCallback = no_progress
 ) -> Excerpt:
     """Read the excerpt of the leader of a long run.
 
@@ -94,8 +94,7 @@ def excerpt(
     ends = {life.end for life in overview.jobs[:-1]} | ({overview.jobs[-1].end} if died and overview.jobs else set())
     count = 0
     for done, (begin, end) in enumerate(windows):
-        if progress is not None:
-            progress(done, len(windows), "windows of the journal")
+        progress(done, len(windows), "windows of the journal")
         if count >= spans:
             shown.missing.append(f"{len(windows) - done} of {len(windows)} windows, for there are too many")
             break

@@ -26,7 +26,7 @@ from otel_goodput._runtime import files
 from otel_goodput._text.quantities import plural
 from otel_goodput._text.redact import encodable, shown
 from otel_goodput._timeline.span_index import ENDLESS
-from otel_goodput.reports import ProgressCallback
+from otel_goodput.reports import ProgressCallback, no_progress
 from otel_goodput.reports.detail import IN_TRACE, UNREAD, Detail, Phase, Step
 
 SPANS: Final = 20_000
@@ -74,7 +74,7 @@ class Exported:
 
 
 def exported(
-    run: RunDirectory, wanted: Collection[int], *, process: int = 0, progress: ProgressCallback | None = None
+    run: RunDirectory, wanted: Collection[int], *, process: int = 0, progress: ProgressCallback = no_progress
 ) -> Exported:
     """Return the exported spans with the ids in `wanted`. It does not raise, whatever the files hold.
 
@@ -102,7 +102,7 @@ class _Reading:
         self._left_out = 0
         self.problems: list[str] = []
 
-    def read(self, run: RunDirectory, process: int, progress: ProgressCallback | None) -> None:
+    def read(self, run: RunDirectory, process: int, progress: ProgressCallback) -> None:
         """Read all files of a process. Raises OSError if the folder cannot be read."""
         if not self._wanted:
             return
@@ -120,15 +120,14 @@ class _Reading:
             except (OSError, ValueError) as error:
                 self.problems.append(shown(f"{name}: {error}"))
 
-    def _file(self, path: Path, progress: ProgressCallback | None) -> None:
+    def _file(self, path: Path, progress: ProgressCallback) -> None:
         with files.opened(path) as file:
             for lines in files.blocks_of_lines(file, path):
                 for line in lines:
                     self._left -= len(line) + 1
                     if line.strip(b"\0 \r"):
                         self._line(line)
-                if progress is not None:
-                    progress(READ - max(0, self._left), READ, "attributes of spans")
+                progress(READ - max(0, self._left), READ, "attributes of spans")
                 if self._left <= 0:
                     return
 
@@ -247,7 +246,7 @@ class Layout:
             return span.trace
         phase, step = rules.STEP if isinstance(span, Step) else span.phase, span.given
         if phase in _OF_STEPS:
-            chosen = bool(self.job) or (span.trace == UNREAD and not self.begun)  # perhaps by whoever opened it
+            chosen = bool(self.job) or (span.trace == UNREAD and not self.begun)  # perhaps by the code that opened it
             return self.of_step(step) if self.rooted or not chosen else UNKNOWN
         if phase == rules.JOB:
             return self.main

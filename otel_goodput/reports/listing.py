@@ -10,7 +10,7 @@ from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration, format_moment, percent, plural, width
 from otel_goodput._text.redact import encodable, shown
-from otel_goodput.reports import ProgressCallback
+from otel_goodput.reports import ProgressCallback, no_progress
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
 
@@ -70,7 +70,7 @@ class RunRow:
         }
 
 
-def rows(runs: Iterable[RecordedRun], process: int = 0, progress: ProgressCallback | None = None) -> list[RunRow]:
+def rows(runs: Iterable[RecordedRun], process: int = 0, progress: ProgressCallback = no_progress) -> list[RunRow]:
     """Return a row for each of the runs, the one whose latest attempt began last first; those without a journal last.
 
     It does not raise: a run that cannot be read is a row that says why. `process` is the index of the process whose
@@ -79,8 +79,7 @@ def rows(runs: Iterable[RecordedRun], process: int = 0, progress: ProgressCallba
     there = [run for run in runs if files.is_folder(run.folder.path)]
     rows = []
     for at, run in enumerate(there):
-        if progress is not None:
-            progress(at, len(there), f"reading run {run.run_id}")
+        progress(at, len(there), f"reading run {run.run_id}")
         rows.append(row_of(run, process))
     return sorted(rows, key=lambda row: (row.latest is None, -(row.latest or 0.0), row.run_id))
 

@@ -25,7 +25,7 @@ from otel_goodput._text.quantities import format_duration
 from otel_goodput._text.redact import encodable
 from otel_goodput._timeline.damage import Damages
 from otel_goodput.errors import JournalError
-from otel_goodput.reports import ProgressCallback
+from otel_goodput.reports import ProgressCallback, no_progress
 from otel_goodput.reports.corrections import restarts
 from otel_goodput.reports.detail import FAILED, INTERRUPTED, NONBLOCKING, Detail, Phase, Step
 from otel_goodput.reports.report import Report
@@ -179,7 +179,7 @@ def export(
     processes: Sequence[int],
     write: Callable[[bytes], object],
     *,
-    progress: ProgressCallback | None = None,
+    progress: ProgressCallback = no_progress,
     damages: Damages | None = None,
 ) -> int:
     """Export a run and return how many slices, moments and values of counters were written.

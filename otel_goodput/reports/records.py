@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
@@ -228,51 +228,48 @@ def slowest(detail: Detail, count: int) -> Slowest:
 
 # --- DataFrames -------------------------------------------------------------------------------------------------------
 
+Rows: TypeAlias = "Iterable[StepRecord | PhaseRecord]"
+Kind: TypeAlias = "type[StepRecord | PhaseRecord]"
+Column: TypeAlias = "Callable[[Any, list[Any], Any], Any]"  # of a DataFrame; given the library, values, and their type
+
 _LENGTHS: Final = frozenset({"net_ns"})
 # By the type of a field.
 _PANDAS: Final = {int: "int64", int | None: "Int64", bool: "bool"}
 _POLARS: Final = {int: "Int64", int | None: "Int64", bool: "Boolean"}
 
-Rows: TypeAlias = "Iterable[StepRecord | PhaseRecord]"
-Kind: TypeAlias = "type[StepRecord | PhaseRecord]"
+
+def _pandas_moments(pandas: Any, values: list[Any], _: Any) -> Any:
+    return pandas.Series(pandas.to_datetime(pandas.array(values, dtype="Int64"), unit="ns", utc=True))
 
 
-def _columns(rows: Rows, kind: Kind) -> Iterator[tuple[str, Any, list[Any]]]:
-    """Yield name, type and values of each field."""
-    values = list(zip(*rows, strict=True)) or [()] * len(kind._fields)
+def _polars_moments(polars: Any, values: list[Any], _: Any) -> Any:
+    return polars.Series(values, dtype=polars.Int64).cast(polars.Datetime("ns", "UTC"))
+
+
+# By library: what makes a column of moments, and one of other values.
+FRAMES: Final[Mapping[str, tuple[Column, Column]]] = {
+    "pandas": (
+        _pandas_moments,
+        lambda pandas, values, type_: pandas.Series(values, dtype=_PANDAS.get(type_, "object")),
+    ),
+    "polars": (
+        _polars_moments,
+        lambda polars, values, type_: polars.Series(values, dtype=getattr(polars, _POLARS.get(type_, "String"))),
+    ),
+}
+
+
+def data_frame(rows: Rows, kind: Kind, library: str) -> Any:
+    """Return records as a DataFrame of pandas or polars; moments are times in UTC, to the ns, and lengths seconds."""
+    module, (moments, plain) = import_module(library), FRAMES[library]
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in kind._fields]
     types = get_type_hints(kind)
-    for name, column in zip(kind._fields, values, strict=True):
-        yield name, types[name], list(column)
-
-
-def pandas_frame(rows: Rows, kind: Kind) -> Any:
-    """Return records as a DataFrame of pandas; moments are ``datetime64[ns, UTC]``, lengths seconds."""
-    pandas = import_module("pandas")
     frame = {}
-    for name, type_, values in _columns(rows, kind):
+    for name, values in zip(kind._fields, columns, strict=True):
         if name in _LENGTHS:
-            frame[name.replace("_ns", "_s")] = pandas.Series(values, dtype="int64") / 1e9
+            frame[name.replace("_ns", "_s")] = plain(module, values, int) / 1e9
         elif name.endswith("_ns"):
-            moments = pandas.to_datetime(pandas.array(values, dtype="Int64"), unit="ns", utc=True)
-            frame[name.removesuffix("_ns")] = pandas.Series(moments)
+            frame[name.removesuffix("_ns")] = moments(module, values, types[name])
         else:
-            frame[name] = pandas.Series(values, dtype=_PANDAS.get(type_, "object"))
-    return pandas.DataFrame(frame)
-
-
-def polars_frame(rows: Rows, kind: Kind) -> Any:
-    """Return records as a DataFrame of polars; moments are ``Datetime("ns", "UTC")``, lengths seconds."""
-    polars = import_module("polars")
-    frame = {}
-    for name, type_, values in _columns(rows, kind):
-        if name in _LENGTHS:
-            frame[name.replace("_ns", "_s")] = polars.Series(values, dtype=polars.Int64) / 1e9
-        elif name.endswith("_ns"):
-            moments = polars.Series(values, dtype=polars.Int64)
-            frame[name.removesuffix("_ns")] = moments.cast(polars.Datetime("ns", "UTC"))
-        else:
-            frame[name] = polars.Series(values, dtype=getattr(polars, _POLARS.get(type_, "String")))
-    return polars.DataFrame(frame)
-
-
-FRAMES: Final = {"pandas": pandas_frame, "polars": polars_frame}
+            frame[name] = plain(module, values, types[name])
+    return module.DataFrame(frame)

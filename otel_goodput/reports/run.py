@@ -1,4 +1,4 @@
-"""One run, live, dead or finished: its report, and what else its folder tells of it.
+"""One run, live, dead or finished: its report, and what else is in its folder.
 
 Everything that shows a run asks here: the command, the page and its server, :class:`otel_goodput.Run`. Whether its job
 still runs, and whether the journal was read just now or is followed second after second, makes no difference to the
@@ -35,7 +35,7 @@ from otel_goodput._timeline.reader import all_events
 from otel_goodput._timeline.recovery import Restored, restore
 from otel_goodput._timeline.run_state import DIED, RUNNING, Culprit, EventsUntil, RunState, culprits, live, state_of
 from otel_goodput.errors import JournalError
-from otel_goodput.reports import ProgressCallback
+from otel_goodput.reports import ProgressCallback, no_progress
 from otel_goodput.reports.corrections import Corrections, corrected
 from otel_goodput.reports.detail import Detail, read_detail
 from otel_goodput.reports.report import Report, about
@@ -154,7 +154,7 @@ class RecordedRun:
         process: int = 0,
         *,
         report: Report | None = None,
-        progress: ProgressCallback | None = None,
+        progress: ProgressCallback = no_progress,
         damages: Damages | None = None,
     ) -> Detail:
         """Read every step and phase in the journal of a process.
@@ -267,7 +267,7 @@ class _Sidecars:
         self._inputs = Inputs()
         self._culprits: dict[int, Culprit] = {}
         self._latest = 0  # the latest attempt before which it was looked which process ended first
-        self._version: tuple[int, int] | None = None  # of the file with what was said
+        self._version: tuple[int, int] | None = None  # of the file with statements about disruptions
         self._attempt = -1
         self._due = float("-inf")  # when most of it is read again, by the monotonic clock
 
@@ -348,13 +348,16 @@ def runs_at(place: str, run_id: str | None = None) -> Iterator[list[RecordedRun]
             raise JournalError(f"{shown} cannot be read: {without_credentials(str(error))}") from error
 
 
-def _fetched(url: str, copy: Path) -> Iterator[RecordedRun]:
-    filesystem, base = open_filesystem(url)
-    if filesystem.isdir(f"{base}/journal"):  # a run's own folder
+def names_at(filesystem: Any, base: str, url: str) -> tuple[str, list[str]]:
+    """Return the URL of the folder that holds runs, and the names in it; `url` may also be that of one run."""
+    if filesystem.isdir(f"{base}/journal"):
         url, _, name = url.rpartition("/")
-        names = [name]
-    else:
-        names = sorted(str(name).rstrip("/").rsplit("/", 1)[-1] for name in filesystem.ls(base, detail=False))
+        return url, [name]
+    return url, sorted(str(name).rstrip("/").rsplit("/", 1)[-1] for name in filesystem.ls(base, detail=False))
+
+
+def _fetched(url: str, copy: Path) -> Iterator[RecordedRun]:
+    url, names = names_at(*open_filesystem(url), url)
     for name in names:
         if not plain(name):
             logger.warning("%s: %r is not the folder of a run, and is left out", without_credentials(url), name)

@@ -27,7 +27,7 @@ from otel_goodput._text.redact import shown
 from otel_goodput._timeline.overviews import overview_of
 from otel_goodput._timeline.run_state import DIED, ENDED, FAILED, RUNNING, SILENT, state_of
 from otel_goodput.errors import GoodputError
-from otel_goodput.reports import ProgressCallback
+from otel_goodput.reports import ProgressCallback, no_progress
 from otel_goodput.reports.corrections import corrected_overview
 from otel_goodput.reports.detail import IN_TRACE, Detail, read_detail
 from otel_goodput.reports.excerpt import Excerpt, excerpt, summed_up
@@ -158,7 +158,7 @@ class RunView:
         run: RecordedRun,
         *,
         spans: int = SPANS,
-        progress: ProgressCallback | None = None,
+        progress: ProgressCallback = no_progress,
         at: int | Moment | None = None,
         report: Report | None = None,
         quick: bool = False,
@@ -192,7 +192,7 @@ class RunView:
         state: str,
         problem: str,
         spans: int,
-        progress: ProgressCallback | None,
+        progress: ProgressCallback,
         *,
         past: bool,
         cut: bool,
@@ -213,7 +213,7 @@ class RunView:
         self.usage = () if quick else usages(self.run.folder, self.at)
 
     def _read_leader(
-        self, state: str, spans: int, progress: ProgressCallback | None, *, past: bool, cut: bool, quick: bool
+        self, state: str, spans: int, progress: ProgressCallback, *, past: bool, cut: bool, quick: bool
     ) -> _Partition:
         """Read the leader's journal: all of it if it is short enough, else an excerpt. Return its partition."""
         run, died = self.run.folder, state == DIED
@@ -294,7 +294,7 @@ class RunView:
             for number, begin, end, clean in lives
         ]
 
-    def _all_processes(self, progress: ProgressCallback | None, quick: bool) -> list[Process]:
+    def _all_processes(self, progress: ProgressCallback, quick: bool) -> list[Process]:
         """Return every process that left something in the run's folder, and those that are missing between them."""
         folder = self.run.folder
         assert isinstance(folder, ListedRun)
@@ -307,8 +307,7 @@ class RunView:
         paces = {pace.process: pace for pace in read_paces(folder, attempts[-1] if attempts else 0, self.at)}
         processes = [Process(index, pace=paces.get(index)) for index in range(count)]
         for done, process in enumerate(processes[1:], 1):
-            if progress is not None:
-                progress(done, count, "processes")
+            progress(done, count, "processes")
             if process.index not in folder.there:
                 process.problem = "it left no journal here"
                 process.state = SILENT
@@ -317,7 +316,7 @@ class RunView:
         return processes
 
     def _fill(self, process: Process, folder: ListedRun, rows: int) -> None:
-        """Read what another process than the leader left; of its steps at most so many rows."""
+        """Read what another process than the leader left; `rows`: of its steps at most."""
         try:
             process.attempts = [attempt + 1 for attempt in folder.attempts(process.index)]
             recorded = folder.recorded(process.index)

@@ -1,7 +1,7 @@
 """What is new of a running job since the last look, span by span: for a page that is looked at, second after second.
 
 Each look costs as much as there is new, and a few steps before it: what the device did before decides when it began
-with a step. What was told and ends later is told again.
+with a step. A span that was open and ends later comes again.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from otel_goodput._timeline.following import Follower
 from otel_goodput.reports.detail import NO_KEY, Detail, Phase, read_part
 from otel_goodput.semconv import FALLBACK_CLOCKS
 
-MOST: Final = 600  # new records that are told; of more, only the last ones, for these take 1 % of a core
-_LEAD: Final = 3  # steps before what is not over that are told again to the account
+MOST: Final = 600  # new records that are shown; of more, only the last ones, for these take 1 % of a core
+_LEAD: Final = 3  # steps before those that are not over, which are accounted for again
 _HELD: Final = 4 * MOST
 _ENDS: Final = frozenset({ev.DEVICE_END, ev.UNOBSERVED})
 _OF_SPANS: Final = frozenset({ev.START, ev.END, ev.OBSERVED, ev.DEVICE_END, ev.UNOBSERVED, ev.DURABLE})
@@ -31,9 +31,9 @@ class News(NamedTuple):
     Attributes:
         detail: every span that has begun, ended or left the device; who owned the time since the begin of the oldest
             step that was in flight at the last look.
-        begin, until: all spans that began in this time are told.
-        cut: there was more: the time before `begin` is not told, and no owners are. Every span that is still open is,
-            so that what was open before and is not told is over.
+        begin, until: `detail` has all spans that began in this time.
+        cut: there was more: `detail` has nothing of the time before `begin`, and no owners. It has every span that is
+            still open, so that a span that was open before, and is not in it, is over.
     """
 
     detail: Detail
@@ -43,7 +43,7 @@ class News(NamedTuple):
 
 
 class Tail:
-    """Remembers what was told of a journal that is followed."""
+    """Remembers how much of a followed journal was shown."""
 
     def __init__(self) -> None:
         self._of = (-1, -1)  # how often the journal was restored, attempt
@@ -84,7 +84,7 @@ class Tail:
         return news
 
     def _begin_anew(self, follower: Follower, fresh: Sequence[Record]) -> None:
-        """Remember only what is open, but what `fresh` tells of by itself."""
+        """Remember only what is open and does not begin in `fresh`."""
         begun = {one.key for one in fresh if one.kind == ev.START}
         clock = FALLBACK_CLOCKS.index(follower.ledger.settled.fallback)
         opened = [_record(one) for one in follower.ledger.opened if one.key not in begun]
@@ -149,7 +149,7 @@ def _record(event: Event) -> Record:
 
 
 def _with_parents(phases: Sequence[Phase], wanted: set[int]) -> list[tuple[int, Phase]]:
-    """Those that are wanted and those around them, with their places. A job whose begin was not read is none."""
+    """Return the wanted phases and those around them, with their places; not a job without a begin."""
     by_key = {one.key: one for one in phases}
     waiting = list(wanted)
     while waiting:
