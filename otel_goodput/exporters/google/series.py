@@ -11,14 +11,14 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult
 
 from otel_goodput._runtime.guard import report_once
 from otel_goodput.exporters.google.connection import Connection, load
-from otel_goodput.exporters.google.delivery import HOPELESS, Delivery, Outcome, RequestResult, Send, short
+from otel_goodput.exporters.google.delivery import HOPELESS, Delivery, Outcome, Send, short
 from otel_goodput.exporters.spacing import SPACING
 
 MOST_SERIES: Final = 200  # in one request
@@ -141,17 +141,18 @@ class SeriesWriter:
                 for one in batch:
                     self._written[one.key] = max(one.end, self._written.get(one.key, 0))
             return False
-        early, tried = _EARLY.search(answer.text) is not None, tried or answer.repeated
-        bad, good = _parted(batch, answer)
+        tried = tried or answer.repeated
+        reasons = _reasons(answer.text, len(batch))
+        good = [one for at, one in enumerate(batch) if at not in reasons]
+        early = {at: text for at, text in reasons.items() if _EARLY.search(text)}
+        bad = [batch[at] for at in reasons if at not in early]
         known = answer.written == len(good)  # else the answer was too long to name all that are bad
         if known or (early and tried):
             self._accept(good)
             good = []
-        if early:
-            for one in bad:
-                self._judge(one, answer.text, tried)
-            bad = []
-        elif len(batch) == 1 or (not self._taken and self._bad >= HOPELESS):
+        for at, text in early.items():
+            self._judge(batch[at], text, tried)
+        if bad and (len(batch) == 1 or (not self._taken and self._bad >= HOPELESS)):
             self._refuse(bad, answer.text)
             bad = []
         well = True
@@ -195,21 +196,22 @@ class SeriesWriter:
         self._delivery.refused(batch[0].name, len(batch), text)
 
 
-def _parted(batch: Sequence[Series], answer: RequestResult) -> tuple[list[Series], list[Series]]:
-    """Return the series that an answer names as bad, and the others; if it names none, all count as bad."""
-    named = set(_numbers(answer.text)) & set(range(len(batch)))
-    if not named:
-        return list(batch), []
-    return [batch[at] for at in sorted(named)], [one for at, one in enumerate(batch) if at not in named]
+def _reasons(text: str, count: int) -> dict[int, str]:
+    """Return which of `count` series are bad and why, from Google's answer; if it names none, all are.
 
-
-def _numbers(text: str) -> Iterator[int]:
-    """Yield the indices in Google's answers: 0, 3, 4, 5 of ``timeSeries[0,3-5]``."""
-    for group in _NAMED.findall(text):
-        for part in filter(None, map(str.strip, group.split(","))):
+    A series is named after the reason: ``out of order: … timeSeries[0,3-5]: …; not finite: … timeSeries[1]: …``.
+    """
+    reasons: dict[int, str] = {}
+    begin = 0
+    for match in _NAMED.finditer(text):
+        for part in filter(None, map(str.strip, match[1].split(","))):
             first, _, last = part.partition("-")
             if first.isdigit() and (not last or last.isdigit()):
-                yield from range(int(first), min(int(last or first), int(first) + MOST_SERIES) + 1)
+                for at in range(int(first), min(int(last or first), count - 1) + 1):
+                    reasons.setdefault(at, text[begin : match.end()])
+        begin = match.end()
+    reasons = {at: reason for at, reason in sorted(reasons.items()) if at < count}
+    return reasons or dict.fromkeys(range(count), text)
 
 
 def _halves(batch: Sequence[Series]) -> tuple[Sequence[Series], Sequence[Series]]:

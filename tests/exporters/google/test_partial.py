@@ -47,8 +47,8 @@ def test_a_metric_that_may_not_be_written(
     others = {"first", "middle", "last"} - {metric}
     assert values(google) == {name: [1.0, 2.0, 3.0] for name in others}
     assert dropped_items(exporters)["metrics"] == 3
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert metric in told and DENIED in told
+    (refusal,) = caplog.messages
+    assert metric in refusal and DENIED in refusal
 
 
 def test_a_metric_without_quota_is_written_once_it_has_some(google: GoogleEmulator, opened: Open) -> None:
@@ -75,3 +75,26 @@ def test_one_without_permission_and_one_without_quota(google: GoogleEmulator, op
     google.heal()
     exporter.shutdown(timeout_millis=20_000)
     assert values(google) == {"middle": [1.0, 2.0], "last": [2.0]}
+
+
+def test_one_that_is_denied_and_one_that_another_process_writes(
+    google: GoogleEmulator, opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In one answer: each is treated by its own reason."""
+    exporters, other = opened("gcp"), opened("gcp").metric_exporter
+    exporter = exporters.metric_exporter
+    assert exporter is not None and other is not None
+    exporter.export(figures(1.0, 0), timeout_millis=20_000)
+    google.deny("last", grpc.StatusCode.PERMISSION_DENIED, DENIED)
+    elsewhere = collect(observed("gauge", "first", (2.0, {"a": "b"})))
+    (point,) = elsewhere.resource_metrics[0].scope_metrics[0].metrics[0].data.data_points
+    object.__setattr__(point, "time_unix_nano", time.time_ns() + 7 * NS)
+    other.export(elsewhere, timeout_millis=20_000)
+    with caplog.at_level(logging.WARNING):
+        exporter.export(figures(3.0, 10), timeout_millis=20_000)
+    (refusal,) = caplog.messages
+    assert "last" in refusal and DENIED in refusal
+    assert dropped_items(exporters)["metrics"] == 1
+    google.heal()
+    exporter.shutdown(timeout_millis=20_000)
+    assert values(google) == {"first": [1.0, 2.0, 3.0], "middle": [1.0, 3.0], "last": [1.0]}
