@@ -19,6 +19,7 @@ from otel_goodput import testing
 from otel_goodput._accounting import rules
 from otel_goodput._journal import records
 from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._recording.trace_layout import steps_in_a_trace
 
 
 def kinds(recording: Recording) -> list[int]:
@@ -124,6 +125,19 @@ def test_whoever_holds_a_step_keeps_that_step(recording: Recording) -> None:
         assert attributes(span).get("theirs") == (step if step % 50 == 30 else None)
         assert bool(span.events) == (step % 50 == 40)
     assert exported.keys() >= {30, 40, 80, 90}
+
+
+def test_a_step_without_room_in_its_trace_leaves_nothing_to_the_next_trace() -> None:
+    """A loop uses the span of a step that is not exported again, for steps of the next trace."""
+    steps = steps_in_a_trace(200, 100)
+    with testing.run(step_sampling=100, trace_spans=200) as run, goodput.job():
+        for step, _ in goodput.steps(range(steps + 20)):
+            run.advance(9 if step in (steps + 10, steps + 11) else 1)
+    numbers = {
+        attributes(one)["goodput.step"]: attributes(one).get("goodput.trace.number") for one in run.spans("step")
+    }
+    assert 99 not in numbers, "the first 100 steps are sampled, and there is no room for all"
+    assert (numbers[steps + 10], numbers[steps + 11]) == (1, 1)
 
 
 def test_a_load_that_was_asked_for_its_identity_keeps_it(recording: Recording) -> None:
