@@ -48,9 +48,9 @@ class Turns:
     """
 
     __slots__ = (
-        "_alone", "_announces", "_append", "_attach", "_covered", "_current", "_due", "_hooks", "_inside", "_job",
-        "_jobs", "_line", "_outside", "_parents", "_policy", "_postpone", "_recent", "_sampler", "_seen", "_short",
-        "_spans", "_spare", "_thin", "_thread", "_volume", "latest",
+        "_alone", "_announces", "_append", "_attach", "_clean", "_covered", "_current", "_due", "_hooks", "_inside",
+        "_job", "_jobs", "_line", "_outside", "_parents", "_policy", "_postpone", "_recent", "_sampler", "_seen",
+        "_short", "_spans", "_spare", "_thin", "_thread", "_volume", "latest",
     )  # fmt: skip
 
     def __init__(self, line: StepLine) -> None:
@@ -63,6 +63,7 @@ class Turns:
         self._spare: FastSpan
         self._outside: Context
         self._alone = 0  # references to such a context if nobody else has one
+        self._clean = False  # that span was not touched
         self._due = 0  # number of the next step that may be sampled
         # Looked up once.
         self._append: Callable[..., None] = line.account.append
@@ -84,7 +85,7 @@ class Turns:
             self._inside = inside = self._current()
             self._covered = inside.get(SPAN_KEY) is step
             self._volume, self._due, self._seen = -1, 0, None
-            self._spare, self._outside = step, Context()
+            self._clean, self._outside = False, Context()
             self._alone = _references(self._outside)
             if inside.get(PHASE_KEY) is step:
                 self.latest = step
@@ -126,7 +127,11 @@ class Turns:
             flags |= EXPORT
         begun = (key + STRIDE) & KEYS
         alone = self._alone
-        if _references(self._outside) == alone and _references(self._spare) == alone + 1 + self._covered:
+        if (
+            self._clean
+            and _references(self._outside) == alone
+            and _references(self._spare) == alone + 1 + self._covered
+        ):
             load, inside = self._spare, self._outside
             load._phase, load.step, load._key, load._start, load._ended = DATA_LOADING, number, begun, now, False
         else:
@@ -145,7 +150,7 @@ class Turns:
         if load._sampled and self._announces:
             line.announce(load)
         if exported:
-            self._spare = load
+            self._clean = False
             step._end = now
             if flags & OUTLIER:
                 step._end_flags = flags
@@ -154,8 +159,8 @@ class Turns:
             else:
                 observation.then(partial(step.export, now, flags))
         else:
-            self._spare = load if step.touched or step.observation is not None else step
-            self._outside = before
+            self._spare, self._outside = step, before
+            self._clean = not step.touched and step.observation is None
             self._thin(pack(number - 1, began, now))
         if not number & TIMED:
             line.sample_overhead(line.clock() - now)

@@ -59,6 +59,7 @@ def walk(disturb: bool, sampling: int = 1) -> tuple[Any, list[Any]]:
                     break
             for _ in goodput.steps(range(3)):
                 run.advance(2)
+    began = {identity(span): (span.name, span.start_time) for span in run.exported()}
     shown = [
         (
             span.name,
@@ -66,7 +67,7 @@ def walk(disturb: bool, sampling: int = 1) -> tuple[Any, list[Any]]:
             span.start_time,
             span.end_time,
             len(span.links),
-            span.parent is None,
+            None if span.parent is None else began.get(span.parent.span_id),
         )
         for span in run.exported()
     ]
@@ -79,6 +80,9 @@ def _batches(run: testing.Recording) -> Iterator[float]:
         if number == 40:
             with trace.get_tracer("theirs").start_as_current_span("download"):
                 run.advance(1.5)
+        if number % 13 == 5:
+            with goodput.custom("decode"):
+                run.advance(0.5)
         yield 1.0 if number % 60 else 9.0
 
 
