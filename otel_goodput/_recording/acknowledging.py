@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from opentelemetry.sdk.trace import ReadableSpan
@@ -26,10 +26,14 @@ class AcknowledgingExporter(DelegatingSpanExporter):
             export succeeds, and the shutdown leaves none, once all of them are delivered.
         account: the account whose journal is written.
         number: number of the exporter, the same in every attempt.
+
+    Attributes:
+        exporting: called before each export with its number of spans.
     """
 
     def __init__(self, exporter: SpanExporter, account: Account, number: int) -> None:
         super().__init__(exporter)
+        self.exporting: Callable[[int], object] = lambda count: None
         self._account = account
         self._number = number
         # Of the spans that are to be recorded once they are delivered. Only phases and roots have END records in the
@@ -44,6 +48,7 @@ class AcknowledgingExporter(DelegatingSpanExporter):
         self._account.append(EXPORTED, self._number, 0, 0, key, NO_STEP, self._account.clock())
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.exporting(len(spans))
         result = super().export(spans)
         if result is SpanExportResult.SUCCESS:
             self._take(spans)

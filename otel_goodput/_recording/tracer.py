@@ -46,16 +46,9 @@ class PhaseTracer:
     def __init__(self, line: StepLine, starter: PhaseSpans, processor: PhaseSpanProcessor) -> None:
         self.line = line
         self.compilations = CompilePhases(line)
-        self.clock, self.blocks, self.new_key, self.hooks, self.jobs, self.misused = (
-            line.clock,
-            line.blocks,
-            line.new_key,
-            line.hooks,
-            line.jobs,
-            line.misused,
-        )
-        self.account = line.account
-        self.notice = line.account.notice
+        self.clock, self.blocks, self.new_key = line.clock, line.blocks, line.new_key
+        self.hooks, self.jobs, self.misused = line.hooks, line.jobs, line.misused
+        self.account, self.notice = line.account, line.account.notice
         self._starter = starter
         self.processor = processor
         self._ticking = threading.Lock()

@@ -28,7 +28,7 @@ from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace import Span as SdkSpan
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import Sampler
 from opentelemetry.trace import Span, Tracer
@@ -38,7 +38,6 @@ from otel_goodput._accounting import Totals
 from otel_goodput._journal.account import Account
 from otel_goodput._metrics.instruments import register_account
 from otel_goodput._recording.acknowledging import AcknowledgingExporter
-from otel_goodput._recording.delegating import DelegatingSpanExporter
 from otel_goodput._recording.emitter import SpanEmitter
 from otel_goodput._recording.sampling import PhaseSampler
 from otel_goodput._recording.unexported import UnexportedSpan
@@ -388,12 +387,13 @@ class Batcher(BatchSpanProcessor):
         crowded_out: the number of spans dropped because the queue was full.
     """
 
-    def __init__(self, exporter: SpanExporter, *options: Any) -> None:
+    def __init__(self, exporter: AcknowledgingExporter, *options: Any) -> None:
         self._given: dict[int, int] = {}  # by thread, so that counting needs no lock
         self._left = 0
         self.crowded_out = 0
         self._most = int(options[0] if options else os.environ.get(OTEL_BSP_MAX_QUEUE_SIZE) or 2048)
-        super().__init__(_Counted(exporter, self._leave), *options)
+        exporter.exporting = self._leave
+        super().__init__(exporter, *options)
 
     def on_end(self, span: ReadableSpan) -> None:
         super().on_end(span)
@@ -433,18 +433,6 @@ class Batcher(BatchSpanProcessor):
         """Return the number of spans in the queue; where the SDK does not show it, the most that it holds."""
         queue = getattr(getattr(self, "_batch_processor", None), "_queue", None)
         return self._most if queue is None else len(queue)
-
-
-class _Counted(DelegatingSpanExporter):
-    """An exporter that reports the number of spans before it passes them on."""
-
-    def __init__(self, exporter: SpanExporter, leave: Callable[[int], None]) -> None:
-        super().__init__(exporter)
-        self._leave = leave
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self._leave(len(spans))
-        return super().export(spans)
 
 
 @contextmanager
