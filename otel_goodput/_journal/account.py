@@ -62,6 +62,14 @@ class Listeners:
         self.on_steps: OnSteps | None = None
         self.on_phases: OnPhases | None = None
 
+    def listen_to_events(self, on_events: OnEvents | None) -> None:
+        """Call `on_events` with the events that the ledger takes; None ends that."""
+        self.on_events = on_events
+
+    def listen_to_durations(self, on_steps: OnSteps, on_phases: OnPhases) -> None:
+        """Call `on_steps` with the durations of completed steps, and `on_phases` with ended phases."""
+        self.on_steps, self.on_phases = on_steps, on_phases
+
     def silence(self) -> None:
         """Call none of them any more."""
         self.on_events = self.on_steps = self.on_phases = None

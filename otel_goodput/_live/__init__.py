@@ -124,7 +124,7 @@ class LiveAccount:
 
     def hear(self, record: Durations) -> None:
         """Record the durations of steps and phases."""
-        self._listeners.on_steps, self._listeners.on_phases = record.steps, record.phases
+        self._listeners.listen_to_durations(record.steps, record.phases)
 
     def close(self, seconds: float, *, release: bool = False) -> bool:
         """Stop the keeper, which writes the rest of the journal, and :meth:`release` the lock if `release` is true.

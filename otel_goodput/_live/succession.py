@@ -117,7 +117,7 @@ class Sequel:
         self._run_id = run_id
         self._before = before
         self._listening = True
-        account.listeners.on_events = self._look
+        account.listeners.listen_to_events(self._look)
 
     def _look(self, events: list[Event]) -> None:
         for event in events:
@@ -135,7 +135,7 @@ class Sequel:
 
     def _stop(self) -> None:
         self._listening = False
-        self._account.listeners.on_events = None
+        self._account.listeners.listen_to_events(None)
 
     def _say(self, why: str) -> None:
         self._stop()

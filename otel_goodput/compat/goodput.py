@@ -65,8 +65,11 @@ class Event(enum.Enum):
     CUSTOM = "custom_badput_event"
 
 
-def _pair(event: str, phase: str) -> tuple[Callable[..., None], Callable[..., None]]:
-    """Return the recorder's methods for the start and the end of a phase. Times are UTC; None is now."""
+def _pair(phase: str, event: str = "") -> tuple[Callable[..., None], Callable[..., None]]:
+    """Return the recorder's methods for the start and the end of a phase, which Google calls `event` if not as we do.
+
+    Times are UTC; None is now.
+    """
 
     def start(self: GoodputRecorder, start_time: datetime | None = None) -> None:
         self._start(phase, "", start_time)
@@ -75,7 +78,7 @@ def _pair(event: str, phase: str) -> tuple[Callable[..., None], Callable[..., No
         self._end(phase, "", end_time)
 
     for method, name in ((start, "start"), (end, "end")):
-        method.__name__, method.__doc__ = f"record_{event}_{name}_time", f"The {name} of the phase {phase}."
+        method.__name__, method.__doc__ = f"record_{event or phase}_{name}_time", f"The {name} of the phase {phase}."
     return harmless(start), harmless(end)
 
 
@@ -108,12 +111,12 @@ class GoodputRecorder:
         if self._handle is not None:
             self._handle.recorder.flush()
 
-    record_job_start_time, record_job_end_time = _pair("job", Phase.JOB)
-    record_tpu_init_start_time, record_tpu_init_end_time = _pair("tpu_init", Phase.ACCELERATOR_INIT)
+    record_job_start_time, record_job_end_time = _pair(Phase.JOB)
+    record_tpu_init_start_time, record_tpu_init_end_time = _pair(Phase.ACCELERATOR_INIT, "tpu_init")
     record_training_preparation_start_time, record_training_preparation_end_time = _pair(
-        "training_preparation", Phase.TRAINING_PREP
+        Phase.TRAINING_PREP, "training_preparation"
     )
-    record_data_loading_start_time, record_data_loading_end_time = _pair("data_loading", Phase.DATA_LOADING)
+    record_data_loading_start_time, record_data_loading_end_time = _pair(Phase.DATA_LOADING)
 
     @harmless
     def record_step_start_time(self, step: int, start_time: datetime | None = None) -> None:
@@ -186,7 +189,7 @@ class ElasticGoodputRecorder(GoodputRecorder):
         """Waiting for slices ends."""
         self._end(Phase.ELASTIC_WAIT, str(event_type), end_time)
 
-    record_elastic_reinit_start_time, record_elastic_reinit_end_time = _pair("elastic_reinit", Phase.ELASTIC_REINIT)
+    record_elastic_reinit_start_time, record_elastic_reinit_end_time = _pair(Phase.ELASTIC_REINIT)
 
 
 class GoodputCalculator:
