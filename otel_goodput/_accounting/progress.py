@@ -248,14 +248,15 @@ class Progress(State):
         return at * CHUNK + bisect_left(self._chunks[at].entries()[0], number + 1)
 
     def total_from(self, index: int) -> int:
-        """Sum of the net times of the entries from `index` on, ns. The work is bounded by the entries of one chunk."""
-        chunks = len(self._chunks)
+        """Sum of the net times of the entries from `index` on, ns."""
         at, within = divmod(index, CHUNK)
-        if at >= chunks:
-            return sum(self._nets[index - chunks * CHUNK :])
-        above = islice(reversed(self._chunks), chunks - at - 1)
-        rest = sum(chunk.total for chunk in above) + sum(self._nets)
-        return rest + sum(self._chunks[at].entries()[1][within:])
+        chunks = len(self._chunks)
+        if 2 * at < chunks:  # subtract the others, which are fewer
+            above = self.total - sum(chunk.total for chunk in islice(self._chunks, at))
+        else:
+            above = sum(chunk.total for chunk in islice(reversed(self._chunks), chunks - at)) + sum(self._nets)
+        entries = self._nets if at >= chunks else self._chunks[at].entries()[1] if within else ()
+        return above - sum(entries[:within])
 
     def nets(self, start: int, stop: int) -> list[int]:
         """Net times of the entries from `start` up to, not including, `stop`, in ns. The range is clipped."""
