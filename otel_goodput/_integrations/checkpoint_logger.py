@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from opentelemetry import trace as trace_api
 
-from otel_goodput._integrations.checkpoint_stages import ENTRIES, length_of, tell
+from otel_goodput._integrations.checkpoint_stages import ENTRIES, length_of, record_stages
 from otel_goodput._integrations.commits import Commit, promise_of, step_number
 from otel_goodput._recording.contexts import RestoreContext, SaveContext, enclosing
 from otel_goodput._recording.tracer import PhaseTracer
@@ -59,12 +59,12 @@ class CheckpointLogger:
         step = step_number(entry.get("step"))
         if phase == Phase.CHECKPOINT_RESTORE:
             if (around := enclosing(phase)) is not None:
-                tell(tracer, entry, step, end)
+                record_stages(tracer, entry, step, end)
                 if step is not None:
                     tracer.restored(step, around.get_span_context().span_id)
                 return
             with RestoreContext(lambda: tracer, phase, step=step, start_time=start, end_time=end):
-                tell(tracer, entry, step, end)
+                record_stages(tracer, entry, step, end)
             return
         directory = str(entry.get("directory"))
         before = self._watches.pop(directory, None)
@@ -82,7 +82,7 @@ class CheckpointLogger:
     def _save(
         self, tracer: PhaseTracer, span: trace_api.Span, entry: Mapping[str, Any], step: int | None, end: int
     ) -> None:
-        tell(tracer, entry, step, end)
+        record_stages(tracer, entry, step, end)
         promise = promise_of(tracer, span)
         promise.begin(span)
         if entry.get("synchronous"):

@@ -21,7 +21,7 @@ from otel_goodput.semconv import CheckpointStage
 
 Place: TypeAlias = tuple[trace_api.Span, "int | None"]  # the span of a save, and its step
 
-_LONGEST_S: Final = 366 * 86400.0  # what is said to have taken longer is not believed
+_LONGEST_S: Final = 366 * 86400.0  # longer times are invalid
 
 # Events of jax.monitoring at the end of the deletion of one checkpoint, with its length in seconds.
 DELETED: Final = frozenset(
@@ -44,8 +44,8 @@ class Entry(NamedTuple):
     stages: tuple[Stage, ...]
 
 
-class Heard(NamedTuple):
-    """An entry as it was heard: what :func:`tell` takes."""
+class LoggedEntry(NamedTuple):
+    """An entry with its step and the time at which it was logged: what :func:`record_stages` takes."""
 
     entry: Mapping[str, Any]
     step: int | None
@@ -79,8 +79,8 @@ ENTRIES: Final[Mapping[str, Entry]] = {
 }
 
 
-def tell(tracer: PhaseTracer, entry: Any, step: int | None, end: int) -> None:
-    """Record the stages of an entry inside the current span; what it does not tell, or tells wrongly, is left out.
+def record_stages(tracer: PhaseTracer, entry: Any, step: int | None, end: int) -> None:
+    """Record the stages of an entry inside the current span; missing and invalid fields are left out.
 
     Args:
         tracer: records them.
@@ -88,16 +88,16 @@ def tell(tracer: PhaseTracer, entry: Any, step: int | None, end: int) -> None:
         step: of the checkpoint.
         end: when the entry was logged, ns by the account's clock.
     """
-    told = ENTRIES.get(str(entry.get("event_type"))) if isinstance(entry, Mapping) else None
-    if told is None:
+    kind = ENTRIES.get(str(entry.get("event_type"))) if isinstance(entry, Mapping) else None
+    if kind is None:
         return
-    whole = length_of(entry.get(told.total.seconds))
+    whole = length_of(entry.get(kind.total.seconds))
     if whole is None:
         return
     # The phase's own span shows the whole, so that is only counted.
-    tracer.stage(told.total.name, step, end - whole, end, shown=False)
-    first = _seconds(entry.get(told.total.begin))
-    for stage in told.stages:
+    tracer.stage(kind.total.name, step, end - whole, end, shown=False)
+    first = _seconds(entry.get(kind.total.begin))
+    for stage in kind.stages:
         begin, length = _seconds(entry.get(stage.begin)), length_of(entry.get(stage.seconds))
         if begin is None or length is None or first is None:
             continue
@@ -106,19 +106,19 @@ def tell(tracer: PhaseTracer, entry: Any, step: int | None, end: int) -> None:
         tracer.stage(stage.name, step, start, start + length)
 
 
-def _seconds(told: Any) -> float | None:
-    number = isinstance(told, (int, float)) and not isinstance(told, bool)
-    return float(told) if number and math.isfinite(told) else None
+def _seconds(value: Any) -> float | None:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if number and math.isfinite(value) else None
 
 
-def length_of(told: Any) -> int | None:
-    """Return a length in ns, at least 0; None if it is none."""
-    seconds = _seconds(told)
+def length_of(value: Any) -> int | None:
+    """Return `value` (s) in ns, at least 0; None if it is not a length."""
+    seconds = _seconds(value)
     return None if seconds is None or seconds > _LONGEST_S else max(0, round(seconds * 1e9))
 
 
 class StageListener:
-    """Hears what managers log, and what Orbax tells ``jax.monitoring`` of deletions, and records it as stages.
+    """Records what managers log, and the deletions that Orbax reports to ``jax.monitoring``, as stages.
 
     Args:
         tracer: records them.
@@ -145,26 +145,26 @@ class StageListener:
         if monitoring is not None and hasattr(monitoring, "register_event_duration_secs_listener"):
             monitoring.register_event_duration_secs_listener(self._deletions)
 
-    def hear(self, manager: Any) -> Callable[[], None]:
-        """Hear what `manager` logs on this thread. Return what ends that and records the stages in the current span."""
+    def collect(self, manager: Any) -> Callable[[], None]:
+        """Collect what `manager` logs on this thread; the function returned ends that and records the stages."""
         logger = type(getattr(manager, "_logger", None))
         if logger not in self._loggers:
             self._listen(logger)
-        outer: list[Heard] | None = getattr(self._here, "heard", None)
-        self._here.heard = heard = list[Heard]()
+        outer: list[LoggedEntry] | None = getattr(self._here, "entries", None)
+        self._here.entries = entries = list[LoggedEntry]()
 
         def over() -> None:
-            self._here.heard = outer
-            for one in heard:
+            self._here.entries = outer
+            for each in entries:
                 try:
-                    tell(self._tracer, *one)
+                    record_stages(self._tracer, *each)
                 except Exception as error:
                     contain("orbax stages", error)
 
         return over
 
     def close(self) -> None:
-        """Hear nothing from now on."""
+        """Record nothing from now on."""
         with self._lock:
             self._closed = True
             undo, self._undo = self._undo, []
@@ -188,11 +188,11 @@ class StageListener:
                     contain("orbax logger", error)
 
     def _log(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        heard: list[Heard] | None = getattr(self._here, "heard", None)
+        entries: list[LoggedEntry] | None = getattr(self._here, "entries", None)
         entry = args[0] if args else kwargs.get("entry")
         # Of several entries the first counts: loggers pass an entry on to each other.
-        if heard is not None and not heard and isinstance(entry, Mapping):
-            heard.append(Heard(dict(entry), step_number(entry.get("step")), self._tracer.clock()))
+        if entries is not None and not entries and isinstance(entry, Mapping):
+            entries.append(LoggedEntry(dict(entry), step_number(entry.get("step")), self._tracer.clock()))
 
     def _deleted(self, event: str, seconds: float, /, **_: object) -> None:
         if event not in DELETED or self._closed or self._tracer.closed:

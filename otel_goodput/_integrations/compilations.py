@@ -31,22 +31,22 @@ IDLE: Final = 200_000_000  # ns after which no further stage is expected
 FUNCTIONS: Final = 10_000  # names remembered; recompilations of further functions go unnoticed
 
 # Threads that are compiling something of ours, such as a marker.
-_unheard: Final[set[int]] = set()
+_ignored: Final[set[int]] = set()
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
+def ignored() -> Iterator[None]:
     """Do not record what this thread compiles in the ``with`` block: it is not the job's."""
-    _unheard.add(get_ident())
+    _ignored.add(get_ident())
     try:
         yield
     finally:
-        _unheard.discard(get_ident())
+        _ignored.discard(get_ident())
 
 
-def is_heard() -> bool:
+def is_recorded() -> bool:
     """Return whether what this thread compiles is the job's."""
-    return not _unheard or get_ident() not in _unheard
+    return not _ignored or get_ident() not in _ignored
 
 
 class Compilation:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from types import FrameType
 from typing import Any, Final
 
-from otel_goodput._integrations.compilations import BACKEND, FUNCTIONS, LOWER, TRACE, Compilations, is_heard
+from otel_goodput._integrations.compilations import BACKEND, FUNCTIONS, LOWER, TRACE, Compilations, is_recorded
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain, report_once
 
@@ -141,13 +141,13 @@ def is_jaxs(function: str) -> bool:
         inside = getattr(module, "__dict__", {})
         if getattr(inside.get(f"{function}_p"), "name", None) == function:
             return True
-        found = inside.get(function)
-        if found is None or str(getattr(found, "__module__", "")).partition(".")[0] != "jax":
+        candidate = inside.get(function)
+        if candidate is None or str(getattr(candidate, "__module__", "")).partition(".")[0] != "jax":
             continue
         # A compiled function, or an object that wraps one (a ufunc, a function with its own derivative); or a private
         # function of the numerical modules, which another of their functions compiles.
-        compiled = type(found).__module__.partition(".")[0] in ("jax", "jaxlib")
-        if compiled or (function.startswith("_") and name.startswith(_NUMERICAL) and callable(found)):
+        compiled = type(candidate).__module__.partition(".")[0] in ("jax", "jaxlib")
+        if compiled or (function.startswith("_") and name.startswith(_NUMERICAL) and callable(candidate)):
             return True
     return False
 
@@ -197,7 +197,7 @@ class Listener:
     # jax calls these on the compiling thread, for each of its events. Those of no interest return at the first check.
 
     def _begin(self, event: str, _value: object, /, fun_name: object = "", **_: object) -> None:
-        if event in STAGES and self._compilations is not None and is_heard():
+        if event in STAGES and self._compilations is not None and is_recorded():
             try:
                 self._compilations.begin(fun_name, _traced if STAGES[event] == TRACE else None)
                 if not self._compiles and STAGES[event] == BACKEND:
@@ -210,7 +210,7 @@ class Listener:
 
     def _end(self, event: str, seconds: float, /, fun_name: object = "", **_: object) -> None:
         compilations = self._compilations
-        if compilations is None or not is_heard():
+        if compilations is None or not is_recorded():
             return
         try:
             if event in STAGES:
@@ -224,7 +224,7 @@ class Listener:
 
     def _happen(self, event: str, /, **_: object) -> None:
         compilations = self._compilations
-        if compilations is None or not is_heard():
+        if compilations is None or not is_recorded():
             return
         try:
             if event in CACHE:

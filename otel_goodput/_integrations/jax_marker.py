@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from otel_goodput._integrations.compilations import unheard
+from otel_goodput._integrations.compilations import ignored
 from otel_goodput._integrations.markers import CombinedMark
 
 NEWEST: Final = 8  # newest arrays that are looked at
@@ -59,7 +59,7 @@ class JaxMarker:
         if self._client is not client:
             self._programs, self._targets, self._client = (), [local], client
             self.order_uncertain = client.platform == "cpu" and len(local) > 1
-        with unheard():
+        with ignored():
             for devices in self._targets[len(self._programs) :]:
                 # The first mark of all is waited for; later ones are behind the work in flight.
                 self._programs += (_compiled(self._jax, devices, wait=not self._programs),)

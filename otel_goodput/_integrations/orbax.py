@@ -140,11 +140,11 @@ class Saving:
         self.promised = True
         return Commit(self._tracer, self._span, self._promise, self.step, owners)
 
-    def end(self, saved: bool, error: BaseException | None, tell: Callable[[], None]) -> None:
-        """End the call; `saved`: it has saved the step. `tell` records its stages inside of its span."""
+    def end(self, saved: bool, error: BaseException | None, record_stages: Callable[[], None]) -> None:
+        """End the call; `saved`: it has saved the step. `record_stages` does so inside of its span."""
         if saved:
             self.begin()
-        tell()
+        record_stages()
         if self._span is None or self._promise is None:
             around = enclosing(Phase.CHECKPOINT_SAVE)
             if around is not None:
@@ -242,7 +242,7 @@ class Hook:
         outer: Saving | None = getattr(self._here, "saving", None)
         step = step_number(args[0] if args else kwargs.get("step"))
         self._here.saving = saving = Saving(self._tracer, manager, step)
-        tell = self._stages.hear(manager)
+        record_stages = self._stages.collect(manager)
 
         def done(result: Any, error: BaseException | None) -> None:
             self._here.saving = outer
@@ -251,12 +251,12 @@ class Hook:
                 if error is None and result and not saving.promised and manager.is_saving_in_progress():
                     self._follow(saving.commit(manager))
             finally:
-                saving.end(bool(result), error, tell)
+                saving.end(bool(result), error, record_stages)
 
         return done
 
     def _restore(self, manager: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Done | None:
-        tell = self._stages.hear(manager)
+        record_stages = self._stages.collect(manager)
         step = args[0] if args else kwargs.get("step")
         if step is None and len(args) < 4 and kwargs.get("directory") is None:
             step = manager.latest_step()
@@ -265,17 +265,17 @@ class Hook:
         if around is not None:
             key = around.get_span_context().span_id
 
-            def told(_: Any, error: BaseException | None) -> None:
-                tell()
+            def restored(_: Any, error: BaseException | None) -> None:
+                record_stages()
                 if error is None and number is not None:
                     tracer.restored(number, key)
 
-            return told
+            return restored
         context = RestoreContext(lambda: None if tracer.closed else tracer, Phase.CHECKPOINT_RESTORE, step=number)
         context.__enter__()
 
         def done(_: Any, error: BaseException | None) -> None:
-            tell()
+            record_stages()
             context.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
         return done
@@ -284,21 +284,21 @@ class Hook:
         saving: Saving | None = getattr(self._here, "saving", None)
         if saving is not None and saving.manager is manager:
             self._latest = saving.begin()  # save() waits for the previous save only if it does not skip this step
-        asked = self._undecided(manager)
+        commits = self._undecided(manager)
         context = save = None
-        if asked and saving is None and enclosing(Phase.CHECKPOINT_SAVE) is None:
+        if commits and saving is None and enclosing(Phase.CHECKPOINT_SAVE) is None:
             tracer = self._tracer
             context = SaveContext(
-                lambda: None if tracer.closed else tracer, Phase.CHECKPOINT_SAVE, step=asked[-1].step, durable=False
+                lambda: None if tracer.closed else tracer, Phase.CHECKPOINT_SAVE, step=commits[-1].step, durable=False
             )
             save = context.__enter__()
-        for commit in asked:  # last: a thread interrupted before this never calls answer()
+        for commit in commits:  # last: a thread interrupted before this never calls answer()
             commit.ask()
 
         def done(_: Any, error: BaseException | None) -> None:
-            self._answer(asked, error, True)
+            self._answer(commits, error, True)
             if context is not None and save is not None:
-                save.set_attribute(GOODPUT_CHECKPOINT_DURABLE, all(commit.kept for commit in asked))
+                save.set_attribute(GOODPUT_CHECKPOINT_DURABLE, all(commit.kept for commit in commits))
                 context.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
         return done
@@ -323,10 +323,10 @@ class Hook:
         return done
 
     def _ask(self, waits: bool, checkpointer: Any, *_: object) -> Done | None:
-        asked = self._undecided(checkpointer)
-        for commit in asked:
+        commits = self._undecided(checkpointer)
+        for commit in commits:
             commit.ask()
-        return (lambda _, error: self._answer(asked, error, waits)) if asked else None
+        return (lambda _, error: self._answer(commits, error, waits)) if commits else None
 
     def _cancel(self, checkpointer: Any, *_: object) -> Done:
         def done(_: Any, __: BaseException | None) -> None:
@@ -350,6 +350,6 @@ class Hook:
         """Return the commits of which `owner` will know how they end."""
         return [commit for commit in self._commits if commit.of(owner) and not commit.decided.is_set()]
 
-    def _answer(self, asked: list[Commit], error: BaseException | None, waited: bool) -> None:
-        for commit in asked:
+    def _answer(self, commits: list[Commit], error: BaseException | None, waited: bool) -> None:
+        for commit in commits:
             commit.answer(error, waited)

@@ -131,8 +131,8 @@ def _compiled(frame: FrameType | None) -> tuple[str, tuple[object, ...]]:
             break
         names = frame.f_code.co_varnames
         if frame.f_code.co_filename.endswith("convert_frame.py"):
-            if code is None and "code" in names and isinstance(found := frame.f_locals.get("code"), CodeType):
-                code = found
+            if code is None and "code" in names and isinstance(local := frame.f_locals.get("code"), CodeType):
+                code = local
             if code is not None and "frame" in names and (called := frame.f_locals.get("frame")) is not None:
                 return _named(code, called)
         frame = frame.f_back

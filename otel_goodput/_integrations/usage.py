@@ -89,16 +89,16 @@ class UsageSampler:
 
 def _accelerator_memory() -> tuple[int, int]:
     """Return (used, total) bytes on the accelerators of this process; ``UNKNOWN`` twice where nobody tells."""
-    return next((told for tell in (_of_jax, _of_torch) if (told := tell()) is not None), (UNKNOWN, UNKNOWN))
+    return _of_jax() or _of_torch() or (UNKNOWN, UNKNOWN)
 
 
 def _of_jax() -> tuple[int, int] | None:
     if "jax" not in sys.modules or not flops.backend_started():
         return None
-    told = [stats for device in sys.modules["jax"].local_devices() if (stats := device.memory_stats())]
-    if not told or not all("bytes_in_use" in stats and "bytes_limit" in stats for stats in told):
+    known = [stats for device in sys.modules["jax"].local_devices() if (stats := device.memory_stats())]
+    if not known or not all("bytes_in_use" in stats and "bytes_limit" in stats for stats in known):
         return None  # as on the CPU
-    return sum(int(stats["bytes_in_use"]) for stats in told), sum(int(stats["bytes_limit"]) for stats in told)
+    return sum(int(stats["bytes_in_use"]) for stats in known), sum(int(stats["bytes_limit"]) for stats in known)
 
 
 def _of_torch() -> tuple[int, int] | None:

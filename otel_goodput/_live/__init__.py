@@ -100,7 +100,7 @@ class LiveAccount:
         overhead: Callable[[], int],
         dropped: Callable[[], dict[str, int]],
         *ready: Callable[[], int | None],
-        beside: tuple[instruments.Cache, instruments.Waits] | None = None,
+        process: tuple[instruments.Cache, instruments.Waits] | None = None,
     ) -> Durations:
         """Register the account's instruments with a meter of `provider`.
 
@@ -110,7 +110,7 @@ class LiveAccount:
             overhead: returns the time that this package took on the training thread, ns.
             dropped: returns the number of lost items by signal.
             ready: returns the number of batches waiting in the loader, or None if unknown; may be omitted.
-            beside: return what the persistent compilation cache did, and how long this attempt waited to be started;
+            process: return what the persistent compilation cache did, and how long this attempt waited to be started;
                 None if nobody looks at either.
 
         Returns:
@@ -118,8 +118,8 @@ class LiveAccount:
         """
         meter = provider.get_meter(SCOPE_NAME, __version__)
         record = instruments.register(meter, totals, overhead, dropped, *ready)
-        if beside is not None:
-            instruments.register_process(meter, *beside)
+        if process is not None:
+            instruments.register_process(meter, *process)
         return record
 
     def hear(self, record: Durations) -> None:

@@ -35,7 +35,8 @@ ROUNDS: Final = 64  # at most so many rounds of feeding the ledger in one tick
 BITE: Final = 64  # records
 PAUSE_S: Final = 0.0002  # between two bites, for the training thread;
 BITES: Final = 256  # in a tick at most; beyond, and
-LATE_PAUSES_S: Final = 0.01  # if pauses took so much longer, because the training thread keeps the GIL, all at once
+LATE_PAUSES_S: Final = 0.01  # if pauses took so much longer, because the training thread keeps the GIL, all at once;
+TIMELY_S: Final = 0.001  # a pause that is less late than that is so because of the system's timer
 SYNC_S: Final = 5.0
 LAST_S: Final = 0.3  # for the ledger to catch up at the end; what it misses is in the journal
 MEMORY_LAST_S: Final = 3.0  # the same, if there is no journal on disk
@@ -65,8 +66,8 @@ class Keeper:
         prepare: creates the run's folder if that has failed before; raises OSError if it fails again.
         work: further work for every tick (summaries of steps, upload).
         between: the part of it that must not wait for the ledger.
-        sheets: small files about this attempt, which write themselves when there is more to tell.
-        provisional: whether the run may still turn out to be another one. Until then nothing is written that tells of
+        sheets: small files about this attempt, which write themselves when there is something new.
+        provisional: whether the run may still turn out to be another one. Until then nothing is written that is about
             more than this attempt: no snapshot, digest or notes.
     """
 
@@ -129,17 +130,16 @@ class Keeper:
         """Do one round of work. Errors are reported, not raised."""
         with self._pass:
             for job in (
-                *(
-                    self.account.look_for_suspension,
-                    self._beat,
-                    self._retry,
-                    self._follow_up,
-                    self.work,
-                    self._seal,
-                    self._note,
-                    self._digest_now_and_then,
-                ),
-                *(self._tell, self._sync),
+                self.account.look_for_suspension,
+                self._beat,
+                self._retry,
+                self._follow_up,
+                self.work,
+                self._seal,
+                self._save_notes,
+                self._digest_now_and_then,
+                self._save_sheets,
+                self._sync,
             ):
                 try:
                     job()
@@ -151,10 +151,7 @@ class Keeper:
 
         If the ledger has not caught up by then, the next attempt reads the rest from the journal.
         """
-        self._stop.set()
-        self._wake.set()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(5.0)
+        self._end_thread(5.0)
         self.tick()
         with self._pass:
             try:
@@ -164,13 +161,16 @@ class Keeper:
 
     def abandon(self) -> None:
         """Stop the thread and give up the journal, without writing anything more."""
-        self._stop.set()
-        self._wake.set()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join(ABANDONED_S)
+        self._end_thread(ABANDONED_S)
         self._spares.clear()
         for segment in (*self._kept, *self.account.journal.take_rest(), self.account.journal.current):
             segment.release()
+
+    def _end_thread(self, seconds: float) -> None:
+        self._stop.set()
+        self._wake.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(seconds)
 
     def move(self, run: RunDirectory, attempt: int, first: Path, before: Restored) -> None:
         """Continue in another run, as its attempt `attempt`: what was recorded so far becomes part of it.
@@ -256,7 +256,9 @@ class Keeper:
             self._between()
             began = time.monotonic()
             time.sleep(PAUSE_S)
-            late += time.monotonic() - began - PAUSE_S
+            overrun = time.monotonic() - began - PAUSE_S
+            if overrun > TIMELY_S:
+                late += overrun
         for _ in range(ROUNDS):
             self._behind = self.account.take_some()
             if not self._behind or self._stop.is_set():
@@ -404,12 +406,12 @@ class Keeper:
         except (OSError, ValueError) as error:
             report_once("digest", "the overview of the run cannot be saved (will retry): %s", error)
 
-    def _tell(self) -> None:
+    def _save_sheets(self) -> None:
         if self.run is not None and self._spares.writable:
             for sheet in self._sheets:
                 sheet.keep(self.run)
 
-    def _note(self) -> None:
+    def _save_notes(self) -> None:
         if self.run is not None and self._spares.writable and (self._stop.is_set() or not self._provisional()):
             self.account.notes.keep(self.run, self.account.journal.process)
 

@@ -61,9 +61,9 @@ class Launches:
             return None
         try:
             self._fetch()
-            found = read_json(self._path)
-            restarts = tuple(whole(count) for count in found["restarts"])
-            return Chosen(str(found["run_id"]), restarts, whole(found["at"]))
+            written = read_json(self._path)
+            restarts = tuple(whole(count) for count in written["restarts"])
+            return Chosen(str(written["run_id"]), restarts, whole(written["at"]))
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
@@ -88,15 +88,15 @@ class Launches:
         """As the leader, write down that this launch belongs to the run."""
         if self._launch is None:
             return
-        told = {"launch": self._launch.text, "run_id": run_id, "restarts": self._launch.restarts, "at": clock()}
+        chosen = {"launch": self._launch.text, "run_id": run_id, "restarts": self._launch.restarts, "at": clock()}
         try:
             files.make_folders(self._path.parent, self._base)
             self._tidy()
-            files.write_privately(self._path, checked_json(told))
+            files.write_privately(self._path, checked_json(chosen))
             if self._url:
                 filesystem, place = open_filesystem(self._url)
                 filesystem.makedirs(f"{place}/{FOLDER}", exist_ok=True)
-                filesystem.pipe_file(f"{place}/{FOLDER}/{self._path.name}", checked_json(told))
+                filesystem.pipe_file(f"{place}/{FOLDER}/{self._path.name}", checked_json(chosen))
         except Exception as error:  # each fsspec filesystem raises its own errors
             logger.warning(
                 "cannot save the run id of this launch, so its other processes choose a run by themselves: %s",
@@ -195,8 +195,8 @@ class Vacancy:
 def _began() -> int:
     """Return when this process started, ns since the epoch; if that is not known, when this package was imported."""
     try:
-        told = files.read_named(Path("/proc/self/stat")).decode("ascii", "replace")
-        ticks = int(told.rpartition(")")[2].split()[19])
+        status = files.read_named(Path("/proc/self/stat")).decode("ascii", "replace")
+        ticks = int(status.rpartition(")")[2].split()[19])
         up = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
         return time.time_ns() - int(up * 1e9)
     except (OSError, ValueError, IndexError, AttributeError):

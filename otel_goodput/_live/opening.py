@@ -21,7 +21,7 @@ from otel_goodput._journal.notes import Note
 from otel_goodput._journal.rundir import RunDirectory, folder_name
 from otel_goodput._live import succession
 from otel_goodput._live.launches import Agreement, Launches, Vacancy
-from otel_goodput._live.succession import CONTINUED, Before, Sequel
+from otel_goodput._live.succession import CONTINUED, FollowUpCheck, PreviousRun
 from otel_goodput._runtime import files
 from otel_goodput._runtime.clock import Clock
 from otel_goodput._settings.config import Config
@@ -40,7 +40,7 @@ ASIDE: Final = "set aside"
 _STRANGERS: Final = 100
 _LAST: Final = 999_999_999  # highest attempt number that a file name can hold
 _LOOKS: Final = 5  # at a run that changes while it is looked at
-_BESIDE: Final = 5  # folders tried, if each one has files of a newer version
+_VERSIONS: Final = 5  # folders tried, if each one has files of a newer version
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Opened:
     mirror: Mirror | None
     missing: dict[str, Any] | None = None
     continued: str = ""
-    before: Before | None = None
+    before: PreviousRun | None = None
     remarks: list[Note] = field(default_factory=list)
     agreement: Agreement | Vacancy | None = None
     early: bool = False
@@ -82,7 +82,7 @@ class Opened:
         if self.continued:
             account.notes.add(CONTINUED, self.continued, (Category.INFRASTRUCTURE_RECOVERY,))
         if self.before is not None:
-            Sequel(account, self.run_id, self.before)
+            FollowUpCheck(account, self.run_id, self.before)
 
     def prepare(self) -> None:
         """Try again to create the folder and take the lock, if that has failed. Raises OSError if it fails again."""
@@ -226,7 +226,7 @@ class _Candidate:
     restored: Restored
     attempts: list[int]  # of this process, as it began to be read
     series: str = ""
-    before: Before | None = None
+    before: PreviousRun | None = None
     elders: list[RunDirectory] = field(default_factory=list)  # folders whose attempts count for the next attempt number
     newer: RunDirectory | None = None  # the folder with files of a newer version, if that is why this one exists
     aside: list[Path] = field(default_factory=list)  # new paths of damaged files
@@ -240,14 +240,14 @@ def _candidate(config: Config, base: Path, series: str, launches: Launches) -> _
 
     def look(run_id: str) -> _Candidate:
         run, newer = RunDirectory(base / folder_name(run_id)), None
-        for _ in range(_BESIDE):
+        for _ in range(_VERSIONS):
             mirror = _mirror(config, run)
             attempts = run.attempts(config.process_index)
             restored = restore(run, config.process_index, config.windows)
             if not restored.damages.newer:
                 break
             newer, run = run, RunDirectory(run.path.with_name(f"{run.path.name}~v{records.VERSION}"))
-        elders = _beside(base, folder_name(run_id))
+        elders = _of_other_versions(base, folder_name(run_id))
         return _Candidate(run_id, run, mirror, restored, attempts, elders=elders, newer=newer)
 
     if not config.numbered:
@@ -256,26 +256,26 @@ def _candidate(config: Config, base: Path, series: str, launches: Launches) -> _
     chosen = same or ("" if config.leads else launches.agreed())
     if chosen and series == config.run_id:
         return look(chosen)
-    found = look(series)
-    taken = succession.numbers(series, _folders(base, found.mirror))
+    candidate = look(series)
+    taken = succession.numbers(series, _folders(base, candidate.mirror))
     for number in taken:
         later = look(succession.numbered(series, number))
         if succession.belongs(later.run, series):
-            found = later
+            candidate = later
             break
     number = max(taken, default=1)
-    before: Before | None = None
+    before: PreviousRun | None = None
     # A launcher that has restarted an earlier launch under this key has not restarted this one.
     anew = config.renewable or (launches.last() is not None and not config.exit_given)
-    while anew and _finished(found, config):
-        index = found.restored.index
-        recovered = files.exists(found.run.recovered_path(found.restored.attempt, config.process_index))
-        top = found.restored.ledger.settled.steps.progress.top
-        before = Before(found.run_id, top, 0 if recovered else index.own_unexported)
+    while anew and _finished(candidate, config):
+        index = candidate.restored.index
+        recovered = files.exists(candidate.run.recovered_path(candidate.restored.attempt, config.process_index))
+        top = candidate.restored.ledger.settled.steps.progress.top
+        before = PreviousRun(candidate.run_id, top, 0 if recovered else index.own_unexported)
         number += 1
-        found = look(succession.numbered(series, number))
-        found.series, found.before = series, before
-    return found
+        candidate = look(succession.numbered(series, number))
+        candidate.series, candidate.before = series, before
+    return candidate
 
 
 def _finished(candidate: _Candidate, config: Config) -> bool:
@@ -285,11 +285,11 @@ def _finished(candidate: _Candidate, config: Config) -> bool:
     return succession.finished(candidate.restored)
 
 
-def _beside(base: Path, name: str) -> list[RunDirectory]:
-    """The folder with this name, and the ones that other versions have created beside it."""
+def _of_other_versions(base: Path, name: str) -> list[RunDirectory]:
+    """The folder with this name, and the ones that other versions have created next to it."""
     form = re.compile(re.escape(name) + r"(~v\d+)*")
     try:
-        return [RunDirectory(base / found) for found in files.names(base) if form.fullmatch(found)]
+        return [RunDirectory(base / each) for each in files.names(base) if form.fullmatch(each)]
     except OSError:
         return []
 
@@ -306,7 +306,7 @@ def _set_aside(restored: Restored) -> list[Path]:
 
 
 def _remarks(candidate: _Candidate) -> list[Note]:
-    """Return the notes on what was found on disk; log those that reading it has not logged."""
+    """Return the notes on what is on disk; log those that reading it has not logged."""
     remarks = []
     if candidate.newer is not None:
         text = (
@@ -329,15 +329,15 @@ def _remarks(candidate: _Candidate) -> list[Note]:
 def _folders(base: Path, mirror: Mirror | None) -> set[str]:
     """Names of all runs' folders, on this machine and at the URL."""
     try:
-        found = {path.name for path in base.iterdir()}
+        names = {path.name for path in base.iterdir()}
     except OSError:
-        found = set()
+        names = set()
     if mirror is not None:
         try:
-            found.update(mirror.siblings())
+            names.update(mirror.siblings())
         except Exception as error:  # each fsspec filesystem raises its own errors
             logger.warning("the runs at %s cannot be listed: %s", mirror.shown, without_credentials(str(error)))
-    return found
+    return names
 
 
 def _first_segment(run: RunDirectory, attempt: int, process: int) -> Segment:

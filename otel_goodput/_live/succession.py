@@ -28,7 +28,7 @@ logger = redacting_logger("otel_goodput")
 
 _RESTORE: Final = PHASES.index(Phase.CHECKPOINT_RESTORE)
 CONTINUED: Final = "run continued"
-ANEW: Final = "run begun anew"
+RESTARTED: Final = "run begun anew"
 
 
 def finished(restored: Restored) -> bool:
@@ -78,7 +78,7 @@ def continued(run_id: str, restored: Restored, clock: Clock, fresh: str) -> str:
     )
 
 
-class Before(NamedTuple):
+class PreviousRun(NamedTuple):
     """The finished run before a new one.
 
     Attributes:
@@ -103,7 +103,7 @@ class Before(NamedTuple):
             )
 
 
-class Sequel:
+class FollowUpCheck:
     """Detects that a new run continues the training of the finished run before it after all, and warns once.
 
     Args:
@@ -112,7 +112,7 @@ class Sequel:
         before: the finished run.
     """
 
-    def __init__(self, account: Account, run_id: str, before: Before) -> None:
+    def __init__(self, account: Account, run_id: str, before: PreviousRun) -> None:
         self._account = account
         self._run_id = run_id
         self._before = before
@@ -143,5 +143,5 @@ class Sequel:
             f"run {self._run_id!r} is a new one, because run {self._before.run_id!r} had finished; but {why}. If it "
             f"continues the training of that run, set {Settings.run_id.variable}={self._before.run_id}"
         )
-        self._account.notes.add(ANEW, text)
+        self._account.notes.add(RESTARTED, text)
         logger.warning("%s", text)

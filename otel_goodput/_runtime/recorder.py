@@ -257,7 +257,7 @@ class Recorder(Phases):
             lambda: self._line.overhead,
             self._dropped,
             lambda: self._line.hooks.ready(),
-            beside=(lambda: self._line.hooks.compile_cache.figures(), lambda: self._line.hooks.waits),
+            process=(lambda: self._line.hooks.compile_cache.figures(), lambda: self._line.hooks.waits),
         )
 
     def _samples(self, attributes: Mapping[str, AttributeValue], trace_id: int) -> bool:
