@@ -15,7 +15,7 @@ from otel_goodput._disruption.metadata import metadata_host
 from otel_goodput._runtime import files
 from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT
 from otel_goodput._text.quantities import format_duration
-from otel_goodput._tools.attempt import within
+from otel_goodput._tools.background import within
 from otel_goodput._tools.doctor.findings import PROBLEM, Finding, ok, problem, warning
 from otel_goodput.exporters.google.connection import TRACE, Connection
 from otel_goodput.exporters.google.delivery import advice_on, short

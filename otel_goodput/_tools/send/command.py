@@ -78,20 +78,20 @@ def run_send(options: argparse.Namespace) -> int:
         for path, signals in files.items():
             if options.again:
                 sending.forget(path, signals)
-        accounts, reason = _send(sending, files, screen, "would go" if options.dry_run else "sent")
+        results, reason = _send(sending, files, screen, "would go" if options.dry_run else "sent")
     if reason:
-        left = sum(account.left for account in accounts)
+        left = sum(result.left for result in results)
         screen.complain(
             f"{reason}; {left} requests are left; run this command again{', without --again,' * options.again} "
             "to continue"
         )
-    done = not reason and all(account.whole() for account in accounts)
+    done = not reason and all(result.whole() for result in results)
     if options.json:
         answer = {
             "done": done,
             "dry_run": options.dry_run,
             "reason": redact(reason, secrets(environ)),
-            "files": [{**asdict(account), "file": redact(account.file)} for account in accounts],
+            "files": [{**asdict(result), "file": redact(result.file)} for result in results],
         }
         sys.stdout.write(json.dumps(answer) + "\n")
     return 0 if done else 1
@@ -101,23 +101,23 @@ def _send(
     sending: Sending, files: Mapping[Path, Sequence[str]], screen: Screen, verb: str
 ) -> tuple[list[SentFile], str]:
     """Send the files; returns the outcome of each, and why not all were sent (empty if they were)."""
-    accounts: list[SentFile] = []
+    results: list[SentFile] = []
     reasons: dict[str, None] = {}
     over = False
     for path, signals in files.items():
-        account = SentFile(file=str(path), receiver=sending.receiver(signals))
-        accounts.append(account)
+        result = SentFile(file=str(path), receiver=sending.receiver(signals))
+        results.append(result)
         stays = over
         if not over:
             try:
-                sending.file(path, signals, account)
+                sending.file(path, signals, result)
             except Stopped as stopped:
                 reasons[str(stopped)] = None
                 stays, over = True, stopped.everywhere
         if stays:
-            account.left = sending.rest(path, signals)
-        screen.write(f"{path}: {account} {verb} to {account.receiver}" if account.sent else f"{path}: {account}")
-    return accounts, "; ".join(reasons)
+            result.left = sending.rest(path, signals)
+        screen.write(f"{path}: {result} {verb} to {result.receiver}" if result.sent else f"{path}: {result}")
+    return results, "; ".join(reasons)
 
 
 def _environment(options: argparse.Namespace) -> dict[str, str]:

@@ -27,7 +27,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from otel_goodput._runtime import files
 from otel_goodput._runtime.answers import BoundedResponse, TooLong, whole
-from otel_goodput._tools.attempt import Attempt
+from otel_goodput._tools.background import BackgroundCall
 from otel_goodput._tools.send.lines import TRACES, Request
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import status_codes
@@ -164,15 +164,15 @@ def exchange(
         Exception: raised by `ask` or `waiting`.
     """
     in_flight = InFlight(timeout_s, begins)
-    attempt = Attempt(partial(ask, in_flight))
+    call = BackgroundCall(partial(ask, in_flight))
     try:
-        while in_flight.left() and not attempt.over(min(in_flight.left(), _TICK_S)):
+        while in_flight.left() and not call.over(min(in_flight.left(), _TICK_S)):
             waiting()
-        if not attempt.over():
+        if not call.over():
             in_flight.give_up()
-            attempt.over(_LAST_WORDS_S)
+            call.over(_LAST_WORDS_S)
             return in_flight.late()  # ignore the result: after the shutdown, a truncated answer looks complete
-        return attempt.result()
+        return call.result()
     except NotBegun as error:
         raise error.error from None
     finally:

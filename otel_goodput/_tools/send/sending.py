@@ -152,8 +152,8 @@ class Sending:
         """Return the receiver of a file with these signals, as it is displayed and saved."""
         return " and ".join(dict.fromkeys(receiver(self._places[signal]) for signal in signals))
 
-    def file(self, path: Path, signals: Sequence[str], account: SentFile) -> None:
-        """Send the rest of a file that may contain these signals, and update `account`.
+    def file(self, path: Path, signals: Sequence[str], result: SentFile) -> None:
+        """Send the rest of a file that may contain these signals, and update `result`.
 
         Raises:
             Stopped: the receiver accepts no more; the progress is saved.
@@ -162,10 +162,10 @@ class Sending:
         """
         if self._dry:
             with self._progress(path, signals) as progress:
-                self._lines(progress, account)
+                self._lines(progress, result)
             return
         with alone(path), self._progress(path, signals) as progress:
-            self._lines(progress, account)
+            self._lines(progress, result)
             progress.mark(doubt=False)
 
     def rest(self, path: Path, signals: Sequence[str]) -> int:
@@ -185,49 +185,49 @@ class Sending:
                 self._screen.write(f"{path}: the file was replaced since the last send; sending it from the beginning")
             yield progress
 
-    def _lines(self, progress: Progress, account: SentFile) -> None:
+    def _lines(self, progress: Progress, result: SentFile) -> None:
         path, before = progress.path, progress.lines
-        account.before = before
+        result.before = before
         for name, count in asdict(progress.losses).items():
-            setattr(account, name, count)
-        if account.lost():
+            setattr(result, name, count)
+        if result.lost():
             self._screen.complain(
-                f"{path}: lost when it was sent before: {account.lost()}; use --again to send all of it again"
+                f"{path}: lost when it was sent before: {result.lost()}; use --again to send all of it again"
             )
         end = progress.offset
         cut_off = progress.doubt
         ahead: dict[int, Answer] = {}
         for line in whole_lines(progress.content, end, before):
             if line.number == before + 1 and not self._dry:
-                progress.write(progress.offset, progress.lines, account, doubt=cut_off)
+                progress.write(progress.offset, progress.lines, result, doubt=cut_off)
             try:
                 request = read(line.data) if line.data.strip() else None
             except ValueError as error:
                 self._screen.complain(f"{path}:{line.number}: {error}; line skipped")
-                account.unreadable += 1
+                result.unreadable += 1
             else:
                 if request is not None:
                     answer = Answer(ACCEPTED)
                     if not self._dry:
-                        answer = self._settle(progress, line, request, account, ahead, cut_off)
+                        answer = self._settle(progress, line, request, result, ahead, cut_off)
                     if cut_off and answer.outcome == ACCEPTED:
                         self._screen.write(f"{path}: an earlier send was interrupted; one request may arrive twice")
-                    account.repeated += answer.maybe_delivered
+                    result.repeated += answer.maybe_delivered
                     cut_off = False
-                    self._book(f"{path}:{line.number}", request, answer, account)
+                    self._book(f"{path}:{line.number}", request, answer, result)
             end = line.end
             if not self._dry:
                 # The doubt is about the next line, which is sent immediately; this saves a second write per line.
-                progress.write(end, line.number, account, doubt=True)
-            self._screen.show(f"{path.name}: {end / 2**20:.1f} of {progress.size() / 2**20:.1f} MiB, {account}")
-        account.torn_bytes = max(progress.size() - end, 0)
+                progress.write(end, line.number, result, doubt=True)
+            self._screen.show(f"{path.name}: {end / 2**20:.1f} of {progress.size() / 2**20:.1f} MiB, {result}")
+        result.torn_bytes = max(progress.size() - end, 0)
 
     def _settle(
         self,
         progress: Progress,
         line: Line,
         request: Request,
-        account: SentFile,
+        result: SentFile,
         ahead: dict[int, Answer],
         cut_off: bool,
     ) -> Answer:
@@ -265,12 +265,12 @@ class Sending:
                 return True
         return False
 
-    def _book(self, place: str, request: Request, answer: Answer, account: SentFile) -> None:
+    def _book(self, place: str, request: Request, answer: Answer, result: SentFile) -> None:
         if answer.outcome != ACCEPTED:
             self._screen.complain(f"{place}: refused: {answer.message}")
-            account.refused += 1
+            result.refused += 1
             return
-        account.take(request, answer.rejected)
+        result.take(request, answer.rejected)
         if answer.rejected or answer.message:
             self._screen.complain(f"{place}: {answer.rejected} of {request.items} not accepted: {answer.message}")
 

@@ -9,14 +9,14 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Attempt(Generic[T]):
+class BackgroundCall(Generic[T]):
     """Runs an action in its own daemon thread. A thread that hangs is abandoned."""
 
     def __init__(self, action: Callable[[], T]) -> None:
         self._action = action
         self._results: list[T] = []
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="goodput-attempt", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="goodput-call", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
@@ -45,5 +45,5 @@ class Attempt(Generic[T]):
 
 
 def within(seconds: float, action: Callable[[], T]) -> T:
-    """Run `action` with a time limit in seconds; returns and raises like :meth:`Attempt.result`."""
-    return Attempt(action).result(seconds)
+    """Run `action` with a time limit in seconds; returns and raises like :meth:`BackgroundCall.result`."""
+    return BackgroundCall(action).result(seconds)
