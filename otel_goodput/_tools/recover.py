@@ -146,11 +146,11 @@ def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters:
             (reached if all(outcomes.values()) else missed).add(number[name])
     if reached:
         for attempt, before in done.items():
-            mark = run.recovered_path(attempt, process)
+            path = run.recovered_path(attempt, process)
             record = {"at": time.time(), "spans": len(unexported), "exporters": sorted(before | reached)}
-            files.write_privately(mark, checked_json(record))
+            files.write_privately(path, checked_json(record))
             if mirror is not None:
-                mirror.put(mark)
+                mirror.put(path)
     if missed:
         print(f"run {run_id!r}: run this command again once the exporter is reachable", file=sys.stderr)
         return 1

@@ -131,7 +131,7 @@ class Progress:
         state = {"version": _VERSION, "entries": [*self._others, self._entry][-_KEPT:]}
         write_privately(_state(self.path), checked_json(state, indent=1))
 
-    def mark(self, doubt: bool) -> None:
+    def set_doubt(self, doubt: bool) -> None:
         """Save whether a request may have arrived that will be sent again. Raises OSError."""
         if doubt != self.doubt:
             self.write(self.offset, self.lines, self.losses, doubt=doubt)

@@ -166,7 +166,7 @@ class Sending:
             return
         with alone(path), self._progress(path, signals) as progress:
             self._lines(progress, result)
-            progress.mark(doubt=False)
+            progress.set_doubt(doubt=False)
 
     def rest(self, path: Path, signals: Sequence[str]) -> int:
         """Return the number of lines of the file that are still to send. Raises GoodputError, OSError."""
@@ -302,7 +302,7 @@ class Sending:
             )
 
         def begins() -> None:
-            progress.mark(doubt=True)
+            progress.set_doubt(doubt=True)
 
         while True:
             answer = exchange(
@@ -311,7 +311,7 @@ class Sending:
             maybe_delivered |= answer.maybe_delivered
             if answer.outcome == ACCEPTED:
                 return answer._replace(maybe_delivered=maybe_delivered)
-            progress.mark(doubt=maybe_delivered or before)
+            progress.set_doubt(doubt=maybe_delivered or before)
             if answer.outcome == CLOSED:
                 raise Stopped(self._reason(request, answer))
             if answer.outcome != LATER:
