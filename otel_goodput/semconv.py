@@ -546,7 +546,7 @@ RESOURCE_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
     Attribute(SERVICE_NAME, "string", "always", "the job's name"),
     Attribute(SERVICE_INSTANCE_ID, "string", "always", "`RUN/ATTEMPT/PROCESS@HOST`"),
     Attribute(RUN_ID, "string", "always", "the run, the same over restarts"),
-    Attribute(ATTEMPT, "int", "always", "number of the attempt, from 1"),
+    Attribute(ATTEMPT, "int", "always", "number of the attempt, from 0"),
     Attribute(TRACE_ID, "string", "unless the tracer provider is yours", "the attempt's trace, 32 hexadecimal digits"),
     Attribute(PROCESS_INDEX, "int", "always", "index of the process, from 0"),
     Attribute(PROCESS_COUNT, "int", "always", "number of the job's processes"),

@@ -48,11 +48,13 @@ class Recording(testing.Recording):
         return list(all_events(RunDirectory(self.folder)))
 
     def report(self) -> dict[str, Any]:
-        """The live answer."""
-        return without_zeros(self.recorder.report().to_json())
+        """The live answer, without the configurations of attempts, which are read in the background."""
+        answer = self.recorder.report().to_json()
+        answer.pop("configurations", None)
+        return without_zeros(answer)
 
     def report_on_disk(self, **questions: Any) -> dict[str, Any]:
-        """The answer from the journal, without what the live one does not have."""
+        """The answer from the journal, without the configurations of attempts."""
         answer = RecordedRun(RunDirectory(self.folder)).report(**questions).to_json()
         answer.pop("configurations", None)
         return without_zeros(answer)

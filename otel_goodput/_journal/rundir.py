@@ -83,11 +83,9 @@ def bound(name: str) -> int | None:
 def folder_name(run_id: str) -> str:
     """Convert a run id to a readable, unique and safe folder name."""
     run_id = encodable(run_id)
-    name = (
-        quote(run_id, safe="-_=+,@ ").replace(".", "%2E", 1)
-        if run_id.startswith(".")
-        else quote(run_id, safe="-_=+,@ .")
-    )
+    name = quote(run_id, safe="-_=+,@ ")  # leaves dots
+    if name.startswith("."):
+        name = f"%2E{name[1:]}"
     if len(name) > _LONGEST:
         name = f"{name[:_LONGEST]}-{hashlib.sha256(run_id.encode()).hexdigest()[:16]}"
     return name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -31,17 +32,15 @@ class Contents(NamedTuple):
     room: int
 
 
+@dataclass(eq=False)
 class SegmentFile:
     """A segment on disk: its position in the run, its header and first record when it was listed, and its contents."""
 
-    __slots__ = ("attempt", "head", "number", "path", "process")
-
-    def __init__(self, path: Path, attempt: int, process: int, number: int, head: bytes) -> None:
-        self.path = path
-        self.attempt = attempt
-        self.process = process
-        self.number = number
-        self.head = head
+    path: Path
+    attempt: int
+    process: int
+    number: int
+    head: bytes
 
     def first(self) -> Record | None:
         """Return its first record, which listing has read; None if that is empty or damaged."""

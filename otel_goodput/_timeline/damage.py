@@ -14,7 +14,7 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._journal import records
 from otel_goodput._journal.notes import DAMAGED, Note
-from otel_goodput._journal.records import SegmentHeader, Skip
+from otel_goodput._journal.records import Skip
 from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import printable, redacting_logger
 
@@ -23,6 +23,10 @@ logger = redacting_logger(__name__)
 RUNS: Final = 8  # of damaged records in one segment that are reported one by one
 HOLES: Final = 32  # empty records in a row that count as damage; interrupted threads do not leave so many
 SHOWN: Final = 4
+_NEWER: Final = (
+    "A newer version of otel_goodput wrote a part of this journal that this version cannot read; it is left out"
+)
+_DAMAGED: Final = "The journal is damaged, and unreadable parts are left out of the account"
 BOUND: Final = 1000  # damages remembered; the rest is only counted
 
 
@@ -73,6 +77,28 @@ class Damage(NamedTuple):
         }
 
 
+class ReadSegment(NamedTuple):
+    """A segment that has been read.
+
+    Attributes:
+        name, data, room: of its file.
+        skipped: the records that its reader left out.
+        skip: number of its first records that were not read on purpose.
+        sealed: it was archived when it was complete.
+        last: it is the last segment of its attempt.
+        opened: the phases that were open when it began, by key.
+    """
+
+    name: str
+    data: bytes
+    room: int
+    skipped: Sequence[Skip]
+    skip: int
+    sealed: bool
+    last: bool
+    opened: Mapping[int, int]
+
+
 class Damages:
     """Collects what a reader of one journal had to leave out. The reader passes it the segments in order.
 
@@ -91,9 +117,9 @@ class Damages:
         return bool(self.listed)
 
     @property
-    def serious(self) -> bool:
-        """Whether the figures may be affected."""
-        return any(not one.harmless for one in self.listed)
+    def serious(self) -> list[Damage]:
+        """Those that may affect the figures."""
+        return [one for one in self.listed if not one.harmless]
 
     @property
     def newer(self) -> list[Damage]:
@@ -124,34 +150,11 @@ class Damages:
         which = f"segment {first} is" if first == last else f"segments {first} to {last} are"
         self.add(Damage(f"attempt {attempt}", f"{which} missing", self._last))
 
-    def segment(
-        self,
-        name: str,
-        data: bytes,
-        room: int,
-        header: SegmentHeader,
-        skipped: Sequence[Skip],
-        times: tuple[int, int] | None,
-        *,
-        skip: int = 0,
-        sealed: bool = False,
-        last: bool = True,
-        opened: Mapping[int, int] | None = None,
-    ) -> None:
-        """Report the damages of a segment that has been read.
-
-        Args:
-            name, data, room, header: of its file.
-            skipped: the records that its reader left out.
-            times: the earliest and the latest time in it, ns; None if it has none.
-            skip: number of its first records that were not read on purpose.
-            sealed: it was archived when it was complete.
-            last: it is the last segment of its attempt.
-            opened: the phases that were open when it began, by key.
-        """
+    def segment(self, segment: ReadSegment, times: tuple[int, int] | None) -> None:
+        """Report the damages of a segment; `times`: the earliest and the latest time in it, ns, if it has any."""
         if times is not None:
             self.close(times[0])
-        for damage in _damages(name, data, room, header, skipped, skip, sealed, last, opened or {}, self._last):
+        for damage in _damages(segment, self._last):
             self.add(damage)
         if times is not None:
             self._last = max(times[1], self._last or 0)
@@ -166,47 +169,29 @@ class Damages:
 
     def note(self) -> Note | None:
         """The note to show with the figures; None if they are not affected."""
-        serious = [one for one in self.listed if not one.harmless]
-        return note_on(serious, self.more) if serious else None
+        serious = self.serious
+        if not serious:
+            return None
+        lines = [str(one) for one in serious[:SHOWN]]
+        if more := self.more + len(serious[SHOWN:]):
+            lines.append(f"and {more} more")
+        cause = _NEWER if all(one.newer for one in serious) else _DAMAGED
+        text = f"{cause}: {'; '.join(lines)}."
+        # The kind has a checksum of the text: the same damage gives one note at every restart, another gives its own.
+        return Note(f"{DAMAGED} {crc32(text.encode('utf-8', 'replace')):08x}", text)
 
     def log(self) -> None:
         """Log the damages that affect the figures, in a few lines at most."""
-        serious = [one for one in self.listed if not one.harmless]
+        serious = self.serious
         for one in serious[:SHOWN]:
             logger.warning("journal: left out: %s", one)
         if more := self.more + len(serious[SHOWN:]):
             logger.warning("journal: left out: %d more", more)
 
 
-def note_on(damages: Sequence[Damage], more: int = 0) -> Note:
-    """The note on what was left out."""
-    lines = [str(one) for one in damages[:SHOWN]]
-    more += len(damages) - len(lines)
-    if more:
-        lines.append(f"and {more} more")
-    newer = all(one.newer for one in damages)
-    say = (
-        "A newer version of otel_goodput wrote a part of this journal that this version cannot read; it is left out: "
-        if newer
-        else "The journal is damaged, and unreadable parts are left out of the account: "
-    )
-    text = say + "; ".join(lines) + "."
-    # The kind contains a checksum of the text: the same damage gives one note at every restart, another gives its own.
-    return Note(f"{DAMAGED} {crc32(text.encode('utf-8', 'replace')):08x}", text)
-
-
-def _damages(
-    name: str,
-    data: bytes,
-    room: int,
-    header: SegmentHeader,
-    skipped: Sequence[Skip],
-    skip: int,
-    sealed: bool,
-    last: bool,
-    opened: Mapping[int, int],
-    before: int | None,
-) -> Iterator[Damage]:
+def _damages(segment: ReadSegment, before: int | None) -> Iterator[Damage]:
+    name, data, room, skipped, skip, sealed, last, opened = segment
+    header = records.decode_header(data)
     if header.torn:
         yield Damage(f"{name}, its header", "the last sign of life is corrupt", _latest(data) or before)
     there = min(records.used(data), room)

@@ -25,7 +25,7 @@ from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.segment_file import NAME, SegmentFile
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration
-from otel_goodput._timeline.damage import Damages
+from otel_goodput._timeline.damage import Damages, ReadSegment
 
 Position = tuple[int, int, int]  # attempt, segment, record
 T = TypeVar("T", Record, Event)
@@ -228,18 +228,9 @@ class Reader:
         self._move(segment, max(skip, records.used(data)), [at for at, why in skipped if why != records.UNKNOWN])
         entries = self.overlaps.kept(segment.attempt, entries)
         times = _times(entries)
-        damages.segment(
-            segment.path.name,
-            data,
-            room,
-            records.decode_header(data),
-            skipped,
-            (min(times), max(times)) if times else None,
-            skip=skip,
-            sealed=segment.path.suffix == ".gz",
-            last=last,
-            opened=reached.opened,
-        )
+        sealed = segment.path.suffix == ".gz"
+        read = ReadSegment(segment.path.name, data, room, skipped, skip, sealed, last, reached.opened)
+        damages.segment(read, (min(times), max(times)) if times else None)
         reached.begin(entries)
         if not last:
             follow(reached.opened, entries)

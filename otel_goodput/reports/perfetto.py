@@ -315,7 +315,7 @@ class _ProcessTrace:
             args[GOODPUT_BLOCKING] = False
             kind = _BACKGROUND_OF.get(phase.phase, BACKGROUND) if kind == PHASE else kind
         if phase.phase == rules.JOB:
-            args[ATTEMPT] = phase.attempt
+            args[ATTEMPT] = phase.attempt - 1  # as the resource of its spans has it
         durable = self._detail.durable.get(row)
         completed = phase.end != NOT_KNOWN and not phase.flags & FAILED
         if phase.phase == rules.SAVE and completed and (durable is None or durable > phase.end):
@@ -361,7 +361,7 @@ class _ProcessTrace:
             "wasted_s": one.wasted / NS,
         }
         if (correction := self._corrections.get(attempt)) is not None:
-            args |= {"said_by": correction.by, "first_reason": correction.first}
+            args |= {"said_by": correction.by, "first_reason": correction.first} if correction.by else {}
         if one.to_step is not None:
             args["to_step"] = one.to_step
         self._moments[attempt].append((time, f"disruption: {one.reason}", args))

@@ -172,7 +172,8 @@ class RecordedRun:
             report = report or self.report(process=process)
             at = time.time_ns() if report.state == RUNNING else report.totals.at
             detail = read_detail(self.folder, process, state=report.state, at=at, progress=progress, damages=damages)
-        if detail.begin is None and not detail.steps and not detail.phases and report.damage:
+        lost = any(one.uncertain is None or one.uncertain for one in report.damage)
+        if detail.begin is None and not detail.steps and not detail.phases and lost:
             raise JournalError(f"run {self.run_id!r}: the journal of process {process} cannot be read")
         return detail
 

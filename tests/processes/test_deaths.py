@@ -17,6 +17,7 @@ from benchmarks.container import Container
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._timeline.run_state import APART_NS, RAISED_NS, Culprit, Death, culprit
 from otel_goodput._viewer.document import document
+from otel_goodput.reports import perfetto
 from otel_goodput.reports.run import FollowedRun, RecordedRun
 from otel_goodput.reports.run_view import RunView
 
@@ -79,6 +80,9 @@ def disruption(folder: Path) -> dict[str, Any]:
     assert followed.report().to_json()["disruption_list"] == [told], "the live page says the same"
     (shown,) = Container(document(RunView.open(RecordedRun(run)))).head["disruptions"]
     assert {name: shown[name] for name in ("reason", "process", "process_known")}.items() <= told.items()
+    trace: list[bytes] = []
+    perfetto.export(RecordedRun(run), [0], trace.append)
+    assert b"said_by" not in b"".join(trace), "nobody corrected it"
     assert report.to_json()["disruption_reasons"] == {told["reason"]: 1}
     return {**told, "text": str(report)}
 

@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from recorded import Recording
 from viewer.story import story_run
 
 import otel_goodput
@@ -69,3 +70,12 @@ def test_without_a_journal_it_says_so(kind: type[RecordedRun], tmp_path: Path) -
     run = kind(RunDirectory(tmp_path / "run"))
     with pytest.raises(JournalError, match="run 'run': process 0 left no journal"):
         run.report()
+
+
+def test_a_damaged_small_file_hides_no_journal(record: Callable[..., Recording]) -> None:
+    """A run without phases so far has none, also if its identity cannot be read."""
+    folder = record().folder
+    otel_goodput.flush()
+    (folder / "run.json").write_bytes(b"\xb6")
+    detail = RecordedRun(RunDirectory(folder)).detail()
+    assert not detail.steps and not detail.phases

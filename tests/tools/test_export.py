@@ -50,6 +50,7 @@ def test_a_run_that_was_killed_and_resumed(runs: Path, tmp_path: Path) -> None:
     lost = [one.args["goodput.step"] for one in trace.of("steps", "attempt 1") if one.name == "step (lost)"]
     assert lost == [6, 7, 8, 9, 10]
     assert [one.args.get("goodput.interrupted") for one in trace.of("job")] == [True, None]
+    assert [one.args["goodput.attempt"] for one in trace.of("job")] == [0, 1]  # as on the resource of their spans
     jobs = trace.of("job")
     assert ("job", jobs[0].begin, "job", jobs[1].begin) in trace.arrows()
     [again] = [one for one in trace.of("steps", "attempt 2") if one.args["goodput.step"] == 6]
