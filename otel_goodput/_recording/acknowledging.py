@@ -26,14 +26,11 @@ class AcknowledgingExporter(DelegatingSpanExporter):
             export succeeds, and the shutdown leaves none, once all of them are delivered.
         account: the account whose journal is written.
         number: number of the exporter, the same in every attempt.
-
-    Attributes:
-        exporting: called before each export with its number of spans.
     """
 
     def __init__(self, exporter: SpanExporter, account: Account, number: int) -> None:
         super().__init__(exporter)
-        self.exporting: Callable[[int], object] = lambda count: None
+        self._exporting: Callable[[int], object] = lambda count: None
         self._account = account
         self._number = number
         # Of the spans that are to be recorded once they are delivered. Only phases and roots have END records in the
@@ -44,11 +41,15 @@ class AcknowledgingExporter(DelegatingSpanExporter):
         self._ends: dict[tuple[int, str], int] = {}  # by attempt and name, ns
         self._note(0)
 
+    def on_exporting(self, callback: Callable[[int], object]) -> None:
+        """Have `callback` called before each export with its number of spans."""
+        self._exporting = callback
+
     def _note(self, key: int) -> None:
         self._account.append(EXPORTED, self._number, 0, 0, key, NO_STEP, self._account.clock())
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.exporting(len(spans))
+        self._exporting(len(spans))
         result = super().export(spans)
         if result is SpanExportResult.SUCCESS:
             self._take(spans)

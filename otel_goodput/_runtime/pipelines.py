@@ -392,7 +392,7 @@ class Batcher(BatchSpanProcessor):
         self._left = 0
         self.crowded_out = 0
         self._most = int(options[0] if options else os.environ.get(OTEL_BSP_MAX_QUEUE_SIZE) or 2048)
-        exporter.exporting = self._leave
+        exporter.on_exporting(self._leave)
         super().__init__(exporter, *options)
 
     def on_end(self, span: ReadableSpan) -> None:
