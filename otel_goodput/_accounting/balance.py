@@ -19,7 +19,7 @@ from otel_goodput._accounting.windows import EXCLUDED, Window, leading
 from otel_goodput.semconv import SLICE_AVAILABLE, SLICE_STEPPING
 
 
-def draw(
+def totals_of(
     cursor: Cursor,
     windows: Iterable[tuple[int, int]] = (),
     ideal_step_time: float | None = None,
@@ -33,7 +33,7 @@ def draw(
         cursor: the state of the run.
         windows: begin and end of the cursor's windows 1, 2, ... in ns.
         ideal_step_time: in ns; computed from the latest steps by default.
-        at: the time asked about, ns by the clock of the latest attempt; the cursor's time by default. Rolling windows
+        at: the time of the answer, ns by the clock of the latest attempt; the cursor's time by default. Rolling windows
             end there.
         stages: of checkpoints.
         long_phases: those that took far longer than usual.
@@ -46,16 +46,16 @@ def draw(
         (segment, excess) for segment in cursor.steps.segments if (excess := segment.excess(cursor.steps.progress))
     ]
     hidden = cursor.windows[0]
-    asked = cursor.now if at is None else at + cursor.shift
+    moment = cursor.now if at is None else at + cursor.shift
     running = list(cursor.steps.running.values())
     return Totals(
-        at=asked - cursor.shift,
+        at=moment - cursor.shift,
         started_at=cursor.begin,
         ended=cursor.ended,
         finished=cursor.finished,
         failed=cursor.ended and not cursor.clean,
         error=cursor.error or None,
-        last_sign=(cursor.now if cursor.finished else asked) - cursor.shift,
+        last_sign=(cursor.now if cursor.finished else moment) - cursor.shift,
         run=_run(cursor, startups),
         excluded=hidden.elapsed - cursor.suspended,
         suspended=cursor.suspended,
@@ -93,7 +93,7 @@ def draw(
             for (start, end), window in zip(windows, cursor.windows[1:], strict=True)
         ],
         slices=dict(zip((SLICE_STEPPING, SLICE_AVAILABLE), cursor.overlay.shares or (), strict=False)),
-        rolling=[(span, _rolling(cursor, which, startups, asked)) for which, span in enumerate(cursor.spans)],
+        rolling=[(span, _rolling(cursor, which, startups, moment)) for which, span in enumerate(cursor.spans)],
         stages=dict(stages or {}),
         long_phases=dict(long_phases or {}),
     )
@@ -122,7 +122,7 @@ def _run(cursor: Cursor, startups: Startups) -> Partition:
     times = dict(enumerate(cursor.visible_times()))
     for segment, excess in startups:
         _transfer(times, segment, excess - leading(segment.pieces, excess, EXCLUDED))
-    return partition(times, cursor.names, _top(cursor), cursor.visible_beside())
+    return partition(times, cursor.names, _top(cursor), cursor.visible_weighted())
 
 
 def _window(cursor: Cursor, window: Window, startups: Startups) -> Partition:
@@ -135,7 +135,7 @@ def _window(cursor: Cursor, window: Window, startups: Startups) -> Partition:
     for segment, excess in startups:
         _transfer(times, segment, leading(segment.pieces, excess, window.bit))
     top = cursor.steps.progress.number_at(max(window.kept)) if window.kept else None
-    return partition(times, cursor.names, top, window.beside)
+    return partition(times, cursor.names, top, window.weighted)
 
 
 def _rolling(cursor: Cursor, which: int, startups: Startups, now: int) -> Partition:
@@ -148,7 +148,7 @@ def _rolling(cursor: Cursor, which: int, startups: Startups, now: int) -> Partit
         source = WASTED if segment.first_index is None else PRODUCTIVE
         hidden = leading(segment.pieces, excess, EXCLUDED)
         _transfer(times, segment, max(0, min(inside, excess - hidden, times.get(source, 0))))
-    return partition(times, cursor.names, _top(cursor), cursor.rolling.beside(which, now, cursor.visible_beside()))
+    return partition(times, cursor.names, _top(cursor), cursor.rolling.weighted(which, now, cursor.visible_weighted()))
 
 
 def _transfer(times: dict[int, int], segment: StepSegment, excess: int) -> None:

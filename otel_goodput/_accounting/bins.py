@@ -69,7 +69,7 @@ class Bins(Buckets):
             self._widen()
 
     def close(self, times: Sequence[int], running: Iterable[Execution], length: int) -> None:
-        """Close the open bin; arguments as of :meth:`Rolling.close`."""
+        """Close the open bin; arguments as for :meth:`Rolling.close`."""
         self._shut(times, running, length)
 
     def _widen(self) -> None:
@@ -123,10 +123,10 @@ class Bins(Buckets):
         """The bins up to now, by category, ns.
 
         Args:
-            times: as of :meth:`close`.
+            times: as for :meth:`close`.
             startups: segments with the start-up hidden in their first step, without excluded time, ns.
         """
-        found = [*self._buckets, self._since(times)]
+        buckets = [*self._buckets, self._since(times)]
         mine: set[int] = set()
         for segment, hidden in startups:
             source = WASTED_PROGRESS if segment.first_index is None else PRODUCTIVE
@@ -137,10 +137,10 @@ class Bins(Buckets):
                 hidden -= taken
                 if at not in mine:
                     mine.add(at)
-                    found[at] = found[at].copy()
-                add(found[at], source, -taken)
-                add(found[at], PROGRAM_STARTUP, taken)
-        return [{category: duration for category, duration in folded(bucket).items() if duration} for bucket in found]
+                    buckets[at] = buckets[at].copy()
+                add(buckets[at], source, -taken)
+                add(buckets[at], PROGRAM_STARTUP, taken)
+        return [{category: duration for category, duration in folded(bucket).items() if duration} for bucket in buckets]
 
     def prove(self, spots: Iterable[tuple[int, int]]) -> None:
         """Raise ValueError if one of the `spots` is in no bin."""

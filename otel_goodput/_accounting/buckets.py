@@ -33,11 +33,11 @@ def add(bucket: Bucket, category: int, duration: int) -> None:
 
 def folded(times: Mapping[int, int]) -> Bucket:
     """Time by category number with stalled time as one category, ns."""
-    found = dict(times)
+    bucket = dict(times)
     for category in (STALLED_KEPT, STALLED_LOST):
-        if category in found:
-            add(found, STALLED, found.pop(category))
-    return found
+        if category in bucket:
+            add(bucket, STALLED, bucket.pop(category))
+    return bucket
 
 
 class Buckets(State):

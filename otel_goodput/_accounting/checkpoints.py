@@ -56,11 +56,11 @@ class _Sums(Row):
     """The sums of one stage. Raises ValueError also if no lengths add up to them."""
 
     def load_all(self, plain: Sequence[Any], blobs: Blobs) -> Sequence[Any]:
-        found = super().load_all(plain, blobs)
-        for count, total, least, most, squares in found:
+        rows = super().load_all(plain, blobs)
+        for count, total, least, most, squares in rows:
             if not (count and least <= most and count * least <= total <= count * most and total**2 <= count * squares):
                 raise ValueError("no lengths add up to such sums")
-        return found
+        return rows
 
 
 STAGES: Final = Pairs(
@@ -69,7 +69,7 @@ STAGES: Final = Pairs(
 
 
 class Stages(State):
-    """The stages of checkpoints that a run's events have told so far.
+    """The stages of checkpoints in a run's events so far.
 
     Attributes:
         sums: by name of the part.
@@ -80,10 +80,10 @@ class Stages(State):
     def add(self, name: str, length: int) -> None:
         """Count a part that ended well; parts that are no stages of checkpoints are ignored."""
         if name in CHECKPOINT_STAGES:
-            found = self.sums.get(name)
+            sums = self.sums.get(name)
             length = max(0, length)
             first = StageSums(1, length, length, length, length * length)
-            self.sums[name] = first if found is None else found.plus(length)
+            self.sums[name] = first if sums is None else sums.plus(length)
 
     def apply_all(self, events: Iterable[Event]) -> None:
         """Count the stages among all events of a run, in whatever order of their attempts."""
@@ -115,7 +115,7 @@ class Slowest(NamedTuple):
 
 
 def slowest(ranks: Sequence[RankStages], name: str) -> Slowest | None:
-    """Return the process on which the stage `name` takes longest; None if fewer than two processes tell of it."""
+    """Return the process on which the stage `name` takes longest; None if fewer than two processes have it."""
     means = {rank.process: rank.sums[name].mean for rank in ranks if name in rank.sums}
     if len(means) < 2:
         return None
@@ -127,15 +127,15 @@ def to_json(sums: Mapping[str, StageSums], ranks: Sequence[RankStages]) -> dict[
     """The report's section on checkpoints: operation -> stage -> statistics of one process, and the slowest of all."""
     answer: dict[str, dict[str, Any]] = {}
     for name, (operation, stage) in CHECKPOINT_STAGES.items():
-        if (found := sums.get(name)) is None:
+        if (one := sums.get(name)) is None:
             continue
         last = slowest(ranks, name)
         answer.setdefault(operation, {})[stage] = {
-            "count": found.count,
-            "min_s": found.min / NS,
-            "mean_s": found.mean / NS,
-            "max_s": found.max / NS,
-            "deviation_s": found.deviation / NS,
+            "count": one.count,
+            "min_s": one.min / NS,
+            "mean_s": one.mean / NS,
+            "max_s": one.max / NS,
+            "deviation_s": one.deviation / NS,
             "slowest": last and {"process": last.process, "mean_s": last.mean / NS, "median_s": last.median / NS},
         }
     return answer

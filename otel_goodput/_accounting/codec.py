@@ -212,10 +212,10 @@ class Pairs(Kind):
         return self._list.dump(value.items(), blobs)
 
     def load(self, plain: Any, blobs: Blobs) -> Any:
-        found = dict(self._list.load(plain, blobs))
-        if len(found) != len(plain):
+        pairs = dict(self._list.load(plain, blobs))
+        if len(pairs) != len(plain):
             raise ValueError("one key several times")
-        return found
+        return pairs
 
     def load_all(self, plain: Sequence[Any], blobs: Blobs) -> Sequence[Any]:
         return [self.load(one, blobs) for one in plain]

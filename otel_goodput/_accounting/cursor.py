@@ -17,6 +17,7 @@ from typing import Final
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
+from otel_goodput._accounting.account_state import NOBODY, AccountState
 from otel_goodput._accounting.bins import Bins
 from otel_goodput._accounting.device import NEVER, DeviceSegment, owner_of
 from otel_goodput._accounting.events import ATTEMPT, END, FAILED, LEFT, MARK, START, Event
@@ -27,20 +28,20 @@ from otel_goodput._accounting.rolling import Rolling
 from otel_goodput._accounting.rules import COMPILE, PART, SIMPLE, STALLED_SLACK, STEP
 from otel_goodput._accounting.stalls import NO_LIMIT
 from otel_goodput._accounting.step_summary import Steps, no_steps
-from otel_goodput._accounting.timepiece import NOBODY, Timepiece
 from otel_goodput._accounting.turns import Turns, following
 from otel_goodput.semconv import ELASTIC_SLICE_DOWN, FALLBACK_CLOCKS, REASONS, ClockState, Reason
 
-MOST_ENDS: Final = 4  # signals and statuses that are told of one end
+MOST_ENDS: Final = 4  # signals and statuses of one end
 
 
 SUSPENSION: Final = -1  # in place of the key of an exclusion
-FEW: Final = 16  # if fewer events than that in a row are of a steady loop, so many are not looked at,
-TRIES: Final = 3  # if that happens so often in turn
+# After runs shorter than FEW, TRIES times in turn, that many events are applied one by one before looking again.
+FEW: Final = 16
+TRIES: Final = 3
 THE_STEP: Final = -2  # as the owner of time: the open step
 
 
-class Cursor(Timepiece):
+class Cursor(AccountState):
     """The account of one run, updated event by event."""
 
     # --- events -------------------------------------------------------------------------------------------------------
@@ -82,7 +83,7 @@ class Cursor(Timepiece):
                 return
             elif phase == PART:
                 if not flags & ev.NONBLOCKING:
-                    self._find_working()
+                    self._take_as_steps()
                 return
             else:
                 self._start_phase(time, phase, key, step, flags, name)
@@ -174,8 +175,8 @@ class Cursor(Timepiece):
         steps, totals, blockers, timer, shift = self.steps, self.totals, self.blockers, self._timer, self.shift
         top, safe, offset, now = steps.progress.top, steps.safe, steps.offset, self.now
         last, previous, latest = steps.last_step, steps.previous, steps.latest
-        beside = self._beside() if self.landmarks is not None else 0  # time of no step so far
-        between = beside if self._between is None else self._between
+        outside = self._outside_steps() if self.risk_curve is not None else 0  # time of no step so far
+        between = outside if self._between is None else self._between
         slack = steps.limit or STALLED_SLACK
         key: int | None = None  # of the open step
         number = start = net = 0
@@ -197,7 +198,7 @@ class Cursor(Timepiece):
                 net += time - now
             else:
                 totals[owner] += time - now
-                beside += time - now
+                outside += time - now
             now = time
             if kind == START:
                 if phase == STEP:
@@ -222,9 +223,9 @@ class Cursor(Timepiece):
                 starts.append(start)
                 nets.append(net)
                 walls.append(time - start)
-                outsides.append(beside - between)
+                outsides.append(outside - between)
                 keys.append(which)
-                top, between, key = number, beside, None
+                top, between, key = number, outside, None
                 if not blockers:
                     owner = rules.OTHER
             elif which in blockers:
@@ -244,7 +245,7 @@ class Cursor(Timepiece):
                 outsides[0] = NOT_KNOWN
             devices += [NOT_KNOWN] * len(numbers)
             self._complete(over)
-            if self.landmarks is not None:
+            if self.risk_curve is not None:
                 self._between = between
         if opened is None:
             steps.running.clear()
@@ -284,8 +285,8 @@ class Cursor(Timepiece):
         outsides = [begins[0] + shift - self.now, *map(sub, begins[1:], ends)]
         loaded = sum(outsides)
         self.totals[self.blockers.pop(keys[0])] += loaded
-        if self.landmarks is not None:
-            between = self._beside()
+        if self.risk_curve is not None:
+            between = self._outside_steps()
             outsides[0] = NOT_KNOWN if self._between is None else between - loaded + outsides[0] - self._between
             self._between = between
         self.blockers[following(keys[2 * count - 1])] = rules.DATA_LOADING_TIME
@@ -307,8 +308,8 @@ class Cursor(Timepiece):
     def _begin_attempt(self, number: int) -> None:
         """Start a new attempt. Whatever was open ended with the last sign of life of the old process (rule R2)."""
         self.drain()
-        if self.landmarks is not None:
-            self.landmarks.end(self.now, clean=False)
+        if self.risk_curve is not None:
+            self.risk_curve.end(self.now, clean=False)
         self.alive = False
         self.shift = 0
         self.fallback = ClockState.HOST
@@ -332,7 +333,7 @@ class Cursor(Timepiece):
             self.begin = self.now = time
             if self.spans:
                 self.steps.rolling = Rolling(self.spans, time)
-            if self.landmarks is not None:
+            if self.risk_curve is not None:
                 self.steps.bins = Bins(time)
         reason = self.notice or (Reason.RESTART if self.clean else Reason.CRASH)
         if time < self.now:
@@ -347,12 +348,12 @@ class Cursor(Timepiece):
             self.steps.disruptions.ended_by(self.error or None, ", ".join(self.ended_by[:MOST_ENDS]) or None)
             self.startup_before, self.restored_before = self._startup()
         self.error, self.ended_by = "", []
-        if self.landmarks is not None:
+        if self.risk_curve is not None:
             if not first:
                 risk = self.steps.at_risk()
-                self.landmarks.jump(self.now, risk, risk)
-                self.landmarks.jump(time, risk, risk)
-            self.landmarks.begin(self.steps.life.number, time, self.shift)
+                self.risk_curve.jump(self.now, risk, risk)
+                self.risk_curve.jump(time, risk, risk)
+            self.risk_curve.begin(self.steps.life.number, time, self.shift)
             self._between = None
         if not first:
             self.hosts = [execution for execution in self.hosts if execution.key in self.steps.running]
@@ -393,8 +394,8 @@ class Cursor(Timepiece):
         self.alive = True
         self.choose()
         between, self.overlay.between = self.overlay.between, []
-        for told, shares in between:
-            self.advance(min(told, time))
+        for moment, shares in between:
+            self.advance(min(moment, time))
             self.overlay.share(shares)
             self.choose()
         self.advance(time)
@@ -425,7 +426,7 @@ class Cursor(Timepiece):
             return
         inside = not flags & (ev.NONBLOCKING | ev.OVERLAPPING)  # whether it is part of the open step
         if inside:
-            self._find_working()
+            self._take_as_steps()
         if phase == rules.COMPILE:
             self.steps.compiles(self.hosts[-1] if self.hosts and inside else None)
         elif phase == rules.SAVE:
@@ -479,18 +480,18 @@ class Cursor(Timepiece):
             self.job = None
             self.alive, self.ended, self.clean = False, True, not flags & ev.FAILED
             self.finished = self.clean and self.notice is None
-            if self.landmarks is not None:
-                self.landmarks.end(self.now, clean=self.clean)
+            if self.risk_curve is not None:
+                self.risk_curve.end(self.now, clean=self.clean)
             self.overlay.blur(False)
             self.choose()
 
     def _end_save(self, key: int, durable: bool) -> None:
-        told = self.landmarks is not None and durable and key in self.steps.saves
-        before = self.steps.at_risk() if told else 0
+        covers = self.risk_curve is not None and durable and key in self.steps.saves
+        before = self.steps.at_risk() if covers else 0
         self.steps.end_save(key, durable, self.now)
         self._close_startup()
-        if told and self.landmarks is not None:
-            self.landmarks.jump(self.now, before, self.steps.at_risk())
+        if covers and self.risk_curve is not None:
+            self.risk_curve.jump(self.now, before, self.steps.at_risk())
 
     # --- steps --------------------------------------------------------------------------------------------------------
 
@@ -501,17 +502,17 @@ class Cursor(Timepiece):
         if time < self.now and self.alive:
             time = self.now
         numbered = flags & ev.NUMBERED != 0
-        if self.landmarks is not None and (steps.resume is not None or steps.progress.top >= step + steps.offset):
+        if self.risk_curve is not None and (steps.resume is not None or steps.progress.top >= step + steps.offset):
             before = steps.at_risk()
             execution = steps.start(step, key, time, numbered=numbered)
-            self.landmarks.jump(self.now, before, steps.at_risk())
+            self.risk_curve.jump(self.now, before, steps.at_risk())
         else:
             execution = steps.start(step, key, time, numbered=numbered)
         self.hosts.append(execution)
         if device_end:
             self._enqueue(execution, time, device_end)
 
-    def _find_working(self) -> None:
+    def _take_as_steps(self) -> None:
         """A phase that blocks training begins: if that is in a body after a restore, the body is a step (rule R4)."""
         if (self.hosts and self.hosts[-1].usual) or (self.steps.resume is not None and self.steps.held):
             self._works()

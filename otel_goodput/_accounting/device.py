@@ -106,7 +106,7 @@ def _last_compilations(events: list[Event]) -> dict[int, int | None]:
     Returns the index of each such segment's event, mapped to the index of the END of its last compilation; None if a
     compilation is still running.
     """
-    found: dict[int, int | None] = {}
+    last: dict[int, int | None] = {}
     # Open phases that can have segments, the innermost last, each with the index of its current segment.
     opened: dict[int, int | None] = {}
     compiling: dict[int, tuple[int, int]] = {}  # compilation -> key of its phase, index of that phase's segment
@@ -127,8 +127,8 @@ def _last_compilations(events: list[Event]) -> dict[int, int | None]:
             opened.pop(key, None)
             inside = compiling.pop(key, None)
             if inside and inside[0] in opened and time <= events[inside[1]].arg:
-                found[inside[1]] = at
+                last[inside[1]] = at
     for owner, segment in compiling.values():
         if owner in opened and events[segment].arg == NEVER:
-            found[segment] = None
-    return found
+            last[segment] = None
+    return last

@@ -20,15 +20,15 @@ from typing import Any, Final
 
 from otel_goodput._accounting import balance
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.chronicle import Chronicle, EndedPhases
 from otel_goodput._accounting.codec import FLAG, KEY, NUMBER, Blob, Blobs, Each, Pairs, Part, State, field
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.device import NEVER, left_at, place
 from otel_goodput._accounting.events import EVENT, Event
 from otel_goodput._accounting.overview import Overview
+from otel_goodput._accounting.overview_builder import build_overview
+from otel_goodput._accounting.phase_history import EndedPhases, PhaseHistory
 from otel_goodput._accounting.resuming import Past
 from otel_goodput._accounting.rules import DATA_LOADING, MARKABLE, PART, SAVE, STEP
-from otel_goodput._accounting.survey import survey
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._accounting.turns import Turns, events_of, following, preceding
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState
@@ -46,19 +46,19 @@ class Ledger(State):
     Args:
         spans: lengths of rolling windows, ns.
         cursor: the cursor to continue from (after a restart, or with exact windows); a new one by default.
-        chronicle: what goes with `cursor`.
+        phase_history: what goes with `cursor`.
     """
 
     _settled: Cursor = field(Part(lambda: Cursor), key="account")
-    _chronicle: Chronicle = field(Part(lambda: Chronicle), key="timeline")
+    _phase_history: PhaseHistory = field(Part(lambda: PhaseHistory), key="timeline")
     _pending: list[Event] = field(Each(EVENT), make=list, key="waiting_events")
     # Steps and marks that hold back the watermark until their end is known by the clock that counts. If steps
     # without marks have an unknown clock, all phases that can be marked hold it back as well.
     _held: dict[int, int] = field(Pairs(KEY, NUMBER), make=dict, key="waiting_keys")  # key -> start
     _observed: set[int] = field(Each(KEY, make=set), make=set, key="observed_keys")
-    # Keys in _held for which one of two facts is known: the phase ended on the host (a mark counts as ended), or
-    # its device end will never be reported. The second fact releases the key.
-    _left: set[int] = field(Each(KEY, make=set), make=set, key="ended_on_host")
+    # Keys in _held of phases that ended on the host (so does a mark), or whose device end will never be reported. Once
+    # both is so, the key is released.
+    _half_known: set[int] = field(Each(KEY, make=set), make=set, key="ended_on_host")
     _device_ends: dict[int, int] = field(Pairs(KEY, NUMBER), make=dict)
     _mark: int = field(NUMBER, 0, key="settled_until")  # time of the latest settled event
     _marking: bool = field(FLAG, False, key="clock_unknown")  # phases may be marked
@@ -66,15 +66,15 @@ class Ledger(State):
     late = 0  # events dropped because they came too late to be put in order
 
     def __init__(
-        self, spans: Sequence[int] = (), cursor: Cursor | None = None, chronicle: Chronicle | None = None
+        self, spans: Sequence[int] = (), cursor: Cursor | None = None, phase_history: PhaseHistory | None = None
     ) -> None:
         super().__init__()
         self._settled = cursor or Cursor(spans, overview=True)
-        self._chronicle = chronicle or Chronicle()
+        self._phase_history = phase_history or PhaseHistory()
         self._begin_log()
 
     def loaded(self) -> None:
-        if self._settled.landmarks is None or self._settled.steps.summary is None:
+        if self._settled.risk_curve is None or self._settled.steps.summary is None:
             raise ValueError("there is only a part of what an overview shows")
         settled = self._settled
         ends = (settled.freed, *(each.end for each in settled.device if each.end < NEVER))
@@ -109,7 +109,7 @@ class Ledger(State):
     @property
     def opened(self) -> Sequence[Event]:
         """The START events of the phases that are open."""
-        return tuple(self._chronicle.opened.values())
+        return tuple(self._phase_history.opened.values())
 
     def feed(self, events: Iterable[Event | Turns]) -> None:
         """Take events, in order of arrival."""
@@ -132,9 +132,9 @@ class Ledger(State):
 
     def _take_undisturbed(self, turns: Turns) -> int:
         """Take turns, each whole; returns how many of the moments these were."""
-        opened, key = self._chronicle.opened, turns.keys[0]
+        opened, key = self._phase_history.opened, turns.keys[0]
         begun = opened.get(key)
-        if begun is None or self._observed or self._left or self._device_ends:
+        if begun is None or self._observed or self._half_known or self._device_ends:
             return 0
         waiting = turns.slice(0, 0)
         if turns.loaded:
@@ -156,7 +156,7 @@ class Ledger(State):
         loads = list(map(sub, begins[1:], ends))
         if turns.loaded:
             loads.insert(0, begins[0] - begun.time)
-        self._chronicle.take_turns(list(map(sub, ends, begins)), loads)
+        self._phase_history.take_turns(list(map(sub, ends, begins)), loads)
         self._pending.clear()
         self._held.clear()
         self._note_settled([taken], 2 * count, time)
@@ -169,15 +169,15 @@ class Ledger(State):
         pending, held, observed = self._pending, self._held, self._observed
         latest = pending[-1][0] if pending else self._mark
         ordered = True
-        chronicle = self._chronicle
-        opened, executions, pairs = chronicle.opened, chronicle.executions, chronicle.pairs
+        phase_history = self._phase_history
+        opened, executions, pairs = phase_history.opened, phase_history.executions, phase_history.pairs
         for event in events:
             time, kind, phase, key, _, flags, _, _ = event[:]  # a plain tuple, which is unpacked in half the time
             if kind == ev.START:
                 if key not in opened:
                     opened[key] = event
                     if phase == SAVE:
-                        chronicle.begin_save(event)
+                        phase_history.begin_save(event)
                 if phase == STEP or (self._marking and phase in MARKABLE and not flags & ev.NONBLOCKING):
                     held[key] = time
             elif kind == ev.END:
@@ -188,9 +188,9 @@ class Ledger(State):
                     else:
                         pairs.append((begun, event))
                 if key in held:
-                    if (flags & ev.ON_DEVICE or key in observed) and key not in self._left:
+                    if (flags & ev.ON_DEVICE or key in observed) and key not in self._half_known:
                         observed.add(key)
-                        self._left.add(key)
+                        self._half_known.add(key)
                     else:
                         self._release(key)
             elif kind == ev.HEARTBEAT:
@@ -202,7 +202,7 @@ class Ledger(State):
                 self._observe(event)
                 continue
             elif kind == ev.ATTEMPT:
-                chronicle.note(event)
+                phase_history.note(event)
                 self._arrange(ordered)
                 self._next_attempt(event)
                 latest, ordered = 0, True
@@ -210,17 +210,17 @@ class Ledger(State):
             elif kind == ev.MARK:
                 held[key] = time
                 observed.add(key)
-                self._left.add(key)
+                self._half_known.add(key)
             elif kind == ev.CLOCK:
                 self._marking = FALLBACK_CLOCKS[phase] == ClockState.UNKNOWN
             else:
-                chronicle.note(event)
+                phase_history.note(event)
             if time < latest:
                 ordered = False
             else:
                 latest = time
             pending.append(event)
-        chronicle.gather()
+        phase_history.gather()
         self._arrange(ordered)
         self._settle(self._watermark())
         while len(pending) > WAITING and held:
@@ -233,9 +233,9 @@ class Ledger(State):
 
     def _release(self, key: int) -> None:
         self._held.pop(key, None)
-        if self._observed or self._left:
+        if self._observed or self._half_known:
             self._observed.discard(key)
-            self._left.discard(key)
+            self._half_known.discard(key)
 
     def _observe(self, event: Event) -> None:
         key = event.key
@@ -247,11 +247,11 @@ class Ledger(State):
             self._device_ends[key] = end = left_at(event, self._held[key], self._free)
             self._free = max(self._free, end)
             self._release(key)
-        elif key in self._left:
+        elif key in self._half_known:
             self._release(key)
         else:
             self._observed.discard(key)
-            self._left.add(key)
+            self._half_known.add(key)
 
     def _arrange(self, ordered: bool) -> None:
         if not ordered:
@@ -313,10 +313,10 @@ class Ledger(State):
         self._mark = start
         self._pending[:] = merged
         if reported is not None and finished is not None:
-            found: list[int] = []
-            self._settled.steps.finished = found
+            nets: list[int] = []
+            self._settled.steps.finished = nets
             self._settle(self._watermark())
-            finished += (Counter(found) - reported).elements()
+            finished += (Counter(nets) - reported).elements()
             self._settled.steps.finished = finished
 
     @staticmethod
@@ -331,7 +331,7 @@ class Ledger(State):
     def _next_attempt(self, event: Event) -> None:
         self._run_out(self._settled)
         self._pending.clear()
-        for waiting in (self._held, self._observed, self._left, self._device_ends):
+        for waiting in (self._held, self._observed, self._half_known, self._device_ends):
             waiting.clear()
         self._marking, self._free = False, 0
         self._settled.apply(event)
@@ -361,14 +361,14 @@ class Ledger(State):
 
     def collect_ended(self) -> None:
         """Collect ended phases for :meth:`take_ended` from now on."""
-        self._chronicle.ended = []
+        self._phase_history.ended = []
 
     def take_ended(self) -> list[EndedPhases]:
         """Phases other than steps that ended since the last call. Empty unless :meth:`collect_ended` was called."""
-        taken = self._chronicle.ended
+        taken = self._phase_history.ended
         if not taken:
             return []
-        self._chronicle.ended = []
+        self._phase_history.ended = []
         return taken
 
     def totals(self, at: int | None = None, *, dead: bool = False) -> Totals:
@@ -376,20 +376,20 @@ class Ledger(State):
 
         `dead`: the process of the latest attempt is no longer alive, so nothing is in flight.
         """
-        found, chronicle = self.provisional(at, dead=dead, overview=False), self._chronicle
-        return balance.draw(found, at=at, stages=chronicle.stages.sums, long_phases=chronicle.long.found)
+        cursor, history = self.provisional(at, dead=dead, overview=False), self._phase_history
+        return balance.totals_of(cursor, at=at, stages=history.stages.sums, long_phases=history.long.judged)
 
     def overview(self, at: int | None = None, *, dead: bool = False) -> Overview:
-        """The whole run at `at`, in bounded space; its bins add up to ``Totals.run``. Arguments as of `totals`."""
+        """The whole run at `at`, in bounded space; its bins add up to ``Totals.run``. Arguments as for `totals`."""
         cursor = self.provisional(at, dead=dead, overview=True)
-        return survey(cursor, self._chronicle, at)
+        return build_overview(cursor, self._phase_history, at)
 
     def past(self) -> Past:
         """What a new attempt needs to know of those so far, whose processes are no longer alive."""
         return self.provisional(None, dead=True, overview=False).steps.past()
 
     def provisional(self, at: int | None, *, dead: bool, overview: bool = False) -> Cursor:
-        """The cursor after all events, brought to `at`; a copy. Arguments as of `totals`."""
+        """The cursor after all events, brought to `at`; a copy. Arguments as for `totals`."""
         cursor = self._settled.clone(overview=overview)
         self._run_out(cursor)
         if at is None:

@@ -1,6 +1,6 @@
 """Loads, saves, restores and custom phases that took far longer than usual (rule R10).
 
-Their time keeps its category, because a phase says what it was for. It is only told of.
+Their time keeps its category, because a phase says what it was for. It is only reported.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class LongPhases(State):
     """Compares each phase that held up training with the latest ones of its name.
 
     Attributes:
-        found: those that took too long, by phase and name.
+        judged: those that took too long, by phase and name.
     """
 
-    found: dict[tuple[int, str], LongPhase] = field(
-        Pairs(_NAMED, Row(COUNT, COUNT, COUNT, make=LongPhase._make), GROUPS), make=dict
+    judged: dict[tuple[int, str], LongPhase] = field(
+        Pairs(_NAMED, Row(COUNT, COUNT, COUNT, make=LongPhase._make), GROUPS), make=dict, key="found"
     )
     _times: dict[tuple[int, str], list[int]] = field(Pairs(_NAMED, Each(NUMBER, 2 * SAMPLE), GROUPS), make=dict)
 
@@ -61,11 +61,11 @@ class LongPhases(State):
 
     def _judge(self, key: tuple[int, str], length: int, limit: int) -> None:
         if length > limit:
-            number, excess, longest = self.found.get(key, (0, 0, 0))
-            self.found[key] = LongPhase(number + 1, excess + length - limit, max(longest, length))
+            number, excess, longest = self.judged.get(key, (0, 0, 0))
+            self.judged[key] = LongPhase(number + 1, excess + length - limit, max(longest, length))
 
 
-def to_json(found: Mapping[tuple[int, str], LongPhase]) -> list[dict[str, Any]]:
+def to_json(phases: Mapping[tuple[int, str], LongPhase]) -> list[dict[str, Any]]:
     """What a report has of them; lengths in seconds."""
     return [
         {
@@ -75,5 +75,5 @@ def to_json(found: Mapping[tuple[int, str], LongPhase]) -> list[dict[str, Any]]:
             "excess_s": one.excess / 1e9,
             "longest_s": one.longest / 1e9,
         }
-        for (phase, name), one in sorted(found.items(), key=lambda item: -item[1].excess)
+        for (phase, name), one in sorted(phases.items(), key=lambda item: -item[1].excess)
     ]

@@ -43,17 +43,17 @@ class _Chunks(Kind):
         return [None if chunk is None else len(chunk.table or ()) // SIZE for chunk in value]
 
     def load(self, plain: Any, blobs: Blobs) -> SharedList[Packed | None]:
-        found: SharedList[Packed | None] = SharedList()
+        chunks: SharedList[Packed | None] = SharedList()
         for size in self._ALL.load(plain, blobs):
             if size is None:
-                found.append(None)
+                chunks.append(None)
                 continue
             table = blobs.take(size * SIZE) if size else None
             data = blobs.take(CHUNK if size else CHUNK * SIZE)
             if size and max(data) >= size:
                 raise ValueError("a chunk of profiles has fewer of them than it needs")
-            found.append(Packed(data, table))
-        return found
+            chunks.append(Packed(data, table))
+        return chunks
 
     def copy(self, value: SharedList[Packed | None]) -> SharedList[Packed | None]:
         return value.copy()

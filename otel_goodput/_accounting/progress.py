@@ -85,18 +85,18 @@ class _Chunks(Kind):
     _ALL: Final = Each(Row(FLAG, _NUMBERS, Optional(Text(SHORT, LONG)), Whole(CHUNK, CHUNK + 1), COUNT))
 
     def dump(self, value: SharedList[Chunk], blobs: Blobs) -> Any:
-        found = []
+        rows = []
         for chunk in value:
             numbers, nets = chunk.numbers, chunk.nets
             spelled = [numbers.start, numbers.stop, numbers.step] if isinstance(numbers, range) else list(numbers)
             code = nets.typecode if isinstance(nets, array) else None
             if isinstance(nets, array):
                 blobs.written.append(nets)
-            found.append((isinstance(numbers, range), spelled, code, chunk.count, chunk.total))
-        return found
+            rows.append((isinstance(numbers, range), spelled, code, chunk.count, chunk.total))
+        return rows
 
     def load(self, plain: Any, blobs: Blobs) -> SharedList[Chunk]:
-        found: SharedList[Chunk] = SharedList()
+        chunks: SharedList[Chunk] = SharedList()
         for regular, spelled, code, count, total in self._ALL.load(plain, blobs):
             numbers = range(*spelled) if regular else array("q", spelled) if code else tuple(spelled)
             nets = None
@@ -105,8 +105,8 @@ class _Chunks(Kind):
                 nets.frombytes(blobs.take(count * nets.itemsize))
             if len(numbers) != (count if code else 2) or numbers[0] > numbers[-1]:
                 raise ValueError("a chunk has other steps than it says")
-            found.append(Chunk(numbers, nets, count, total))
-        return found
+            chunks.append(Chunk(numbers, nets, count, total))
+        return chunks
 
     def copy(self, value: SharedList[Chunk]) -> SharedList[Chunk]:
         return value.copy()
@@ -261,14 +261,14 @@ class Progress(State):
     def nets(self, start: int, stop: int) -> list[int]:
         """Net times of the entries from `start` up to, not including, `stop`, in ns. The range is clipped."""
         start, stop = max(0, start), min(stop, self.length)
-        found: list[int] = []
+        nets: list[int] = []
         while start < stop:
             at, within = divmod(start, CHUNK)
             source = self._chunks[at].entries()[1] if at < len(self._chunks) else self._nets
             taken = source[within : within + stop - start]
-            found.extend(taken)
+            nets.extend(taken)
             start += len(taken)
-        return found
+        return nets
 
     def number_at(self, index: int) -> int:
         at, within = divmod(index, CHUNK)

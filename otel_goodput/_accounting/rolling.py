@@ -30,7 +30,7 @@ class Rolling(Buckets):
     spans: tuple[int, ...] = field(Each(Whole(1), 64, tuple), (), key="lengths")
     _offset: int = field(COUNT, 0)  # place of the first bucket held: its number from the begin of the run
     # Overlay sums when each bucket opened; last: the open one.
-    _beside: SharedList[Weighted] = field(
+    _weights: SharedList[Weighted] = field(
         Shared(Row(*[Weight()] * len(NOTHING))), make=SharedList, key="weighted_times"
     )
     resolution: int = field(Whole(1))  # width of a bucket, ns
@@ -40,13 +40,13 @@ class Rolling(Buckets):
     def __init__(self, spans: Sequence[int], begin: int) -> None:
         super().__init__(begin)
         self.spans = tuple(spans)
-        self._beside.append(NOTHING)
+        self._weights.append(NOTHING)
         self.resolution = max(1, min(self.spans) // BUCKETS)
         self._gather()
         self._set_boundary()
 
     def loaded(self) -> None:
-        if not self.spans or len(self._beside) != len(self._lows):
+        if not self.spans or len(self._weights) != len(self._lows):
             raise ValueError("there are rolling windows of no length, or without a sum for each bucket")
         super().loaded()
         self._gather()
@@ -97,17 +97,17 @@ class Rolling(Buckets):
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
-    def close(self, times: Sequence[int], running: Iterable[Execution], length: int, beside: Weighted) -> None:
+    def close(self, times: Sequence[int], running: Iterable[Execution], length: int, weighted: Weighted) -> None:
         """Close the open bucket and open the next one.
 
         Args:
-            times, beside: time by category and overlay sums of the run so far.
+            times, weighted: time by category and overlay sums of the run so far.
             running: the open executions.
             length: length of the kept stack.
         """
         bucket = self._shut(times, running, length)
         # Nearly always the same as before, and then the same object.
-        self._beside.append(self._beside[-1] if (sums := tuple(beside)) == self._beside[-1] else sums)
+        self._weights.append(self._weights[-1] if (sums := tuple(weighted)) == self._weights[-1] else sums)
         for total in self._sums:
             for category, duration in bucket.items():
                 add(total, category, duration)
@@ -119,12 +119,12 @@ class Rolling(Buckets):
         times: Sequence[int],
         running: Iterable[Execution],
         length: int,
-        beside: Weighted,
+        weighted: Weighted,
     ) -> None:
         """Start again at `boundary` (ns), because so much time has passed that no window reaches what is held."""
         self._offset = (boundary - self._begin) // self.resolution
         self._buckets, self._lows, self._parts = SharedList(), SharedList([length]), {}
-        self._beside = SharedList([tuple(beside)])
+        self._weights = SharedList([tuple(weighted)])
         self._sums = [{} for _ in self.spans]
         self._firsts = [self._offset for _ in self.spans]
         for execution in running:
@@ -149,7 +149,7 @@ class Rolling(Buckets):
         spare = min(self._firsts) - 1 - self._offset
         if spare > BUCKETS:
             self._buckets, self._lows = self._buckets.since(spare), self._lows.since(spare)
-            self._beside = self._beside.since(spare)
+            self._weights = self._weights.since(spare)
             self._offset += spare
             if self._parts:
                 # A step that stalled was over long after its own time had passed: the rest is not where it was over.
@@ -176,31 +176,31 @@ class Rolling(Buckets):
         if edge >= self.place:
             return _share(current, now - left, max(1, now - (self.boundary - self.resolution)))
         self._advance(which, edge)
-        found = self._sums[which].copy()
+        times_inside = self._sums[which].copy()
         at = edge - self._offset
         if 0 <= at < len(self._buckets):
             inside = self._begin + (edge + 1) * self.resolution - left
             for category, duration in _share(self._buckets[at], inside, self.resolution).items():
-                add(found, category, duration)
+                add(times_inside, category, duration)
         for category, duration in current.items():
-            add(found, category, duration)
-        return {category: duration for category, duration in found.items() if duration}
+            add(times_inside, category, duration)
+        return {category: duration for category, duration in times_inside.items() if duration}
 
-    def beside(self, which: int, now: int, sums: Weighted) -> Weighted:
+    def weighted(self, which: int, now: int, sums: Weighted) -> Weighted:
         """The part of the overlay's `sums` (weighted ns) that falls in the last ``spans[which]`` ns before `now`."""
         left = now - self.spans[which] - self._begin
         at = left // self.resolution - self._offset
         part = 1.0
         if at >= len(self._buckets):
-            before = self._beside[-1]  # assume that shares are the same throughout the open bucket
+            before = self._weights[-1]  # assume that shares are the same throughout the open bucket
             opened = self.boundary - self.resolution
             part = self.spans[which] / max(self.spans[which], now - opened)
         elif at < 0:
-            before = self._beside[0]
+            before = self._weights[0]
         else:
             passed = left % self.resolution / self.resolution
             before = [
-                low + (high - low) * passed for low, high in zip(self._beside[at], self._beside[at + 1], strict=True)
+                low + (high - low) * passed for low, high in zip(self._weights[at], self._weights[at + 1], strict=True)
             ]
         return [(whole - earlier) * part for whole, earlier in zip(sums, before, strict=True)]
 

@@ -180,7 +180,7 @@ def _merged(one: StepBin, other: StepBin) -> StepBin:
 
 
 def _joined(mine: Spread | None, theirs: Spread | None, count: int, more: int) -> Spread | None:
-    """Of so many executions and so many more."""
+    """Merge the spreads of `count` executions and of `more` others."""
     if mine is None or theirs is None:
         return mine or theirs
     low, middle, high = mine

@@ -269,7 +269,7 @@ class StepHistory(State):
             if self.resume.doubtful and not exact:
                 return self._wait_for_work(self.resume, number, key, time)
             if any(execution.usual for execution in self.running.values()):
-                self.found_working()  # more bodies than there are batches to skip
+                self.take_as_steps()  # more bodies than there are batches to skip
         resume = self.resume
         number = self._numbered(number, time) if resume is None else self._place(resume, number, time)
         self._move_to(number, time, resume)
@@ -428,7 +428,7 @@ class StepHistory(State):
             return execution.brief(execution.usual)
         return not execution.worked(execution.usual)
 
-    def found_working(self) -> None:
+    def take_as_steps(self) -> None:
         """A body after a restore turned out to be a step, and so are all whose fate is not known yet."""
         waiting = [one for one in self.running.values() if one.usual]
         resume = self.resume
@@ -482,7 +482,7 @@ class StepHistory(State):
                     del self.running[one.key]
                     self._skip(one)
                 return False
-            self.found_working()
+            self.take_as_steps()
         del self.running[execution.key]
         number = execution.number
         if execution.stall is not None:

@@ -170,8 +170,8 @@ class StepSummary(State):
                 self._tallies.add(attempt, KEPT, part << shift, count)
         for place in self._watch(nets):
             self._kept[length + place] = self._bins.count + place
-            told = attempt, numbers[place], starts[place], walls[place], nets[place], devices[place]
-            self._note(self._bins.count + place, StepEntry(*told, KEPT, keys[place]))
+            columns = attempt, numbers[place], starts[place], walls[place], nets[place], devices[place]
+            self._note(self._bins.count + place, StepEntry(*columns, KEPT, keys[place]))
         self._bins.add([numbers, starts, nets, outsides, devices], length)
         self._profiles.extend(profiles)
 
@@ -184,17 +184,17 @@ class StepSummary(State):
     def _watch(self, nets: list[int]) -> list[int]:
         """Places of those among successive net times that stand out."""
         at = 0
-        found: list[int] = []
+        places: list[int] = []
         while at < len(nets):
             part = nets[at : at + (SAMPLE if self._usual else FEW) - len(self._recent)]
             if self._usual and max(part) > SLOW * self._usual:
-                found += [place for place, net in enumerate(part, at) if net > SLOW * self._usual]
+                places += [place for place, net in enumerate(part, at) if net > SLOW * self._usual]
             at += len(part)
             self._recent += part
             if len(self._recent) >= (SAMPLE if self._usual else FEW):
                 self._usual = median(self._recent)
                 self._recent = []
-        return found
+        return places
 
     def _note(self, ordinal: int, entry: StepEntry) -> None:
         self._notable[ordinal] = entry

@@ -28,7 +28,7 @@ def profile_of(execution: Execution) -> int:
 
 
 class Tallies(State):
-    """Counts of executions, which are told by their profiles."""
+    """Counts of executions by their profiles."""
 
     # By attempt; clones share those that are not in `_own`.
     _counts: dict[int, Counts] = field(
@@ -75,7 +75,7 @@ class Tallies(State):
 
     def answer(self, running: Iterable[Execution]) -> dict[tuple[int, int, int, int], int]:
         """Executions by (measure, attempt, fate, bucket), those that are `running` included."""
-        found = {
+        counts_by = {
             (key >> BITS & 3, attempt, key >> 2 * BITS, key & _FIELD): count
             for attempt, counts in self._counts.items()
             for key, count in counts.items()
@@ -86,5 +86,5 @@ class Tallies(State):
             for measure in MEASURES:
                 if field := profile >> measure * BITS & _FIELD:
                     key = measure, max(execution.attempt, self._oldest), IN_FLIGHT, field - 1
-                    found[key] = found.get(key, 0) + 1
-        return found
+                    counts_by[key] = counts_by.get(key, 0) + 1
+        return counts_by

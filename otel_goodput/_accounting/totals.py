@@ -1,6 +1,6 @@
 """The result: a run's account at one moment in integer ns, and its JSON form.
 
-Longer than other files: every figure of an account is declared here, beside its place in the JSON form.
+Longer than other files: every figure of an account is declared here, weighted its place in the JSON form.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from otel_goodput.semconv import CATEGORIES, SLICE_AVAILABLE, SLICE_STEPPING, ST
 
 NOT_KNOWN: Final = "not known: dispatch only"
 # What a report has of a disruption whose reason nobody corrected.
-NOTHING_SAID: Final = {"said_by": None, "note": None, "process": None, "process_known": True}
+UNCORRECTED: Final = {"said_by": None, "note": None, "process": None, "process_known": True}
 _BLURRED: Final = 100  # goodput is not known if more than 1/100 of the time is under steps of unknown clock
 
 
@@ -262,7 +262,7 @@ class Totals:
                     "kept_step": entry.kept_step,
                     "first_step_s": _seconds(entry.first_step) if self.run.known else None,
                     "regained_s": _seconds(entry.regained) if self.run.known else None,
-                    **NOTHING_SAID,
+                    **UNCORRECTED,
                     "first_reason": entry.reason,
                 }
                 for entry in self.history
@@ -334,16 +334,16 @@ def _seconds(duration: float | None) -> float | None:
     return None if duration is None else duration / NS
 
 
-def partition(times: Mapping[int, int], names: Sequence[str], top: int | None, beside: Weighted) -> Partition:
+def partition(times: Mapping[int, int], names: Sequence[str], top: int | None, weighted: Weighted) -> Partition:
     """Build a :class:`Partition`.
 
     Args:
         times: ns by category number.
         names: names of custom phases.
         top: highest kept step.
-        beside: overlay sums of the same time, weighted ns.
+        weighted: overlay sums of the same time, weighted ns.
     """
-    known, stepping, available, unknown = beside
+    known, stepping, available, unknown = weighted
     stalled = {STEP_KEPT: times.get(rules.STALLED_KEPT, 0), STEP_LOST: times.get(rules.STALLED_LOST, 0)}
     times = folded(times)
     return Partition(

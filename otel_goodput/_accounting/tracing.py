@@ -1,4 +1,4 @@
-"""Whose each moment of a run is, exactly, and what became of each step: offline, from all events of a run.
+"""The owner of every moment of a run, exactly, and what became of each step: offline, from all events of a run.
 
 What a ledger sums up while it goes, a :class:`Tracer` keeps one by one. It takes some 30 bytes an interval, 90 a step.
 
@@ -138,11 +138,11 @@ class Tracer(Cursor):
         self._phases: deque[int] = deque()  # keys of the phases that the segments of no step on the device belong to
         self._known: dict[int, Execution] = {}  # executions not written down yet, by ordinal
 
-    def _nothing_beside(self) -> bool:
+    def _only_totals(self) -> bool:
         return False  # so that it is told of all time that passes
 
-    def _spend_beside(self, spent: int, owner: int | Execution, *, stalled: bool = False) -> None:
-        super()._spend_beside(spent, owner, stalled=stalled)
+    def _spend_elsewhere(self, spent: int, owner: int | Execution, *, stalled: bool = False) -> None:
+        super()._spend_elsewhere(spent, owner, stalled=stalled)
         code = owner if isinstance(owner, int) else -1 - owner.ordinal - (_STALLED if stalled else 0)
         begin, end, hidden = _fitting(self.now - spent), _fitting(self.now), self.open_windows.mask & EXCLUSION
         if self.ends and self.ends[-1] == begin and self.owners[-1] == code and self.hidden[-1] == hidden:
@@ -171,7 +171,7 @@ class Tracer(Cursor):
             column.append(key & (1 << 64) - 1 if name == "key" else given if name == "given" else NOT_KNOWN)
 
     def _number(self, numbering: Numbering, time: int, given: int) -> int:
-        """Return which step a body is that begins at `time` (ns); it is skipped if the account has found that."""
+        """Return which step a body is that begins at `time` (ns); it is skipped if the account has waiting that."""
         number = numbering.step(self.steps.life.number, time, given)
         if number != NO_STEP:
             self.steps.resume = None
@@ -236,15 +236,15 @@ class Tracer(Cursor):
     def waiting(self) -> list[DeviceTrace]:
         """What has not left the device, in order; only the begin of the first is known."""
         phases, attempt = list(self._phases), self.steps.life.number
-        found: list[DeviceTrace] = []
+        waiting: list[DeviceTrace] = []
         for segment in self.device:
             owner = self._owner_of(segment)
-            begin = NOT_KNOWN if found else max(segment.begin, self.freed)
+            begin = NOT_KNOWN if waiting else max(segment.begin, self.freed)
             if isinstance(owner, int):
-                found.append(DeviceTrace(begin, NOT_KNOWN, _NONE, phases.pop(0), attempt))
+                waiting.append(DeviceTrace(begin, NOT_KNOWN, _NONE, phases.pop(0), attempt))
             else:
-                found.append(DeviceTrace(begin, NOT_KNOWN, owner.ordinal, owner.key, attempt))
-        return found
+                waiting.append(DeviceTrace(begin, NOT_KNOWN, owner.ordinal, owner.key, attempt))
+        return waiting
 
     def finish(self) -> None:
         """Write down what is still open, too."""

@@ -28,7 +28,7 @@ class Window(State):
         kept: ns by index in the kept stack, for the entries with own time in the window.
         kept_total: sum of `kept`.
         discarded: ns of executions that are not kept, by the category that gets it.
-        beside: the overlay's sums for that time, weighted ns as in ``Overlay.time``.
+        weighted: the overlay's sums for that time, weighted ns as in ``Overlay.time``.
     """
 
     bit: int = field(MASK)
@@ -37,7 +37,7 @@ class Window(State):
     kept: dict[int, int] = field(Pairs(COUNT, NUMBER), make=dict)
     kept_total: int = field(NUMBER, 0)
     discarded: dict[int, int] = field(BY_CATEGORY, make=dict)
-    beside: list[float] = field(WEIGHTED, make=lambda: [*NOTHING])
+    weighted: list[float] = field(WEIGHTED, make=lambda: [*NOTHING], key="beside")
 
     def __init__(self, bit: int) -> None:
         super().__init__()

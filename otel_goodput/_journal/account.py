@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from otel_goodput._accounting import Ledger, Totals, chronicle, rules
+from otel_goodput._accounting import Ledger, Totals, phase_history, rules
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.turns import events_of
 from otel_goodput._journal.journal import DRAINED, Journal
@@ -246,7 +246,7 @@ class Account:
             listeners.on_phases(phases)
         return count >= most
 
-    def _with_error(self, ended: chronicle.EndedPhases) -> EndedPhases:
+    def _with_error(self, ended: phase_history.EndedPhases) -> EndedPhases:
         phase, name, blocking, key, lengths = ended
         if min(lengths) < 0:
             lengths = [max(0, length) for length in lengths]

@@ -459,4 +459,4 @@ def account(
     else:
         cursor.reach(moment)
     cursor.close()
-    return balance.draw(cursor, windows, ideal_step_time, moment, stages.sums)
+    return balance.totals_of(cursor, windows, ideal_step_time, moment, stages.sums)

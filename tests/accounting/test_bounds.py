@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from otel_goodput._accounting import Ledger, chronicle, landmarks, overview, rules, step_history
+from otel_goodput._accounting import Ledger, overview, phase_history, risk_curve, rules, step_history
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import Event
 from otel_goodput.semconv import Phase
@@ -164,18 +164,21 @@ def fed(stream: Iterator[Event], ledger: Ledger | None = None) -> Ledger:
 def test_an_overview_is_bounded_and_says_what_it_leaves_out(
     stream: Callable[[int], Iterator[Event]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(landmarks, "LIVES", 100)  # because so many attempts take long
+    monkeypatch.setattr(risk_curve, "LIVES", 100)  # because so many attempts take long
     count, cut = STREAMS[stream]
     ledger = fed(stream(count))
     found = ledger.overview()
     assert (found.left_out > 0) is cut
     assert len(found.bins) <= overview.BINS and len(found.step_bins) <= overview.BINS + 1
-    assert len(found.groups) <= 2 * chronicle.NAMES and len(found.phases) <= overview.PHASES_KEPT + chronicle.OPENED
-    assert len(found.steps) <= overview.STEPS_KEPT and len(found.jobs) <= landmarks.LIVES
-    assert len(found.shifts) <= landmarks.LIVES
-    assert len(found.at_risk) <= landmarks.CORNERS + 2
+    assert (
+        len(found.groups) <= 2 * phase_history.NAMES
+        and len(found.phases) <= overview.PHASES_KEPT + phase_history.OPENED
+    )
+    assert len(found.steps) <= overview.STEPS_KEPT and len(found.jobs) <= risk_curve.LIVES
+    assert len(found.shifts) <= risk_curve.LIVES
+    assert len(found.at_risk) <= risk_curve.CORNERS + 2
     for told in (found.saves, found.notices, found.slices, found.excluded):
-        assert len(told) <= chronicle.TOLD
+        assert len(told) <= phase_history.MOST_NOTICES
     assert sum(sum(one.values()) for one in found.bins) == ledger.totals().run.elapsed, "and nothing of the time"
     steps = ledger.settled.steps
     assert len(steps.saves) <= step_history.SAVES and len(steps.recoverable) <= step_history.RECOVERABLE

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from otel_goodput._accounting import Event, Totals, bins, rules
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.chronicle import Chronicle
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.overview import IN_FLIGHT, KEPT, LOST, NET, SKIPPED
-from otel_goodput._accounting.survey import survey
+from otel_goodput._accounting.overview_builder import build_overview
+from otel_goodput._accounting.phase_history import PhaseHistory
 from otel_goodput._accounting.tracing import EXCLUDED, Tracer
 from otel_goodput.reports.timeline import Timeline, account
 from otel_goodput.semconv import CATEGORIES
@@ -111,7 +111,7 @@ def test_bins_of_a_run_are_those_of_the_stretches(rows: list[dict[str, object]])
         cursor.apply(event)
     cursor.reach(timeline.latest)
     cursor.close()
-    overview = survey(cursor, Chronicle(), timeline.latest)
+    overview = build_overview(cursor, PhaseHistory(), timeline.latest)
     edges = [overview.begin + at * overview.width for at in range(len(overview.bins) + 1)]
     trace = traced(events, at=timeline.latest)
     assert list(trace.names) == list(overview.names)

@@ -1,4 +1,4 @@
-"""Moves a run's account through time: every nanosecond goes to its owner (rules R1 to R3), and to windows and sums."""
+"""The state of a run's account, moved through time: every nanosecond goes to its owner (rules R1 to R3)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from otel_goodput._accounting.codec import (
 )
 from otel_goodput._accounting.device import DEVICE_SEGMENT, NEVER, DeviceSegment
 from otel_goodput._accounting.execution import Execution
-from otel_goodput._accounting.landmarks import Landmarks
 from otel_goodput._accounting.overlay import Overlay, Weighted
+from otel_goodput._accounting.risk_curve import RiskCurve
 from otel_goodput._accounting.rolling import Rolling, forgotten
 from otel_goodput._accounting.step_history import StepHistory
 from otel_goodput._accounting.step_summary import StepSummary
@@ -34,10 +34,10 @@ from otel_goodput._accounting.windows import EXCLUDED, Edge, Window, WindowSet
 from otel_goodput.semconv import CLOCK_STATES, FALLBACK_CLOCKS, REASONS, ClockState
 
 NOBODY: Final = -1
-T = TypeVar("T", bound="Timepiece")
+T = TypeVar("T", bound="AccountState")
 
 
-class Timepiece(State):
+class AccountState(State):
     """The state of one run's account at one moment, and the logic that moves it forward.
 
     Args:
@@ -81,7 +81,7 @@ class Timepiece(State):
     fallback: str = field(Text(*FALLBACK_CLOCKS), ClockState.HOST, key="fallback_clock")
     clock: str | None = field(Optional(Text(*CLOCK_STATES)))
     overlay: Overlay = field(Part(lambda: Overlay), make=Overlay, key="conditions")
-    landmarks: Landmarks | None = field(Optional(Part(lambda: Landmarks)), key="overview")
+    risk_curve: RiskCurve | None = field(Optional(Part(lambda: RiskCurve)), key="overview")
     steps: StepHistory = field(Part(lambda: StepHistory))
     error: str = field(TEXT, "")  # the exception that ended the latest job, until the next one begins
     # Signals and the exit status of the latest process, until the next job begins.
@@ -119,7 +119,7 @@ class Timepiece(State):
         self.name_index = {}
         self.hosts = []
         if overview:
-            self.landmarks, self.steps.summary = Landmarks(), StepSummary()
+            self.risk_curve, self.steps.summary = RiskCurve(), StepSummary()
 
     def loaded(self) -> None:
         steps, categories = self.steps, rules.FIXED + len(self.names)
@@ -145,7 +145,7 @@ class Timepiece(State):
             raise ValueError("the device works for steps that are not open")
         if steps.rolling is not None and (self.begin is None or steps.rolling.spans != self.spans):
             raise ValueError("rolling windows of another run")
-        if steps.summary is not None and (self.landmarks is None or (steps.bins is None) is not (self.begin is None)):
+        if steps.summary is not None and (self.risk_curve is None or (steps.bins is None) is not (self.begin is None)):
             raise ValueError("a part of what an overview shows")
         self._follow()
 
@@ -181,11 +181,11 @@ class Timepiece(State):
         If not `overview`, the copy does not follow what an overview shows; time passes faster for it.
         """
         steps = self.steps
-        held = self.landmarks, steps.bins, steps.summary
+        held = self.risk_curve, steps.bins, steps.summary
         if not overview:
-            self.landmarks = steps.bins = steps.summary = None
+            self.risk_curve = steps.bins = steps.summary = None
         twin = super().clone()
-        self.landmarks, steps.bins, steps.summary = held
+        self.risk_curve, steps.bins, steps.summary = held
         twin.name_index = self.name_index.copy()
         twin._follow()
         return twin
@@ -212,7 +212,7 @@ class Timepiece(State):
             return
         self.totals[owner] += spent
         if not self._plain:
-            self._spend_beside(spent, owner)
+            self._spend_elsewhere(spent, owner)
 
     def _spend_on_step(self, execution: Execution, spent: int) -> None:
         """Divide `spent` ns, which have passed, between an execution and what stalls of it (rule R10)."""
@@ -224,10 +224,10 @@ class Timepiece(State):
             return
         self.now -= stalled
         if spent > stalled:
-            self._spend_beside(spent - stalled, execution)
+            self._spend_elsewhere(spent - stalled, execution)
         self.now += stalled
         if stalled:
-            self._spend_beside(stalled, execution, stalled=True)
+            self._spend_elsewhere(stalled, execution, stalled=True)
 
     def _stand_still(self, execution: Execution) -> int:
         """Take for stalled what an execution owns beyond its limit; returns how much that is, ns."""
@@ -240,7 +240,7 @@ class Timepiece(State):
         self.totals[rules.STALLED] += excess
         return excess
 
-    def _spend_beside(self, spent: int, owner: int | Execution, *, stalled: bool = False) -> None:
+    def _spend_elsewhere(self, spent: int, owner: int | Execution, *, stalled: bool = False) -> None:
         """Add `spent` ns to everything but the owner's account: windows, the overlay, overlapped loading, pieces.
 
         `stalled`: they are stalled time of the execution.
@@ -262,7 +262,7 @@ class Timepiece(State):
                 execution.share(window.bit, spent)
             if category is not None:
                 window.totals[category] = window.totals.get(category, 0) + spent
-            self.overlay.weigh(window.beside, spent)
+            self.overlay.weigh(window.weighted, spent)
 
     def _fire(self, time: int) -> None:
         """Handle everything due up to `time`, in order: device ends, and edges of windows and buckets."""
@@ -289,13 +289,13 @@ class Timepiece(State):
         if rolling is None:
             return
         running = self.steps.running.values()
-        rolling.close(self.visible_times(), running, len(self.steps.progress), self.visible_beside())
+        rolling.close(self.visible_times(), running, len(self.steps.progress), self.visible_weighted())
         boundary = min(rolling.last_boundary_before(time), self._next_due())
         if boundary > rolling.boundary:
             boundary -= (boundary - rolling.boundary) % rolling.resolution
             self.choose()
             self._spend(boundary)
-            rolling.jump(boundary, self.visible_times(), running, len(self.steps.progress), self.visible_beside())
+            rolling.jump(boundary, self.visible_times(), running, len(self.steps.progress), self.visible_weighted())
 
     def _next_due(self) -> int:
         """When the next device end, edge of a window or edge of a bin is due, ns; bucket edges are not considered."""
@@ -321,7 +321,7 @@ class Timepiece(State):
             rolling = self.steps.rolling = Rolling(spans, self.begin)
             boundary = rolling.last_boundary_before(self.now) or self.begin
             running, length = self.steps.running.values(), len(self.steps.progress)
-            rolling.jump(boundary, self.visible_times(), running, length, self.visible_beside())
+            rolling.jump(boundary, self.visible_times(), running, length, self.visible_weighted())
             self.steps.stalls = {at: forgotten(stall) for at, stall in self.steps.stalls.items()}
         self.choose()
 
@@ -343,13 +343,13 @@ class Timepiece(State):
             times[rules.IN_FLIGHT] += execution.visible
         return times
 
-    def visible_beside(self) -> Weighted:
+    def visible_weighted(self) -> Weighted:
         """The overlay's sums outside exclusions, weighted ns."""
-        return [whole - hidden for whole, hidden in zip(self.overlay.time, self.windows[0].beside, strict=True)]
+        return [whole - hidden for whole, hidden in zip(self.overlay.time, self.windows[0].weighted, strict=True)]
 
     def choose(self) -> None:
         """Decide who owns time from now on (rule R3), what else changes as time passes, and when to stop next."""
-        self._calm = self._nothing_beside()
+        self._calm = self._only_totals()
         self._direct = self.alive and not self.elastic and not self.device
         if self._direct:
             self._choose_directly()
@@ -371,7 +371,7 @@ class Timepiece(State):
     def _owner_of(self, segment: DeviceSegment) -> int | Execution:
         return segment.category if segment.step is None else self.steps.running[segment.step]
 
-    def _nothing_beside(self) -> bool:
+    def _only_totals(self) -> bool:
         return not (self.loads or self.open_windows.mask or self.overlay.weights is not None)
 
     def _choose_directly(self) -> None:
@@ -386,7 +386,7 @@ class Timepiece(State):
             self._owner = next(reversed(self.overlapping.values()), rules.OTHER)
             self._plain = self._calm
 
-    def _beside(self) -> int:
+    def _outside_steps(self) -> int:
         """Time of no step so far without exclusions, ns."""
         hidden = self.windows[0].totals
         return sum(self.totals) - self.totals[rules.STALLED] - (sum(hidden.values()) if hidden else 0)
@@ -426,23 +426,23 @@ class Timepiece(State):
 
     def _settle(self, execution: Execution) -> bool:
         """Decide the fate of an execution that is over; returns whether it counts as a step."""
-        if self.landmarks is None or execution.stall is None:
+        if self.risk_curve is None or execution.stall is None:
             return self.steps.settle(execution, self.now)
         before, returned = self.steps.at_risk(), self.steps.returned
         counts = self.steps.settle(execution, self.now)
         if self.steps.returned > returned:
-            self.landmarks.jump(self.now, before, self.steps.at_risk())
+            self.risk_curve.jump(self.now, before, self.steps.at_risk())
         return counts
 
     def _works(self) -> None:
         """A body after a restore turned out to be a step (rule R4)."""
         for execution in self.steps.held:
             self.clock = ClockState.DEVICE if execution.timed else self.fallback
-        before = self.steps.at_risk() if self.landmarks is not None else 0
-        self.steps.found_working()
+        before = self.steps.at_risk() if self.risk_curve is not None else 0
+        self.steps.take_as_steps()
         self._close_startup()
-        if self.landmarks is not None:
-            self.landmarks.jump(self.now, before, self.steps.at_risk())
+        if self.risk_curve is not None:
+            self.risk_curve.jump(self.now, before, self.steps.at_risk())
 
     def _decide(self) -> None:
         """Nothing more may follow: bodies after a restore that took as long as a step are steps."""
@@ -454,11 +454,11 @@ class Timepiece(State):
         """End an execution that is over on host and device."""
         clock = ClockState.DEVICE if execution.timed else self.fallback
         execution.blurred = clock == ClockState.UNKNOWN
-        if self.landmarks is not None:
-            beside = self._beside()
+        if self.risk_curve is not None:
+            outside = self._outside_steps()
             if self._between is not None:
-                execution.outside = beside - self._between
-            self._between = beside
+                execution.outside = outside - self._between
+            self._between = outside
         if execution.usual:
             if self.steps.hold(execution, self.now):
                 return
@@ -472,4 +472,4 @@ class Timepiece(State):
         unknown = self.alive and execution.blurred
         if unknown is not self.overlay.unknown:
             self.overlay.blur(unknown)
-            self._calm = self._nothing_beside()
+            self._calm = self._only_totals()

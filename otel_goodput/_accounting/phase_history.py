@@ -1,4 +1,4 @@
-"""What a run's events tell whatever becomes of its steps: groups of phases, phases one by one, saves, notices, slices.
+"""What a run's events contain besides the fate of its steps: groups of phases, single phases, saves, notices, slices.
 
 It takes events as they arrive, in bounded space. Times are those of the events: by the clock of their attempt.
 """
@@ -43,7 +43,7 @@ from otel_goodput.semconv import PHASES, REASONS
 OPENED: Final = 10_000  # open phases; if there are more, the oldest will probably never end
 NAMES: Final = 4_000  # groups; the phases of further names count under the empty name
 SAVES: Final = 2_000  # if there are more, every second one is forgotten, and counted as left out
-TOLD: Final = 2_000  # the same for notices, and for slices
+MOST_NOTICES: Final = 2_000  # the same for notices, and for slices
 LATEST: Final = (1 << 62) - 1  # ns
 EXCLUDED: Final = 2_000  # exclusions; later ones are not remembered, but counted as left out
 # If phases are more than are kept, only the longest of each of so many equal intervals stay, so many of each.
@@ -78,8 +78,8 @@ class EndedPhases(NamedTuple):
     lengths: Sequence[int]
 
 
-class Chronicle(State):
-    """What the events of one run have told so far.
+class PhaseHistory(State):
+    """What the events of one run have contained so far.
 
     Attributes:
         opened: START events of open phases, by key; the ledger adds and removes them.
@@ -105,8 +105,8 @@ class Chronicle(State):
     _saved: int = field(COUNT, 0, key="save_count")  # number of the latest
     # Key of a save that is not over -> number. Those whose save is forgotten go with it.
     _saving: dict[int, int] = field(Pairs(KEY, COUNT), make=dict, key="open_saves")
-    _notices: list[tuple[int, str, bool]] = field(Each(Row(NUMBER, Text(*REASONS), FLAG), TOLD), make=list)
-    _slices: list[tuple[int, int, int, int]] = field(Each(Row(*[NUMBER] * 4), TOLD), make=list)
+    _notices: list[tuple[int, str, bool]] = field(Each(Row(NUMBER, Text(*REASONS), FLAG), MOST_NOTICES), make=list)
+    _slices: list[tuple[int, int, int, int]] = field(Each(Row(*[NUMBER] * 4), MOST_NOTICES), make=list)
     _excluded: list[tuple[int, int]] = field(Each(Row(NUMBER, NUMBER), EXCLUDED), make=list)
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class Chronicle(State):
         self.pairs: list[tuple[Event, Event]] = []
         self.ended: list[EndedPhases] | None = None
 
-    def clone(self) -> Chronicle:
+    def clone(self) -> PhaseHistory:
         self.gather()
         twin = super().clone()
         twin.loaded()
@@ -219,12 +219,12 @@ class Chronicle(State):
             self._exclude(time, min(time + max(0, key), LATEST))
         elif kind == ev.NOTICE:
             self._notices.append((time, REASONS[phase], bool(flags & ev.WITHDRAWN)))
-            if len(self._notices) > TOLD:
+            if len(self._notices) > MOST_NOTICES:
                 self._left_out += len(self._notices) // 2
                 self._notices = self._notices[::2]
         elif kind == ev.SLICES and (not self._slices or self._slices[-1][1:] != (step, key, arg)):
             self._slices.append((time, step, key, arg))
-            if len(self._slices) > TOLD:
+            if len(self._slices) > MOST_NOTICES:
                 self._left_out += len(self._slices) // 2
                 self._slices = self._slices[::2]
 
@@ -288,15 +288,15 @@ class Chronicle(State):
 
     def groups(self) -> list[Group]:
         """All phases begun, by phase and name; those in the background apart, such as the commits of saves."""
-        found = {key: list(sums) for key, sums in self._groups.items()}
+        groups = {key: list(sums) for key, sums in self._groups.items()}
         for start in self.opened.values():
             key = start[2], start[7], bool(start[5] & ev.NONBLOCKING)
-            if key not in found and len(found) >= NAMES:
+            if key not in groups and len(groups) >= NAMES:
                 key = start[2], "", key[2]
-            found.setdefault(key, [0, 0, NOT_KNOWN, NOT_KNOWN, 0])[0] += 1
+            groups.setdefault(key, [0, 0, NOT_KNOWN, NOT_KNOWN, 0])[0] += 1
         return [
             Group(*key, count, total, max(0, least), max(0, most), failed)
-            for key, (count, total, least, most, failed) in sorted(found.items())
+            for key, (count, total, least, most, failed) in sorted(groups.items())
         ]
 
     def phases(self, shifts: Mapping[int, int]) -> tuple[list[PhaseEntry], int]:
@@ -309,11 +309,11 @@ class Chronicle(State):
             for start in self.opened.values()
             if start[2] not in _IN_NUMBERS
         )
-        found = [*self._phases, *still]
+        entries = [*self._phases, *still]
         if shifts:
-            found = [_shifted(entry, shifts.get(entry.attempt, 0)) for entry in found]
-        found.sort(key=lambda entry: entry.begin)
-        return found, self._left_out
+            entries = [_shifted(entry, shifts.get(entry.attempt, 0)) for entry in entries]
+        entries.sort(key=lambda entry: entry.begin)
+        return entries, self._left_out
 
     def saves(self, shifts: Mapping[int, int]) -> list[Save]:
         """Checkpoints, in order."""

@@ -1,25 +1,25 @@
-"""Puts an :class:`~otel_goodput._accounting.overview.Overview` together from a cursor and a chronicle."""
+"""Puts an :class:`~otel_goodput._accounting.overview.Overview` together from a cursor and a phase history."""
 
 from __future__ import annotations
 
-from otel_goodput._accounting.chronicle import Chronicle
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.overview import NOT_KNOWN, Group, Life, Loss, Overview
+from otel_goodput._accounting.phase_history import PhaseHistory
 from otel_goodput._accounting.rules import STEP
 from otel_goodput._accounting.step_history import StepHistory
 from otel_goodput._accounting.step_segments import StepSegment
 from otel_goodput._accounting.windows import EXCLUDED, leading
 
 
-def survey(cursor: Cursor, chronicle: Chronicle, at: int | None) -> Overview:
-    """Return the overview of `cursor` as it stands now, asked about `at` (ns by the clock of the latest attempt)."""
-    steps, landmarks, summary, bins = cursor.steps, cursor.landmarks, cursor.steps.summary, cursor.steps.bins
-    asked = cursor.now if at is None else at + cursor.shift
-    last_sign = cursor.now if cursor.finished else asked
-    assert landmarks is not None and summary is not None, "a ledger's cursor follows what an overview shows"
+def build_overview(cursor: Cursor, phase_history: PhaseHistory, at: int | None) -> Overview:
+    """Return the overview of `cursor` as it stands now, for the time `at` (ns by the clock of the latest attempt)."""
+    steps, risk_curve, summary, bins = cursor.steps, cursor.risk_curve, cursor.steps.summary, cursor.steps.bins
+    moment = cursor.now if at is None else at + cursor.shift
+    last_sign = cursor.now if cursor.finished else moment
+    assert risk_curve is not None and summary is not None, "a ledger's cursor follows what an overview shows"
     running = list(steps.running.values())
     startups = _startups(cursor)
-    phases, left_out = chronicle.phases(landmarks.shifts)
+    phases, left_out = phase_history.phases(risk_curve.shifts)
     risk = steps.at_risk()
     return Overview(
         begin=cursor.begin or 0,
@@ -28,22 +28,22 @@ def survey(cursor: Cursor, chronicle: Chronicle, at: int | None) -> Overview:
         names=tuple(cursor.names),
         step_bins=summary.bins(),
         histogram=summary.histogram(running),
-        groups=_without_skipped(chronicle.groups(), steps),
+        groups=_without_skipped(phase_history.groups(), steps),
         phases=phases,
-        left_out=left_out + landmarks.left_out,
+        left_out=left_out + risk_curve.left_out,
         steps=summary.notable(running),
-        saves=chronicle.saves(landmarks.shifts),
-        at_risk=[] if cursor.begin is None else [(cursor.begin, 0), *landmarks.corners, (cursor.now, risk)],
-        jobs=_lives(cursor, landmarks.lives),
+        saves=phase_history.saves(risk_curve.shifts),
+        at_risk=[] if cursor.begin is None else [(cursor.begin, 0), *risk_curve.corners, (cursor.now, risk)],
+        jobs=_lives(cursor, risk_curve.lives),
         numbering=steps.stretches,
-        shifts=landmarks.shifts,
+        shifts=risk_curve.shifts,
         disruptions=losses(cursor),
-        notices=chronicle.notices,
-        slices=chronicle.slices,
-        excluded=chronicle.excluded,
+        notices=phase_history.notices,
+        slices=phase_history.slices,
+        excluded=phase_history.excluded,
         last_step=steps.last_step,
         last_sign=last_sign,
-        stages=dict(chronicle.stages.sums),
+        stages=dict(phase_history.stages.sums),
     )
 
 
@@ -77,17 +77,17 @@ def _startups(cursor: Cursor) -> list[tuple[StepSegment, int]]:
 def losses(cursor: Cursor) -> list[Loss]:
     """Return the disruptions so far. The start-up in steps lost to one is not its waste."""
     disruptions, startups = cursor.steps.disruptions, _lost_startups(_startups(cursor))
-    told = [*disruptions.earlier, *disruptions.latest]
+    remembered = [*disruptions.earlier, *disruptions.latest]
     return [
         Loss(one.time, one.died, one.attempt, one.reason, one.recovery, one.wasted - startups.get(number, 0), *reached)
-        for number, one in enumerate(told, disruptions.count - len(told) + 1)
+        for number, one in enumerate(remembered, disruptions.count - len(remembered) + 1)
         for reached in [(one.from_step, one.to_step, one.kept_step, one.first_step, one.regained)]
     ]
 
 
 def _lost_startups(startups: list[tuple[StepSegment, int]]) -> dict[int, int]:
-    found: dict[int, int] = {}
+    hidden_by: dict[int, int] = {}
     for segment, hidden in startups:
         if segment.lost_to and segment.first_index is None:
-            found[segment.lost_to] = found.get(segment.lost_to, 0) + hidden
-    return found
+            hidden_by[segment.lost_to] = hidden_by.get(segment.lost_to, 0) + hidden
+    return hidden_by

@@ -14,7 +14,7 @@ CORNERS: Final = 4000  # of the curve of what is at risk; if there are more, eve
 Corner = tuple[int, int]
 
 
-class Landmarks(State):
+class RiskCurve(State):
     """The jobs of a run and the corners of the curve of what is at risk. Tuples, which clones share.
 
     Attributes:
