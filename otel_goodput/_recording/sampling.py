@@ -78,8 +78,8 @@ class StepSampler:
     def slow(self, duration: int) -> bool:
         """Add a step that took `duration` ns; return whether it is an outlier to be exported."""
         self.recent.append(duration)
-        self.until_review -= 1
-        return self.judge(duration)
+        self.until_review = left = self.until_review - 1
+        return (duration > self.threshold or left <= 0) and self.judge(duration)
 
     def judge(self, duration: int) -> bool:
         """Return whether the step that was added last is an outlier to be exported, and review the threshold if due.
