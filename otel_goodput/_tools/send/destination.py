@@ -78,7 +78,7 @@ class TooLate(Exception):
 
 
 class NotBegun(Exception):
-    """`begins` raised `error`; a separate type, so that it is not taken for a network error."""
+    """`before_sending` raised `error`; a separate type, so that it is not taken for a network error."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(str(error))
@@ -90,19 +90,19 @@ class InFlight:
 
     Args:
         timeout_s: seconds for the whole request.
-        begins: called once, before anything is sent to the receiver; if it raises OSError, the request ends.
+        before_sending: called once, before anything is sent to the receiver; if it raises OSError, the request ends.
 
     Attributes:
         maybe_delivered: whether the receiver may have the whole request.
         partial_answer: the answer as far as it is known before all of it has arrived.
     """
 
-    def __init__(self, timeout_s: float, begins: Callable[[], None]) -> None:
+    def __init__(self, timeout_s: float, before_sending: Callable[[], None]) -> None:
         self.timeout_s = timeout_s
         self.maybe_delivered = False
         self.partial_answer: Answer | None = None
         self._until = monotonic() + timeout_s
-        self._begins = begins
+        self._before_sending = before_sending
         self._lock = threading.Lock()
         self._entered = self._over = False
         self._connection: socket.socket | None = None
@@ -112,18 +112,18 @@ class InFlight:
         return max(self._until - monotonic(), 0.0)
 
     def enter(self, connection: socket.socket | None = None) -> None:
-        """Note that the request is about to be sent over `connection`, and call `begins`.
+        """Note that the request is about to be sent over `connection`, and call `before_sending`.
 
         Raises:
             TooLate: the caller no longer waits; the request must not be sent.
-            NotBegun: `begins` failed.
+            NotBegun: `before_sending` failed.
         """
-        with self._lock:  # held during `begins` too, so that it never runs after the caller has gone on
+        with self._lock:  # held during `before_sending` too, so that it never runs after the caller has gone on
             if self._over:
                 raise TooLate
             self._entered, self._connection = True, connection
             try:
-                self._begins()
+                self._before_sending()
             except OSError as error:
                 raise NotBegun(error) from error
 
@@ -149,22 +149,25 @@ class InFlight:
 
 
 def exchange(
-    ask: Callable[[InFlight], Answer], timeout_s: float, begins: Callable[[], None], waiting: Callable[[], None]
+    send: Callable[[InFlight], Answer],
+    timeout_s: float,
+    before_sending: Callable[[], None],
+    waiting: Callable[[], None],
 ) -> Answer:
-    """Send a request with `ask` and wait for its answer, at most `timeout_s` seconds.
+    """Send a request with `send` and wait for its answer, at most `timeout_s` seconds.
 
     Args:
-        ask: sends the request, in its own thread, and reports its state to the in_flight.
+        send: sends the request, in its own thread, and reports its state to the `InFlight`.
         timeout_s: seconds for the whole exchange.
-        begins: called before the request is sent to the receiver, never after this function has returned.
+        before_sending: called before the request is sent to the receiver, never after this function has returned.
         waiting: called about every 0.1 s while there is no answer.
 
     Raises:
-        OSError: raised by `begins`.
-        Exception: raised by `ask` or `waiting`.
+        OSError: raised by `before_sending`.
+        Exception: raised by `send` or `waiting`.
     """
-    in_flight = InFlight(timeout_s, begins)
-    call = BackgroundCall(partial(ask, in_flight))
+    in_flight = InFlight(timeout_s, before_sending)
+    call = BackgroundCall(partial(send, in_flight))
     try:
         while in_flight.left() and not call.over(min(in_flight.left(), _TICK_S)):
             waiting()
@@ -188,7 +191,7 @@ def pause(seconds: float, waiting: Callable[[], None]) -> None:
 
 
 class Posted(urllib.request.Request):
-    """A POST request with its in_flight."""
+    """A POST request, and what is known of it while it is in flight."""
 
     def __init__(self, url: str, body: bytes, headers: dict[str, str], in_flight: InFlight) -> None:
         super().__init__(url, body, headers, method="POST")

@@ -195,7 +195,7 @@ def _holds(path: Path, entry: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Lock a file for the ``with`` block, so that no other process sends it.
 
     Raises:

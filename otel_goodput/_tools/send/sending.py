@@ -27,7 +27,7 @@ from otel_goodput._tools.send.destination import (
     receiver,
 )
 from otel_goodput._tools.send.lines import METRICS, TRACES, Line, Request, left, read, whole_lines
-from otel_goodput._tools.send.progress import Losses, Progress, alone, earlier
+from otel_goodput._tools.send.progress import Losses, Progress, earlier, locked
 from otel_goodput.exporters.otlp_variables import Endpoint, endpoint
 
 _FIRST_WAIT_S: Final = 0.2
@@ -145,7 +145,7 @@ class Sending:
     def forget(self, path: Path, signals: Sequence[str]) -> None:
         """Save that the file is to be sent from its beginning. Raises GoodputError, OSError."""
         if not self._dry:
-            with alone(path), files.open_named(path) as content:
+            with locked(path), files.open_named(path) as content:
                 Progress(path, content, self.receiver(signals), again=True).write(0, 0, Losses(), doubt=False)
 
     def receiver(self, signals: Sequence[str]) -> str:
@@ -164,7 +164,7 @@ class Sending:
             with self._progress(path, signals) as progress:
                 self._lines(progress, result)
             return
-        with alone(path), self._progress(path, signals) as progress:
+        with locked(path), self._progress(path, signals) as progress:
             self._lines(progress, result)
             progress.set_doubt(doubt=False)
 
@@ -179,7 +179,7 @@ class Sending:
             again = self._again and self._dry
             progress = Progress(path, content, self.receiver(signals), again=again)
             if progress.origin is not None and not self._dry:
-                with alone(progress.origin):  # another process may still be sending the file under its earlier name
+                with locked(progress.origin):  # another process may still be sending the file under its earlier name
                     progress = Progress(path, content, self.receiver(signals))
             if progress.replaced:
                 self._screen.write(f"{path}: the file was replaced since the last send; sending it from the beginning")
@@ -301,12 +301,12 @@ class Sending:
                 since,
             )
 
-        def begins() -> None:
+        def before_sending() -> None:
             progress.set_doubt(doubt=True)
 
         while True:
             answer = exchange(
-                partial(destination.send, request), min(destination.timeout_s, allowed_s), begins, waiting
+                partial(destination.send, request), min(destination.timeout_s, allowed_s), before_sending, waiting
             )
             maybe_delivered |= answer.maybe_delivered
             if answer.outcome == ACCEPTED:
