@@ -60,8 +60,8 @@ class Excerpt:
             low, high = max(start, begin), min(start + width, end)
             if (low, high) == (start, start + width):
                 held.update(overview.bins[at])
-            elif self._covers(low, high):
-                held.update(self.detail.partition(low, high))
+            elif self._covers(low, high) and (inside := self.detail.partition(low, high)):
+                held.update(inside)  # it is empty where the journal is missing
             else:
                 exact = False
                 held.update(_share(overview.bins[at], high - low))

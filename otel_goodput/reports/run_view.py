@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -224,9 +224,13 @@ class RunView:
             self.overview = (
                 self.run.overview(self.report) if ledger is None else counted_from_one(ledger.overview(self.at))
             )
-            if len(detail.steps) + len(detail.phases) <= spans:
+            width, bins = detail.bins()  # finer than those that a ledger has room for
+            # A snapshot of the ledger may have what is missing from the journal; a living run goes on meanwhile.
+            whole = (detail.begin or 0) == self.overview.begin and (
+                state == RUNNING or _sums(bins) == _sums(self.overview.bins)
+            )
+            if len(detail.steps) + len(detail.phases) <= spans and whole:
                 self.detail = detail
-                width, bins = detail.bins()  # finer than those that a ledger has room for
                 self.overview = replace(self.overview, width=width, bins=bins)
                 self.windows = [(detail.begin, detail.reached)] if detail.begin is not None else []
                 return lambda begin, end: (detail.partition(begin, end), True)
@@ -339,6 +343,13 @@ class RunView:
                 process.problem = note.text
         except Exception as error:  # whatever one process left must not hide the others
             process.problem = shown(str(error) or type(error).__name__)
+
+
+def _sums(bins: Iterable[Mapping[int, int]]) -> Counter[int]:
+    sums: Counter[int] = Counter()
+    for held in bins:
+        sums.update(held)
+    return +sums
 
 
 def _no_partition(begin: int, end: int) -> tuple[Counter[int], bool]:

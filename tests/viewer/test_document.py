@@ -276,6 +276,19 @@ def test_damaged_files_have_a_page_that_says_so(lived: RunDirectory, tmp_path: P
     assert [one["number"] for one in page.head["attempts"]] == [2]
 
 
+def test_what_a_snapshot_has_of_a_journal_that_is_gone_is_in_the_sums(lived: RunDirectory, tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / lived.path.name)
+    shutil.copytree(lived.path, run.path)
+    for segment in run.segments(0, 0):
+        segment.path.unlink()
+    page = Page(run)
+    told = without_zeros(page.head["report"]["seconds"])
+    assert page.head["report"]["attempts"] == 2
+    assert page.seconds({number: sum(values) for number, values in page.bins().items()}) == told
+    assert 2 in {one["attempt"] for one in page.table("steps")} and not page.head["detail"]["complete"]
+    assert page.head["attempts"][0]["seconds"]["productive"] > 0
+
+
 def test_reading_can_be_followed_and_stopped(lived: RunDirectory) -> None:
     heard: list[tuple[int, int, str]] = []
     RunView.open(RecordedRun(lived), progress=lambda *told: heard.append(told))
