@@ -116,10 +116,6 @@ class Lock:
         pid, started, machine = (*lines, "", "", "")[:3]
         return Holder(pid, started, machine) if pid.isdecimal() and len(pid) < 16 else Holder()
 
-    def holder(self) -> str:
-        """The pid of the process that took the lock last, as text; empty if unknown."""
-        return self.last_holder().pid
-
     def release(self) -> None:
         """Give the lock back. In a forked child, only this copy of it."""
         if self._file >= 0:

@@ -347,10 +347,7 @@ def decode_segment(data: bytes, names: Names, skip: int = 0, skipped: list[Skip]
         ValueError: as :func:`decode_header`.
     """
     header = decode_header(data)
-    known = names.known
-    lost: list[Skip] = [] if skipped is None else skipped
-    for kind, phase, flags, name, key, step, time in _verified(_used(data, skip), names, skip, lost):
-        yield _make(Record, (kind, phase, flags, known.get(name, "") if name else "", key, step, time))
+    yield from decode_records(_used(data, skip), names, skip, [] if skipped is None else skipped)
     if header.heartbeat:
         yield Record(ev.HEARTBEAT, 0, 0, "", 0, ev.NO_STEP, header.heartbeat)
 

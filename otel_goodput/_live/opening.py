@@ -166,9 +166,9 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str
             other += f"-{os.urandom(3).hex()}"
         text = (
             f"run {run_id!r} is being written by another running process (pid "
-            f"{run.lock(max(0, attempt - 1), process).holder() or '?'}) as process {process}; this process records its "
-            f"own run {other!r}. Give each process its index ({Settings.process_index.variable}, process_index=), or "
-            f"each run its own id ({Settings.run_id.variable})"
+            f"{run.lock(max(0, attempt - 1), process).last_holder().pid or '?'}) as process {process}; "
+            f"this process records its own run {other!r}. Give each process its index "
+            f"({Settings.process_index.variable}, process_index=), or each run its own id ({Settings.run_id.variable})"
         )
         if begun and wanted is None:
             # The other one may not know yet either which process it is, and leave as soon as it does.

@@ -6,7 +6,6 @@ image was pulled. A service account may usually read neither: then nothing is fo
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +18,6 @@ from otel_goodput.semconv import SchedulingStage
 
 # When to ask, in seconds since the first question: the node reports the start of a container some seconds late.
 QUESTIONS_S: Final = (0.0, 2.0, 10.0)
-_JSON: Final = "application/json"
 _EVENTS: Final = "/api/v1/namespaces/{namespace}/events?fieldSelector={selector}&limit=200"
 _DEFAULT: Final = "kubectl.kubernetes.io/default-container"  # annotation of a pod with several containers
 
@@ -74,7 +72,7 @@ def look_up(
         waited_s = moment
         until = time.monotonic() + timeout_s
         try:
-            pod = _object(cluster, path_of(POD, cluster, cluster.pod), until)
+            pod = fetch(cluster, path_of(POD, cluster, cluster.pod), until)
         except OSError:  # it may be busy with all that were started at once
             continue
         if not pod:
@@ -174,21 +172,9 @@ def _pull(cluster: Cluster, starts: Starts, until: float) -> tuple[int, int] | N
     selector = quote(f"involvedObject.kind=Pod,involvedObject.uid={starts.uid}", safe="")
     place = _EVENTS.format(namespace=quote(cluster.namespace, safe=""), selector=selector)
     try:
-        return read_pull(_object(cluster, place, until), starts.container)
+        return read_pull(fetch(cluster, place, until), starts.container)
     except OSError:
         return None
-
-
-def _object(cluster: Cluster, place: str, until: float) -> Mapping[str, Any]:
-    """Return what is at `place`; empty if it may not be read, or is not readable.
-
-    Raises:
-        OSError: there is no answer in time.
-    """
-    try:
-        return _mapping(json.loads(fetch(cluster, place, until, _JSON)))
-    except (ValueError, RecursionError):
-        return {}
 
 
 def _moment(value: object) -> int | None:

@@ -174,10 +174,9 @@ def _submission(kind: str, metadata: Mapping[str, Any]) -> Submission | None:
 def _metadata(cluster: Cluster, path: str, name: str, until: float) -> dict[str, Any]:
     """Return the metadata of an object; empty if it cannot be read."""
     try:
-        answer = json.loads(fetch(cluster, path_of(path, cluster, name), until, _METADATA))
-    except (OSError, ValueError, RecursionError):
+        metadata = fetch(cluster, path_of(path, cluster, name), until, _METADATA).get("metadata")
+    except OSError:
         return {}
-    metadata = answer.get("metadata") if isinstance(answer, dict) else None
     return metadata if isinstance(metadata, dict) else {}
 
 
@@ -186,12 +185,11 @@ def path_of(path: str, cluster: Cluster, name: str) -> str:
     return path.format(namespace=quote(cluster.namespace, safe=""), name=quote(name, safe=""))
 
 
-def fetch(cluster: Cluster, path: str, until: float, accept: str) -> bytes:
-    """Return the body of a successful answer of a type that `accept` lists, until the monotonic clock says `until` (s).
+def fetch(cluster: Cluster, path: str, until: float, accept: str = "application/json") -> dict[str, Any]:
+    """Return the object at `path`, before the monotonic clock says `until` (s); empty if it may not or cannot be read.
 
     Raises:
         OSError: there is no answer in time.
-        ValueError: the answer is not a success, or too long.
     """
     host = f"[{cluster.host}]" if ":" in cluster.host else cluster.host
     message = (
@@ -199,10 +197,12 @@ def fetch(cluster: Cluster, path: str, until: float, accept: str) -> bytes:
         f"Authorization: Bearer {cluster.token}\r\nUser-Agent: otel-goodput\r\n\r\n"
     )
     with connect(cluster.host, cluster.port, until) as plain, _secured(plain, cluster) as connection:
-        status, _, body = exchange(connection, message.encode("ascii"), until, _LONGEST)
-    if status != 200:
-        raise ValueError("no success")
-    return body
+        try:
+            status, _, body = exchange(connection, message.encode("ascii"), until, _LONGEST)
+            answer = json.loads(body) if status == 200 else {}
+        except (ValueError, RecursionError):
+            return {}
+    return answer if isinstance(answer, dict) else {}
 
 
 def _secured(plain: socket.socket, cluster: Cluster) -> socket.socket:

@@ -168,7 +168,7 @@ class SpanIndex(State):
             if flags & EXPORT:
                 self._end(opened._replace(end=time, end_flags=flags))
             elif opened.phase == rules.STEP:
-                self._thin(opened, time)
+                self._thin(self._thinner, opened.step, opened.start, time)
             elif flags & records.SUMMARIZED:
                 self._leave_out(name or opened.name or PHASES[opened.phase], opened.start, time)
         elif kind == records.PARENT and key in self._open:
@@ -238,7 +238,7 @@ class SpanIndex(State):
             elif kind == ev.END and not flags & EXPORT:
                 entry = opened.pop(key, None)
                 if entry is not None and entry.phase == rules.STEP:
-                    self._thin(entry, time)
+                    self._thin(self._thinner, entry.step, entry.start, time)
                 elif entry is not None and flags & records.SUMMARIZED:
                     self._leave_out(names[name] or entry.name or PHASES[entry.phase], entry.start, time)
             elif kind in (LOADING, STEPPING):
@@ -247,7 +247,7 @@ class SpanIndex(State):
                     if flags & EXPORT:
                         self._end(entry._replace(end=time, end_flags=flags))
                     elif kind == LOADING:
-                        self._thin(entry, time)
+                        self._thin(self._thinner, entry.step, entry.start, time)
                 begun, export = following(key), EXPORT if phase else 0
                 which = rules.DATA_LOADING if kind == LOADING else rules.STEP
                 opened[begun] = _entry(SpanEntry, (begun, which, "", step, export, time, 0, 0, None, 0))
@@ -259,8 +259,8 @@ class SpanIndex(State):
                 last = time
         self.last_sign = max(last, self.last_sign)
 
-    def _thin(self, entry: SpanEntry, end: int) -> None:
-        self._thinner.add(entry.step, entry.start, end)
+    def _thin(self, thinner: Thinner, step: int, start: int, end: int) -> None:
+        thinner.add(step, start, end)
         self._thinned += 1
         if self._thinned >= SUMMARY:
             self._sum_up()
@@ -269,10 +269,7 @@ class SpanIndex(State):
         thinner = self._thinners.get(name)
         if thinner is None:
             thinner = self._thinners[name] = Thinner()
-        thinner.add(0, start, end)
-        self._thinned += 1
-        if self._thinned >= SUMMARY:
-            self._sum_up()
+        self._thin(thinner, 0, start, end)
 
     def _forget(self) -> None:
         """Drop the spans that every exporter has exported."""

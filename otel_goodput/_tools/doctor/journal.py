@@ -199,7 +199,7 @@ def check_run(run: RunDirectory, process: int, *, renewable: bool) -> Iterator[F
         return
     attempt = restored.attempt + 1
     if run.alive(restored.attempt, process):
-        pid = run.lock(restored.attempt, process).holder() or "unknown"
+        pid = run.lock(restored.attempt, process).last_holder().pid or "unknown"
         yield warning(
             "run",
             f"run {name!r} is being written by a living process (pid {pid}), attempt {attempt}",

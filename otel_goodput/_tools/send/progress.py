@@ -204,7 +204,7 @@ def locked(path: Path) -> Iterator[None]:
     """
     lock = Lock(path.with_name(f"{path.name}.sent.lock"))
     if not lock.acquire():
-        raise GoodputError(f"{path} is being sent by another process ({lock.holder() or 'unknown'})")
+        raise GoodputError(f"{path} is being sent by another process ({lock.last_holder().pid or 'unknown'})")
     try:
         yield
     finally:
