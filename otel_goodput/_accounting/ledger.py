@@ -125,9 +125,13 @@ class Ledger(State):
 
     def _take_turns(self, turns: Turns) -> None:
         """Take the turns of a loop together, as far as it is undisturbed and nothing else is due."""
-        while turns.times and (count := self._take_undisturbed(turns)):
+        while count := self._take_undisturbed(turns):
+            if count == len(turns.times):
+                return
             self._take([*turns.slice(count, count + 2).events()])
             turns = turns.slice(count + 2)
+            if not turns.times:
+                return
         self._take([*turns.events()])
 
     def _take_undisturbed(self, turns: Turns) -> int:
@@ -136,7 +140,7 @@ class Ledger(State):
         begun = opened.get(key)
         if begun is None or self._observed or self._half_known or self._device_ends:
             return 0
-        waiting = turns.slice(0, 0)
+        whole = turns
         if turns.loaded:
             if self._pending or self._held or begun[2:3] + begun[5:] != _LOAD:
                 return 0
@@ -144,11 +148,11 @@ class Ledger(State):
             waiting = Turns(True, (begun.time,), (preceding(key),), (begun.step,), (0,))
             if self._pending != [*waiting.events()] or self._held.keys() != {key}:
                 return 0
-        whole = waiting.followed(turns)
-        count = self._settled.apply_turns(whole) if whole.steady else 0
+            whole = waiting.followed(turns)
+        count = 2 * self._settled.apply_turns(whole) if whole.steady else 0
         if not count:
             return 0
-        taken = whole.slice(0, 2 * count)
+        taken = whole if count == len(whole.times) else whole.slice(0, count)
         time, last = taken.times[-1], following(taken.keys[-1])
         del opened[key]
         opened[last] = Event(time, ev.START, DATA_LOADING, last, taken.numbers[-1])
@@ -159,8 +163,8 @@ class Ledger(State):
         self._phase_history.take_turns(list(map(sub, ends, begins)), loads)
         self._pending.clear()
         self._held.clear()
-        self._note_settled([taken], 2 * count, time)
-        return 2 * count - len(waiting.times)
+        self._note_settled([taken], count, time)
+        return count - (whole is not turns)
 
     def _take(self, events: Sequence[Event]) -> None:
         """Take events one by one."""

@@ -159,14 +159,15 @@ class StepSummary(State):
         self._fresh = no_steps()
         length, attempt = len(self._profiles), self._attempt
         profiles = own = _fields(nets)
+        counts = counted = Counter(own)
         for measure, lengths in zip(MEASURES, (nets, walls, devices), strict=True):
             if max(lengths) < 0:
                 continue
-            fields = own if lengths == nets else _fields(lengths)
             shift = measure * BITS
             if measure:
+                fields, counted = (own, counts) if lengths == nets else _counted(lengths)
                 profiles = [one | part << shift for one, part in zip(profiles, fields, strict=True)]
-            for part, count in Counter(fields).items():
+            for part, count in counted.items():
                 self._tallies.add(attempt, KEPT, part << shift, count)
         for place in self._watch(nets):
             self._kept[length + place] = self._bins.count + place
@@ -240,6 +241,11 @@ def _device(execution: Execution) -> int:
 def _entry(execution: Execution, fate: int, attempt: int) -> StepEntry:
     number, start, wall, net = execution.number, execution.start, execution.wall, execution.own
     return StepEntry(attempt, number, start, wall, net, _device(execution), fate, execution.key)
+
+
+def _counted(lengths: list[int]) -> tuple[list[int], Counter[int]]:
+    fields = _fields(lengths)
+    return fields, Counter(fields)
 
 
 def _fields(lengths: list[int]) -> list[int]:

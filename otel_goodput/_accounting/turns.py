@@ -71,8 +71,6 @@ class Turns(NamedTuple):
 
     def followed(self, turns: Turns) -> Turns:
         """Return these and those that follow."""
-        if not self.times:
-            return turns
         return Turns(self.loaded, *(mine + theirs for mine, theirs in zip(self[1:], turns[1:], strict=True)))
 
     def events(self) -> Iterator[Event]:
