@@ -301,3 +301,26 @@ def test_it_goes_on_where_a_copy_has_been_renamed_into_place(record: Callable[..
         follower.poll()
         compared(follower)
     assert follower.ledger.totals().kept == 10
+
+
+def test_a_segment_that_cannot_be_read_is_left_out_once(record: Callable[..., Recording]) -> None:
+    """As by a restart, and the rest of the journal is not read again at each look."""
+    recording = record()
+    run = RunDirectory(recording.folder)
+    with goodput.job():
+        for number in range(3):
+            with goodput.step(number):
+                pass
+    goodput.shutdown()
+    run.snapshot_path(0).unlink()
+    follower = Follower(run)
+    follower.poll()
+    assert follower.ledger.totals().kept == 3
+    (segment,) = run.segments()
+    packed = gzip.compress(segment.path.read_bytes())
+    segment.path.with_name(segment.path.name + ".gz").write_bytes(packed[: len(packed) * 3 // 4])
+    segment.path.unlink()
+    for _ in range(5):
+        follower.poll()
+        compared(follower)
+    assert follower.ledger.totals().kept == 0 and follower.restored == 2
