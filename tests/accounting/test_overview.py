@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_goodput import semconv
-from otel_goodput._accounting import Ledger, bins, rules, step_bins, step_summary
+from otel_goodput._accounting import Ledger, bins, rules, step_summary
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import Event
 from otel_goodput._accounting.overview import IN_FLIGHT, KEPT, LOST, NET, NO_STEP_DONE, Overview
@@ -35,9 +35,9 @@ def _bins(request: pytest.FixtureRequest) -> Iterator[None]:
         patched.setattr(bins, "FINEST", finest)
         patched.setattr(bins, "MATURE", 0)
         patched.setattr(bins, "MOST", most)
-        patched.setattr(step_bins, "BINS", 8)
-        patched.setattr(step_bins, "FIRST", 2)
-        patched.setattr(step_bins, "LEAF", 4)
+        patched.setattr(step_summary, "BINS", 8)
+        patched.setattr(step_summary, "FIRST", 2)
+        patched.setattr(step_summary, "LEAF", 4)
         patched.setattr(step_summary, "SAMPLE", 4)
         yield
 

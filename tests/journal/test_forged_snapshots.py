@@ -12,7 +12,7 @@ import pytest
 from recorded import NS, Recording
 
 import otel_goodput as goodput
-from otel_goodput._accounting import Event, Ledger, rules, step_bins
+from otel_goodput._accounting import Event, Ledger, rules, step_summary
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.codec import Blobs
 from otel_goodput._journal import records, state_file
@@ -31,7 +31,7 @@ HOSTILE: tuple[Any, ...] = (
 @pytest.fixture
 def past(record: Callable[..., Recording], base: int, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
     """A run with a restart, a rollback, failures, saves, an exclusion and a notice, of steps as long as minutes."""
-    monkeypatch.setattr(step_bins, "BINS", 16)  # so that there are bins of many steps
+    monkeypatch.setattr(step_summary, "BINS", 16)  # so that there are bins of many steps
     for attempt in range(2):
         recording = record(process_count=1, process_index=0, windows=["1h"])
         at = base + attempt * 4000 * NS
