@@ -86,6 +86,7 @@ INTERRUPTED: Final = 1 << 9  # END: closed by shutdown, not by the code that ope
 
 BODY: Final = struct.Struct("<BBHHQqq")
 RECORD: Final = struct.Struct("<BBHHQqqH")
+UNCHECKED: Final = struct.Struct("<BBHHQqq2x")  # without the checksum
 SEALED: Final = struct.Struct(f"<{BODY.size}sH")  # the same: a body and its checksum
 SIZE: Final = RECORD.size
 _NAME_BODY: Final = struct.Struct("<BBHH24s")

@@ -367,7 +367,7 @@ class Keeper:
             stop = end[1] if segment.number == end[0] else segment.end
             place = slice(*(records.HEADER_SIZE + at * records.SIZE for at in (begin, stop)))
             with memoryview(segment.buffer) as whole, whole[place] as part:
-                self.index.follow(part, self.account.journal.names)
+                self.index.follow(records.UNCHECKED.iter_unpack(part), self.account.journal.names)
             self._index_at = (segment.number, stop)
 
     def _archive(self, segment: Segment) -> None:

@@ -129,8 +129,7 @@ def _restore(reader: Reader, restored: Restored, spans: Sequence[int], left_out:
             damages.file(part.segment.path.name, ValueError(f"its contents cannot be accounted for: {why!r}"))
             continue
         restored.ledger.feed(records.events_of(part.entries))
-        for record in part.entries:
-            restored.index.take(record)
+        restored.index.follow(part.entries)
         restored.last_sign = restored.index.last_sign
     restored.overlap = reader.overlaps.note()
     return restored

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting import codec, rules
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.codec import FLAG, KEY, NUMBER, TEXT, Each, Pairs, Part, Row, State, Whole, field
 from otel_goodput._accounting.turns import following
 from otel_goodput._journal import records
-from otel_goodput._journal.records import EXPORT, LOADING, NAME, RECORD, STEPPING, Record
+from otel_goodput._journal.records import EXPORT, LOADING, NAME, STEPPING, Record
 from otel_goodput._journal.thinning import SUMMARY, SUMMARY_ENTRY, Summary, Thinner
 from otel_goodput.semconv import PHASES
 
@@ -229,10 +229,10 @@ class SpanIndex(State):
             self.phase_summaries += [(name, summary) for summary in thinner.summaries()]
         del self.phase_summaries[:-REMEMBERED]
 
-    def follow(self, data: memoryview, names: Sequence[str]) -> None:
-        """Take all records in `data`. They are this process's own, from memory, so checksums are not verified."""
+    def follow(self, entries: Iterable[tuple[Any, ...]], names: Sequence[str] | None = None) -> None:
+        """Take the fields of many records, in less time than one by one. `names`: their names are indices of these."""
         opened, last = self._open, self.last_sign
-        for kind, phase, flags, name, key, step, time, _ in RECORD.iter_unpack(data):
+        for kind, phase, flags, name, key, step, time in entries:
             if kind == ev.START and (phase == rules.STEP or phase == rules.DATA_LOADING):
                 opened[key] = _entry(SpanEntry, (key, phase, "", step, flags, time, 0, 0, None, 0))
             elif kind == ev.END and not flags & EXPORT:
@@ -240,7 +240,8 @@ class SpanIndex(State):
                 if entry is not None and entry.phase == rules.STEP:
                     self._thin(self._thinner, entry.step, entry.start, time)
                 elif entry is not None and flags & records.SUMMARIZED:
-                    self._leave_out(names[name] or entry.name or PHASES[entry.phase], entry.start, time)
+                    own = name if names is None else names[name]
+                    self._leave_out(own or entry.name or PHASES[entry.phase], entry.start, time)
             elif kind in (LOADING, STEPPING):
                 entry = opened.pop(key, None)
                 if entry is not None:
@@ -253,7 +254,7 @@ class SpanIndex(State):
                 opened[begun] = _entry(SpanEntry, (begun, which, "", step, export, time, 0, 0, None, 0))
             else:
                 if kind and kind != NAME:
-                    self.take(Record(kind, phase, flags, names[name], key, step, time))
+                    self.take(Record(kind, phase, flags, name if names is None else names[name], key, step, time))
                 continue
             if time > last:
                 last = time
