@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timezone
 
 
@@ -49,6 +50,17 @@ def format_moment(seconds: float) -> str:
 def plural(count: int, word: str) -> str:
     """Return the count and the word, in the plural if needed: ``1 attempt``, ``2 attempts``."""
     return f"{count} {word}{'s' if count != 1 else ''}"
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Collection[int]) -> Iterator[str]:
+    """Yield rows of cells as lines with columns two spaces apart; those in `right`, by index, are aligned right."""
+    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = []
+        for at, (cell, most) in enumerate(zip(row, widths, strict=True)):
+            gap = " " * (most - width(cell))
+            cells.append(gap + cell if at in right else cell + gap)
+        yield "  ".join(cells).rstrip()
 
 
 def width(text: str) -> int:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import Final
 
-from otel_goodput._text.quantities import format_duration, plural, width
+from otel_goodput._text.quantities import aligned, format_duration, plural
 from otel_goodput._text.redact import shown
 from otel_goodput.reports.comparison import STEP_STATISTICS, Comparison, Side, same_run
 
@@ -123,13 +123,9 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         yield from _table([CONFIGURATIONS, *different])
 
 
-def _table(cells: list[Row]) -> Iterator[str]:
-    cells = [tuple(shown(cell) for cell in line) for line in cells]
-    widths = [max(width(line[column]) for line in cells) for column in range(len(cells[0]))]
-    for line in cells:
-        gaps = [" " * (most - width(cell)) for cell, most in zip(line, widths, strict=True)]
-        right = (gap + cell for cell, gap in zip(line[1:], gaps[1:], strict=True))
-        yield "  ".join(("", line[0] + gaps[0], *right)).rstrip()
+def _table(rows: list[Row]) -> Iterator[str]:
+    for line in aligned([tuple(map(shown, row)) for row in rows], range(1, len(rows[0]))):
+        yield f"  {line}"
 
 
 def percentage(share: float | None) -> str:

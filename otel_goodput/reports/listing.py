@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
-from otel_goodput._text.quantities import format_duration, format_moment, percent, plural, width
+from otel_goodput._text.quantities import aligned, format_duration, format_moment, percent, plural
 from otel_goodput._text.redact import encodable, shown
 from otel_goodput.reports import ProgressCallback, no_progress
 from otel_goodput.reports.report import Report
@@ -17,7 +17,7 @@ from otel_goodput.reports.run import RecordedRun
 SHOWN: Final = 20  # of the runs to choose from
 UNREADABLE: Final = "not readable"  # in the place of a state
 _TITLES: Final = ("run", "job", "state", "attempts", "began", "elapsed", "goodput", "at risk", "last sign of life")
-_RIGHT: Final = frozenset({"attempts", "elapsed", "goodput", "at risk"})
+_RIGHT: Final = frozenset({3, 5, 6, 7})  # columns of numbers
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,8 @@ def row_from(report: Report, run: RecordedRun, run_id: str, latest: float | None
 
 def render(rows: Sequence[RunRow], place: str) -> str:
     """Return the table as text; `place` says where the runs are."""
-    lines = [f"{plural(len(rows), 'run')} in {place}", "", *_table(rows)]
+    cells = [tuple(map(shown, _cells(row))) for row in rows]
+    lines = [f"{plural(len(rows), 'run')} in {place}", "", *aligned([_TITLES, *cells], _RIGHT)]
     notes = [f"  {row.run_id}: {row.error}" for row in rows if row.error]
     notes += [
         f"  {row.run_id}: part of its journal cannot be read; see `otel-goodput report`" for row in rows if row.damaged
@@ -129,19 +130,6 @@ def render(rows: Sequence[RunRow], place: str) -> str:
     if notes:
         lines += ["", *notes]
     return "".join(f"{shown(line)}\n" for line in lines)
-
-
-def _table(rows: Sequence[RunRow]) -> Iterator[str]:
-    cells = [_TITLES, *(_cells(row) for row in rows)]
-    widths = [max(width(shown(line[column])) for line in cells) for column in range(len(_TITLES))]
-    for line in cells:
-        yield "  ".join(map(_padded, line, widths, _TITLES)).rstrip()
-
-
-def _padded(cell: str, most: int, title: str) -> str:
-    cell = shown(cell)
-    gap = " " * (most - width(cell))
-    return gap + cell if title in _RIGHT else cell + gap
 
 
 def _cells(row: RunRow) -> tuple[str, ...]:
