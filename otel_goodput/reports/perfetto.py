@@ -207,7 +207,7 @@ def export(
         writer.group(_RUN, f"run {run.run_id}")
         numbers = count(_TRACK_NUMBERS)
         for process in begins:
-            report = listed.report(process=process)
+            report = listed.report(process=process, ranks=False)
             detail = listed.detail(process, report=report, progress=progress, damages=damages)
             overview = listed.overview(report, process)
             trace = _ProcessTrace(writer, process, max(processes) + 1, numbers, report, detail, overview)
