@@ -26,10 +26,10 @@ from otel_goodput._tools.arguments import (
 from otel_goodput._tools.commands import DAMAGED
 from otel_goodput._tools.progress import ProgressLine
 from otel_goodput.errors import ConfigurationError, JournalError
-from otel_goodput.reports import listing
+from otel_goodput.reports import SPANS, listing
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.run_view import SPANS, RunView
+from otel_goodput.reports.run_view import RunView
 
 _MB: Final = 1e6
 

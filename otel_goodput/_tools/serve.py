@@ -10,9 +10,10 @@ from typing import Final
 
 from otel_goodput._text.durations import NS
 from otel_goodput._tools.arguments import add_directory, length, named_as, number, place
-from otel_goodput._viewer import PORT, SPANS, gate, server
+from otel_goodput._viewer import PORT, gate, server
 from otel_goodput._viewer.catalogue import place as runs_at
 from otel_goodput.errors import ConfigurationError
+from otel_goodput.reports import SPANS
 
 _NEW: Final = "auto"  # as a token: make one up
 _LEAST: Final = 16  # characters of a token

@@ -3,4 +3,3 @@
 from typing import Final
 
 PORT: Final = 8765  # of the server, unless another is named
-SPANS: Final = 200_000  # steps and phases in a live document, one by one

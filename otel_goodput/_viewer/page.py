@@ -17,10 +17,10 @@ from typing import Final, NamedTuple
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import Moment
 from otel_goodput._viewer.document import document
-from otel_goodput.reports import ProgressCallback, no_progress
+from otel_goodput.reports import SPANS, ProgressCallback, no_progress
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.run_view import SPANS, RunView
+from otel_goodput.reports.run_view import RunView
 
 ASSETS: Final = ("otel_goodput._viewer", "assets")
 UPLOT: Final = "uplot-1.6.32"  # charts; MIT, its licence beside it

@@ -19,12 +19,11 @@ from otel_goodput._runtime import files
 from otel_goodput._text.redact import redacting_logger, shown
 from otel_goodput._timeline.run_state import DIED, RUNNING, SILENT, ended
 from otel_goodput._timeline.time_index import TimeIndex
-from otel_goodput._viewer import SPANS
 from otel_goodput._viewer.catalogue import Readings
 from otel_goodput._viewer.document import Redaction, document, figures, tail, window
 from otel_goodput._viewer.streams import Topic, event
 from otel_goodput.errors import GoodputError
-from otel_goodput.reports import excerpt
+from otel_goodput.reports import SPANS, excerpt
 from otel_goodput.reports.detail import Detail
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun

@@ -27,7 +27,7 @@ from otel_goodput._text.redact import shown
 from otel_goodput._timeline.overviews import overview_of
 from otel_goodput._timeline.run_state import DIED, ENDED, FAILED, RUNNING, SILENT, state_of
 from otel_goodput.errors import GoodputError
-from otel_goodput.reports import ProgressCallback, no_progress
+from otel_goodput.reports import SPANS, ProgressCallback, no_progress
 from otel_goodput.reports.corrections import corrected_overview
 from otel_goodput.reports.detail import IN_TRACE, Detail, read_detail
 from otel_goodput.reports.excerpt import Excerpt, excerpt, summed_up
@@ -36,7 +36,6 @@ from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun, counted_from_one
 from otel_goodput.semconv import HOST_NAME, PROCESS_COUNT
 
-SPANS: Final = 200_000  # shown one by one
 _LEAST: Final = 2_000  # so that a short run is read in full, whatever is requested
 _RECORDS: Final = 4  # of one span, about: its start, its end, more about it, and the free space of a segment
 _OF_OTHERS: Final = frozenset({"bins", "jobs", "step_bins"})  # what is read of the overviews of the other processes
