@@ -381,7 +381,7 @@ class Ledger(State):
         `dead`: the process of the latest attempt is no longer alive, so nothing is in flight.
         """
         cursor, history = self.provisional(at, dead=dead, overview=False), self._phase_history
-        return balance.totals_of(cursor, at=at, stages=history.stages.sums, long_phases=history.long.judged)
+        return balance.totals_of(cursor, at=at, stages=history.stages.sums, long_phases=history.long.too_long)
 
     def overview(self, at: int | None = None, *, dead: bool = False) -> Overview:
         """The whole run at `at`, in bounded space; its bins add up to ``Totals.run``. Arguments as for `totals`."""

@@ -33,11 +33,11 @@ class LongPhases(State):
     """Compares each phase that held up training with the latest ones of its name.
 
     Attributes:
-        judged: those that took too long, by phase and name.
+        too_long: those that took too long, by phase and name.
     """
 
-    judged: dict[tuple[int, str], LongPhase] = field(
-        Pairs(_NAMED, Row(COUNT, COUNT, COUNT, make=LongPhase._make), GROUPS), make=dict, key="found"
+    too_long: dict[tuple[int, str], LongPhase] = field(
+        Pairs(_NAMED, Row(COUNT, COUNT, COUNT, make=LongPhase._make), GROUPS), make=dict, key="too_long"
     )
     _times: dict[tuple[int, str], list[int]] = field(Pairs(_NAMED, Each(NUMBER, 2 * SAMPLE), GROUPS), make=dict)
 
@@ -61,8 +61,8 @@ class LongPhases(State):
 
     def _judge(self, key: tuple[int, str], length: int, limit: int) -> None:
         if length > limit:
-            number, excess, longest = self.judged.get(key, (0, 0, 0))
-            self.judged[key] = LongPhase(number + 1, excess + length - limit, max(longest, length))
+            number, excess, longest = self.too_long.get(key, (0, 0, 0))
+            self.too_long[key] = LongPhase(number + 1, excess + length - limit, max(longest, length))
 
 
 def to_json(phases: Mapping[tuple[int, str], LongPhase]) -> list[dict[str, Any]]:

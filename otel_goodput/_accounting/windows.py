@@ -37,7 +37,7 @@ class Window(State):
     kept: dict[int, int] = field(Pairs(COUNT, NUMBER), make=dict)
     kept_total: int = field(NUMBER, 0)
     discarded: dict[int, int] = field(BY_CATEGORY, make=dict)
-    weighted: list[float] = field(WEIGHTED, make=lambda: [*NOTHING], key="beside")
+    weighted: list[float] = field(WEIGHTED, make=lambda: [*NOTHING], key="weighted_times")
 
     def __init__(self, bit: int) -> None:
         super().__init__()

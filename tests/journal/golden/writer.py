@@ -42,7 +42,7 @@ class Counting(random.Random):
         return next(self.numbers)
 
 import otel_goodput as goodput
-from otel_goodput.recording import ids
+from otel_goodput._recording import ids
 ids.random.Random = Counting
 
 def configure(**options):
@@ -345,7 +345,7 @@ def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 def answers(run: Path) -> dict[str, Any]:
     """What this version says of the run: at its end, and of two windows with a part left out."""
-    from otel_goodput.journal.rundir import RunDirectory
+    from otel_goodput._journal.rundir import RunDirectory
 
     from otel_goodput.reports.run import RecordedRun
 
