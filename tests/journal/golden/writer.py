@@ -346,7 +346,6 @@ def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
 def answers(run: Path) -> dict[str, Any]:
     """What this version says of the run: at its end, and of two windows with a part left out."""
     from otel_goodput._journal.rundir import RunDirectory
-
     from otel_goodput.reports.run import RecordedRun
 
     recorded = RecordedRun(RunDirectory(run))
