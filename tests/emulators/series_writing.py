@@ -63,8 +63,6 @@ def _write(book: SeriesBook, case: SeriesCase, project: str) -> None:
             description=case.series.description,
         )
     add_labels(descriptor, case.series.metric.labels)
-    descriptor.unit = descriptor.unit or case.series.unit  # neither can be changed once it is set
-    descriptor.description = descriptor.description or case.series.description
 
 
 def add_labels(descriptor: MetricDescriptor, keys: Any) -> None:

@@ -12,6 +12,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_goodput._runtime.deadline import SHARE_OF_GRACE
+from otel_goodput._runtime.guard import report_once
 from otel_goodput.exporters.google.connection import (
     MONITORING,
     PLAINTEXT,
@@ -73,6 +74,7 @@ def open_gcp(context: ExporterContext) -> Exporters:
         CloudMonitoringExporter(
             connection,
             _delivery(MONITORING, "points", connection, context),
+            partial(_delivery, MONITORING, "descriptions of metrics", connection, context),
             service_client(MONITORING, connection),
             context.run_id,
             context.process_index,
@@ -108,9 +110,15 @@ def open_gcp_otlp(context: ExporterContext) -> Exporters:
     )
 
 
-def _delivery(service: Service, items: str, connection: Connection, context: ExporterContext) -> Delivery:
+def _delivery(
+    service: Service,
+    items: str,
+    connection: Connection,
+    context: ExporterContext,
+    report: Callable[..., object] = report_once,
+) -> Delivery:
     rpc_s = min(RPC_S, max(context.grace_period_s * SHARE_OF_GRACE, 0.1))
-    return Delivery(service, items, connection, context.stopping, rpc_s)
+    return Delivery(service, items, connection, context.stopping, rpc_s, report)
 
 
 def service_client(service: Service, connection: Connection) -> Callable[[], Any]:
@@ -137,8 +145,23 @@ class GoogleExporterSpec(ExporterSpec):
     services: Mapping[str, Service]
 
 
+def _spec(
+    name: str,
+    brief: str,
+    open: Callable[[ExporterContext], Exporters],
+    services: Mapping[str, Service],
+    packages: Sequence[str],
+    **more: Any,
+) -> GoogleExporterSpec:
+    """Return a spec; `packages` are the modules that it needs."""
+    described = partial(_describe, services)
+    return GoogleExporterSpec(
+        name, brief, open, described, tuple(services), packages=lambda _: packages, services=services, **more
+    )
+
+
 def _describe(services: Mapping[str, Service], context: ExporterContext) -> list[Destination]:
-    """Return the destinations that the variables name. Credentials are not looked up, even if they name the project."""
+    """Return the destinations according to the variables alone; credentials are not asked for a project."""
     environ = context.environ
     connection = Connection(environ)
     scheme = PLAINTEXT if connection.plaintext else ""
@@ -156,45 +179,35 @@ def _here(situation: Situation) -> str:
 
 
 def _auto_gcp(situation: Situation) -> str:
-    """Return why `auto` chooses `gcp`. With `otlp` it does not: a collector is assumed to forward to Google."""
+    """Return why `auto` chooses `gcp`. It does not beside `otlp`: a collector is assumed to forward to Google."""
     return "" if "otlp" in situation.chosen else _here(situation)
 
 
-def _spec(services: Mapping[str, Service], packages: Sequence[str], **fields: Any) -> GoogleExporterSpec:
-    return GoogleExporterSpec(
-        describe=partial(_describe, services),
-        signals=tuple(services),
-        packages=lambda _: packages,
-        services=services,
-        **fields,
-    )
-
-
 GCP: Final = _spec(
+    "gcp",
+    "Cloud Trace and Cloud Monitoring (`workload.googleapis.com/goodput.…`)",
+    open_gcp,
     {TRACES: TRACE, METRICS: MONITORING},
     PACKAGES,
-    name="gcp",
-    brief="Cloud Trace and Cloud Monitoring (`workload.googleapis.com/goodput.…`)",
-    open=open_gcp,
     extra="gcp",
     auto=_auto_gcp,
     number=34,
 )
 GCP_OTLP: Final = _spec(
+    "gcp-otlp",
+    "the same over OTLP to `telemetry.googleapis.com`",
+    open_gcp_otlp,
     {TRACES: TELEMETRY, METRICS: TELEMETRY},
     OTLP_PACKAGES,
-    name="gcp-otlp",
-    brief="the same over OTLP to `telemetry.googleapis.com`",
-    open=open_gcp_otlp,
     extra="gcp-otlp",
     number=35,
 )
 WORKLOAD: Final = _spec(
+    "workload",
+    "Google's own goodput series, used by Google's ML Goodput dashboards",
+    open_workload,
     {METRICS: MONITORING},
     WORKLOAD_PACKAGES,
-    name="workload",
-    brief="Google's own goodput series, used by Google's ML Goodput dashboards",
-    open=open_workload,
     extra="gcp",
     auto=_here,
     number=37,

@@ -119,8 +119,9 @@ class Delivery:
         service: the service.
         items: what is sent to it, a plural noun for messages.
         connection: project, credentials and address.
-        stopping: signals when the process stops, and how long it then waits.
+        stopping: tells when the process stops, and how long it then waits.
         rpc_s: timeout of one request, seconds.
+        report: called like :func:`~otel_goodput._runtime.guard.report_once` with why nothing can be delivered.
     """
 
     def __init__(
@@ -130,9 +131,11 @@ class Delivery:
         connection: Connection,
         stopping: ShutdownSignal,
         rpc_s: float,
+        report: Callable[..., object] = report_once,
     ) -> None:
         self._service = service
         self._items = items
+        self._report_once = report
         self._connection = connection
         self._stopping = stopping
         self._rpc_s = rpc_s
@@ -249,7 +252,7 @@ class Delivery:
         self._connection.failing.add(service.name)
         help_ = advice_on(failure.cause, service, self._connection.target(service), self._project())
         then = "The process stops" if self._stopping.begun else f"Training goes on; {then}"
-        report_once(
+        self._report_once(
             f"{service.name} {failure.cause}",
             "%s %s: %s: %s%s. %s",
             service.name, what, failure.code, text, f"; {help_}" if help_ else "", then,
@@ -319,14 +322,14 @@ def _details(error: Any) -> tuple[float | None, int | None]:
     return retry_delay(details), written
 
 
-# After this many rejected items, and no accepted one, a rejected batch is dropped without being halved.
+# After so many items were rejected and none accepted, a rejected batch is dropped without being halved.
 HOPELESS: Final = 16
 # As long as Google's own client tries. Meanwhile new spans wait in the processor's queue.
 PATIENCE_S: Final = 120.0
 
 
 class DeliveredSpanExporter(SpanExporter):
-    """A span exporter that delivers its requests. A rejected batch is halved until the bad spans are alone."""
+    """A span exporter whose requests are delivered; a rejected batch is halved until the bad spans are alone."""
 
     def __init__(self, delivery: Delivery) -> None:
         self._delivery = delivery

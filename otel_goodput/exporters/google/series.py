@@ -169,12 +169,12 @@ class SeriesWriter:
             self._held.pop(one.key, None)
 
     def _judge(self, one: Series, text: str, tried: bool) -> None:
-        """Handle a point that was too early: an earlier try has written it, or another process writes this series."""
+        """Handle a point that was too early: an earlier try has written it, or somebody else writes this series."""
         if tried:
             self._accept([one])
             return
         times = self._early[one.key] = self._early.get(one.key, 0) + 1
-        # Once or twice is normal after a restart: the last points of the attempt before may be dated ahead.
+        # Once or twice it is due to an attempt that ended a moment ago, whose last points may be dated ahead.
         if times >= PATIENCE:
             report_once(
                 "two leaders",
@@ -220,7 +220,7 @@ def _halves(batch: Sequence[Series]) -> tuple[Sequence[Series], Sequence[Series]
 
 
 class SeriesExporter(MetricExporter):
-    """A metric exporter that writes its points as series.
+    """A metric exporter whose points are written as series.
 
     Args:
         delivery, request: as for :class:`SeriesWriter`.
@@ -298,7 +298,7 @@ def series_of(data: Any) -> Series:
 
 
 class TimeSeriesRequests:
-    """Makes one request of series with ``TimeSeries`` as data; a call returns the function that sends it."""
+    """Makes the request for some series whose data is a ``TimeSeries``; a call returns the function that sends it."""
 
     def __init__(self, connection: Connection, client: Callable[[], Any]) -> None:
         self._connection = connection

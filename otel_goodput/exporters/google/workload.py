@@ -54,30 +54,20 @@ class Row(NamedTuple):
     end: int
 
 
-Attributes = Mapping[str, Any]
-Points = Sequence[tuple[Attributes, float, int]]
+Points = Sequence[tuple[Mapping[str, Any], float, int]]
 """Attributes, value and unix ns of each point of a metric."""
-
-
-Target = tuple[workload_series.WorkloadSeries, dict[str, str]]
-"""One of Google's series, with labels."""
 
 
 def rows(metrics: Mapping[str, Points]) -> Iterator[Row]:
     """Yield the rows of Google's series for our metrics, given by name; :func:`nameless` points are skipped.
 
-    Points with the same target are added up. Google's account has no stalled time: it is that of the steps, whatever
-    became of them.
+    Google's account has no stalled time: it is that of the steps, whatever became of them.
     """
     metrics = _with_whole_steps(metrics)
-    for metric, needed, targets in _CONVERSIONS:
+    for metric, needed, convert in _CONVERSIONS:
         points = [point for point in metrics.get(metric.name, ()) if needed <= point[0].keys()]
-        values: dict[tuple[workload_series.WorkloadSeries, tuple[tuple[str, str], ...]], list[float]] = {}
-        for attributes, value, _ in points:
-            for series, labels in targets(attributes):
-                values.setdefault((series, tuple(labels.items())), []).append(value)
-        for (series, pairs), parts in values.items():
-            yield Row(series, math.fsum(parts) * (PERCENT if series in _PERCENT else 1), dict(pairs), points[0][2])
+        if points:
+            yield from convert(points)
 
 
 # Where stalled time goes by the state of its steps; that of other steps is in BADPUT_SOURCES.
@@ -123,71 +113,91 @@ def nameless(metrics: Mapping[str, Points]) -> int:
     )
 
 
-def _time(attributes: Attributes) -> Iterator[Target]:
-    if attributes[semconv.GOODPUT_CATEGORY] == Category.PRODUCTIVE:
-        yield workload_series.GOODPUT_TIME, {workload_series.GOODPUT_SOURCE: workload_series.TOTAL}
-    else:
-        yield workload_series.BADPUT_TIME, {workload_series.BADPUT_SOURCE: _source(attributes)}
-    yield workload_series.ELAPSED_TIME, {workload_series.WINDOW_TYPE: workload_series.CUMULATIVE}
+def _time(points: Points) -> Iterator[Row]:
+    end = points[0][2]
+    spent: dict[str, float] = {}
+    for attributes, seconds, _ in points:
+        category = attributes[semconv.GOODPUT_CATEGORY]
+        if category == Category.PRODUCTIVE:
+            yield Row(
+                workload_series.GOODPUT_TIME,
+                seconds,
+                {workload_series.GOODPUT_SOURCE: workload_series.TOTAL},
+                end,
+            )
+        else:
+            source = _source(attributes)
+            spent[source] = spent.get(source, 0.0) + seconds
+    for source, seconds in spent.items():
+        yield Row(workload_series.BADPUT_TIME, seconds, {workload_series.BADPUT_SOURCE: source}, end)
+    elapsed = math.fsum(seconds for _, seconds, _ in points)
+    yield Row(workload_series.ELAPSED_TIME, elapsed, {workload_series.WINDOW_TYPE: workload_series.CUMULATIVE}, end)
 
 
-def _source(attributes: Attributes) -> str:
+def _source(attributes: Mapping[str, Any]) -> str:
     source = workload_series.BADPUT_SOURCES[attributes[semconv.GOODPUT_CATEGORY]]
     name = attributes.get(semconv.GOODPUT_CUSTOM_NAME)
     return f"{source}.{str(name).upper()}" if name else source
 
 
-def _interval(
-    series: workload_series.WorkloadSeries, label: str, source: Callable[[Attributes], str]
-) -> Callable[[Attributes], Iterator[Target]]:
-    """Return the targets of a share of rolling windows; that of the whole run has none."""
-
-    def targets(attributes: Attributes) -> Iterator[Target]:
-        if attributes[semconv.GOODPUT_WINDOW] != semconv.WINDOW_RUN:
-            yield series, {label: source(attributes), workload_series.WINDOW_SIZE: _window_size(attributes)}
-
-    return targets
-
-
-def _window_size(attributes: Attributes) -> str:
+def _window_size(attributes: Mapping[str, Any]) -> str:
     """Return the length of a rolling window in whole seconds."""
     return str(parse_duration(attributes[semconv.GOODPUT_WINDOW]) // NS)
 
 
-def _slices(attributes: Attributes) -> Iterator[Target]:
-    window = semconv.GOODPUT_WINDOW in attributes
-    kind = workload_series.SLICES_INTERVAL if window else workload_series.SLICES_CUMULATIVE
-    size = _window_size(attributes) if window else WHOLE_RUN
-    series = _SLICES[attributes[semconv.GOODPUT_SLICE_STATE]]
-    yield series, {workload_series.WINDOW_TYPE: kind, workload_series.WINDOW_SIZE: size}
+def _windows(points: Points) -> Iterator[tuple[Mapping[str, Any], float, int]]:
+    return (point for point in points if point[0][semconv.GOODPUT_WINDOW] != semconv.WINDOW_RUN)
 
 
-def _plain(series: workload_series.WorkloadSeries, **labels: str) -> Callable[[Attributes], Iterator[Target]]:
-    return lambda _: iter([(series, labels)])
+def _interval_goodput(points: Points) -> Iterator[Row]:
+    for attributes, share, end in _windows(points):
+        labels = {
+            workload_series.GOODPUT_SOURCE: workload_series.TOTAL,
+            workload_series.WINDOW_SIZE: _window_size(attributes),
+        }
+        yield Row(workload_series.INTERVAL_GOODPUT, share * PERCENT, labels, end)
 
 
-_PERCENT: Final = {workload_series.INTERVAL_GOODPUT, workload_series.INTERVAL_BADPUT}
-# (metric, attributes that a point needs, targets of a point by its attributes)
-_CONVERSIONS: Final[Sequence[tuple[semconv.Metric, set[str], Callable[[Attributes], Iterator[Target]]]]] = (
+def _interval_badput(points: Points) -> Iterator[Row]:
+    shares: dict[tuple[str, str], float] = {}
+    for attributes, share, _ in _windows(points):
+        key = _window_size(attributes), _source(attributes)
+        shares[key] = shares.get(key, 0.0) + share
+    for (size, source), share in shares.items():
+        labels = {workload_series.BADPUT_SOURCE: source, workload_series.WINDOW_SIZE: size}
+        yield Row(workload_series.INTERVAL_BADPUT, share * PERCENT, labels, points[0][2])
+
+
+def _disruptions(points: Points) -> Iterator[Row]:
+    labels = {workload_series.WINDOW_TYPE: workload_series.CUMULATIVE}
+    yield Row(workload_series.DISRUPTIONS, sum(count for _, count, _ in points), labels, points[0][2])
+
+
+def _slices(points: Points) -> Iterator[Row]:
+    for attributes, share, end in points:
+        window = attributes.get(semconv.GOODPUT_WINDOW)
+        labels = {
+            workload_series.WINDOW_TYPE: (
+                workload_series.SLICES_INTERVAL if window else workload_series.SLICES_CUMULATIVE
+            ),
+            workload_series.WINDOW_SIZE: _window_size(attributes) if window else WHOLE_RUN,
+        }
+        yield Row(_SLICES[attributes[semconv.GOODPUT_SLICE_STATE]], share, labels, end)
+
+
+def _plain(series: workload_series.WorkloadSeries) -> Callable[[Points], Iterator[Row]]:
+    return lambda points: (Row(series, value, {}, end) for _, value, end in points)
+
+
+# (metric, attributes that a point needs, conversion)
+_CONVERSIONS: Final[Sequence[tuple[semconv.Metric, set[str], Callable[[Points], Iterator[Row]]]]] = (
     (semconv.TIME, {semconv.GOODPUT_CATEGORY}, _time),
-    (
-        semconv.DISRUPTIONS,
-        set(),
-        _plain(workload_series.DISRUPTIONS, **{workload_series.WINDOW_TYPE: workload_series.CUMULATIVE}),
-    ),
+    (semconv.DISRUPTIONS, set(), _disruptions),
     (semconv.STEP_MAX, set(), _plain(workload_series.MAX_STEP)),
     (semconv.STEP_DEVIATION, set(), _plain(workload_series.STEP_DEVIATION)),
     (semconv.STEP_IDEAL, set(), _plain(workload_series.PERFORMANCE)),
-    (
-        semconv.RATIO,
-        {semconv.GOODPUT_WINDOW},
-        _interval(workload_series.INTERVAL_GOODPUT, workload_series.GOODPUT_SOURCE, lambda _: workload_series.TOTAL),
-    ),
-    (
-        semconv.BADPUT_RATIO,
-        {semconv.GOODPUT_WINDOW, semconv.GOODPUT_CATEGORY},
-        _interval(workload_series.INTERVAL_BADPUT, workload_series.BADPUT_SOURCE, _source),
-    ),
+    (semconv.RATIO, {semconv.GOODPUT_WINDOW}, _interval_goodput),
+    (semconv.BADPUT_RATIO, {semconv.GOODPUT_WINDOW, semconv.GOODPUT_CATEGORY}, _interval_badput),
     (semconv.SLICE_EFFICIENCY, {semconv.GOODPUT_SLICE_STATE}, _slices),
     (semconv.SLICE_WINDOW_EFFICIENCY, {semconv.GOODPUT_SLICE_STATE, semconv.GOODPUT_WINDOW}, _slices),
 )

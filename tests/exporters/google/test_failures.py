@@ -56,14 +56,16 @@ def test_what_googles_client_wraps_is_known_by_its_code() -> None:
     assert failure.text
 
 
-def test_a_service_that_is_known_to_be_away_is_not_complained_of_for_being_late(
-    google: GoogleEmulator, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_service_that_is_known_to_be_away_is_not_complained_of_for_being_late(google: GoogleEmulator) -> None:
     connection = Connection(
         {OTEL_GOODPUT_GCP_ENDPOINT.name: google.endpoint, OTEL_GOODPUT_GCP_PROJECT.name: "test-project"}
     )
-    client, stopping = service_client(MONITORING, connection), ShutdownSignal()
-    metrics, others = (Delivery(MONITORING, "points", connection, stopping, 0.5) for _ in range(2))
+    client, told, stopping = service_client(MONITORING, connection), list[str](), ShutdownSignal()
+
+    def report(_: str, text: str, *words: object) -> None:
+        told.append(text % words)
+
+    metrics, others = (Delivery(MONITORING, "points", connection, stopping, 0.5, report) for _ in range(2))
 
     def send(seconds: float) -> None:
         client().create_time_series(name="projects/test-project", time_series=[], timeout=seconds, retry=None)
@@ -74,9 +76,9 @@ def test_a_service_that_is_known_to_be_away_is_not_complained_of_for_being_late(
     google.hang("CreateTimeSeries")
     for delivery in (metrics, others):
         assert delivery(send, 0.4).outcome is Outcome.TIMED_OUT
-    [line] = caplog.messages
+    [line] = told
     assert line.startswith("Cloud Monitoring cannot be reached: UNAVAILABLE")
     assert metrics(lambda _: None, 0.4).outcome is Outcome.DELIVERED  # it is there again
     assert others(send, 0.4).outcome is Outcome.TIMED_OUT
-    assert caplog.messages[-1].startswith("Cloud Monitoring does not accept points: DEADLINE_EXCEEDED")
+    assert told[-1].startswith("Cloud Monitoring does not accept points: DEADLINE_EXCEEDED")
     google.heal()

@@ -23,11 +23,13 @@ from google.cloud.monitoring_v3.services.metric_service.transports import Metric
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExportResult, MetricsData
 from opentelemetry.sdk.resources import Resource
+from waits import until
 
 from exporters.google.conftest import Open
 from exporters.google.faults import FAULTS
 from exporters.telemetry import collect, observed, recorded
 from otel_goodput import Recorder, semconv
+from otel_goodput.exporters.google.metrics import HEAD_START_S
 from otel_goodput.exporters.registry import dropped_items
 
 NS = 10**9
@@ -205,8 +207,11 @@ def test_a_bad_series_takes_no_other_along(
     with caplog.at_level(logging.WARNING):
         assert metrics.export(many(301)) is MetricExportResult.SUCCESS
     assert len(metrics.series) == 300 and metrics.dropped == 1
-    (refusal,) = [record.getMessage() for record in caplog.records]
-    assert "g17" in refusal
+    asked = "CreateMetricDescriptor"
+    until(lambda: len(caplog.records) == 2 and sum(one.method == asked for one in google.requests) == 302)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2, "its description, and its points"
+    assert all("g17" in text for text in told)
     before = len(google.requests)
     metrics.close()
     metrics.export(many(301))
@@ -257,7 +262,8 @@ def test_what_is_not_allowed_is_said_once(metrics: Metrics, caplog: pytest.LogCa
     (told,) = [record.getMessage() for record in caplog.records]
     role = {"gcp": "roles/monitoring.metricWriter", "gcp-otlp": "roles/telemetry.writer"}[metrics.name]
     assert role in told and {"gcp": "refuses points", "gcp-otlp": "refuses OTLP requests"}[metrics.name] in told
-    assert [request.method for request in metrics.google.requests] == [METHOD[metrics.name]]
+    methods = [request.method for request in metrics.google.requests]
+    assert methods == [*(["CreateMetricDescriptor"] if metrics.name == "gcp" else []), METHOD[metrics.name]]
 
 
 def test_a_refusal_of_many_words(metrics: Metrics) -> None:
@@ -267,26 +273,43 @@ def test_a_refusal_of_many_words(metrics: Metrics) -> None:
     assert len(metrics.series) == 150 and metrics.dropped == 0
 
 
-def test_metrics_are_described_by_their_points(google: GoogleEmulator, tmp_path: Path) -> None:
-    """Even at once, and with a role that may not create descriptors. One without a unit is given it."""
+def test_a_role_that_may_write_points_but_no_descriptors(
+    google: GoogleEmulator, opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
     google.fail("CreateMetricDescriptor", "PERMISSION_DENIED", None)
+    metrics = Metrics("gcp", google, opened)
+    with caplog.at_level(logging.WARNING):
+        for second in (-20, -10):
+            assert metrics.export(gauge(1.0, at=second)) is MetricExportResult.SUCCESS
+    assert metrics.values("g") == {"b": [1.0, 1.0]}
+    (told,) = [record.getMessage() for record in caplog.records]
+    assert told.startswith("Cloud Monitoring refuses descriptions of metrics: PERMISSION_DENIED")
+    assert told.endswith("Points are written without it")
+
+
+def test_descriptions_that_nobody_answers_to(
+    google: GoogleEmulator, opened: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first points wait for a moment, all others not at all."""
+    google.hang("CreateMetricDescriptor")
+    metrics = Metrics("gcp", google, opened)
+    assert metrics.export(gauge(1.0, at=-20)) is MetricExportResult.SUCCESS
+    begun = time.monotonic()
+    for second in (-15, -10, -5):
+        assert metrics.export(gauge(float(second), at=second)) is MetricExportResult.SUCCESS
+    assert time.monotonic() - begun < HEAD_START_S
+    assert metrics.values("g") == {"b": [1.0, -15.0, -10.0, -5.0]}
+    google.heal()
+    until(lambda: google.descriptors["workload.googleapis.com/g"].unit)
+    assert not [record for record in caplog.records if "everything" in record.getMessage()]
+
+
+def test_a_job_that_is_over_at_once_describes_its_metrics_first(google: GoogleEmulator, tmp_path: Path) -> None:
     with Recorder("llama", directory=tmp_path, exporters=["gcp"], integrations="none") as goodput, goodput.job():
         pass
-    assert "CreateMetricDescriptor" not in {request.method for request in google.requests}
-    for metric in (semconv.TIME, semconv.STEP_COUNT):
-        described = google.descriptors[f"workload.googleapis.com/{metric.name}"]
-        assert (described.unit, described.description) == (metric.unit, metric.brief)
-
-
-def test_a_metric_that_was_made_without_a_unit_is_given_it(google: GoogleEmulator, opened: Open) -> None:
-    metrics = Metrics("gcp", google, opened)
-    bare = MetricDescriptor(
-        type="workload.googleapis.com/g", metric_kind=MetricDescriptor.GAUGE, value_type=MetricDescriptor.DOUBLE
-    )
-    describe(google, bare)
-    assert metrics.export(gauge(1.0)) is MetricExportResult.SUCCESS
-    described = google.descriptors["workload.googleapis.com/g"]
-    assert (described.unit, described.description) == ("s", "what it is")
+    methods = [request.method for request in google.requests if request.method.startswith("Create")]
+    assert methods.index("CreateTimeSeries") > methods.index("CreateMetricDescriptor")
+    assert google.descriptors["workload.googleapis.com/goodput.time"].unit == "s"
 
 
 def test_four_ranks_on_one_machine(metrics: Metrics) -> None:
