@@ -53,21 +53,7 @@ class Cursor(AccountState):
             self._begin_attempt(step)
             return
         time += self.shift
-        if time >= self._timer:
-            self._fire(time)
-        if time > self.now and self.alive:
-            if self._plain:
-                # Same as _spend, inlined: this saves a call for nearly every event.
-                owner = self._owner
-                if owner.__class__ is int:
-                    self.totals[owner] += time - self.now
-                else:
-                    owner.net += time - self.now  # type: ignore[union-attr]
-                    if owner.net > owner.limit:  # type: ignore[union-attr]
-                        self._stand_still(owner)  # type: ignore[arg-type]
-                self.now = time
-            else:
-                self._spend(time)
+        self.advance(time)
         if kind == START:
             if phase == STEP:
                 self._start_step(time, key, step, flags, arg)
