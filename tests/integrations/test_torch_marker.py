@@ -41,10 +41,11 @@ def recorder(tmp_path: Path, torch: Any) -> Iterator[Recorder]:
 def check_stream(recorder: Recorder, stream: Queue, begun: int) -> None:
     """All that the stream did since `begun` was productive, and nothing behind the moment at which the job ended.
 
-    A machine that wakes the job late also wakes the watcher late, which then finds the last mark ready too late.
+    A machine that wakes the job late also wakes the watcher late, which then finds the last mark ready too late: no
+    later than its end is known.
     """
-    late = stream.clock() - stream.free
     totals = recorder.totals()
+    late = stream.clock() - stream.free
     productive = totals.run.categories["productive"] + totals.run.categories["program_startup"]
     assert totals.clock == "device" and totals.kept == 20
     busy = stream.free - begun
