@@ -28,7 +28,7 @@ def test_a_note_stands_beside_the_figures_and_withholds_its_advice(tmp_path: Pat
                     with made.checkpoint_restore(0):
                         pass
                 with made.step(number):
-                    end = time.perf_counter() + 0.002
+                    end = time.perf_counter() + 0.02  # far more than all else takes, on a busy machine too
                     while time.perf_counter() < end:
                         pass
         assert ADVICE in str(made.report())
