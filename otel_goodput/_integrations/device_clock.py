@@ -29,8 +29,7 @@ from typing import Any, Final
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._integrations.async_runtimes import AsyncRuntimes
-from otel_goodput._integrations.markers import CombinedMark, Mark, Marker, MarkingOrder, ready
-from otel_goodput._integrations.outputs import Outputs
+from otel_goodput._integrations.markers import CombinedMark, Mark, Marker, MarkingOrder, Outputs, ready
 from otel_goodput._integrations.watcher import GLANCE, GROUP, Watcher
 from otel_goodput._journal.records import signed
 from otel_goodput._recording.observation import Observation

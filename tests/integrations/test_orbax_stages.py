@@ -16,7 +16,7 @@ from orbax.checkpoint import logging
 from waits import until
 
 from otel_goodput._integrations import orbax
-from otel_goodput._integrations.checkpoint_stages import ENTRIES
+from otel_goodput._integrations.orbax_log import ENTRIES
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.run_view import RunView
