@@ -115,10 +115,6 @@ class Keeper:
         if started(self._thread, lost):
             self._spares.start()
 
-    def wake(self) -> None:
-        """Have the next tick begin at once."""
-        self._wake.set()
-
     def _loop(self) -> None:
         while not self._stop.is_set():
             self.tick()

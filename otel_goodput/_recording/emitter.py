@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from threading import get_ident
 from typing import Final
 
@@ -19,7 +21,7 @@ from opentelemetry.sdk.trace import (
 )
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from otel_goodput._runtime.guard import contain, report_once
+from otel_goodput._runtime.guard import contain, report_once, started
 from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.version import __version__
 
@@ -29,6 +31,8 @@ MOST_WAITING: Final = 4096  # spans that wait: the background does not keep up
 SHARE: Final = 256  # spans that are then emitted at once by whoever ends another one
 LAST_WAITING: Final = 16 * MOST_WAITING  # no more spans wait
 LONGEST_WAIT_S: Final = 0.1
+LONGEST_CATCHING_UP_S: Final = 1.0
+TICK_S: Final = 0.25
 _LAYERS: Final = 64  # objects looked through for the tracer that a provider wraps
 
 
@@ -67,6 +71,9 @@ def _held(layer: object) -> Iterator[object]:
 class SpanEmitter(SpanProcessor):
     """Passes spans to the span processors of the exporters; as the processor of a provider, all that it has ended.
 
+    Spans of steps, loads and parts wait for a thread of this object's own: a processor may take as long as it likes,
+    and neither training nor the journal waits for it.
+
     Args:
         processors: the processors that receive the spans.
         resource: the resource of the spans.
@@ -81,12 +88,15 @@ class SpanEmitter(SpanProcessor):
         self.scope = InstrumentationScope(SCOPE_NAME, __version__)
         self._processors = tuple(processors)
         self.starters = tuple(each for each in processors if _hears_starts(each))
-        self._waiting: deque[Callable[[], ReadableSpan]] = deque()
+        self._waiting: deque[Callable[[], ReadableSpan | None]] = deque()
         self._emitting = threading.Lock()  # so that two threads keep the order
         self._busy = 0  # id of the thread that emits
-        self._wanted = False  # another thread than the background waits for its turn
+        self._wanted = False  # another thread than the background wants to emit
         self._hanging = False  # a processor has not returned in time
-        self._wake: Callable[[], None] | None = None
+        self._background = False  # spans are emitted in the background
+        self._closed = False
+        self._wake: SimpleQueue[None] = SimpleQueue()  # reentrant, unlike an event: a signal handler may end spans
+        self._thread = threading.Thread(target=self._loop, name="otel-goodput-spans", daemon=True)
 
     def follow(self, span: object) -> None:
         """Pass spans to where `span` goes, which the user's provider has begun, if that is not known yet."""
@@ -104,14 +114,17 @@ class SpanEmitter(SpanProcessor):
                 contain("span processor", error)
 
     def on_end(self, span: ReadableSpan) -> None:
-        self.emit(span)
-
-    def emit(self, span: ReadableSpan) -> None:
-        """Pass a finished span to all processors, after those that wait, and without waiting for them."""
+        """Pass on a span that a tracer of the SDK has ended: at once if no other waits, like the SDK does."""
         if self._waiting:
             self.postpone(lambda: span)
         else:
             self._pass_on(span)
+
+    def emit(self, span: ReadableSpan) -> None:
+        """Have a finished span passed to all processors, after those that wait, and soon."""
+        self.postpone(lambda: span)
+        if self._background:
+            self._wake.put(None)
 
     def _pass_on(self, span: ReadableSpan) -> None:
         for processor in self._processors:
@@ -127,36 +140,64 @@ class SpanEmitter(SpanProcessor):
         """
         waiting = self._waiting
         waiting.append(make)
-        if self._wake is None:
-            self.catch_up()
+        if not self._background:
+            self._emit_here(LAST_WAITING)
         elif len(waiting) == MANY_WAITING:
-            self._wake()
+            self._wake.put(None)
         elif len(waiting) > MOST_WAITING:
-            self.catch_up(SHARE)
+            self._emit_here(SHARE)
             if len(waiting) > LAST_WAITING:
                 waiting.popleft()
                 report_once("waiting spans", "a span processor does not return: spans that wait for it are dropped")
 
-    def in_background(self, wake: Callable[[], None]) -> None:
-        """Postpone exports from now on: :meth:`in_turn` will be called regularly, and soon after `wake` is."""
-        self._wake = wake
+    def in_background(self) -> None:
+        """Postpone exports from now on, until :meth:`catch_up`, or until the thread has emitted them."""
+        self._background = True
 
-    def in_turn(self) -> None:
-        """Emit what was postponed, in the background: another thread that wants to emit goes first."""
-        while self._waiting and self._busy != get_ident():
-            with self._emitting:
-                self._emit(len(self._waiting), yielding=True)
+    def start(self) -> None:
+        """Start the thread that emits what is postponed."""
+        if self._background and not started(self._thread, "spans are exported by the thread that ends them"):
+            self._background = False
 
-    def catch_up(self, most: int = LAST_WAITING) -> None:
-        """Emit up to `most` of what was postponed.
+    def _loop(self) -> None:
+        while not self._closed:
+            with suppress(Empty):
+                self._wake.get(timeout=TICK_S)
+            while self._waiting:
+                with self._emitting:
+                    self._emit(len(self._waiting), yielding=True)
+
+    def catch_up(self, seconds: float | None = None) -> bool:
+        """Have emitted what was postponed; returns False if that took too long.
+
+        Args:
+            seconds: to wait for the background; by default a moment, but not again for a processor that hangs.
+        """
+        if not self._waiting or self._busy == get_ident():  # a processor opens phases itself
+            return True
+        if not self._thread.is_alive():
+            self._emit_here(LAST_WAITING)
+            return not self._waiting
+        if seconds is None:
+            if self._hanging:
+                return False
+            seconds = LONGEST_CATCHING_UP_S
+        reached = threading.Event()
+        self._waiting.append(reached.set)
+        self._wake.put(None)
+        self._hanging = not reached.wait(max(seconds, 0.0))
+        return not self._hanging
+
+    def _emit_here(self, most: int) -> None:
+        """Emit up to `most` of what was postponed in the calling thread.
 
         Waits for one span of the background at most, and not again for a processor that hangs.
         """
-        if not self._waiting or self._busy == get_ident():  # a processor opens phases itself
+        if self._busy == get_ident():
             return
         self._wanted = True
         if not self._emitting.acquire(timeout=0 if self._hanging else LONGEST_WAIT_S):
-            self._hanging, self._wanted = True, False  # or a child of a process whose background was emitting
+            self._hanging, self._wanted = True, False
             return
         try:
             self._wanted = self._hanging = False
@@ -170,7 +211,10 @@ class SpanEmitter(SpanProcessor):
         try:
             while self._waiting and most > 0 and not (yielding and self._wanted):
                 try:
-                    self._pass_on(self._waiting[0]())
+                    span = self._waiting[0]()
+                    if span is not None:
+                        self._pass_on(span)
+                        self._hanging = False
                 except Exception as error:
                     contain("span", error)
                 self._waiting.popleft()  # only now, so that whoever finds none waiting is really behind all of them
@@ -179,13 +223,17 @@ class SpanEmitter(SpanProcessor):
             self._busy = 0
 
     def drop(self) -> None:
-        """Forget what waits, in a forked child."""
+        """Forget what waits, in a forked child, which has no background."""
         self._waiting.clear()
+        self._background = False
+        self._emitting = threading.Lock()  # the parent's background may have held it
 
     def close(self) -> None:
-        """Stop emitting spans of steps, loads and parts."""
+        """Stop emitting spans, after those that wait unless a processor hangs."""
         self.catch_up()
         self._processors = ()
+        self._closed, self._background = True, False
+        self._wake.put(None)
 
 
 def _hears_starts(processor: SpanProcessor) -> bool:

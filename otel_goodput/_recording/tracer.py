@@ -218,10 +218,6 @@ class PhaseTracer:
         line = self.line
         traces, emitter = line.traces, line.emitter
         place = (traces.identity, emitter.resource, emitter.scope)
-        if final:
-            emitter.catch_up()
-        else:
-            emitter.in_turn()
         with self._summing:
             steps = [("", one, one.first) for one in line.thinner.summaries(final=final)]
             phases = [(name, one, line.latest.step) for name, one in line.admission.summaries(final=final)]

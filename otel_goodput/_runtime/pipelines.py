@@ -473,8 +473,9 @@ class OrderedSpanProcessor(SwitchedSpanProcessor):
         self._emitter = emitter
 
     def on_end(self, span: ReadableSpan) -> None:
-        self._emitter.emit(span)
+        self._emitter.on_end(span)
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        self._emitter.catch_up()
-        return super().force_flush(timeout_millis)
+        until = time.monotonic() + timeout_millis / 1000
+        passed = self._emitter.catch_up(timeout_millis / 1000)
+        return super().force_flush(max(0, int((until - time.monotonic()) * 1000))) and passed

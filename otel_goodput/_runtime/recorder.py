@@ -70,6 +70,7 @@ C = TypeVar("C", bound=Callable[[], object])
 SETTLED_S: Final = 10.0  # for the ledger to catch up once the job has ended
 JOURNAL_S: Final = 1.0  # part of the grace period reserved for closing the journal
 LOCK_S: Final = 0.1  # for releasing the lock, even if no time is left
+PASSING_SHARE: Final = 0.25  # of the grace period, at most, for spans that wait to be passed to span processors
 TEARDOWN_S: Final = 1.0  # part of the grace period left to the interpreter at exit; at most a tenth on an idle machine
 MOST_CROWDED: Final = 3.0  # limit of the factor on TEARDOWN_S on a busy machine: exporters need time too
 AFTER_CHILDREN: Final = -1  # exit priority in multiprocessing: after it has joined the process's own children
@@ -214,7 +215,7 @@ class Recorder(Phases):
         self._join()
         self._keeper = live.keep(self._work, tracer.sum_up)
         if not shared:  # else the user's provider may be shut down before the background has exported
-            emitter.in_background(self._keeper.wake)
+            emitter.in_background()
         productivity, usage = self._productivity, live.usage
         self._observers = Observers(
             config, tracer, productivity, self.totals, usage, self.flush, self.shutdown, live.before
@@ -227,6 +228,8 @@ class Recorder(Phases):
             if meter_provider is not None or pipelines.measured:
                 live.hear(self._durations)
         self._keeper.start()
+        if not self._in_memory:
+            emitter.start()
         if opened.mirror is not None and not opened.early:
             hears = config.leads and self._paces is not None
             opened.mirror.start(opened.journal, config.process_index if hears else None)
@@ -521,7 +524,8 @@ class Recorder(Phases):
             return False
         until = time.monotonic() + seconds
         written = self._on_disk("flush", seconds / 2, self._keeper.tick, self._share_pace)
-        return not deadline.close_all(flushers, until - time.monotonic()) and written
+        passed = self._line.emitter.catch_up((until - time.monotonic()) / 2)
+        return not deadline.close_all(flushers, until - time.monotonic()) and written and passed
 
     def _export_job(self) -> None:
         """Export everything, because a job has ended."""
@@ -599,6 +603,7 @@ class Recorder(Phases):
             if tracer is not None:
                 tracer.processor.end_open()
                 tracer.tick(final=True)
+                tracer.line.emitter.catch_up(seconds * PASSING_SHARE)
                 tracer.close()
             self._export_unexported(len(self._unexported))
         # The journal last, because exported spans are noted there; the next attempt exports the others. It takes little
