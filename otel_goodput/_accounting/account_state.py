@@ -344,8 +344,9 @@ class AccountState(State):
         return times
 
     def visible_weighted(self) -> Weighted:
-        """The overlay's sums outside exclusions, weighted ns."""
-        return [whole - hidden for whole, hidden in zip(self.overlay.time, self.windows[0].weighted, strict=True)]
+        """The overlay's sums outside exclusions, weighted ns; a sum of floats may be a little less than its part."""
+        hidden = self.windows[0].weighted
+        return [max(0.0, whole - part) for whole, part in zip(self.overlay.time, hidden, strict=True)]
 
     def choose(self) -> None:
         """Decide who owns time from now on (rule R3), what else changes as time passes, and when to stop next."""

@@ -93,7 +93,8 @@ class Keeper:
         self._kept: list[Segment] = []  # full, drained, not yet in a snapshot
         self._index_at: tuple[int, int] = (0, 0)  # segment, record
         self._snapshot_at = (0, 0)
-        self._whole = False  # the whole journal is on disk, and the index is up to date
+        self._on_disk = False  # the whole journal, after stop()
+        self._caught_up = False  # the index was up to date when the keeper stopped
         self._snapshot_time = time.monotonic()
         self._digest_at = (0, 0)
         self._digest_time = time.monotonic()
@@ -124,19 +125,22 @@ class Keeper:
 
     def tick(self) -> None:
         """Do one round of work. Errors are reported, not raised."""
+        self._do(
+            self.account.look_for_suspension,
+            self._beat,
+            self._retry,
+            self._follow_up,
+            self.work,
+            self._seal,
+            self._save_notes,
+            self._digest_now_and_then,
+            self._save_sheets,
+            self._sync,
+        )
+
+    def _do(self, *jobs: Callable[[], None]) -> None:
         with self._pass:
-            for job in (
-                self.account.look_for_suspension,
-                self._beat,
-                self._retry,
-                self._follow_up,
-                self.work,
-                self._seal,
-                self._save_notes,
-                self._digest_now_and_then,
-                self._save_sheets,
-                self._sync,
-            ):
+            for job in jobs:
                 try:
                     job()
                 except Exception as error:
@@ -148,7 +152,7 @@ class Keeper:
         If the ledger has not caught up by then, the next attempt reads the rest from the journal.
         """
         self._end_thread(5.0)
-        self.tick()
+        self._do(self._retry, self.work, self._seal, self._save_notes)
         with self._pass:
             try:
                 self._finish()
@@ -223,9 +227,12 @@ class Keeper:
         account.notes.load(run, journal.process)
 
     @property
-    def left(self) -> int:
-        """After :meth:`stop`: number of spans in the journal not known to be exported; 0 if it is not all on disk."""
-        return self.index.all_unexported if self._whole else 0
+    def left(self) -> tuple[int, bool]:
+        """After :meth:`stop`: number of spans in the journal not known to be exported, and whether it is exact.
+
+        It is 0 if the journal is not all on disk, and not exact if the account could not follow to the end.
+        """
+        return self.index.all_unexported if self._on_disk else 0, self._caught_up
 
     # --- rounds -------------------------------------------------------------------------------------------------------
 
@@ -428,13 +435,13 @@ class Keeper:
             for segment in (*self._kept, journal.current):
                 if segment.path is None:
                     self._write_out(segment)
+            self._on_disk, self._caught_up = self._spares.writable, caught_up  # what follows only saves work later
             journal.current.beat(self.account.clock())
             self._digest()
             self._snapshot()
             if self._spares.writable:
                 for sheet in self._sheets:
                     sheet.keep(run, last=True)
-            self._whole = caught_up and self._spares.writable
             if not caught_up:
                 spans = self.account.ledger.settled.spans
                 self.account.leave(lambda: restore(run, journal.process, spans).ledger)

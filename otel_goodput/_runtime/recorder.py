@@ -589,11 +589,11 @@ class Recorder(Phases):
     def _shut_down(self, seconds: float) -> None:
         """Shut down within `seconds`."""
         atexit.unregister(self._exit)
+        crowding = min(deadline.crowding(), MOST_CROWDED)  # all takes longer if other processes use the same cores
         if self._exiting:
-            # Ending the interpreter takes time too, and more if other processes use the same cores.
-            seconds -= min(TEARDOWN_S, seconds / 10) * min(deadline.crowding(), MOST_CROWDED)
+            seconds -= min(TEARDOWN_S, seconds / 10) * crowding  # ending the interpreter takes time, too
         until = time.monotonic() + seconds
-        for_journal = min(JOURNAL_S, seconds / 5)
+        for_journal = min(JOURNAL_S * crowding, seconds / 4)
         self._stopping.begin(seconds - for_journal)
         tracer, self._tracer, self._settled = self._tracer, None, None
         with containing("shutdown"):
@@ -649,11 +649,12 @@ class Recorder(Phases):
 
     def _warn_of_unexported(self) -> None:
         """Log the number of spans in the journal that have not been exported."""
-        left = self._keeper.left if self._pipelines.batchers else 0
+        left, exact = self._keeper.left if self._pipelines.batchers else (0, True)
         if left:
             logger.warning(
-                "%d spans have not reached every exporter. They are in the journal: the next attempt of run %r exports "
-                "them, or `otel-goodput recover %s --run %s`",
+                "%s%d spans have not reached every exporter. They are in the journal: the next attempt of run %r "
+                "exports them, or `otel-goodput recover %s --run %s`",
+                "" if exact else "about ",
                 left,
                 self.run_id,
                 shlex.quote(without_credentials(str(self.config.directory))),

@@ -123,9 +123,12 @@ class Detail:
     def bins(self) -> tuple[int, list[dict[int, int]]]:
         """Return the width of ``BINS`` bins of time from `begin` on, ns, and of each the time by category number."""
         begin = self.begin or 0
-        width = max(_LEAST_WIDTH, -(-(self.reached - begin) // BINS)) if begin else _LEAST_WIDTH
+        # The times of a damaged journal need not be in order.
+        end = max([self.reached, *(stop for _, stop, _ in self.owners)]) if begin else 0
+        width = max(_LEAST_WIDTH, -(-(end - begin) // BINS))
         bins: list[dict[int, int]] = []
-        for start, stop, category in self.owners:
+        for start, stop, category in self.owners if begin else ():
+            start = max(start, begin)
             while start < stop:
                 at = (start - begin) // width
                 while len(bins) <= at:

@@ -225,7 +225,8 @@ class RunView:
             )
             width, bins = detail.bins()  # finer than those that a ledger has room for
             # A snapshot of the ledger may have what is missing from the journal; a living run goes on meanwhile.
-            whole = (detail.begin or 0) == self.overview.begin and (
+            # Both number the categories of custom phases by the order in which their names came.
+            whole = ((detail.begin or 0), *detail.names) == (self.overview.begin, *self.overview.names) and (
                 state == RUNNING or _sums(bins) == _sums(self.overview.bins)
             )
             if len(detail.steps) + len(detail.phases) <= spans and whole:

@@ -34,9 +34,11 @@ def test_some_cases(part: int) -> None:
     run(part * 150, 150)
 
 
-@pytest.mark.parametrize("case", [2229, 4342, 4890, 9503])
+@pytest.mark.parametrize("case", [2229, 4342, 4890, 5658, 8202, 9503])
 def test_cases_that_have_raised(case: int) -> None:
-    """Times that are infinite, steps as long as a number can be, a sampling that no record holds."""
+    """Times that are infinite or long before the job, steps as long as a number can be, a sampling that no record
+    holds, names that only the journal has.
+    """
     run(case, 1)
 
 
