@@ -183,7 +183,8 @@ class FastSpan(ShortSpan):
         line = self._line
         line.thread.latest_change = object()
         if self._key:
-            # Entered again after its end: reset the state of the first use.
+            # Entered again after its end: reset the state of the first use. From now on another thread gets a twin.
+            self._ended = False
             if self._end is not None:
                 line.emitter.catch_up()  # it may still wait to be made
             self._keep, self._status, self._context, self.saved, self.undone = False, UNSET, None, False, False

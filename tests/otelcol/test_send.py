@@ -173,7 +173,7 @@ def test_files_that_the_collector_renamed_are_sent_once(sidecar: Sidecar, run: R
     folder, to = tmp_path / "local", ("--endpoint", f"http://{sidecar.collector.grpc}")
     folder.mkdir()
     file = folder / "goodput.otlp.json"
-    file.write_text('{"resourceSpans": []}' + " " * 600_000 + "\n")  # a megabyte is the least at which it is renamed
+    file.write_text('{"resourceSpans": []}' + " " * 700_000 + "\n")  # a megabyte is the least at which it is renamed
     small = ["exporters::file::rotation::max_megabytes: 1"]
     with Collector(folder, CONFIGS / "local.yaml", ports=[SCRAPED], settings=small) as local:
         succeeded(goodput("send", *run.folder.glob("*attempt0000*.jsonl"), "--endpoint", f"http://{local.grpc}"))
