@@ -10,7 +10,7 @@ from otel_goodput._accounting.events import LOOP, NO_STEP
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.records import INTERRUPTED, PARENT, signed
 from otel_goodput._journal.thinning import SUMMARY, Thinner
-from otel_goodput._recording.emitter import SpanEmitter
+from otel_goodput._recording.emitter import LONGEST_WAIT_S, SpanEmitter
 from otel_goodput._recording.hooks import Hooks
 from otel_goodput._recording.job_spans import JobSpans
 from otel_goodput._recording.labels import CheckpointLabels
@@ -257,7 +257,8 @@ class StepLine:
             if span.blocks:
                 span.lapse(now, failed=not left)
         self.number_loads(NO_STEP)
-        self.emitter.catch_up()  # a processor may itself open phases, which belong to the job
+        # A processor may itself open phases, which belong to the job. So does the time waited here, hence not for long.
+        self.emitter.catch_up(LONGEST_WAIT_S)
 
     def close_open(self) -> None:
         """End the open steps, loads and parts and mark them as interrupted."""

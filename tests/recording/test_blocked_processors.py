@@ -85,3 +85,20 @@ def test_a_flush_waits_for_a_slow_processor_and_keeps_the_order(tmp_path: Path, 
         blocking.released.set()
         assert recorder.flush()
         assert [name for name in blocking.names if name in ("step", "eval")] == ["step", "eval"]
+
+
+def test_a_job_ends_soon_although_a_processor_blocks(tmp_path: Path, blocking: Blocking) -> None:
+    """What it waits for it is time of the job that the program did not spend."""
+    recorder = begin(tmp_path, blocking)
+    with recorder.job():
+        with recorder.step(0):
+            pass
+        until(blocking.blocked.is_set)
+        began = time.monotonic()
+    took = time.monotonic() - began
+    began = time.monotonic()
+    threading.Event().wait(0.1)
+    assert took < 4 * (time.monotonic() - began)
+    blocking.released.set()
+    recorder.shutdown()
+    assert blocking.names.count("step") == 1
