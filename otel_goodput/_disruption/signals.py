@@ -91,7 +91,6 @@ class Signals:
         self._ending = False
         self._finishing = False  # the main thread must not go on
         self._kept = threading.Event()  # the main thread is kept
-        self._over = threading.Event()  # the recorders have finished
         self._ended_by: int = signal.SIGTERM
         self._thread: threading.Thread | None = None
         self._caught_up = threading.Event()
@@ -259,9 +258,9 @@ class Signals:
             return  # another signal meanwhile
         self._kept.set()
         until = time.monotonic() + self._grace_s + KEPT_S
-        while not self._over.is_set() and (left := until - time.monotonic()) > 0:
+        while (left := until - time.monotonic()) > 0:
             try:
-                self._over.wait(left)
+                time.sleep(left)
             except BaseException:
                 continue
         self._ending = True
@@ -377,9 +376,6 @@ class Signals:
         jobs = [("the job", _finishing(signals._finish)) for signals in ending if signals._finish is not None]
         if jobs:
             deadline.close_all(jobs, until - time.monotonic())
-        self._over.set()
-        if self._kept.is_set():
-            return  # the main thread ends the process
         self._ending = True
         actions.write(signum, None)  # if that is impossible, our handler does it on the main thread
         os.kill(os.getpid(), signum)

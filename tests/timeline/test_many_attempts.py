@@ -29,8 +29,8 @@ from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import FollowedRun, RecordedRun
 
 counts = {"open": 0, "os.listdir": 0}
-def count(event, _):
-    if event in counts:
+def count(event, arguments):
+    if event == "open" or (event == "os.listdir" and str(arguments[0]).startswith(sys.argv[1])):  # not an import's
         counts[event] += 1
 sys.addaudithook(count)
 
