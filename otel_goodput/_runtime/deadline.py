@@ -120,11 +120,13 @@ def _start(target: Callable[[], None], name: str) -> bool:
 
 
 _pool = _Pool()
+closing: Final[set[int]] = set()  # threads that shut a recorder down: who holds one up, holds up the end
 
 
 def _forget_threads() -> None:
     global _pool
     _pool = _Pool()
+    closing.clear()
 
 
 # After a fork, only the parent has the parked threads.

@@ -582,8 +582,10 @@ class Recorder(Phases):
         try:
             if self._begun.acquire(blocking=False):
                 self._closed = True
+                deadline.closing.add(threading.get_ident())
                 self._shut_down(seconds)
         finally:
+            deadline.closing.discard(threading.get_ident())
             self._closing.release()
 
     def _shut_down(self, seconds: float) -> None:

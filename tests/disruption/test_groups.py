@@ -114,6 +114,28 @@ def test_sigterm_ends_the_job_although_another_handler_raises_all_the_time(tmp_p
     assert process.returncode == -signal.SIGTERM
 
 
+ENDING = """
+import os, signal, time
+import otel_goodput as goodput
+from opentelemetry.sdk.trace import SpanProcessor
+
+class Signaled(SpanProcessor):
+    def on_end(self, span):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.2)
+recorder = goodput.configure("train", run_id="run", exporters="file", grace_period=40, span_processors=[Signaled()])
+goodput.job().__enter__()
+print("there", flush=True)
+"""
+
+
+def test_sigterm_while_the_process_ends_does_not_hold_that_up(tmp_path: Path) -> None:
+    """The main thread holds what the end by the signal would wait for."""
+    process = start(ENDING, tmp_path)
+    process.communicate(timeout=30)  # the grace period is longer
+    assert process.returncode in (0, -signal.SIGTERM)
+
+
 SURVIVOR = """
 import os, signal, threading, time
 import otel_goodput as goodput
