@@ -231,9 +231,9 @@ class Signals:
                 self._announce(signum)
                 if self._wakeup is not None:
                     self._wakeup[1].send(bytes([signum + RAN]))
-                if self._finishing or (link.python is None and link.native is None and self._holds()):
-                    if not _in_telemetry(frame):
-                        self._keep()
+                holds = self._finishing or (link.python is None and link.native is None and self._holds())
+                if holds and not _in_telemetry(frame):
+                    self._keep()
             elif link.native is not None and not passed_on:
                 link.called = time.monotonic()
                 actions.call(signum, link.native)
