@@ -67,9 +67,10 @@ def test_sigterm_to_the_group_with_forked_workers(tmp_path: Path) -> None:
     for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT):
         os.killpg(process.pid, number)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGTERM
-    # Another thread may have taken the signal, and the main thread the death of a worker first: then it is their error.
-    assert not errors or (errors.count("Traceback") == 1 and errors.endswith("killed by signal: Terminated\n"))
+    # Another thread may have taken the signal, and the main thread the death of a worker first: then that is its error.
+    raised = errors.count("Traceback") == 1 and errors.endswith("killed by signal: Terminated\n")
+    assert raised or not errors
+    assert process.returncode == -signal.SIGTERM or (raised and process.returncode == 1)
     again = start(WORKERS, tmp_path)
     told = report(tmp_path)
     os.killpg(again.pid, signal.SIGKILL)
