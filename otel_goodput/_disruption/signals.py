@@ -20,7 +20,6 @@ import os
 import signal
 import socket
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -232,7 +231,7 @@ class Signals:
                 if self._wakeup is not None:
                     self._wakeup[1].send(bytes([signum + RAN]))
                 holds = self._finishing or (link.python is None and link.native is None and self._holds())
-                if holds and not _in_telemetry(frame):
+                if holds and threading.get_ident() not in deadline.closing:
                     self._keep()
             elif link.native is not None and not passed_on:
                 link.called = time.monotonic()
@@ -381,23 +380,6 @@ class Signals:
         self._ending = True
         actions.write(signum, None)  # if that is impossible, our handler does it on the main thread
         os.kill(os.getpid(), signum)
-
-
-def _in_telemetry(frame: FrameType | None) -> bool:
-    """Whether this thread shuts a recorder down, or the interrupted code may hold a lock of ours.
-
-    That is code of this package and of the libraries that it calls, but not the user's code in a decorated function.
-    """
-    if threading.get_ident() in deadline.closing:
-        return True
-    while frame is not None:
-        package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        if package == "otel_goodput":
-            return True
-        if package != "opentelemetry" and package not in sys.stdlib_module_names:
-            return False
-        frame = frame.f_back
-    return False
 
 
 def _trampoline() -> int | None:
