@@ -52,7 +52,7 @@ def number(environ: Mapping[str, str], name: str) -> int | None:
 # --- variables --------------------------------------------------------------------------------------------------------
 
 
-class Launcher(NamedTuple):
+class RankVariables(NamedTuple):
     """The variables in which a launcher gives a process its rank and the number of processes.
 
     Attributes:
@@ -83,24 +83,24 @@ def _in_a_step(environ: Mapping[str, str]) -> bool:
 
 # From the innermost to the outermost: a launcher of several processes on a host knows more than the one of the hosts.
 # torchrun's variables are also set by accelerate, DeepSpeed, Ray Train, Kubeflow's PyTorchJob and SageMaker.
-LAUNCHERS: Final = (
-    Launcher("JAX", ("JAX_PROCESS_ID", "JAX_PROCESS_INDEX"), ("JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT")),
-    Launcher("JAXJob", ("PROCESS_ID",), ("NUM_PROCESSES",), lambda environ: "COORDINATOR_ADDRESS" in environ),
-    Launcher("torchrun", ("RANK",), ("WORLD_SIZE",)),
-    Launcher("Horovod", ("HOROVOD_RANK",), ("HOROVOD_SIZE",)),
-    Launcher("Open MPI", ("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",)),
-    Launcher(
+RANK_VARIABLES: Final = (
+    RankVariables("JAX", ("JAX_PROCESS_ID", "JAX_PROCESS_INDEX"), ("JAX_NUM_PROCESSES", "JAX_PROCESS_COUNT")),
+    RankVariables("JAXJob", ("PROCESS_ID",), ("NUM_PROCESSES",), lambda environ: "COORDINATOR_ADDRESS" in environ),
+    RankVariables("torchrun", ("RANK",), ("WORLD_SIZE",)),
+    RankVariables("Horovod", ("HOROVOD_RANK",), ("HOROVOD_SIZE",)),
+    RankVariables("Open MPI", ("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",)),
+    RankVariables(
         "MVAPICH",
         ("MV2_COMM_WORLD_RANK", "MVP_COMM_WORLD_RANK"),
         ("MV2_COMM_WORLD_SIZE", "MVP_COMM_WORLD_SIZE"),
     ),
     # Hydra sets PMI_ID instead of PMI_RANK, and no size, if it was started with -pmi-port.
-    Launcher("PMI: MPICH, Intel MPI, Cray", ("PMI_RANK", "PALS_RANKID", "PMI_ID"), ("PMI_SIZE", "PALS_SIZE")),
-    Launcher("jsrun", ("JSM_NAMESPACE_RANK",), ("JSM_NAMESPACE_SIZE",)),
-    Launcher("Flux", ("FLUX_TASK_RANK",), ("FLUX_JOB_SIZE",)),
-    Launcher("PMIx", ("PMIX_RANK",), ()),
-    Launcher("Slurm", ("SLURM_PROCID",), ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), _in_a_step),
-    Launcher("LeaderWorkerSet", ("LWS_WORKER_INDEX",), ("LWS_GROUP_SIZE",)),
+    RankVariables("PMI: MPICH, Intel MPI, Cray", ("PMI_RANK", "PALS_RANKID", "PMI_ID"), ("PMI_SIZE", "PALS_SIZE")),
+    RankVariables("jsrun", ("JSM_NAMESPACE_RANK",), ("JSM_NAMESPACE_SIZE",)),
+    RankVariables("Flux", ("FLUX_TASK_RANK",), ("FLUX_JOB_SIZE",)),
+    RankVariables("PMIx", ("PMIX_RANK",), ()),
+    RankVariables("Slurm", ("SLURM_PROCID",), ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), _in_a_step),
+    RankVariables("LeaderWorkerSet", ("LWS_WORKER_INDEX",), ("LWS_GROUP_SIZE",)),
 )
 
 # Lightning's own launcher (and Fabric's) gives its children their rank on the node, and the node's.
@@ -124,7 +124,7 @@ _COMPLETIONS: Final = f"set {PODS[0]} in the manifest to the Job's completions"
 _INDEX: Final = f"set {JOB[0]} in the manifest to the annotation jobset.sigs.k8s.io/job-index"
 
 NUMBERS: Final = (
-    *(name for launcher in LAUNCHERS for names in (launcher.rank, launcher.size) for name in names),
+    *(name for each in RANK_VARIABLES for names in (each.rank, each.size) for name in names),
     *(LOCAL_RANK, *NODE, ON_A_NODE),
     *(*POD, *PODS, *JOB, *JOBS),
 )
@@ -134,7 +134,9 @@ NUMBERS: Final = (
 def of_environment(environ: Mapping[str, str]) -> list[Place]:
     """Return what each source among the variables says about this process, the innermost first."""
     places = [
-        Place(_first(environ, each.rank), _first(environ, each.size)) for each in LAUNCHERS if each.applies(environ)
+        Place(_first(environ, each.rank), _first(environ, each.size))
+        for each in RANK_VARIABLES
+        if each.applies(environ)
     ]
     every = (*places[:2], on_a_node(environ), *places[2:], of_tensorflow(environ), across_jobs(environ))
     return [place for place in every if place.rank or place.size or place.doubt]

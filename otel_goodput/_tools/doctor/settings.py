@@ -283,7 +283,7 @@ def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
             "processes",
             f"{size.by} says {size.number} processes, but the index of this process is not set: every process "
             "assumes it is 0, and all but one record separate runs",
-            f"set {placement.LAUNCHERS[0].rank[0]}, or pass process_index= to configure()",
+            f"set {placement.RANK_VARIABLES[0].rank[0]}, or pass process_index= to configure()",
         )
     elif rank:
         of = f"of {size.number} ({rank.by}, {size.by})" if size else f"({rank.by}), of an unknown number"
