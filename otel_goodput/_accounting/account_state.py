@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from otel_goodput._accounting import rules
+from otel_goodput._accounting.buckets import Rolling, forgotten
 from otel_goodput._accounting.codec import (
     COUNT,
     FLAG,
@@ -25,12 +26,10 @@ from otel_goodput._accounting.codec import (
 )
 from otel_goodput._accounting.device import DEVICE_SEGMENT, NEVER, DeviceSegment
 from otel_goodput._accounting.execution import Execution
-from otel_goodput._accounting.overlay import Overlay, Weighted
-from otel_goodput._accounting.risk_curve import RiskCurve
-from otel_goodput._accounting.rolling import Rolling, forgotten
+from otel_goodput._accounting.overview import RiskCurve
 from otel_goodput._accounting.step_history import StepHistory
 from otel_goodput._accounting.step_summary import StepSummary
-from otel_goodput._accounting.windows import EXCLUDED, Edge, Window, WindowSet
+from otel_goodput._accounting.windows import EXCLUDED, Edge, Overlay, Weighted, Window, WindowSet
 from otel_goodput.semconv import CLOCK_STATES, FALLBACK_CLOCKS, REASONS, ClockState
 
 NOBODY: Final = -1

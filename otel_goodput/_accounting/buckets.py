@@ -1,4 +1,4 @@
-"""Time in buckets of wall time, by category: what windows that move and bins of a whole run have in common.
+"""Time in buckets of wall time, by category: rolling windows (rule R8), and the bins of a whole run.
 
 A step counts in the buckets in which its time passed, even if its fate changes later (rule R4). So each execution
 carries how much of its time is in which closed bucket, and a bucket is known by its place: what that is, the kind of
@@ -10,19 +10,34 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from operator import sub
-from typing import ClassVar
+from typing import ClassVar, Final
 
-from otel_goodput._accounting.codec import BY_CATEGORY, COUNT, NUMBER, PARTS, Each, Pairs, Shared, State, field
-from otel_goodput._accounting.execution import Execution, Parts
+from otel_goodput._accounting.codec import (
+    BY_CATEGORY,
+    COUNT,
+    NUMBER,
+    PARTS,
+    Each,
+    Pairs,
+    Row,
+    Shared,
+    SharedList,
+    State,
+    Weight,
+    Whole,
+    field,
+)
+from otel_goodput._accounting.execution import Execution, Parts, StepSegment
 from otel_goodput._accounting.rules import (
     IN_FLIGHT,
     PRODUCTIVE,
+    PROGRAM_STARTUP,
     STALLED,
     STALLED_KEPT,
     STALLED_LOST,
     WASTED_PROGRESS,
 )
-from otel_goodput._accounting.shared_list import SharedList
+from otel_goodput._accounting.windows import NOTHING, Weighted
 
 Bucket = dict[int, int]
 
@@ -203,3 +218,340 @@ class Buckets(State):
         )
         if not known:
             raise ValueError("a snapshot holds time of categories that do not exist")
+
+
+BUCKETS: Final = 240
+NOWHERE: Final = -1  # place of what is in none of the buckets
+FEWEST: Final = 40  # buckets in the shortest window, for windows that came later than the buckets
+
+
+class Rolling(Buckets):
+    """The buckets of a run. `spans` are the lengths of the windows, `begin` is the start of the run, all in ns."""
+
+    MARKED = "marked"
+    SPLIT = "parts"
+
+    spans: tuple[int, ...] = field(Each(Whole(1), 64, tuple), (), key="lengths")
+    _offset: int = field(COUNT, 0)  # place of the first bucket held: its number from the begin of the run
+    # Overlay sums when each bucket opened; last: the open one.
+    _weights: SharedList[Weighted] = field(
+        Shared(Row(*[Weight()] * len(NOTHING))), make=SharedList, key="weighted_times"
+    )
+    resolution: int = field(Whole(1))  # width of a bucket, ns
+    _sums: list[Bucket]
+    _firsts: list[int]  # first bucket in each sum
+
+    def __init__(self, spans: Sequence[int], begin: int) -> None:
+        super().__init__(begin)
+        self.spans = tuple(spans)
+        self._weights.append(NOTHING)
+        self.resolution = max(1, min(self.spans) // BUCKETS)
+        self._gather()
+        self._set_boundary()
+
+    def loaded(self) -> None:
+        if not self.spans or len(self._weights) != len(self._lows):
+            raise ValueError("there are rolling windows of no length, or without a sum for each bucket")
+        super().loaded()
+        self._gather()
+
+    def clone(self) -> Rolling:
+        twin = super().clone()
+        twin._firsts = self._firsts.copy()
+        twin._sums = [total.copy() for total in self._sums]
+        return twin
+
+    def respan(self, spans: Sequence[int]) -> bool:
+        """Have windows of the lengths `spans` (ns) over the buckets that there are.
+
+        Returns False, and does nothing, if the buckets are too wide for that, or were made for much longer windows.
+        A window that is longer than what is held fills up as time passes.
+        """
+        buckets = min(spans) // self.resolution
+        if not FEWEST <= buckets <= BUCKETS * (BUCKETS // FEWEST):
+            return False
+        self.spans = tuple(spans)
+        self._gather()
+        return True
+
+    def _gather(self) -> None:
+        """Make the running sums anew."""
+        self._firsts = [self._offset for _ in self.spans]
+        self._sums = [{} for _ in self.spans]
+        for bucket in self._buckets:
+            for total in self._sums:
+                for category, duration in bucket.items():
+                    add(total, category, duration)
+
+    @property
+    def place(self) -> int:
+        return self._offset + len(self._buckets)
+
+    def _at(self, place: int) -> int:
+        return place - self._offset
+
+    def _set_boundary(self) -> None:
+        self.boundary = self._begin + (self.place + 1) * self.resolution
+
+    def last_boundary_before(self, time: int) -> int:
+        """The latest bucket edge before `time`, ns; 0 unless by then everything held is older than every window."""
+        if time - self.boundary <= max(self.spans) + 2 * self.resolution:
+            return 0
+        return self._begin + (time - 1 - self._begin) // self.resolution * self.resolution
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def close(self, times: Sequence[int], running: Iterable[Execution], length: int, weighted: Weighted) -> None:
+        """Close the open bucket and open the next one.
+
+        Args:
+            times, weighted: time by category and overlay sums of the run so far.
+            running: the open executions.
+            length: length of the kept stack.
+        """
+        bucket = self._shut(times, running, length)
+        # Nearly always the same as before, and then the same object.
+        self._weights.append(self._weights[-1] if (sums := tuple(weighted)) == self._weights[-1] else sums)
+        for total in self._sums:
+            for category, duration in bucket.items():
+                add(total, category, duration)
+        self._trim()
+
+    def jump(
+        self,
+        boundary: int,
+        times: Sequence[int],
+        running: Iterable[Execution],
+        length: int,
+        weighted: Weighted,
+    ) -> None:
+        """Start again at `boundary` (ns), because so much time has passed that no window reaches what is held."""
+        self._offset = (boundary - self._begin) // self.resolution
+        self._buckets, self._lows, self._parts = SharedList(), SharedList([length]), {}
+        self._weights = SharedList([tuple(weighted)])
+        self._sums = [{} for _ in self.spans]
+        self._firsts = [self._offset for _ in self.spans]
+        for execution in running:
+            execution.marked, execution.parts = execution.visible, ()
+            if execution.stall is not None:
+                execution.stall = forgotten(execution.stall)
+        self._open(times)
+
+    def _change(self, at: int, source: int, target: int, duration: int) -> None:
+        super()._change(at, source, target, duration)
+        if 0 <= at < len(self._buckets) and duration:
+            for first, total in zip(self._firsts, self._sums, strict=True):
+                if at + self._offset >= first:
+                    add(total, source, -duration)
+                    add(total, target, duration)
+
+    def _trim(self) -> None:
+        """Drop buckets that no window reaches any more. This happens only once enough of them have collected."""
+        now = self.boundary - self.resolution
+        for which, span in enumerate(self.spans):
+            self._advance(which, (now - span - self._begin) // self.resolution)
+        spare = min(self._firsts) - 1 - self._offset
+        if spare > BUCKETS:
+            self._buckets, self._lows = self._buckets.since(spare), self._lows.since(spare)
+            self._weights = self._weights.since(spare)
+            self._offset += spare
+            if self._parts:
+                # A step that stalled was over long after its own time had passed: the rest is not where it was over.
+                least, opened = self._offset, self._lows[0]
+                self._parts = {at: parts for at, parts in self._parts.items() if parts[-1][0] >= least or at >= opened}
+
+    def _advance(self, which: int, first: int) -> None:
+        """Make window `which` begin after bucket `first`."""
+        total = self._sums[which]
+        while self._firsts[which] <= first:
+            at = self._firsts[which] - self._offset
+            if 0 <= at < len(self._buckets):
+                for category, duration in self._buckets[at].items():
+                    add(total, category, -duration)
+            self._firsts[which] += 1
+
+    # --- the answer ---------------------------------------------------------------------------------------------------
+
+    def window(self, which: int, now: int, times: Sequence[int]) -> Bucket:
+        """Time by category (ns) in the last ``spans[which]`` ns before `now`. Advances the running sums to `now`."""
+        left = now - self.spans[which]
+        edge = (left - self._begin) // self.resolution
+        current = self._since(times)
+        if edge >= self.place:
+            return _share(current, now - left, max(1, now - (self.boundary - self.resolution)))
+        self._advance(which, edge)
+        times_inside = self._sums[which].copy()
+        at = edge - self._offset
+        if 0 <= at < len(self._buckets):
+            inside = self._begin + (edge + 1) * self.resolution - left
+            for category, duration in _share(self._buckets[at], inside, self.resolution).items():
+                add(times_inside, category, duration)
+        for category, duration in current.items():
+            add(times_inside, category, duration)
+        return {category: duration for category, duration in times_inside.items() if duration}
+
+    def weighted(self, which: int, now: int, sums: Weighted) -> Weighted:
+        """The part of the overlay's `sums` (weighted ns) that falls in the last ``spans[which]`` ns before `now`."""
+        left = now - self.spans[which] - self._begin
+        at = left // self.resolution - self._offset
+        part = 1.0
+        if at >= len(self._buckets):
+            before = self._weights[-1]  # assume that shares are the same throughout the open bucket
+            opened = self.boundary - self.resolution
+            part = self.spans[which] / max(self.spans[which], now - opened)
+        elif at < 0:
+            before = self._weights[0]
+        else:
+            passed = left % self.resolution / self.resolution
+            before = [
+                low + (high - low) * passed for low, high in zip(self._weights[at], self._weights[at + 1], strict=True)
+            ]
+        return [(whole - earlier) * part for whole, earlier in zip(sums, before, strict=True)]
+
+
+def forgotten(stall: Execution) -> Execution:
+    """The same stalled time, older than every bucket."""
+    twin = stall.clone()
+    twin.marked, twin.parts = stall.visible, ((NOWHERE, stall.visible),)
+    return twin
+
+
+def _share(bucket: Bucket, part: int, whole: int) -> Bucket:
+    """Return `part`/`whole` of a bucket. Rounding errors go to the largest category, so that the shares add up."""
+    if part >= whole or not bucket:
+        return bucket.copy()
+    shares = {category: duration * part // whole for category, duration in bucket.items()}
+    largest = max(bucket, key=lambda category: bucket[category])
+    shares[largest] += sum(bucket.values()) * part // whole - sum(shares.values())
+    return shares
+
+
+MOST: Final = 512  # bins
+FINEST: Final = 30  # of the width: the power of two to begin with, ns; 1.1 s
+# To close a bin costs as much as thirty events, so a run of less than 18 minutes has at most this many: there are more
+# only from a width of 17 s on.
+YOUNG: Final = MOST // 8
+MATURE: Final = 34
+
+
+class Bins(Buckets):
+    """The bins of a run that begins at `begin` (ns). A bin's place is its begin, ns from the begin of the run."""
+
+    MARKED = "binned"
+    SPLIT = "spots"
+
+    _power: int = field(Whole(0, 65), FINEST, key="width_log2")
+
+    def __init__(self, begin: int) -> None:
+        super().__init__(begin)
+        self._set_boundary()
+
+    def loaded(self) -> None:
+        if len(self._buckets) > MOST:
+            raise ValueError("there are more bins than there should be")
+        self.prove(spot for parts in self._parts.values() for spot in parts)
+        super().loaded()
+
+    @property
+    def begin(self) -> int:
+        """Begin of the first bin, ns."""
+        return self._begin
+
+    @property
+    def width(self) -> int:
+        """Width of a bin, ns."""
+        return 1 << self._power
+
+    @property
+    def place(self) -> int:
+        return len(self._buckets) << self._power
+
+    def _at(self, place: int) -> int:
+        return place >> self._power
+
+    def _set_boundary(self) -> None:
+        self.boundary = self._begin + (len(self._buckets) + 1 << self._power)
+
+    def reach(self, time: int) -> None:
+        """Widen the bins until they reach `time` (ns); more than that much of the run must not have passed."""
+        while time - self._begin >> self._power >= (MOST if self._power >= MATURE else YOUNG):
+            self._widen()
+
+    def close(self, times: Sequence[int], running: Iterable[Execution], length: int) -> None:
+        """Close the open bin; arguments as for :meth:`Rolling.close`."""
+        self._shut(times, running, length)
+
+    def _widen(self) -> None:
+        buckets = list(self._buckets)
+        if len(buckets) % 2:
+            for category, duration in buckets.pop().items():  # it is part of the open one from now on
+                add(self._gains, category, duration)
+        merged: list[Bucket] = []
+        for even, odd in zip(buckets[::2], buckets[1::2], strict=True):
+            bucket = even | odd
+            for category in even.keys() & odd.keys():
+                if duration := even[category] + odd[category]:
+                    bucket[category] = duration
+                else:
+                    del bucket[category]
+            merged.append(bucket)
+        self._buckets, self._lows = SharedList(merged), SharedList(list(self._lows)[::2])
+        self._power += 1
+        self._set_boundary()
+        self._parts = {index: joined for index, parts in self._parts.items() if (joined := self._joined(index, parts))}
+
+    def _joined(self, index: int, parts: Sequence[tuple[int, int]]) -> Parts:
+        """Join parts in the same bin; nothing if all are where `index` tells."""
+        joined = self.join(parts)
+        if len(joined) == 1:
+            at = self._at(joined[0][0])
+            after = self._lows[at + 1] if at + 1 < len(self._lows) else index + 1
+            if self._lows[at] <= index < after:
+                return ()
+        return joined
+
+    def join(self, parts: Sequence[tuple[int, int]]) -> Parts:
+        """Join successive parts that are in the same bin by now."""
+        joined: list[tuple[int, int]] = []
+        for place, duration in parts:
+            place = place >> self._power << self._power
+            if joined and joined[-1][0] == place:
+                joined[-1] = (place, joined[-1][1] + duration)
+            else:
+                joined.append((place, duration))
+        return tuple(joined)
+
+    def spots(self, execution: Execution) -> Parts:
+        """Where all the time of `execution` passed that is not excluded, in order."""
+        rest = execution.visible - execution.binned
+        return (*self.join(execution.spots), *([(self.place, rest)] if rest else ()))
+
+    # --- the answer ---------------------------------------------------------------------------------------------------
+
+    def answer(self, times: Sequence[int], startups: Iterable[tuple[StepSegment, int]]) -> list[Bucket]:
+        """The bins up to now, by category, ns.
+
+        Args:
+            times: as for :meth:`close`.
+            startups: segments with the start-up hidden in their first step, without excluded time, ns.
+        """
+        buckets = [*self._buckets, self._since(times)]
+        mine: set[int] = set()
+        for segment, hidden in startups:
+            source = WASTED_PROGRESS if segment.first_index is None else PRODUCTIVE
+            for place, duration in segment.spots:
+                if hidden <= 0:
+                    break
+                at, taken = self._at(place), min(hidden, duration)
+                hidden -= taken
+                if at not in mine:
+                    mine.add(at)
+                    buckets[at] = buckets[at].copy()
+                add(buckets[at], source, -taken)
+                add(buckets[at], PROGRAM_STARTUP, taken)
+        return [{category: duration for category, duration in folded(bucket).items() if duration} for bucket in buckets]
+
+    def prove(self, spots: Iterable[tuple[int, int]]) -> None:
+        """Raise ValueError if one of the `spots` is in no bin."""
+        if not all(0 <= self._at(place) <= len(self._buckets) for place, _ in spots):
+            raise ValueError("a snapshot holds time that is in none of its bins")

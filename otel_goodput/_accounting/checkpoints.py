@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.codec import COUNT, Blobs, Pairs, Row, State, Text, Whole, field
-from otel_goodput._accounting.events import FAILED, Event
-from otel_goodput._accounting.markup import NS
-from otel_goodput._accounting.phases import Phase, Phases
-from otel_goodput._accounting.rules import PART
+from otel_goodput._accounting.rules import NS
 from otel_goodput.semconv import CHECKPOINT_STAGES
 
 _HUGE: Final = 1 << 192  # bound of a sum of squares
@@ -84,19 +80,6 @@ class Stages(State):
             length = max(0, length)
             first = StageSums(1, length, length, length, length * length)
             self.sums[name] = first if sums is None else sums.plus(length)
-
-    def apply_all(self, events: Iterable[Event]) -> None:
-        """Count the stages among all events of a run, in whatever order of their attempts."""
-        phases: Phases[Phase] = Phases()
-        for event in events:
-            time, kind, phase, key, _, flags, _, name = event
-            if kind == ev.START and phase == PART and name in CHECKPOINT_STAGES:
-                phases.start(key, Phase(event))
-            elif kind == ev.END and (over := phases.end(key, time)) is not None:
-                if not flags & FAILED:
-                    self.add(over.name, over.length)
-            elif kind == ev.ATTEMPT:
-                phases.die()
 
 
 class RankStages(NamedTuple):

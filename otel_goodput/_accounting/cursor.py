@@ -18,17 +18,15 @@ from typing import Final
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.account_state import NOBODY, AccountState
-from otel_goodput._accounting.bins import Bins
+from otel_goodput._accounting.buckets import Bins, Rolling
 from otel_goodput._accounting.device import NEVER, DeviceSegment, owner_of
-from otel_goodput._accounting.events import ATTEMPT, END, FAILED, LEFT, MARK, START, Event
+from otel_goodput._accounting.events import ATTEMPT, END, FAILED, LEFT, MARK, START, Event, Turns, following
 from otel_goodput._accounting.execution import Execution
-from otel_goodput._accounting.overlay import shares_of
 from otel_goodput._accounting.overview import NOT_KNOWN
-from otel_goodput._accounting.rolling import Rolling
 from otel_goodput._accounting.rules import COMPILE, PART, SIMPLE, STALLED_SLACK, STEP
 from otel_goodput._accounting.stalls import NO_LIMIT
 from otel_goodput._accounting.step_summary import Steps, no_steps
-from otel_goodput._accounting.turns import Turns, following
+from otel_goodput._accounting.windows import shares_of
 from otel_goodput.semconv import ELASTIC_SLICE_DOWN, FALLBACK_CLOCKS, REASONS, ClockState, Reason
 
 MOST_ENDS: Final = 4  # signals and statuses of one end

@@ -20,17 +20,16 @@ from typing import Any, Final
 
 from otel_goodput._accounting import balance
 from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.balance import build_overview
 from otel_goodput._accounting.codec import FLAG, KEY, NUMBER, Blob, Blobs, Each, Pairs, Part, State, field
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.device import NEVER, left_at, place
-from otel_goodput._accounting.events import EVENT, Event
+from otel_goodput._accounting.events import EVENT, Event, Turns, events_of, following, preceding
 from otel_goodput._accounting.overview import Overview
-from otel_goodput._accounting.overview_builder import build_overview
 from otel_goodput._accounting.phase_history import EndedPhases, PhaseHistory
 from otel_goodput._accounting.resuming import Past
 from otel_goodput._accounting.rules import DATA_LOADING, MARKABLE, PART, SAVE, STEP
 from otel_goodput._accounting.totals import Totals
-from otel_goodput._accounting.turns import Turns, events_of, following, preceding
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState
 
 CHECKPOINT: Final = 2048  # settled events from one checkpoint to the next

@@ -1,12 +1,16 @@
 """What a run's events contain besides the fate of its steps: groups of phases, single phases, saves, notices, slices.
 
 It takes events as they arrive, in bounded space. Times are those of the events: by the clock of their attempt.
+
+At the end, :func:`paired` pairs the START and the END of each phase for whoever has all events: a phase begins with the
+first START of its key; one that comes while it is open is ignored, and so is an END without a START. A phase ends no
+earlier than it began. What is still open when its process dies never ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.checkpoints import Stages
@@ -25,11 +29,9 @@ from otel_goodput._accounting.codec import (
     Text,
     field,
 )
-from otel_goodput._accounting.events import EVENT, FAILED, Event
-from otel_goodput._accounting.long_phases import COMPARED, LongPhases
+from otel_goodput._accounting.events import EVENT, NOT_KNOWN, Event
 from otel_goodput._accounting.overview import (
     BINS,
-    NOT_KNOWN,
     PHASE_ENTRY,
     PHASES_KEPT,
     SAVE_ENTRY,
@@ -38,6 +40,7 @@ from otel_goodput._accounting.overview import (
     Save,
 )
 from otel_goodput._accounting.rules import COMPILE, DATA_LOADING, EXCLUSION, JOB, PART, SAVE, STEP
+from otel_goodput._accounting.stalls import COMPARED, LongPhases
 from otel_goodput.semconv import PHASES, REASONS
 
 OPENED: Final = 10_000  # open phases; if there are more, the oldest will probably never end
@@ -155,7 +158,7 @@ class PhaseHistory(State):
     def _end(self, pairs: Sequence[tuple[Event, Event]]) -> None:
         loads: list[int] = []  # those that held up training: most phases are among them
         for start, end in pairs:
-            phase, name, failed = start[2], start[7], end[5] & FAILED
+            phase, name, failed = start[2], start[7], end[5] & ev.FAILED
             background = bool(start[5] & ev.NONBLOCKING)
             length = end[0] - start[0]
             if phase == DATA_LOADING and not (name or failed or background):
@@ -277,12 +280,12 @@ class PhaseHistory(State):
 
     def _end_save(self, event: Event) -> None:
         time, key, flags = event[0], event[3], event[5]
-        pending = flags & ev.PENDING and not flags & FAILED
+        pending = flags & ev.PENDING and not flags & ev.FAILED
         number = self._saving.get(key) if pending else self._saving.pop(key, None)
         if number is None or number not in self._saves:
             return
-        save = self._saves[number]._replace(end=time, failed=bool(flags & FAILED))
-        self._saves[number] = save if flags & (FAILED | ev.PENDING) else save._replace(durable=time)
+        save = self._saves[number]._replace(end=time, failed=bool(flags & ev.FAILED))
+        self._saves[number] = save if flags & (ev.FAILED | ev.PENDING) else save._replace(durable=time)
 
     # --- the answer ---------------------------------------------------------------------------------------------------
 
@@ -334,3 +337,90 @@ class PhaseHistory(State):
         """(begin, end) of each exclusion; the end of an open one is ``NOT_KNOWN``."""
         still = [(start[0], NOT_KNOWN) for start in self.opened.values() if start[2] == EXCLUSION]
         return sorted((*self._excluded, *still))
+
+
+OPEN: Final = "open"
+COMPLETED: Final = "completed"
+FAILED: Final = "failed"  # an exception or a break left it
+DIED: Final = "died"  # its process died in it
+
+
+class Phase:
+    """A phase from its START on.
+
+    Attributes:
+        begin, phase, key, given, flags, name: as its START has them; a compilation's name is that of its END, if any.
+        end: ns; ``NOT_KNOWN`` unless it is over.
+        fate: ``OPEN``, ``COMPLETED``, ``FAILED`` or ``DIED``.
+    """
+
+    __slots__ = ("begin", "end", "fate", "flags", "given", "key", "name", "phase")
+
+    def __init__(self, start: Event) -> None:
+        self.begin, _, self.phase, self.key, self.given, self.flags, _, self.name = start
+        self.end = NOT_KNOWN
+        self.fate = OPEN
+
+    @property
+    def length(self) -> int:
+        """How long it took, ns; once it is over."""
+        return self.end - self.begin
+
+
+class Pairable(Protocol):
+    """What :class:`Phases` needs of a phase."""
+
+    begin: int
+    end: int
+    phase: int
+    name: str
+
+
+P = TypeVar("P", bound=Pairable)
+
+
+class Phases(Generic[P]):
+    """The open phases of one process.
+
+    Attributes:
+        opened: by key, in the order in which they began.
+    """
+
+    def __init__(self) -> None:
+        self.opened: dict[int, P] = {}
+
+    def start(self, key: int, phase: P) -> P:
+        """Begin a phase; return it, or the one that is open with its key."""
+        return self.opened.setdefault(key, phase)
+
+    def end(self, key: int, time: int, name: str = "") -> P | None:
+        """End a phase at `time` (ns) and return it; None if none is open with that key. `name`: as its END has it."""
+        phase = self.opened.pop(key, None)
+        if phase is not None:
+            phase.end = max(phase.begin, time)
+            if name and phase.phase == COMPILE:
+                phase.name = name
+        return phase
+
+    def die(self) -> list[P]:
+        """The process is gone: return the phases that it had open, the innermost first. They have no end."""
+        died = list(reversed(self.opened.values()))
+        self.opened.clear()
+        return died
+
+
+def paired(events: Iterable[Event]) -> Iterator[Phase]:
+    """Yield the phases of a run as they end, and those of a dead process when the next attempt begins."""
+    phases: Phases[Phase] = Phases()
+    for event in events:
+        if event.kind == ev.START:
+            phases.start(event.key, Phase(event))
+        elif event.kind == ev.END:
+            over = phases.end(event.key, event.time, event.name)
+            if over is not None:
+                over.fate = FAILED if event.flags & ev.FAILED else COMPLETED
+                yield over
+        elif event.kind == ev.ATTEMPT:
+            for one in phases.die():
+                one.fate = DIED
+                yield one

@@ -6,6 +6,8 @@ from typing import Final
 
 from otel_goodput.semconv import CATEGORIES, ELASTIC_SCALE_UP, ELASTIC_SLICE_DOWN, PHASES, Category, Phase, Reason
 
+NS: Final = 1_000_000_000  # here too: the pure core imports nothing but the words on the wire
+
 CATEGORY_INDEX: Final = {name: index for index, name in enumerate(CATEGORIES)}
 PHASE_INDEX: Final = {name: index for index, name in enumerate(PHASES)}
 

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from otel_goodput._accounting import overview
-from otel_goodput._accounting.bins import Bins
-from otel_goodput._accounting.buckets import Buckets
+from otel_goodput._accounting.buckets import Bins, Buckets, Rolling
 from otel_goodput._accounting.codec import (
     BY_CATEGORY,
     COUNT,
@@ -25,16 +24,16 @@ from otel_goodput._accounting.codec import (
     Part,
     Row,
     Shared,
+    SharedList,
     State,
     field,
 )
 from otel_goodput._accounting.device import NEVER
 from otel_goodput._accounting.disruption import Disruption, Disruptions
 from otel_goodput._accounting.events import NO_STEP
-from otel_goodput._accounting.execution import Execution
+from otel_goodput._accounting.execution import Execution, Life, StepSegment
 from otel_goodput._accounting.progress import Progress
 from otel_goodput._accounting.resuming import STRETCHES, WATCHED, Checkpoints, Past, Resume, Stretch, Watch, followed
-from otel_goodput._accounting.rolling import Rolling
 from otel_goodput._accounting.rules import (
     CADENCE_SAMPLE,
     DATA_LOADING_TIME,
@@ -48,10 +47,8 @@ from otel_goodput._accounting.rules import (
     USUAL_SAMPLE,
     WASTED_PROGRESS,
 )
-from otel_goodput._accounting.shared_list import SharedList
 from otel_goodput._accounting.stalls import LOOPS, NO_LIMIT, REMEMBERED, Loop
 from otel_goodput._accounting.stats import median
-from otel_goodput._accounting.step_segments import Life, StepSegment
 from otel_goodput._accounting.step_summary import Steps, StepSummary, row_of
 from otel_goodput._accounting.windows import EXCLUDED, Window, leading
 from otel_goodput.semconv import Reason

@@ -18,7 +18,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
-from otel_goodput._accounting.codec import COUNT, NUMBER, Blobs, Each, Optional, Pairs, Part, State, Whole, field
+from otel_goodput._accounting.codec import (
+    COUNT,
+    NUMBER,
+    Blobs,
+    Each,
+    Optional,
+    Pairs,
+    Part,
+    State,
+    Whole,
+    field,
+)
 from otel_goodput._accounting.execution import Execution
 from otel_goodput._accounting.overview import (
     BEGINS,
@@ -40,7 +51,7 @@ from otel_goodput._accounting.overview import (
     StepEntry,
     bucket_of,
 )
-from otel_goodput._accounting.profiles import Profiles
+from otel_goodput._accounting.progress import Profiles
 from otel_goodput._accounting.stats import median
 
 # --- histograms -------------------------------------------------------------------------------------------------------

@@ -1,23 +1,23 @@
 """The result: a run's account at one moment in integer ns, and its JSON form.
 
-Longer than other files: every figure of an account is declared here, weighted its place in the JSON form.
+Longer than other files: every figure of an account is declared here, with its place in the JSON form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any, Final
 
-from otel_goodput._accounting import checkpoints, long_phases, markup, paces, rules
+from otel_goodput._accounting import checkpoints, rules, stalls, stats
 from otel_goodput._accounting.buckets import folded
 from otel_goodput._accounting.checkpoints import RankStages, StageSums
 from otel_goodput._accounting.disruption import Disruption
-from otel_goodput._accounting.long_phases import LongPhase
-from otel_goodput._accounting.markup import NS
-from otel_goodput._accounting.overlay import Weighted
-from otel_goodput._accounting.paces import Pace
-from otel_goodput._accounting.stalls import LongSteps
+from otel_goodput._accounting.rules import NS
+from otel_goodput._accounting.stalls import LongPhase, LongSteps
+from otel_goodput._accounting.stats import Pace
+from otel_goodput._accounting.windows import Weighted
 from otel_goodput.semconv import CATEGORIES, SLICE_AVAILABLE, SLICE_STEPPING, STEP_KEPT, STEP_LOST, Category
 
 NOT_KNOWN: Final = "not known: dispatch only"
@@ -205,7 +205,7 @@ class Totals:
     def _repr_html_(self) -> str:
         """HTML for notebooks."""
         run = self.run
-        return markup.render(run.rows(), run.elapsed, f"Goodput: {self._headline}", known=run.known)
+        return partition_html(run.rows(), run.elapsed, f"Goodput: {self._headline}", known=run.known)
 
     @property
     def _headline(self) -> str:
@@ -293,7 +293,7 @@ class Totals:
             ],
         }
         if self.long_phases:
-            answer["long_phases"] = long_phases.to_json(self.long_phases)
+            answer["long_phases"] = stalls.to_json(self.long_phases)
         if self.long_steps is not None:
             every, long, usual = self.long_steps
             answer["long_steps"] = {"every": every, "long_s": long / NS, "usual_s": usual / NS}
@@ -304,7 +304,7 @@ class Totals:
         if self.productivity is not None:
             answer["productivity_goodput"] = self.productivity
         if self.paces:
-            answer["processes"] = paces.to_json(self.paces, self.processes)
+            answer["processes"] = stats.paces_to_json(self.paces, self.processes)
         if self.stages:
             answer["checkpoints"] = checkpoints.to_json(self.stages, self.rank_stages)
         answer["slice_efficiency"] = dict(self.run.slice_efficiency) or None
@@ -355,3 +355,67 @@ def partition(times: Mapping[int, int], names: Sequence[str], top: int | None, w
         slice_efficiency={SLICE_STEPPING: stepping / known, SLICE_AVAILABLE: available / known} if known else {},
         unknown=round(unknown),
     )
+
+
+# After Okabe and Ito: people who do not see all colors can tell them apart. The page has the same table (colors.js),
+# and a second color of each for the dark.
+COLORS: Final = {
+    Category.PRODUCTIVE: "#0072b2",
+    Category.ACCELERATOR_INIT: "#8d6bb5",
+    Category.TRAINING_PREP: "#b59ad6",
+    Category.PROGRAM_STARTUP: "#cc79a7",
+    Category.DATA_LOADING: "#e69f00",
+    Category.CHECKPOINT_SAVE: "#009e73",
+    Category.CHECKPOINT_RESTORE: "#6fc3a8",
+    Category.CUSTOM: "#b8a900",
+    Category.WASTED_PROGRESS: "#d55e00",
+    Category.STALLED: "#8c1d18",
+    Category.INFRASTRUCTURE_RECOVERY: "#4d4d4d",
+    Category.ELASTIC_SLICE_DOWN: "#7a4a21",
+    Category.ELASTIC_SCALE_UP: "#a6764a",
+    Category.ELASTIC_REINITIALIZATION: "#c9a987",
+    Category.IN_FLIGHT: "#56b4e9",
+    Category.OTHER: "#b3b3b3",
+}
+
+
+def partition_html(
+    held: Iterable[tuple[str, str, int]], elapsed: int, title: str, remarks: tuple[str, ...] = (), *, known: bool = True
+) -> str:
+    """Render the bar and the table of a partition of `elapsed` ns under `title`, with `remarks` below.
+
+    `held` are tuples (category, name within it, ns). If the fate of steps is not `known`, only seconds are shown: no
+    bar, no shares.
+    """
+    rows = sorted(held, key=lambda row: (row[0] != Category.PRODUCTIVE, -row[2]))
+    pieces = "".join(
+        f'<span title="{_label(category, name)} {_share(ns, elapsed)}" style="display:inline-block;'
+        f'height:1em;width:{100 * ns / elapsed:.3f}%;background:{COLORS[category]}"></span>'
+        for category, name, ns in rows
+    )
+    bar = (
+        '<div style="width:100%;max-width:40em;line-height:0;white-space:nowrap;overflow:hidden">' + pieces + "</div>"
+        if known and pieces
+        else ""
+    )
+    lines = "".join(
+        f'<tr><td style="text-align:left"><span style="color:{COLORS[category]}">&#9632;</span> '
+        f"{_label(category, name)}</td><td>{ns / NS:.3f} s</td>"
+        + (f"<td>{_share(ns, elapsed)}</td>" if known else "")
+        + "</tr>"
+        for category, name, ns in rows
+    )
+    notes = "".join(f"<p>{_escaped(remark)}</p>" for remark in remarks)
+    return f"<div><p><strong>{_escaped(title)}</strong></p>{bar}<table>{lines}</table>{notes}</div>"
+
+
+def _label(category: str, name: str) -> str:
+    return _escaped(f"{category} {name}".strip())
+
+
+def _escaped(text: str) -> str:
+    return escape("".join(letter if letter.isprintable() else "?" for letter in text))
+
+
+def _share(held: int, elapsed: int) -> str:
+    return f"{100 * held / elapsed:.2f} %"

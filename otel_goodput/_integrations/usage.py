@@ -10,9 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from otel_goodput._accounting.usage import UNKNOWN, Machine, Usage
 from otel_goodput._integrations import flops
-from otel_goodput._journal.usage import UsageSheet
+from otel_goodput._journal.usage import UNKNOWN, Machine, Usage, UsageSheet
 from otel_goodput._runtime.guard import contain, report_once, started
 from otel_goodput._text.durations import NS
 

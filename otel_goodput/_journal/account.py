@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from otel_goodput._accounting import Ledger, Totals, phase_history, rules
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.turns import events_of
+from otel_goodput._accounting.events import events_of
 from otel_goodput._journal.journal import DRAINED, Journal
 from otel_goodput._journal.notes import Note, Notes
 from otel_goodput._journal.records import ERROR, TRACE, signed

@@ -19,8 +19,7 @@ from typing import Final
 from zlib import crc32
 
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.events import Event
-from otel_goodput._accounting.turns import Turns
+from otel_goodput._accounting.events import Event, Turns
 from otel_goodput._journal import records
 from otel_goodput._journal.records import BODY, CAPACITY, COMPOUND, HEADER_SIZE, LOADING, RECORD, SEALED, SIZE, STEPPING
 from otel_goodput._runtime import files

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from otel_goodput._accounting.codec import COUNT
-from otel_goodput._accounting.paces import Pace
+from otel_goodput._accounting.stats import Pace
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.rundir import RunDirectory

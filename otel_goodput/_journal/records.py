@@ -17,8 +17,7 @@ from zlib import crc32
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
-from otel_goodput._accounting.events import Event
-from otel_goodput._accounting.turns import KEYS, STRIDE, following
+from otel_goodput._accounting.events import KEYS, STRIDE, Event, following
 from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES, REASONS
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from otel_goodput import semconv
 from otel_goodput._accounting import Partition, Totals
-from otel_goodput._accounting.paces import straggler
 from otel_goodput._accounting.rules import PART
+from otel_goodput._accounting.stats import straggler
 from otel_goodput._journal.account import EndedPhases
 from otel_goodput._journal.journal import OVERFLOW
 from otel_goodput._runtime.guard import contain

@@ -22,9 +22,8 @@ from typing import Final
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanContext
 
-from otel_goodput._accounting.events import ON_DEVICE
+from otel_goodput._accounting.events import KEYS, ON_DEVICE, STRIDE
 from otel_goodput._accounting.rules import DATA_LOADING, STEP
-from otel_goodput._accounting.turns import KEYS, STRIDE
 from otel_goodput._journal.records import EXPORT, LOADING, OUTLIER, STEPPING
 from otel_goodput._journal.thinning import pack
 from otel_goodput._recording.fast_span import FastSpan

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from otel_goodput._accounting import codec, rules
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.codec import FLAG, KEY, NUMBER, TEXT, Each, Pairs, Part, Row, State, Whole, field
-from otel_goodput._accounting.turns import following
+from otel_goodput._accounting.events import following
 from otel_goodput._journal import records
 from otel_goodput._journal.records import EXPORT, LOADING, NAME, STEPPING, Record
 from otel_goodput._journal.thinning import SUMMARY, SUMMARY_ENTRY, Summary, Thinner

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.turns import preceding
+from otel_goodput._accounting.events import preceding
 from otel_goodput._journal import records
 from otel_goodput._journal.records import HEADER_SIZE, NAME, RECORD, SIZE, Record
 from otel_goodput._journal.rundir import RunDirectory, WatchedRun

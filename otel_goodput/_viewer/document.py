@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.overview import NOT_KNOWN, Overview, Spread
-from otel_goodput._accounting.usage import Usage
+from otel_goodput._journal.usage import Usage
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import secrets, without, without_secrets

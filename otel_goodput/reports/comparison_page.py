@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Final
 
-from otel_goodput._accounting.markup import COLORS
+from otel_goodput._accounting.totals import COLORS
 from otel_goodput._text.quantities import format_duration
 from otel_goodput._text.redact import shown
 from otel_goodput.reports import comparison_text as text

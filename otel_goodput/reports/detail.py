@@ -18,7 +18,7 @@ from otel_goodput._accounting import rules
 from otel_goodput._accounting.events import NO_STEP, Event
 from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.overview import BINS, KEPT, LOST, NOT_KNOWN, Loss
-from otel_goodput._accounting.phases import Phases
+from otel_goodput._accounting.phase_history import Phases
 from otel_goodput._accounting.resuming import Numbering, Stretch
 from otel_goodput._accounting.tracing import EXCLUDED, StepTrace, Tracer
 from otel_goodput._journal import records

@@ -34,7 +34,7 @@ from typing import Any, Final, NamedTuple
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.events import Event
-from otel_goodput._accounting.phases import COMPLETED, paired
+from otel_goodput._accounting.phase_history import COMPLETED, paired
 from otel_goodput._text.quantities import format_duration, plural
 from otel_goodput._text.redact import shown
 from otel_goodput.errors import ConfigurationError

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
-from otel_goodput._accounting import markup
-from otel_goodput._accounting.totals import Totals
+from otel_goodput._accounting.totals import Totals, partition_html
 from otel_goodput._journal.facts import Facts
 from otel_goodput._journal.notes import DAMAGED, Note
 from otel_goodput._journal.startups import summed
@@ -109,7 +108,7 @@ class Report:
         if answer["elapsed_s"]:
             remarks.append(sentence(answer))
         run = self.totals.run
-        return markup.render(run.rows(), run.elapsed, text.headline(answer), tuple(remarks), known=run.known)
+        return partition_html(run.rows(), run.elapsed, text.headline(answer), tuple(remarks), known=run.known)
 
 
 def about(run_id: str, job_name: str) -> dict[str, Any]:

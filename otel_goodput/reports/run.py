@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from otel_goodput._accounting.checkpoints import RankStages
 from otel_goodput._accounting.overview import Overview
-from otel_goodput._accounting.paces import Pace
+from otel_goodput._accounting.stats import Pace
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal.facts import Facts, read_facts
 from otel_goodput._journal.mirror import Mirror, open_filesystem, plain

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.overview import NOT_KNOWN, Overview, StepBin
-from otel_goodput._accounting.paces import Pace
+from otel_goodput._accounting.stats import Pace
 from otel_goodput._journal.digest import NONE, Row, rows_of_step_bins
 from otel_goodput._journal.notes import Note
 from otel_goodput._journal.paces import read_paces

@@ -22,7 +22,9 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.checkpoints import Stages
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.device import NEVER, place
-from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.events import START, Event
+from otel_goodput._accounting.phase_history import COMPLETED, paired
+from otel_goodput._accounting.rules import PART
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
@@ -449,10 +451,9 @@ def account(
     ]
     cursor = Cursor(edges=sorted(edges), windows=1 + len(windows))
     stages = Stages()
-    rest = iter(events)
-    while batch := list(islice(rest, _BATCH)):
-        cursor.apply_all(batch)
-        stages.apply_all(batch)
+    for part in paired(_applied(cursor, events)):
+        if part.fate == COMPLETED:
+            stages.add(part.name, part.length)
     moment = latest(cursor.shift > 0) if at is None else at
     if moment is None:
         cursor.drain()
@@ -460,3 +461,11 @@ def account(
         cursor.reach(moment)
     cursor.close()
     return balance.totals_of(cursor, windows, ideal_step_time, moment, stages.sums)
+
+
+def _applied(cursor: Cursor, events: Iterable[Event]) -> Iterator[Event]:
+    """Apply events to `cursor`, and yield what tells the parts of checkpoints among them."""
+    rest = iter(events)
+    while batch := list(islice(rest, _BATCH)):
+        cursor.apply_all(batch)
+        yield from (event for event in batch if event.kind != START or event.phase == PART)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from otel_goodput._accounting import Ledger, overview, phase_history, risk_curve, rules, step_history
+from otel_goodput._accounting import Ledger, overview, phase_history, rules, step_history
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import Event
 from otel_goodput.semconv import Phase
@@ -164,7 +164,7 @@ def fed(stream: Iterator[Event], ledger: Ledger | None = None) -> Ledger:
 def test_an_overview_is_bounded_and_says_what_it_leaves_out(
     stream: Callable[[int], Iterator[Event]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(risk_curve, "LIVES", 100)  # because so many attempts take long
+    monkeypatch.setattr(overview, "LIVES", 100)  # because so many attempts take long
     count, cut = STREAMS[stream]
     ledger = fed(stream(count))
     found = ledger.overview()
@@ -174,9 +174,9 @@ def test_an_overview_is_bounded_and_says_what_it_leaves_out(
         len(found.groups) <= 2 * phase_history.NAMES
         and len(found.phases) <= overview.PHASES_KEPT + phase_history.OPENED
     )
-    assert len(found.steps) <= overview.STEPS_KEPT and len(found.jobs) <= risk_curve.LIVES
-    assert len(found.shifts) <= risk_curve.LIVES
-    assert len(found.at_risk) <= risk_curve.CORNERS + 2
+    assert len(found.steps) <= overview.STEPS_KEPT and len(found.jobs) <= overview.LIVES
+    assert len(found.shifts) <= overview.LIVES
+    assert len(found.at_risk) <= overview.CORNERS + 2
     for told in (found.saves, found.notices, found.slices, found.excluded):
         assert len(told) <= phase_history.MOST_NOTICES
     assert sum(sum(one.values()) for one in found.bins) == ledger.totals().run.elapsed, "and nothing of the time"

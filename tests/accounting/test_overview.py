@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_goodput import semconv
-from otel_goodput._accounting import Ledger, bins, rules, step_summary
+from otel_goodput._accounting import Ledger, buckets, rules, step_summary
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import Event
 from otel_goodput._accounting.overview import IN_FLIGHT, KEPT, LOST, NET, NO_STEP_DONE, Overview
@@ -32,9 +32,9 @@ def _bins(request: pytest.FixtureRequest) -> Iterator[None]:
     """Jobs of some ns get bins of their own size; few of them double often."""
     finest, most = request.param
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(bins, "FINEST", finest)
-        patched.setattr(bins, "MATURE", 0)
-        patched.setattr(bins, "MOST", most)
+        patched.setattr(buckets, "FINEST", finest)
+        patched.setattr(buckets, "MATURE", 0)
+        patched.setattr(buckets, "MOST", most)
         patched.setattr(step_summary, "BINS", 8)
         patched.setattr(step_summary, "FIRST", 2)
         patched.setattr(step_summary, "LEAF", 4)
@@ -61,7 +61,7 @@ def check(ledger: Ledger, at: int | None, *, dead: bool = False) -> Overview:
     """The overview fits the totals of the same moment."""
     overview, totals = ledger.overview(at, dead=dead), ledger.totals(at, dead=dead)
     assert summed(overview) == by_category(totals)
-    assert len(overview.bins) <= bins.MOST
+    assert len(overview.bins) <= buckets.MOST
     for one in overview.bins:
         assert sum(one.values()) <= overview.width
     fates = {

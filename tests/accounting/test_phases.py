@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from otel_goodput._accounting import Event, Ledger, rules
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.overview import NOT_KNOWN
-from otel_goodput._accounting.phases import COMPLETED, DIED, FAILED, paired
+from otel_goodput._accounting.phase_history import COMPLETED, DIED, FAILED, paired
 
 PHASES = [rules.SAVE, rules.COMPILE, rules.CUSTOM_PHASE, rules.DATA_LOADING, rules.PART, rules.EXCLUSION]
 moments = st.builds(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from otel_goodput._accounting import Ledger, rules
 from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.buckets import BUCKETS
 from otel_goodput._accounting.events import Event
-from otel_goodput._accounting.rolling import BUCKETS
 
 S = 10**9
 SPANS = (60 * S, 600 * S)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_goodput._accounting import Event, Totals, bins, rules
+from otel_goodput._accounting import Event, Totals, buckets, rules
 from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.balance import build_overview
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.overview import IN_FLIGHT, KEPT, LOST, NET, SKIPPED
-from otel_goodput._accounting.overview_builder import build_overview
 from otel_goodput._accounting.phase_history import PhaseHistory
 from otel_goodput._accounting.tracing import EXCLUDED, Tracer
 from otel_goodput.reports.timeline import Timeline, account
@@ -30,9 +30,9 @@ SOME = settings(MANY, max_examples=2 * USUAL // 3)
 @pytest.fixture(scope="module", autouse=True)
 def _bins() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(bins, "FINEST", 0)
-        patched.setattr(bins, "MATURE", 0)
-        patched.setattr(bins, "MOST", 32)
+        patched.setattr(buckets, "FINEST", 0)
+        patched.setattr(buckets, "MATURE", 0)
+        patched.setattr(buckets, "MOST", 32)
         yield
 
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from otel_goodput._accounting import Ledger, rules
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.cursor import Cursor
-from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.events import Event, Turns, events_of, following
 from otel_goodput._accounting.phase_history import EndedPhases
-from otel_goodput._accounting.turns import Turns, events_of, following
 
 from .test_properties import MANY, USUAL
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from otel_goodput._accounting.markup import COLORS
+from otel_goodput._accounting.totals import COLORS
 from otel_goodput.semconv import CATEGORIES
 
 ROOT = Path(__file__).parents[2]

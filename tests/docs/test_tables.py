@@ -20,7 +20,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 import otel_goodput
 from otel_goodput import semconv
-from otel_goodput._accounting.paces import Pace
+from otel_goodput._accounting.stats import Pace
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.sidecars import checked_json
 from otel_goodput._resources import process

@@ -14,10 +14,9 @@ import pytest
 from tools.commands import environment
 from waits import until
 
-from otel_goodput._accounting.usage import UNKNOWN, Machine, Usage
 from otel_goodput._integrations import usage
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._journal.usage import read_usage
+from otel_goodput._journal.usage import UNKNOWN, Machine, Usage, read_usage
 from otel_goodput._settings import config
 
 JOB = """

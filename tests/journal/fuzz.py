@@ -33,12 +33,11 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # run as a program
 
 from otel_goodput import Recorder
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.usage import Machine, Usage
 from otel_goodput._journal import digest, reasons, records, state_file
 from otel_goodput._journal.digest import TABLES
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.sidecars import CHECK, checked_json
-from otel_goodput._journal.usage import UsageSheet
+from otel_goodput._journal.usage import Machine, Usage, UsageSheet
 from otel_goodput._runtime.guard import contained
 from otel_goodput._settings import config as configuration
 from otel_goodput._settings import placement

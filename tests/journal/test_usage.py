@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from otel_goodput._accounting.usage import MOST, Machine, Usage
 from otel_goodput._journal.records import NewerVersion
 from otel_goodput._journal.rundir import USAGE, RunDirectory, bound
 from otel_goodput._journal.sidecars import checked_json
-from otel_goodput._journal.usage import ROWS, UsageSheet, read_usage, usages
+from otel_goodput._journal.usage import MOST, ROWS, Machine, Usage, UsageSheet, read_usage, usages
 
 MACHINE = Machine(8, 2**40, 2**37)
 S = 1_000_000_000

@@ -10,7 +10,7 @@ from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMet
 from otel_goodput import semconv
 from otel_goodput._accounting import Event, Ledger, Totals
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.paces import Pace
+from otel_goodput._accounting.stats import Pace
 from otel_goodput._metrics import instruments
 from otel_goodput._metrics.productivity import Inputs
 from otel_goodput.semconv import Category, ClockState, Phase

@@ -15,7 +15,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 
 from otel_goodput import Recorder
-from otel_goodput._accounting.paces import Pace, late, straggler, to_json
+from otel_goodput._accounting.stats import Pace, late, paces_to_json, straggler
 from otel_goodput._journal.paces import STALE_NS, read_paces
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.sidecars import checked_json
@@ -166,7 +166,7 @@ def test_a_folder_that_cannot_be_written_is_said_once(
 
 def test_nobody_is_called_the_slowest_who_is_as_fast_as_the_others() -> None:
     def lines(*paces: Pace) -> list[str]:
-        return list(report_text.processes({"processes": to_json(paces, 2)}))
+        return list(report_text.processes({"processes": paces_to_json(paces, 2)}))
 
     assert lines(pace(0, 100), pace(1, 104)) == ["  processes  2 of 2 report step times"]
     assert "the slowest is process 1" in lines(pace(0, 100), pace(1, 130))[1]

@@ -11,8 +11,8 @@ from recorded import Recording
 
 import otel_goodput as goodput
 from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.events import KEYS
 from otel_goodput._accounting.rules import CUSTOM_PHASE, STEP
-from otel_goodput._accounting.turns import KEYS
 from otel_goodput._journal import records, segment_file
 from otel_goodput._journal.records import CAPACITY, HEADER_SIZE, SIZE
 from otel_goodput._journal.rundir import RunDirectory

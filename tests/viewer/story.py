@@ -8,10 +8,9 @@ from pathlib import Path
 from benchmarks.long_run import BEGIN, MS, NS, write_events
 from otel_goodput._accounting import Event, rules
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.usage import Machine, Usage
 from otel_goodput._journal import records
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._journal.usage import UsageSheet
+from otel_goodput._journal.usage import Machine, Usage, UsageSheet
 from otel_goodput.semconv import FALLBACK_CLOCKS, REASONS
 
 NAMES = ("", "eval", "train_step", "forward", "backward")

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_goodput._accounting.usage import Machine, Usage
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._journal.usage import UsageSheet
+from otel_goodput._journal.usage import Machine, Usage, UsageSheet
 from otel_goodput._viewer.page import of_run
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.run_view import RunView

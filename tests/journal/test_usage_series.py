@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_goodput._accounting.usage import MOST, Usage, UsageSeries, thinned
+from otel_goodput._journal.usage import MOST, Usage, UsageSeries, thinned
 
 amounts = st.integers(0, 10**12)
 SAMPLES = st.lists(st.tuples(st.integers(1, 10**12), amounts, amounts, amounts, amounts, amounts), max_size=60)
