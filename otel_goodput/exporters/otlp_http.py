@@ -49,7 +49,8 @@ def _unreported(record: logging.LogRecord) -> bool:
     return not any(getattr(one, _REPORTED, False) for one in arguments)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, what it was raised from, and so on."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -72,7 +73,7 @@ class _Checked:
             if response.status_code < 400:
                 self._rejections.note(read(self._place.signal, response.status_code, response.headers, body))
         except Exception as error:
-            judged = next((one for one in _causes(error) if isinstance(one, (NotAccepted, TooLong))), None)
+            judged = next((one for one in causes(error) if isinstance(one, (NotAccepted, TooLong))), None)
             if judged is None:
                 raise
             what = str(judged)

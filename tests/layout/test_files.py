@@ -32,7 +32,6 @@ NO_FILES = {
     ("_recording.step_loop", "open"),
     ("_recording.fast_span", "open"),
     ("_recording.loading", "open"),
-    ("_tools.send.destination", "open"),
     ("_viewer.watch", "open"),
     ("exporters.registry", "open"),
     *((module, "open") for module in ("_tools.report", "_tools.export", "_viewer.page", "_viewer.watch")),  # sessions

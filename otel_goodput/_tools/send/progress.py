@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import os
 from collections.abc import Iterator
@@ -135,21 +134,6 @@ class Progress:
         """Save whether a request may have arrived that will be sent again. Raises OSError."""
         if doubt != self.doubt:
             self.write(self.offset, self.lines, self.losses, doubt=doubt)
-
-
-def earlier(path: Path, receiver: str) -> list[Path]:
-    """Return the files to send before `path`, oldest first. Raises GoodputError, OSError.
-
-    A collector renames its files to longer names. These are the file that was last sent to `receiver` under the name
-    `path`, and those renamed after it.
-    """
-    known = [entry for entry in _entries(path) if entry["receiver"] == receiver and entry["length"]]
-    moved = [entry for entry in known if not _holds(path, entry)]
-    if not moved:
-        return []
-    series = sorted(path.parent.glob(f"{glob.escape(path.stem)}-*{glob.escape(path.suffix)}"))
-    begun = [number for number, file in enumerate(series) if any(_holds(file, entry) for entry in moved)]
-    return series[begun[-1] :] if begun else []
 
 
 def _state(path: Path) -> Path:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from exporters.backends import grpc_backend, http_backend
 from waits import until
 
 from otel_goodput._journal.sidecars import CHECK, checked_json
-from otel_goodput._tools.send import progress
 
 from ..commands import PATIENCE_S, environment, failed, succeeded
 from .receivers import TAKE, Say, grpc_receiver
@@ -105,34 +103,6 @@ def test_sending_again_is_resumed_too(run: Path, traces: Path) -> None:
         assert arrived(received.traces) == 2 * expected
 
 
-@pytest.mark.parametrize("wire", RECEIVERS)
-def test_an_answer_is_there_before_it_is_noted_that_the_request_went(
-    wire: str, traces: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A slow disk: what is noted of the request must not come after what is noted of the answer."""
-    here, write = threading.current_thread(), progress.write_privately
-    began, noted = threading.Event(), threading.Event()
-
-    def slowly(path: Path, content: bytes) -> None:
-        elsewhere = threading.current_thread() is not here
-        if elsewhere:
-            began.set()
-            time.sleep(0.3)
-        write(path, content)
-        if elsewhere:
-            noted.set()
-
-    monkeypatch.setattr(progress, "write_privately", slowly)
-    traces.write_bytes(traces.read_bytes().splitlines(keepends=True)[0])
-    with RECEIVERS[wire](lambda number: TAKE) as received:
-        for _ in range(2):
-            succeeded(send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
-            # gRPC does not say that the request went where its answer is there first, and nothing is to be noted then.
-            if began.wait(1.0) or wire == HTTP:
-                assert noted.wait(PATIENCE_S)
-        assert len(received.traces) == 1
-
-
 def test_another_endpoint_has_an_offset_of_its_own(traces: Path) -> None:
     with grpc_backend() as one, http_backend() as two:
         succeeded(send(traces, to=one.endpoint))
@@ -215,8 +185,7 @@ def test_a_collector_s_file_that_was_renamed(traces: Path, tmp_path: Path) -> No
         written(2)
         file.rename(first)
         written(3)
-        # By its name: what had the name before comes first.
-        succeeded(send(file, to=received.endpoint))
+        succeeded(send(folder, to=received.endpoint))
         assert len(received.traces) == 4
         written(4)
         file.rename(second)
