@@ -75,6 +75,7 @@ Skip = tuple[int, str]  # index of the record in the segment, and why
 
 # Flags in addition to those of accounting.events.
 EXPORT: Final = 1 << 8  # START, END: the span is sampled and goes to the exporters
+DROPPED: Final = 1 << 9  # START: the sampler of the user's provider dropped the span, so that it is never exported
 SUMMED: Final = 1 << 12  # EXPORTED: only the summaries of `name` of attempt `key` that end by `time` are exported
 OWN_TRACES: Final = 1 << 10  # ATTEMPT: each step has a trace of its own
 ERRED: Final = 1 << 11  # END: the span's status is ERROR (FAILED without it: a step was left by a break)

@@ -70,7 +70,9 @@ class AcknowledgingExporter(DelegatingSpanExporter):
 
     def _take(self, spans: Sequence[ReadableSpan]) -> None:
         for span in spans:
-            attempt, attributes = span.resource.attributes.get(semconv.ATTEMPT), span.attributes or {}
+            attributes = span.attributes or {}
+            # The resource of a user's provider says nothing of this attempt; those of earlier ones do.
+            attempt = span.resource.attributes.get(semconv.ATTEMPT, self._account.journal.attempt)
             context = span.get_span_context()
             if context is not None and (
                 isinstance(span, (AttemptSpan, ContinuationSpan)) or semconv.GOODPUT_PHASE in attributes

@@ -97,27 +97,24 @@ class AttemptTraces:
             flags = min(budget.most, MOST_SPANS) | (DETAILED if budget.detailed else 0)
             self._append(CONTINUED, 0, flags, 0, self.layout.steps, budget.group * HALF + longest, self._clock())
 
-    def begin_root(self, moment: int) -> SpanContext:
-        """Return the span context of the attempt's root; process 0 also queues the root span for :meth:`write_roots`.
-
-        `moment` is the begin of the job, ns. Only the first call queues.
-        """
+    @property
+    def parent_of_job(self) -> SpanContext:
+        """The attempt's root, which process 0 exports for all."""
         root = self.layout.root(0)
-        if self.process:
-            return SpanContext(root.trace_id, root.span_id, True, ids.SAMPLED)
+        return SpanContext(root.trace_id, root.span_id, True, ids.SAMPLED) if self.process else root
+
+    def begin_root(self, moment: int) -> None:
+        """Have process 0 record the attempt's root, and export it with :meth:`write_roots`; only the first call does.
+
+        `moment` is the begin of the job, ns.
+        """
         if not self._rooted:
             self._rooted = True
             emitter = self._emitter
             self._roots.append(AttemptSpan(self.run_id, self.attempt, emitter.resource, emitter.scope, moment))
-            # Before the job's record, so that a restart can tell the root from the job even if we die in between.
-            self._append(ROOT, 0, 0, 0, root.span_id, NO_STEP, moment)
+            self._append(ROOT, 0, 0, 0, self.layout.root(0).span_id, NO_STEP, moment)
             for group in range(1, self.budget.groups):
                 self._roots += self._further(group, 0, 0, moment)
-        return root
-
-    def forget_roots(self) -> None:
-        """Drop the queued root spans, because the user's own sampler dropped the job."""
-        self._roots.clear()
 
     def write_roots(self) -> None:
         """Emit the queued root spans: the attempt's, and those of further groups of processes."""

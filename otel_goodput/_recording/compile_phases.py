@@ -157,7 +157,7 @@ class CompilePhases:
         parent = self._context(around, step)
         if parent.trace_id != line.traces.root(0).trace_id:
             line.account.foreign_trace(key, parent.trace_id)
-        if parent.span_id != line.traces.job_context.span_id:
+        if parent.span_id != line.traces.job_key:
             line.jobs.append(PARENT, 0, 0, 0, key, signed(parent.span_id), start)
         return CompilePhase(key, function, start, parent, number, aside, gate, taken)
 

@@ -500,6 +500,8 @@ class FastSpan(ShortSpan):
             if not self._sampled and not paid:
                 self._line.policy.spend(self)
             self._keep = self.touched = True
+            if not self._sampled and not self._ended:
+                self._line.note_parent(self)
             context = self._context
             if context is not None:  # already given out as not sampled; keep its trace, other spans may be in it
                 self._context = SpanContext(context.trace_id, self._key, False, SAMPLED)
@@ -576,7 +578,6 @@ class FastSpan(ShortSpan):
         if not line.policy.claim(self):
             return False
         self.keep(paid=True)
-        line.note_parent(self)
         return True
 
     def enclosing(self) -> SpanContext:

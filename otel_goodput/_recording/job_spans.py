@@ -77,14 +77,15 @@ class JobSpans:
         identity = ids.job_span_context(*traces.identity, self._begun)
         self._begun += 1
         self._pass_on_all()
-        root = traces.begin_root(start)
-        parent = trace_api.set_span_in_context(trace_api.NonRecordingSpan(root), Context())
         if self._generator is not None:
+            # Before the job's record, so that a restart can tell the root from the job even if we die in between.
+            traces.begin_root(start)
             self._generator.fix_next(identity.trace_id, identity.span_id)
+        parent = trace_api.set_span_in_context(trace_api.NonRecordingSpan(traces.parent_of_job), Context())
         attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: Phase.JOB}
         span = self._starter.start(Phase.JOB, parent, attributes, start, links)
-        if self._generator is None and not span.get_span_context().trace_flags.sampled:
-            traces.forget_roots()
+        if self._generator is None and span.get_span_context().trace_flags.sampled:
+            traces.begin_root(start)  # a job that the user's sampler drops is not exported, nor is its root
         traces.write_roots()
         traces.place_job(span)
         return span

@@ -16,7 +16,7 @@ from otel_goodput import semconv
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._journal.account import Account
-from otel_goodput._journal.records import ERRED, EXPORT, INTERRUPTED, LARGEST, PARENT, SUMMARIZED, signed
+from otel_goodput._journal.records import DROPPED, ERRED, EXPORT, INTERRUPTED, LARGEST, PARENT, SUMMARIZED, signed
 from otel_goodput._recording.attempt_traces import AttemptTraces
 from otel_goodput._recording.emitter import SpanEmitter
 from otel_goodput._recording.finished import PhaseReadableSpan, sampled_copy
@@ -106,7 +106,7 @@ class PhaseSpanProcessor(SpanProcessor):
         if phase == rules.JOB:
             self._thread.take()
         blocking = attributes.get(semconv.GOODPUT_BLOCKING)
-        flags = 0
+        flags = DROPPED if self._admission is None else 0
         if self._exported(span, attributes):
             flags = EXPORT
             if self._spans is not None and not self._held(span, phase):

@@ -122,6 +122,14 @@ class _Builder:
             instrumentation_scope=self._scope,
         )
 
+    def _job_at(self, moment: int) -> SpanContext:
+        """Return the job at `moment` (ns). Its id does not follow from the run if a user's provider has begun it."""
+        jobs = [entry for entry in self._left.spans if entry.phase == rules.JOB and entry.start <= moment]
+        if not jobs or self._left.share < SMALL:
+            return self._job
+        latest = max(jobs, key=lambda entry: entry.start)
+        return SpanContext(latest.trace or self._root.trace_id, latest.key, True, ids.SAMPLED)
+
     def _around(self, entry: SpanEntry) -> SpanContext:
         """Return the default parent of a span: the root of the trace that its step selects, or the job."""
         number = self._layout.number(entry.step) if entry.phase in _OF_STEPS else 0
@@ -155,5 +163,5 @@ class _Builder:
 
     def summary(self, summary: Summary, name: str = "") -> ReadableSpan:
         number = 0 if name else self._layout.number(summary.first)
-        parent = self._layout.root(number) if number else self._job
+        parent = self._layout.root(number) if number else self._job_at(summary.end)
         return summary_span(summary, name, parent, number, self._identity, self._resource, self._scope)

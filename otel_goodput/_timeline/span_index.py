@@ -312,7 +312,7 @@ class SpanIndex(State):
         interrupted = []
         for entry in reversed(self._open.values()):
             if not entry.flags & EXPORT:
-                if not left or entry.phase == rules.JOB:
+                if not left or entry.phase == rules.JOB or entry.flags & records.DROPPED:
                     continue
                 left -= 1
             interrupted.append(entry)

@@ -11,7 +11,7 @@ import pytest
 import warm
 from crash.exported import Span, check_tree, job_identity, read_spans, root_identity
 
-from otel_goodput import Recorder
+from otel_goodput import Recorder, open_run
 
 from .test_golden import unpack
 
@@ -54,6 +54,28 @@ def test_the_root_of_a_killed_attempt_is_written_once(left: str, tmp_path: Path)
         # Whoever ends the job of one that died knows the one after it.
         beside = [attempt - 1] * (attempt > 0) + [attempt + 1] * (attempt < 2)
         assert job.links == tuple(root_identity("run", each) for each in beside)
+
+
+DROPPED = """
+import os, signal, sys
+import otel_goodput as goodput
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+with goodput.Recorder("job", run_id="run", directory=sys.argv[1], exporters="file", integrations="none",
+                      tracer_provider=TracerProvider(ALWAYS_OFF, shutdown_on_exit=False)) as recorder:
+    with recorder.job(), recorder.custom("evaluation"), recorder.checkpoint_save(0):
+        if sys.argv[2] == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_the_users_sampler_dropped_is_not_exported_by_the_next_attempt_either(tmp_path: Path) -> None:
+    for end in ("killed", "killed", "returned"):
+        done = warm.run([sys.executable, "-c", DROPPED, str(tmp_path), end], check=False, timeout=60)
+        assert done.returncode == (-signal.SIGKILL if end == "killed" else 0)
+    assert not read_spans(tmp_path / "run")
+    report = open_run(tmp_path, "run").report().to_json()
+    assert report["attempts"] == 3 and report["seconds"]["custom"]["evaluation"] > 0
 
 
 @pytest.mark.parametrize("name", ["dead", "sealed", "observed-dead"])

@@ -5,6 +5,7 @@ went.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -18,8 +19,10 @@ from otel_goodput.exporters.registry import OURS, numbers
 JOB = """
 import os, sys
 import otel_goodput as goodput
+from opentelemetry.sdk.trace import TracerProvider
+provider = TracerProvider(shutdown_on_exit=False) if sys.argv[4:] == ["own"] else None
 recorder = goodput.configure("job", run_id="run", directory=sys.argv[1], exporters=sys.argv[2].split(","),
-                             integrations="none")
+                             integrations="none", tracer_provider=provider)
 with goodput.job():
     for step, _ in goodput.steps(range(2500), start=0):
         if step == 2300 and sys.argv[3] == "exit":
@@ -30,12 +33,16 @@ goodput.shutdown()
 DEAD = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_GOODPUT_GRACE_PERIOD": "1"}
 
 
+PROVIDERS = ("ours", "own")  # "own": one of the user's
+
+
 @pytest.mark.parametrize("exporters", ["file", "file,otlp"])
 @pytest.mark.parametrize("end", ["exit", "return"])
-def test_no_span_is_written_twice(exporters: str, end: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_no_span_is_written_twice(exporters: str, end: str, provider: str, tmp_path: Path) -> None:
     """After ``os._exit``, and where of two exporters one cannot be reached: the other had everything, summaries too."""
     for ending in (end, "return"):
-        warm.run([sys.executable, "-c", JOB, str(tmp_path), exporters, ending], env={**os.environ, **DEAD})
+        warm.run([sys.executable, "-c", JOB, str(tmp_path), exporters, ending, provider], env={**os.environ, **DEAD})
     spans = read_spans(tmp_path / "run")
     assert len(check_tree(spans)) == len(spans)
     names = Counter(span.name for span in spans)
@@ -45,6 +52,7 @@ def test_no_span_is_written_twice(exporters: str, end: str, tmp_path: Path) -> N
     assert numbers.total() + summed == 2500 + (2301 if end == "exit" else 2500), "nor is one missing"
 
 
+BATCH = 512  # spans that the SDK exports at once, by default
 CUT = """
 import os, signal, sys
 from otel_goodput.exporters.file import FileSpanExporter
@@ -58,12 +66,17 @@ FileSpanExporter.export = export_and_die
 """
 
 
-def test_what_is_written_twice_all_the_same_is_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_what_is_written_twice_all_the_same_is_the_same(provider: str, tmp_path: Path) -> None:
     """Killed when a batch is in the file and nobody has noted that yet: a link to the next attempt is not added."""
     for before in (CUT, ""):
-        warm.run([sys.executable, "-c", before + JOB, str(tmp_path), "file", "return"])
+        killed = warm.run(
+            [sys.executable, "-c", before + JOB, str(tmp_path), "file", "return", provider], check=not before
+        )
+        assert killed.returncode == (-signal.SIGKILL if before else 0)
     spans = read_spans(tmp_path / "run")
-    assert len(check_tree(spans)) < len(spans)
+    twice = len(spans) - len(check_tree(spans))
+    assert 0 < twice <= BATCH, "one batch at most"
     assert Counter(span.name for span in spans)["job"] == 3
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import baggage, context, trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import (
     ConcurrentMultiSpanProcessor,
@@ -172,6 +175,51 @@ def test_every_start_is_heard_and_says_what_the_end_says(where: str, tmp_path: P
         found = {name: getattr(listening.ended[key], name) for name in MEMBERS}
         assert {**found, "attributes": dict(found["attributes"])} == said
     assert report["steps"]["executed"] == 1, "what is heard is not counted twice"
+
+
+class Baggage(SpanProcessor):
+    """Copies an entry of the baggage to each span that begins, as opentelemetry-processor-baggage does."""
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        around = trace.get_current_span(parent_context).get_span_context()
+        assert span.parent is not None and around.span_id == span.parent.span_id
+        span.set_attribute("model", str(baggage.get_baggage("model", parent_context)))
+        span.set_attribute("thread", threading.get_ident())
+
+
+def test_a_start_comes_with_the_context_and_on_the_thread_that_it_was_opened_in(tmp_path: Path) -> None:
+    memory, provider = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
+    with recorder(tmp_path, tracer_provider=provider) as line:
+        provider.add_span_processor(Baggage())
+        provider.add_span_processor(SimpleSpanProcessor(memory))
+
+        def train(model: str, *numbers: int) -> None:
+            with line.custom(model):
+                token = context.attach(baggage.set_baggage("model", model))
+                for number in numbers:
+                    with line.step(number), line.part(model), line.data_loading(), line.custom(model):
+                        pass
+                context.detach(token)
+
+        with line.job():
+            train("first", 0, 1)
+            other = threading.Thread(target=train, args=("second", 2), name="other")
+            other.start()
+            other.join()
+    begun = Counter(
+        (span.name, (span.attributes or {})["model"], (span.attributes or {})["thread"])
+        for span in memory.get_finished_spans()
+        if span.name not in ("attempt", "job")
+    )
+    here, there = threading.get_ident(), other.ident
+    assert begun == {
+        **{(name, "first", here): 2 for name in ("step", "data_loading")},
+        **{(name, "second", there): 1 for name in ("step", "data_loading")},
+        ("first", "first", here): 4,
+        ("second", "second", there): 2,
+        ("first", "None", here): 1,
+        ("second", "None", there): 1,
+    }
 
 
 @pytest.mark.usefixtures("lenient")
