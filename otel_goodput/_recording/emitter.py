@@ -22,14 +22,13 @@ from opentelemetry.sdk.trace import (
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from otel_goodput._runtime.guard import contain, report_once, started
-from otel_goodput.semconv import SCOPE_NAME
+from otel_goodput.semconv import DROPPED, SCOPE_NAME
 from otel_goodput.version import __version__
 
 _FORWARDING = (ConcurrentMultiSpanProcessor, SynchronousMultiSpanProcessor)
 MANY_WAITING: Final = 128  # spans that wait; the background is woken
-MOST_WAITING: Final = 4096  # spans that wait: the background does not keep up
-SHARE: Final = 256  # spans that are then emitted at once by whoever ends another one
-LAST_WAITING: Final = 16 * MOST_WAITING  # no more spans wait
+MOST_WAITING: Final = 16_384  # spans of steps, loads and parts that wait; further ones are dropped
+LAST_WAITING: Final = 2 * MOST_WAITING  # spans of any kind that wait
 LONGEST_WAIT_S: Final = 0.1
 LONGEST_CATCHING_UP_S: Final = 1.0
 TICK_S: Final = 0.25
@@ -81,6 +80,7 @@ class SpanEmitter(SpanProcessor):
     Attributes:
         scope: our instrumentation scope.
         starters: the processors that are notified of starts.
+        dropped: number of spans that were dropped because too many waited.
     """
 
     def __init__(self, processors: Sequence[SpanProcessor], resource: Resource) -> None:
@@ -88,10 +88,10 @@ class SpanEmitter(SpanProcessor):
         self.scope = InstrumentationScope(SCOPE_NAME, __version__)
         self._processors = tuple(processors)
         self.starters = tuple(each for each in processors if _hears_starts(each))
+        self.dropped = 0
         self._waiting: deque[Callable[[], ReadableSpan | None]] = deque()
         self._emitting = threading.Lock()  # so that two threads keep the order
         self._busy = 0  # id of the thread that emits
-        self._wanted = False  # another thread than the background wants to emit
         self._hanging = False  # a processor has not returned in time
         self._background = False  # spans are emitted in the background
         self._closed = False
@@ -116,14 +116,14 @@ class SpanEmitter(SpanProcessor):
     def on_end(self, span: ReadableSpan) -> None:
         """Pass on a span that a tracer of the SDK has ended: at once if no other waits, like the SDK does."""
         if self._waiting:
-            self.postpone(lambda: span)
+            self.postpone(lambda: span, LAST_WAITING)
         else:
             self._pass_on(span)
 
     def emit(self, span: ReadableSpan) -> None:
         """Have a finished span passed to all processors, after those that wait, and soon."""
-        self.postpone(lambda: span)
-        if self._background:
+        self.postpone(lambda: span, LAST_WAITING)
+        if self._background and self._wake.empty():
             self._wake.put(None)
 
     def _pass_on(self, span: ReadableSpan) -> None:
@@ -133,22 +133,26 @@ class SpanEmitter(SpanProcessor):
             except Exception as error:
                 contain("span processor", error)
 
-    def postpone(self, make: Callable[[], ReadableSpan]) -> None:
+    def postpone(self, make: Callable[[], ReadableSpan], most: int = MOST_WAITING) -> None:
         """Have the span that `make` returns emitted in the background, in the order of these calls.
 
-        At once if nothing emits in the background. If that does not keep up, the caller emits a few of the oldest.
+        At once if nothing emits in the background. Dropped if `most` spans wait already.
         """
         waiting = self._waiting
+        if len(waiting) >= most and self._thread.is_alive():
+            self.dropped += 1
+            report_once(
+                "waiting spans",
+                "spans are dropped, because a span processor does not return, or takes longer than the steps "
+                "themselves (counted in %s). To export fewer: OTEL_GOODPUT_STEP_SAMPLING",
+                DROPPED.name,
+            )
+            return
         waiting.append(make)
         if not self._background:
-            self._emit_here(LAST_WAITING)
+            self._emit_here()
         elif len(waiting) == MANY_WAITING:
             self._wake.put(None)
-        elif len(waiting) > MOST_WAITING:
-            self._emit_here(SHARE)
-            if len(waiting) > LAST_WAITING:
-                waiting.popleft()
-                report_once("waiting spans", "a span processor does not return: spans that wait for it are dropped")
 
     def in_background(self) -> None:
         """Postpone exports from now on, until :meth:`catch_up`, or until the thread has emitted them."""
@@ -163,9 +167,8 @@ class SpanEmitter(SpanProcessor):
         while not self._closed:
             with suppress(Empty):
                 self._wake.get(timeout=TICK_S)
-            while self._waiting:
-                with self._emitting:
-                    self._emit(len(self._waiting), yielding=True)
+            with self._emitting:
+                self._emit()
 
     def catch_up(self, seconds: float | None = None) -> bool:
         """Have emitted what was postponed; returns False if that took too long.
@@ -176,7 +179,7 @@ class SpanEmitter(SpanProcessor):
         if not self._waiting or self._busy == get_ident():  # a processor opens phases itself
             return True
         if not self._thread.is_alive():
-            self._emit_here(LAST_WAITING)
+            self._emit_here()
             return not self._waiting
         if seconds is None:
             if self._hanging:
@@ -188,37 +191,35 @@ class SpanEmitter(SpanProcessor):
         self._hanging = not reached.wait(max(seconds, 0.0))
         return not self._hanging
 
-    def _emit_here(self, most: int) -> None:
-        """Emit up to `most` of what was postponed in the calling thread.
+    def _emit_here(self) -> None:
+        """Emit what was postponed in the calling thread, because there is no background.
 
-        Waits for one span of the background at most, and not again for a processor that hangs.
+        Waits only a moment for another thread that emits, and not again for a processor that hangs.
         """
         if self._busy == get_ident():
             return
-        self._wanted = True
         if not self._emitting.acquire(timeout=0 if self._hanging else LONGEST_WAIT_S):
-            self._hanging, self._wanted = True, False
+            self._hanging = True
             return
         try:
-            self._wanted = self._hanging = False
-            self._emit(most)
+            self._hanging = False
+            self._emit()
         finally:
             self._emitting.release()
 
-    def _emit(self, most: int, *, yielding: bool = False) -> None:
-        """Emit up to `most` spans; with `yielding`, until another thread wants to."""
+    def _emit(self) -> None:
+        waiting = self._waiting
         self._busy = get_ident()
         try:
-            while self._waiting and most > 0 and not (yielding and self._wanted):
+            while waiting:
                 try:
-                    span = self._waiting[0]()
+                    span = waiting[0]()
                     if span is not None:
                         self._pass_on(span)
                         self._hanging = False
                 except Exception as error:
                     contain("span", error)
-                self._waiting.popleft()  # only now, so that whoever finds none waiting is really behind all of them
-                most -= 1
+                waiting.popleft()  # only now, so that whoever finds none waiting is really behind all of them
         finally:
             self._busy = 0
 

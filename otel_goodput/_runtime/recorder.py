@@ -400,11 +400,12 @@ class Recorder(Phases):
         self._pipelines.hand_over(some)
 
     def _dropped(self) -> dict[str, int]:
-        return {
-            "journal": self._account.journal.dropped + self._account.ledger.late,
-            "observations": self._observers.lost,
-            **self._pipelines.dropped(),
-        }
+        lost = self._pipelines.dropped()
+        if waited := self._line.emitter.dropped:
+            lost["traces"] = lost.get("traces", 0) + waited
+        lost["journal"] = self._account.journal.dropped + self._account.ledger.late
+        lost["observations"] = self._observers.lost
+        return lost
 
     @forgiving
     def totals(self) -> Totals:

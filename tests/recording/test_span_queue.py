@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
 
 import pytest
 from exported import Spans, written
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricExporter, MetricExportResult, MetricsData
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from recorded import Record
 
+import otel_goodput as goodput
 from otel_goodput import Recorder
 from otel_goodput._recording.delegating import DelegatingMetricExporter
+from otel_goodput._recording.emitter import MOST_WAITING
 from otel_goodput._runtime import guard
 from otel_goodput.testing import metrics
 
@@ -58,6 +63,48 @@ def test_what_a_full_queue_drops(
     assert len(written(tmp_path)) + lost == len(ended.get_finished_spans()) == 3002, "with the job's and the root"
     (told,) = [record.getMessage() for record in caplog.records if "faster than" in record.getMessage()]
     assert "OTEL_BSP_MAX_QUEUE_SIZE" in told
+
+
+class _Hangs(SpanProcessor):
+    """Does not return from its first span until it is let go."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.names: list[str] = []
+        self.threads: set[int] = set()
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self.go_on.wait(60)
+        self.names.append(span.name)
+        self.threads.add(threading.get_ident())
+
+
+def test_a_processor_that_does_not_return_loses_steps_but_never_holds_training(
+    record: Record, caplog: pytest.LogCaptureFixture
+) -> None:
+    guard.contained.clear()
+    hangs, reader = _Hangs(), InMemoryMetricReader()
+    run = record(span_processors=[hangs], metric_readers=[reader], step_sampling=1)
+    steps = MOST_WAITING // 2 + 500
+    with caplog.at_level(logging.WARNING, "otel_goodput"), goodput.job():
+        for _ in goodput.steps(range(steps)):
+            pass
+        with goodput.step(steps):
+            pass
+        with goodput.custom("after"):
+            pass
+        assert not hangs.names, "nobody else did what the background cannot"
+        lost = dropped(reader)["traces"]
+        assert lost > 1_000
+        hangs.go_on.set()
+    goodput.shutdown()
+    assert threading.get_ident() not in hangs.threads
+    ended = [name for name in hangs.names if name in ("step", "data_loading")]
+    assert len(ended) + lost == 2 * (steps + 1), "each step, its load, and the load without a step at the end"
+    assert {"job", "after"} < set(hangs.names), "only steps, loads and parts are dropped"
+    assert run.report_on_disk()["steps"] == {"executed": steps + 1, "kept": steps + 1, "lost": 0}
+    (warning,) = [each.getMessage() for each in caplog.records if "does not return" in each.getMessage()]
+    assert "OTEL_GOODPUT_STEP_SAMPLING" in warning and "goodput.telemetry.dropped" in warning
 
 
 def test_an_exporter_without_the_sdks_private_attributes() -> None:
