@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from tools.commands import goodput, succeeded
 
-from otel_goodput._tools.collector.command import PROGRAM
-from otel_goodput._tools.collector.targets import TARGETS
+from otel_goodput._tools.collector.command import PROGRAM, TARGETS
 
 from .places import UNIT, settings
 from .written import COLLECTOR

@@ -13,8 +13,7 @@ import yaml
 from otelcol.flat import LAYERS, merged
 from tools.commands import goodput, succeeded
 
-from otel_goodput._tools.collector.manifests import KINDS
-from otel_goodput._tools.collector.targets import TARGETS
+from otel_goodput._tools.collector.command import KINDS, TARGETS
 
 from .written import COLLECTOR
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from otel_goodput._tools.collector.targets import TARGETS
+from otel_goodput._tools.collector.command import TARGETS
 from overlay import laid_over
 
 from .commands import goodput, succeeded

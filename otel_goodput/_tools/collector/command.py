@@ -7,12 +7,296 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_goodput._runtime import files
 from otel_goodput._tools.arguments import named_as
-from otel_goodput._tools.collector.manifests import ACCOUNT, KINDS, Values, manifest
-from otel_goodput._tools.collector.targets import SPOOL, TARGETS, Choices, configuration, head, source
+
+SOURCES: Final = ("otel_goodput._tools.collector", "sources")
+PROJECT: Final = "${env:GOOGLE_CLOUD_PROJECT}"
+QUEUE: Final = "/var/lib/otelcol-goodput"
+SPOOL: Final = f"{QUEUE}/spool"
+
+
+class Target(NamedTuple):
+    """Where a collector runs.
+
+    Attributes:
+        brief: for the head of the file, and for ``--help``.
+        roles: what the account needs on Google Cloud.
+        options: those of :class:`Choices` that can be given here.
+        notes: what to set in the jobs, or in the other collectors; one sentence a line.
+    """
+
+    brief: str
+    roles: tuple[str, ...]
+    options: frozenset[str]
+    notes: tuple[str, ...]
+
+
+_JOBS: Final = "Jobs need OTEL_GOODPUT_EXPORTERS=otlp and OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317."
+_FLEET: Final = "They also need OTEL_GOODPUT_STEP_TRACES=own and OTEL_GOODPUT_STEP_SAMPLING=1: the gateway samples."
+TARGETS: Final[dict[str, Target]] = {
+    "local": Target(
+        "On one machine, without a cloud: to the log, to a file, and to Prometheus.", (), frozenset(), (_JOBS,)
+    ),
+    "sidecar": Target(
+        "Next to a job on Google Cloud: spans and metrics go to the Telemetry API.",
+        ("roles/telemetry.writer",),
+        frozenset({"project", "queue_dir", "spool"}),
+        (_JOBS,),
+    ),
+    "classic": Target(
+        "As sidecar, but metrics have the names used by our dashboards and alerts for Cloud Monitoring.",
+        ("roles/telemetry.writer", "roles/monitoring.metricWriter"),
+        frozenset({"project", "queue_dir", "spool"}),
+        (_JOBS,),
+    ),
+    "fleet": Target(
+        "Next to each process of a job on many hosts: metrics as with classic, spans to the gateway.",
+        ("roles/telemetry.writer", "roles/monitoring.metricWriter"),
+        frozenset({"project", "queue_dir", "spool", "gateway", "tls"}),
+        (_JOBS, _FLEET),
+    ),
+    "gateway": Target(
+        "One per fleet: keeps the steps that are slow, failed or compiling on any host, and 1 % of the others.",
+        ("roles/telemetry.writer",),
+        frozenset({"project", "queue_dir", "listen", "tls"}),
+        ("The collectors beside the jobs have the configuration fleet, with --gateway naming this host.",),
+    ),
+}
+
+
+class Choices(NamedTuple):
+    """What can be chosen; None or an empty string leaves the default.
+
+    Attributes:
+        project: Google Cloud's project, in place of the variable GOOGLE_CLOUD_PROJECT.
+        queue_dir: the directory for the queue on disk, in place of the variable OTELCOL_GOODPUT_STATE.
+        spool: the directory for all that jobs send, kept in files too; the default one if it is empty.
+        gateway: where a fleet's collectors find the gateway, ``host`` or ``host:port``.
+        listen: where the gateway listens for OTLP, ``host:port``.
+        tls: what the gateway requires of its clients: ``mtls`` or ``token``.
+    """
+
+    project: str | None = None
+    queue_dir: str | None = None
+    spool: str | None = None
+    gateway: str | None = None
+    listen: str | None = None
+    tls: str | None = None
+
+
+def source(*path: str) -> str:
+    """Return the text of a file under ``sources``. Raises OSError: the installation is not whole."""
+    package, folder = SOURCES
+    return files.resource(package, folder, *path)
+
+
+def configuration(name: str, chosen: Choices) -> str:
+    """Return the configuration for a target as one text, without a head.
+
+    Raises:
+        OSError: the installation is not whole.
+    """
+    parts = (name, chosen.tls, None if chosen.spool is None else "spool")
+    text = source("configs", f"{'-'.join(filter(None, parts))}.yaml")
+    for default, given in _replaced(chosen):
+        text = text.replace(default, given)
+    return text
+
+
+def _replaced(chosen: Choices) -> list[tuple[str, str]]:
+    """Return the texts to replace in a configuration, each with what takes its place."""
+    pairs: list[tuple[str, str]] = []
+    if chosen.listen:
+        pairs.append(('endpoint: "localhost:4317"', f'endpoint: "{chosen.listen}"'))
+    if chosen.project:
+        pairs.append((PROJECT, chosen.project))
+    queue, spool = (chosen.queue_dir or "").rstrip("/"), (chosen.spool or "").rstrip("/")
+    if queue:
+        pairs.append((f"${{env:OTELCOL_GOODPUT_STATE:-{QUEUE}}}", queue))
+    if spool or (chosen.spool is not None and queue):
+        pairs.append((f"${{env:OTELCOL_GOODPUT_SPOOL:-{SPOOL}}}", spool or f"{queue}/spool"))
+    if chosen.gateway:
+        # Quoted: the collector wants strings here, even if they are numbers.
+        host, _, port = chosen.gateway.partition(":")
+        pairs.append(("${env:OTELCOL_GOODPUT_GATEWAY:-otelcol-gateway}", f'"{host}"'))
+        if port:
+            pairs.append(("${env:OTELCOL_GOODPUT_GATEWAY_PORT:-4317}", f'"{port}"'))
+    return pairs
+
+
+def head(name: str, command: str, chosen: Choices) -> str:
+    """Return the comment at the head of a configuration: what it is, how it is run, what it needs."""
+    target = TARGETS[name]
+    lines = [target.brief, f"Written by: {command}", ""]
+    lines += ["Try it, then run it:", "  otelcol-contrib validate --config=config.yaml"]
+    lines += ["  otelcol-contrib --config=config.yaml", "", *target.notes]
+    if target.roles:
+        lines.append(f"The account needs {' and '.join(target.roles)}.")
+        if not chosen.project:
+            lines.append("The environment variable GOOGLE_CLOUD_PROJECT names the project.")
+        lines.append(f"Requests wait on disk in {chosen.queue_dir or QUEUE}, through outages and restarts.")
+    return "".join(f"# {line}".rstrip() + "\n" for line in lines)
+
+
+ACCOUNT: Final = "goodput@PROJECT.iam.gserviceaccount.com"
+_SPOOL: Final = "/var/lib/otelcol/spool"
+_ARGUMENTS: Final = re.compile(r"^( *)args:\n(?:\1  .*\n)+", re.MULTILINE)
+_FIRST_VARIABLE: Final = re.compile(r"^( *)- name: GOMEMLIMIT\n", re.MULTILINE)
+_PREFIXED: Final = "submission-reader|goodput|otelcol-sidecar|otelcol-queue|otelcol-gateway"
+_NAMED: Final = re.compile(rf"((?:name|claimName|serviceAccountName|value): )({_PREFIXED})(?=[\s,}}]|$)", re.MULTILINE)
+_TRAINER: Final = re.compile(r"^(  name: |    name: | *serviceAccountName: )trainer$", re.MULTILINE)
+_HEALTH: Final = 'health_check: {endpoint: "localhost:13133"}'
+_HEALTH_FROM_OUTSIDE: Final = 'health_check: {endpoint: "0.0.0.0:13133"} # the kubelet asks from outside the pod'
+_STEPS: Final = """\
+  OTEL_GOODPUT_STEP_TRACES: own # a step is one trace over all hosts,
+  OTEL_GOODPUT_STEP_SAMPLING: "1" # and the gateway samples
+"""
+
+
+class Kind(NamedTuple):
+    """What a manifest consists of.
+
+    Attributes:
+        parts: files of ``sources/kubernetes``, in this order.
+        configs: the name of each ConfigMap, and the target whose configuration is in it.
+        brief: for ``--help``.
+    """
+
+    parts: tuple[str, ...]
+    configs: dict[str, str]
+    brief: str
+
+    @property
+    def trains(self) -> bool:
+        """Whether a job is in it, so that it needs an image and a directory for its journal."""
+        return "access.yaml" in self.parts
+
+    @property
+    def hosts(self) -> bool:
+        """Whether the job runs on several hosts."""
+        return "jobset.yaml" in self.parts
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "job": Kind(
+        ("access.yaml", "queue.yaml", "job.yaml"),
+        {"otelcol-sidecar": "classic"},
+        "a Job of one pod, with the collector as native sidecar and a disk for its queue",
+    ),
+    "jobset": Kind(
+        ("access.yaml", "jobset.yaml"),
+        {"otelcol-sidecar": "classic"},
+        "a JobSet on several hosts, with a collector in each pod",
+    ),
+    "fleet": Kind(
+        ("access.yaml", "jobset.yaml", "gateway.yaml"),
+        {"otelcol-sidecar": "fleet", "otelcol-gateway": "gateway"},
+        "the same with a gateway, which samples the steps of all hosts",
+    ),
+    "gateway": Kind(("gateway.yaml",), {"otelcol-gateway": "gateway"}, "the gateway alone"),
+}
+
+
+class Values(NamedTuple):
+    """What is put into a manifest.
+
+    Attributes:
+        project: Google Cloud's project.
+        namespace: where all of it is created; `create_namespace`: together with the namespace.
+        image: the trainer's container image.
+        dir: OTEL_GOODPUT_DIR, for the journal.
+        name: the job's name in telemetry, and the beginning of each object's name; None for those of the sources.
+        account: the Google service account.
+        accelerators: a resource and its number, as in ``nvidia.com/gpu=8``.
+        hosts, slices: pods of a slice, and slices.
+    """
+
+    project: str
+    namespace: str = "training"
+    create_namespace: bool = False
+    image: str | None = None
+    dir: str | None = None
+    name: str | None = None
+    account: str | None = None
+    accelerators: str | None = None
+    hosts: int | None = None
+    slices: int | None = None
+    spool: bool = False
+
+
+def manifest(kind: str, values: Values) -> str:
+    """Return the manifest as one text of several documents. Raises OSError: the installation is not whole."""
+    made = KINDS[kind]
+    documents = [f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {values.namespace}\n"] * values.create_namespace
+    documents.append(_settings(values, steps=kind == "fleet"))
+    documents += [_config_map(name, place, values) for name, place in made.configs.items()]
+    documents += [_adapted(source("kubernetes", part), kind, values) for part in made.parts]
+    return "---\n".join(_placed(document, values) for document in documents)
+
+
+def _settings(values: Values, *, steps: bool) -> str:
+    directory = f"  OTEL_GOODPUT_DIR: {values.dir}\n" if values.dir else ""
+    return (
+        "# The environment of the trainer and of the collectors.\n"
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: goodput\ndata:\n"
+        f"  GOOGLE_CLOUD_PROJECT: {values.project}\n{directory}{_STEPS if steps else ''}"
+    )
+
+
+def _config_map(name: str, place: str, values: Values) -> str:
+    spool = "" if values.spool and place != "gateway" else None
+    listen = "0.0.0.0:4317" if place == "gateway" else None
+    data = {
+        "config.yaml": configuration(place, Choices(spool=spool, listen=listen)).replace(_HEALTH, _HEALTH_FROM_OUTSIDE),
+        "move-broken-queues.sh": source("configs", "move-broken-queues.sh"),
+    }
+    text = f"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n"
+    for key, content in data.items():
+        lines = (f"    {line}" if line else "" for line in content.splitlines())
+        text += f"  {key}: |\n" + "\n".join(lines) + "\n"
+    return text
+
+
+def _adapted(text: str, kind: str, values: Values) -> str:
+    """A file of the sources with what was chosen, and with the one configuration in place of several."""
+    text = _ARGUMENTS.sub(r"\1args: [--config=/etc/otelcol/config.yaml]\n", text)
+    if "kind: Deployment" not in text:
+        variables = {"OTELCOL_GOODPUT_SPOOL": _SPOOL} if values.spool else {}
+        variables |= {"OTELCOL_GOODPUT_GATEWAY": "otelcol-gateway"} if kind == "fleet" else {}
+        added = "".join(rf"\1- name: {name}\n\1  value: {value}\n" for name, value in variables.items())
+        text = _FIRST_VARIABLE.sub(rf"{added}\g<0>", text)
+    text = text.replace(ACCOUNT, values.account or ACCOUNT.replace("PROJECT", values.project))
+    if values.image:
+        text = text.replace("image: trainer\n", f"image: {values.image}\n")
+    if values.accelerators:
+        resource, _, number = values.accelerators.partition("=")
+        text = text.replace("limits: {memory: 16Gi}", f'limits: {{memory: 16Gi, {resource}: "{number}"}}')
+    if values.hosts:
+        text = re.sub(r"((?:parallelism|completions): )4\b", rf"\g<1>{values.hosts}", text)
+        text = text.replace('value: "4"', f'value: "{values.hosts}"')
+    if values.slices:
+        text = text.replace("replicas: 1 # slices", f"replicas: {values.slices} # slices")
+    return text
+
+
+def _placed(text: str, values: Values) -> str:
+    """The document, or documents, in the namespace and under the names that were chosen."""
+    if "kind: Namespace\n" in text:
+        return text
+    text = re.sub(r"^metadata:\n", f"metadata:\n  namespace: {values.namespace}\n", text, flags=re.MULTILINE)
+    text = text.replace(
+        "  - kind: ServiceAccount\n    name: trainer\n",
+        f"  - kind: ServiceAccount\n    name: trainer\n    namespace: {values.namespace}\n",
+    )
+    if values.name:
+        text = _NAMED.sub(rf"\g<1>{values.name}-\g<2>", text)
+        text = _TRAINER.sub(rf"\g<1>{values.name}-trainer", text)
+        text = text.replace("kubernetes.io/name: trainer", f"kubernetes.io/name: {values.name}")
+    return text
+
 
 # --- arguments --------------------------------------------------------------------------------------------------------
 

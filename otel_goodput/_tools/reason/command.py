@@ -21,8 +21,7 @@ from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_moment, plural
 from otel_goodput._text.redact import shown, without_credentials
 from otel_goodput._tools.arguments import add_directory, add_json, add_run, length, named_runs, number
-from otel_goodput._tools.reason import matching
-from otel_goodput._tools.reason.logs import MOST, Entries, read
+from otel_goodput._tools.reason.logs import LONGEST, Entries, Match, best, matches, outages, read
 from otel_goodput.errors import ConfigurationError, GoodputError, JournalError
 from otel_goodput.reports.corrections import restarts
 from otel_goodput.reports.run import RecordedRun
@@ -247,12 +246,12 @@ def _print_list(known: Disrupted, rows: Sequence[dict[str, Any]]) -> None:
 
 def _read(name: str) -> Entries:
     if name == "-":
-        data = sys.stdin.buffer.read(MOST + 1)
+        data = sys.stdin.buffer.read(LONGEST + 1)
     else:
         with files.open_given(Path(name)) as file:
-            data = file.read(MOST + 1)
-    if len(data) > MOST:
-        raise GoodputError(f"{shown(name)} holds more than {MOST // files.MIB} MiB: export a shorter time range")
+            data = file.read(LONGEST + 1)
+    if len(data) > LONGEST:
+        raise GoodputError(f"{shown(name)} holds more than {LONGEST // files.MIB} MiB: export a shorter time range")
     return read(data, "standard input" if name == "-" else shown(name))
 
 
@@ -268,12 +267,10 @@ def _import(runs: Sequence[RecordedRun], log: Entries, options: argparse.Namespa
                 raise
             print(f"otel-goodput: run {shown(repr(run.run_id))}: {shown(str(error))}", file=sys.stderr)
             continue
-        outages = matching.outages(run.listed(), [known.losses[at] for at in sorted(known.losses)])
-        matches = matching.matches(conclusive, outages, margin)
-        if options.named:
-            matches = [match for match in matches if match.by_name]
-        matched |= {id(match.entry) for match in matches}
-        _import_into(run, known, matching.best(matches), dry_run=options.dry_run)
+        among = outages(run.listed(), [known.losses[at] for at in sorted(known.losses)])
+        explained = [one for one in matches(conclusive, among, margin) if one.by_name or not options.named]
+        matched |= {id(match.entry) for match in explained}
+        _import_into(run, known, best(explained), dry_run=options.dry_run)
     silent, missed = len(log.entries) - len(conclusive), len(conclusive) - len(matched)
     parts = [f"{len(matched)} matched", f"{missed} matched no disruption", f"{silent} that give no reason"]
     if log.left_out:
@@ -282,12 +279,12 @@ def _import(runs: Sequence[RecordedRun], log: Entries, options: argparse.Namespa
     print(f"{log.kind}: {count} {'entry' if count == 1 else 'entries'}, {', '.join(parts)}")
 
 
-def _import_into(run: RecordedRun, known: Disrupted, best: dict[int, matching.Match], *, dry_run: bool) -> None:
+def _import_into(run: RecordedRun, known: Disrupted, chosen: dict[int, Match], *, dry_run: bool) -> None:
     statements = reasons.read_reasons(run.folder).statements
     imported = reasons.in_force(one for one in statements if not one.person)
     counting = reasons.in_force(statements)
     new: list[Statement] = []
-    for attempt, match in sorted(best.items()):
+    for attempt, match in sorted(chosen.items()):
         evidence = match.entry.evidence
         assert evidence.reason is not None
         how = "matched by name" if match.by_name else "matched by time only"
