@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -71,6 +72,17 @@ def named_as(name: str, parse: Callable[[str], T]) -> Callable[[str], T]:
 
     named.__name__ = name
     return named
+
+
+def above_zero(name: str, most: float = math.inf) -> Callable[[str], float]:
+    """Return a type for argparse: a number above 0, `most` at most, which errors call `name`."""
+
+    def parse(text: str) -> float:
+        if not 0 < (number := float(text)) <= most or math.isinf(number):
+            raise ValueError(text)
+        return number
+
+    return named_as(name, parse)
 
 
 def _natural(text: str) -> int:

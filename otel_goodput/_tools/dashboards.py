@@ -10,7 +10,7 @@ import argparse
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -19,7 +19,7 @@ from otel_goodput._runtime import files
 from otel_goodput._settings.options import Settings
 from otel_goodput._text.durations import parse_duration, window_name
 from otel_goodput._text.redact import shown
-from otel_goodput._tools.arguments import named_as
+from otel_goodput._tools.arguments import above_zero, named_as
 
 PLACES: Final = {
     "grafana": "Grafana's dashboards, and rules for Prometheus or for Grafana's own alerting",
@@ -213,7 +213,7 @@ def add_dashboards_arguments(parser: argparse.ArgumentParser) -> None:
         share = one.metadata.get("kind") == _SHARE
         parser.add_argument(
             f"--{one.name.replace('_', '-')}",
-            type=_portion if share else _positive,
+            type=above_zero("share above 0, at most 1", 1) if share else above_zero("positive number"),
             default=one.default,
             metavar="SHARE" if share else "X",
             help=f"{one.metadata['help']} (default: {one.default:g})",
@@ -237,18 +237,3 @@ def run_dashboards(options: argparse.Namespace) -> int:
         files.write_named(place, text.encode())
         print(shown(str(PurePosixPath(options.target) / path)))
     return 0
-
-
-def _between(name: str, most: float) -> Callable[[str], float]:
-    """Return a type for argparse: a number above 0, `most` at most, which errors call `name`."""
-
-    def parse(text: str) -> float:
-        if not 0 < (number := float(text)) <= most or math.isinf(number):
-            raise ValueError(text)
-        return number
-
-    return named_as(name, parse)
-
-
-_portion = _between("share above 0, at most 1", 1)
-_positive = _between("positive number", math.inf)

@@ -15,6 +15,7 @@ from typing import Final
 from otel_goodput._journal.rundir import folder_name
 from otel_goodput._runtime.guard import TRUE
 from otel_goodput._text.durations import NS
+from otel_goodput._text.quantities import plural
 from otel_goodput._text.redact import redact, secrets
 from otel_goodput._tools.arguments import add_json, length
 from otel_goodput._tools.doctor import journal, settings
@@ -51,12 +52,7 @@ def verdict(
     problems = Counter(one.brief or one.about for one in findings if one.level == PROBLEM)
     warnings = sum(one.level == WARNING for one in findings)
     line = _named(problems) if problems else _ready(exporters, environ, contacted)
-    return f"{line}; {_counted(warnings, WARNING)}" if warnings else line
-
-
-def _counted(number: int, noun: str) -> str:
-    """Return ``1 problem``, ``2 problems``, ``0 warnings``."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{line}; {plural(warnings, WARNING)}" if warnings else line
 
 
 def _named(problems: Counter[str]) -> str:
@@ -64,7 +60,7 @@ def _named(problems: Counter[str]) -> str:
     shown = list(problems.items())[:MOST]
     names = [brief if number == 1 else f"{brief} ({number} times)" for brief, number in shown]
     rest = total - sum(number for _, number in shown)
-    return f"{_counted(total, PROBLEM)}: {', '.join(names)}{f', and {rest} more' if rest else ''}"
+    return f"{plural(total, PROBLEM)}: {', '.join(names)}{f', and {rest} more' if rest else ''}"
 
 
 def _ready(exporters: Sequence[str], environ: Mapping[str, str], contacted: bool) -> str:

@@ -10,7 +10,8 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from typing import Any, Final, NamedTuple
 
@@ -200,13 +201,16 @@ class InForce(NamedTuple):
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the relevant packages that are installed."""
-    installed = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            installed[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return installed
+    return {"python": platform.python_version(), **installed(PACKAGES)}
+
+
+def installed(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those of the packages that are installed."""
+    there = {}
+    for name in names:
+        with suppress(metadata.PackageNotFoundError):
+            there[name] = metadata.version(name)
+    return there
 
 
 def in_force(environ: Mapping[str, str]) -> InForce:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import random
 import sys
@@ -19,7 +18,7 @@ from typing import Final
 from otel_goodput._runtime import files
 from otel_goodput._runtime.installation import install_command
 from otel_goodput._text.redact import redact, secrets
-from otel_goodput._tools.arguments import add_json, named_as
+from otel_goodput._tools.arguments import above_zero, add_json
 from otel_goodput._tools.background import BackgroundCall
 from otel_goodput._tools.progress import Screen
 from otel_goodput._tools.send.lines import METRICS, TRACES, Request, left, read, signals_of, sources, whole_lines
@@ -49,16 +48,6 @@ _SPARE_S: Final = 1.0  # for a request that reports its own timeout, which says 
 _PROBES: Final = 8
 
 
-def _positive(text: str) -> float:
-    seconds = float(text)
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise ValueError(text)
-    return seconds
-
-
-_seconds = named_as("positive number of seconds", _positive)
-
-
 def add_send_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files",
@@ -75,7 +64,7 @@ def add_send_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=above_zero("positive number of seconds"),
         default=60.0,
         metavar="S",
         help="total seconds to spend on a receiver that does not accept data (default 60)",

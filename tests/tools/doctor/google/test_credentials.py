@@ -16,7 +16,7 @@ from exporters.backends import silent_backend
 from http_server import Request, Response
 from resources.machines import GPU_VM
 
-from otel_goodput._tools.doctor.credentials import find
+from otel_goodput._tools.doctor.google import find
 
 from ...commands import goodput
 from ..examined import doctor, findings
