@@ -2,7 +2,7 @@
 
 It takes events as they arrive, in bounded space. Times are those of the events: by the clock of their attempt.
 
-At the end, :func:`paired` pairs the START and the END of each phase for whoever has all events: a phase begins with the
+At the end, :class:`Phases` pairs the START and the END of each phase for all that reads events: a phase begins with the
 first START of its key; one that comes while it is open is ignored, and so is an END without a START. A phase ends no
 earlier than it began. What is still open when its process dies never ends.
 """
@@ -10,7 +10,7 @@ earlier than it began. What is still open when its process dies never ends.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.checkpoints import Stages
@@ -339,27 +339,63 @@ class PhaseHistory(State):
         return sorted((*self._excluded, *still))
 
 
-OPEN: Final = "open"
+P = TypeVar("P")
+
+
+class Phases(Generic[P]):
+    """The open phases of one process: the one rule by which STARTs and ENDs are paired, in events and in records.
+
+    Attributes:
+        opened: what each began with, by key, in the order in which they began.
+    """
+
+    def __init__(self, opened: dict[int, P] | None = None) -> None:
+        self.opened: dict[int, P] = {} if opened is None else opened
+
+    def start(self, key: int, phase: P) -> P:
+        """Begin a phase; return it, or the one that is open with its key."""
+        return self.opened.setdefault(key, phase)
+
+    def end(self, key: int) -> P | None:
+        """End a phase and return what it began with; None if none is open with that key."""
+        return self.opened.pop(key, None)
+
+    def die(self) -> None:
+        """The process is gone: what it had open has no end."""
+        self.opened.clear()
+
+    def take(self, kind: int, key: int, event: P) -> P | None:
+        """Take the next event or record of a process; return what the phase began with that it ends, if it ends one."""
+        if kind == ev.START:
+            self.start(key, event)
+        elif kind == ev.END:
+            return self.end(key)
+        elif kind == ev.ATTEMPT:
+            self.die()
+        return None
+
+
 COMPLETED: Final = "completed"
 FAILED: Final = "failed"  # an exception or a break left it
 DIED: Final = "died"  # its process died in it
 
 
-class Phase:
-    """A phase from its START on.
+class Phase(NamedTuple):
+    """A phase that is over, or whose process has died.
 
     Attributes:
-        begin, phase, key, given, flags, name: as its START has them; a compilation's name is that of its END, if any.
-        end: ns; ``NOT_KNOWN`` unless it is over.
-        fate: ``OPEN``, ``COMPLETED``, ``FAILED`` or ``DIED``.
+        begin, phase, flags: as its START has them.
+        end: ns, not before `begin`; ``NOT_KNOWN`` if its process died in it.
+        name: as its START has it; a compilation's is that of its END, if any.
+        fate: ``COMPLETED``, ``FAILED`` or ``DIED``.
     """
 
-    __slots__ = ("begin", "end", "fate", "flags", "given", "key", "name", "phase")
-
-    def __init__(self, start: Event) -> None:
-        self.begin, _, self.phase, self.key, self.given, self.flags, _, self.name = start
-        self.end = NOT_KNOWN
-        self.fate = OPEN
+    begin: int
+    end: int
+    phase: int
+    flags: int
+    name: str
+    fate: str
 
     @property
     def length(self) -> int:
@@ -367,60 +403,15 @@ class Phase:
         return self.end - self.begin
 
 
-class Pairable(Protocol):
-    """What :class:`Phases` needs of a phase."""
-
-    begin: int
-    end: int
-    phase: int
-    name: str
-
-
-P = TypeVar("P", bound=Pairable)
-
-
-class Phases(Generic[P]):
-    """The open phases of one process.
-
-    Attributes:
-        opened: by key, in the order in which they began.
-    """
-
-    def __init__(self) -> None:
-        self.opened: dict[int, P] = {}
-
-    def start(self, key: int, phase: P) -> P:
-        """Begin a phase; return it, or the one that is open with its key."""
-        return self.opened.setdefault(key, phase)
-
-    def end(self, key: int, time: int, name: str = "") -> P | None:
-        """End a phase at `time` (ns) and return it; None if none is open with that key. `name`: as its END has it."""
-        phase = self.opened.pop(key, None)
-        if phase is not None:
-            phase.end = max(phase.begin, time)
-            if name and phase.phase == COMPILE:
-                phase.name = name
-        return phase
-
-    def die(self) -> list[P]:
-        """The process is gone: return the phases that it had open, the innermost first. They have no end."""
-        died = list(reversed(self.opened.values()))
-        self.opened.clear()
-        return died
-
-
 def paired(events: Iterable[Event]) -> Iterator[Phase]:
     """Yield the phases of a run as they end, and those of a dead process when the next attempt begins."""
-    phases: Phases[Phase] = Phases()
+    phases: Phases[Event] = Phases()
     for event in events:
-        if event.kind == ev.START:
-            phases.start(event.key, Phase(event))
-        elif event.kind == ev.END:
-            over = phases.end(event.key, event.time, event.name)
-            if over is not None:
-                over.fate = FAILED if event.flags & ev.FAILED else COMPLETED
-                yield over
-        elif event.kind == ev.ATTEMPT:
-            for one in phases.die():
-                one.fate = DIED
-                yield one
+        if event.kind == ev.ATTEMPT:
+            for one in reversed(phases.opened.values()):
+                yield Phase(one.time, NOT_KNOWN, one.phase, one.flags, one.name, DIED)
+        begun = phases.take(event.kind, event.key, event)
+        if begun is not None:
+            name = event.name if event.name and begun.phase == COMPILE else begun.name
+            fate = FAILED if event.flags & ev.FAILED else COMPLETED
+            yield Phase(begun.time, max(begun.time, event.time), begun.phase, begun.flags, name, fate)

@@ -6,12 +6,14 @@ the incomplete records that a dying process normally leaves, and describes it. F
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
+from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.phase_history import Phases
 from otel_goodput._journal import records
 from otel_goodput._journal.notes import DAMAGED, Note
 from otel_goodput._journal.records import Skip
@@ -86,7 +88,7 @@ class ReadSegment(NamedTuple):
         skip: number of its first records that were not read on purpose.
         sealed: it was archived when it was complete.
         last: it is the last segment of its attempt.
-        opened: the phases that were open when it began, by key.
+        phases: those that were open when it began.
     """
 
     name: str
@@ -96,7 +98,7 @@ class ReadSegment(NamedTuple):
     skip: int
     sealed: bool
     last: bool
-    opened: Mapping[int, int]
+    phases: Phases[Any]
 
 
 class Damages:
@@ -190,7 +192,7 @@ class Damages:
 
 
 def _damages(segment: ReadSegment, before: int | None) -> Iterator[Damage]:
-    name, data, room, skipped, skip, sealed, last, opened = segment
+    name, data, room, skipped, skip, sealed, last, phases = segment
     header = records.decode_header(data)
     if header.torn:
         yield Damage(f"{name}, its header", "the last sign of life is corrupt", _latest(data) or before)
@@ -208,12 +210,11 @@ def _damages(segment: ReadSegment, before: int | None) -> Iterator[Damage]:
         counts = f"{len(skipped)} records in {len(runs)} places cannot be read"
     else:
         merged, counts = runs, ""
-    trail = _Trail(data, opened) if merged else None
+    events = list(_sound(data)) if merged else []
     for first, end, cause in merged:
-        assert trail is not None
         where = f"{name}, record {first}" if end - first == 1 else f"{name}, records {first} to {end - 1}"
         newer = all(one[2] == records.UNKNOWN for one in runs) if counts else cause == records.UNKNOWN
-        begin, until = trail.doubt(first, end)
+        begin, until = _doubt(events, phases, first, end)
         what = counts or _WORDS[cause]
         since = before if begin is None else begin
         yield Damage(where, what, until if since is None else since, until, newer)
@@ -240,54 +241,45 @@ def _runs(skipped: Iterable[Skip]) -> list[tuple[int, int, str]]:
     return runs
 
 
-def _sound(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
-    """(place, kind, phase, key, time) of the intact events of a segment."""
+def _sound(data: bytes) -> Iterator[tuple[int, Event]]:
+    """The intact events of a segment with their places."""
     for place in range(min(records.used(data), (len(data) - records.HEADER_SIZE) // records.SIZE)):
         raw = data[records.HEADER_SIZE + place * records.SIZE : records.HEADER_SIZE + (place + 1) * records.SIZE]
         if records.sound(raw) and raw[0] < records.NAME:
-            for kind, phase, _, _, key, _, time in records.events_in(records.RECORD.unpack(raw)):
-                yield place, kind, phase, key, time
+            for kind, phase, flags, _, key, step, time in records.events_in(records.RECORD.unpack(raw)):
+                yield place, records.event_of(kind, phase, flags, "", key, step, time)
 
 
 def _latest(data: bytes) -> int | None:
-    return max((time for *_, time in _sound(data)), default=None)
+    return max((event.time for _, event in _sound(data)), default=None)
 
 
-class _Trail:
-    """The intact events of a damaged segment, and what follows from them about the damaged ones."""
+def _doubt(
+    events: Sequence[tuple[int, Event]], phases: Phases[Any], first: int, end: int
+) -> tuple[int | None, int | None]:
+    """Return (begin, end) of the time (ns) that is uncertain if the records from `first` up to `end` are lost.
 
-    def __init__(self, data: bytes, opened: Mapping[int, int]) -> None:
-        self._events = list(_sound(data))
-        self._opened = opened
-
-    def doubt(self, first: int, end: int) -> tuple[int | None, int | None]:
-        """Return (begin, end) of the time (ns) that is uncertain if the records from `first` up to `end` are lost.
-
-        It lasts at least until the next intact record. A phase that ends later without a START may have begun in the
-        lost records, so it extends the uncertain time. So does one that was open before and never ends: it may have
-        ended there.
-        """
-        begin = next((time for place, *_, time in reversed(self._events) if place < first), None)
-        opened = dict(self._opened)
-        until: int | None = None
-        latest: int | None = None
-        for place, kind, phase, key, time in self._events:
-            if place < first:
-                if kind == ev.START:
-                    opened[key] = phase
-                elif kind == ev.END:
-                    opened.pop(key, None)
-                continue
-            latest = time if latest is None else max(latest, time)
-            if place < end:
-                continue
-            if until is None:
-                until = time
-            if kind == ev.START:
-                opened.pop(key, None)
-                opened[key] = rules.JOB  # begun after the lost records: not affected
-            elif kind == ev.END and opened.pop(key, None) is None:
-                until = max(until, time)
-        if until is not None and latest is not None and any(phase != rules.JOB for phase in opened.values()):
-            until = max(until, latest)
-        return begin, until
+    It lasts at least until the next intact record. A phase that ends later without a START may have begun in the lost
+    records, so it extends the uncertain time. So does one that was open before and never ends: it may have ended there.
+    """
+    begin = next((event.time for place, event in reversed(events) if place < first), None)
+    before, since = Phases(dict(phases.opened)), Phases[Event]()
+    until: int | None = None
+    latest: int | None = None
+    for place, event in events:
+        kind, key, time = event.kind, event.key, event.time
+        if place < first:
+            before.take(kind, key, event)
+            continue
+        latest = time if latest is None else max(latest, time)
+        if place < end:
+            continue
+        if until is None:
+            until = time
+        if kind == ev.START:
+            before.end(key)
+        if since.take(kind, key, event) is None and kind == ev.END and before.end(key) is None:
+            until = max(until, time)
+    if until is not None and latest is not None and any(one.phase != rules.JOB for one in before.opened.values()):
+        until = max(until, latest)
+    return begin, until

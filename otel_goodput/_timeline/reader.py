@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.device import NEVER, left_at, place
 from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.phase_history import Phases
 from otel_goodput._journal import records
 from otel_goodput._journal.notes import Note
 from otel_goodput._journal.records import NAME as NAME_KIND
@@ -48,7 +49,7 @@ class Reached:
         begun: an event of it has been read, not only a heartbeat.
         position: what comes next; None if nothing was read.
         holes: places before that which read as empty or damaged, in segments that may still be written.
-        opened: its phases that are open before the segment at `position`, by key.
+        phases: those that are open before the segment at `position`.
     """
 
     attempt: int = -1
@@ -56,12 +57,12 @@ class Reached:
     begun: bool = False
     position: Position | None = None
     holes: set[Position] = field(default_factory=set)
-    opened: dict[int, int] = field(default_factory=dict)
+    phases: Phases[Any] = field(default_factory=Phases)
 
     def enter(self, attempt: int) -> None:
         """Go on with the next attempt."""
         self.attempt, self.names, self.begun = attempt, Names(), False
-        self.opened.clear()
+        self.phases.die()
 
     def begin(self, entries: list[T]) -> T | None:
         """Return the first event if `entries` begins the attempt; an ATTEMPT whose record is lost is put in front."""
@@ -229,11 +230,12 @@ class Reader:
         entries = self.overlaps.kept(segment.attempt, entries)
         times = _times(entries)
         sealed = segment.path.suffix == ".gz"
-        read = ReadSegment(segment.path.name, data, room, skipped, skip, sealed, last, reached.opened)
+        read = ReadSegment(segment.path.name, data, room, skipped, skip, sealed, last, reached.phases)
         damages.segment(read, (min(times), max(times)) if times else None)
         reached.begin(entries)
         if not last:
-            follow(reached.opened, entries)
+            for one in entries:
+                reached.phases.take(one.kind, one.key, one)
         return entries
 
     def _move(self, segment: SegmentFile, end: int, lost: list[int]) -> None:
@@ -248,16 +250,6 @@ class Reader:
         self.reached.position = segment.attempt, segment.number, end
         if segment.path.suffix != ".gz":
             self.reached.holes |= {(segment.attempt, segment.number, at) for at in holes}
-
-
-def follow(opened: dict[int, int], entries: list[T]) -> None:
-    """Bring `opened`, the open phases by key, behind what was read."""
-    for one in entries:
-        kind = one.kind
-        if kind == ev.START:
-            opened[one.key] = one.phase
-        elif kind == ev.END:
-            opened.pop(one.key, None)
 
 
 def _leave_out(damages: Damages, path: Path, error: Exception) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from otel_goodput._accounting import Event, Ledger, rules
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.codec import Blob, Blobs
+from otel_goodput._accounting.phase_history import Phases
 from otel_goodput._journal import records, state_file
 from otel_goodput._journal.notes import Note
 from otel_goodput._journal.rundir import SNAPSHOT, RunDirectory
@@ -152,8 +153,8 @@ def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int]) -> Res
         index = SpanIndex.from_plain(head["spans"], Blobs())
         attempt, number, read = (whole(one, _PLACES) for one in head["position"])
         names = records.Names(dict(enumerate(map(str, head["names"]))))
-        opened = {entry.key: entry.phase for entry in index.opened}
-        reached = Reached(attempt, names, True, (attempt, number, read), opened=opened)
+        phases = Phases({entry.key: entry for entry in index.opened})
+        reached = Reached(attempt, names, True, (attempt, number, read), phases=phases)
         restored = Restored(ledger, index, reached, index.last_sign)
         _prove(restored)
         return restored

@@ -16,6 +16,7 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.phase_history import Phases
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal import records
 from otel_goodput._journal.rundir import ListedRun, RunDirectory
@@ -79,6 +80,48 @@ def state_of(writing: bool | None, last_sign: int) -> str:
     return RUNNING if time.time_ns() - last_sign < RECENTLY_NS else SILENT
 
 
+class Life:
+    """What the events of a process say of its end, attempt by attempt.
+
+    Args:
+        whole: they are all events of the run; else the latest ones of an attempt.
+
+    Attributes:
+        attempt: number of the latest attempt, -1 if there is none.
+        last: latest time in it, ns.
+        phases: those that are open.
+        ended: how the latest job ended: ``ENDED``, ``FAILED``, or an empty text if it has not.
+        announced: a signal or a notice has announced its end.
+    """
+
+    def __init__(self, *, whole: bool = True) -> None:
+        self.attempt = self.last = -1
+        self.phases: Phases[Event] = Phases()
+        self.ended = ""
+        self.announced = False
+        self._whole = whole
+        self._job: int | None = None
+
+    def take(self, event: Event) -> None:
+        """Take the next event."""
+        time, kind, phase, key, step, flags, _, _ = event
+        if kind == ev.ATTEMPT:
+            self.attempt, self.last, self._job, self.announced = step, time, None, False
+        elif kind == ev.NOTICE:
+            self.announced = not flags & ev.WITHDRAWN
+        elif kind == ev.START and phase == rules.JOB and self._job is None:
+            self._job, self.ended = key, ""
+        elif kind == ev.END and phase == rules.JOB and (key == self._job or not self._whole):
+            self._job, self.ended = None, FAILED if flags & ev.FAILED else ENDED
+        self.phases.take(kind, key, event)
+        self.last = max(self.last, time)
+
+    @property
+    def step(self) -> Event | None:
+        """The START of the step that is open, the innermost if there are several."""
+        return next((one for one in reversed(self.phases.opened.values()) if one.phase == rules.STEP), None)
+
+
 class EventsUntil:
     """Iterates over the events of a run up to the time of a question, and finds the state of the run at that time.
 
@@ -95,62 +138,32 @@ class EventsUntil:
         self._events = events
         self._latest = latest
         self._at = at
-        self._begun = self._last = -1
-        self._attempt = -1
-        self._job: int | None = None
-        self._ended = ""  # how the latest job ended
-        self._step: tuple[int, int, int] | None = None  # key, number, start
         self.state = RunState(RUNNING)
 
     def __iter__(self) -> Iterator[Event]:
         """Yield the events up to the time of the question, and one more if the process had died by then."""
-        later = False  # whether another attempt began after the time of the question
+        life, latest = Life(), self._latest
+        later = -1  # latest time of the attempt after the time of the question, ns
         for event in self._events:
-            time, kind = event[0], event[1]
-            if kind == ev.ATTEMPT:
-                if time > self._at and self._begun >= 0:
-                    later = True
+            if event.kind == ev.ATTEMPT:
+                if event.time > self._at and life.attempt >= 0:
+                    latest = DIED  # this attempt began after the time of the question
                     break
-                self._begin(event)
-            elif time > self._at:
-                self._last = max(self._last, time)
+                later = -1
+            elif event.time > self._at:
+                later = max(later, event.time)
                 continue
-            else:
-                self._follow(event)
+            life.take(event)
             yield event
-        self.state = self._state_at_end(later)
+        last = max(life.last, later)
+        if life.ended:
+            self.state = RunState(life.ended)
+        elif last < self._at and latest != RUNNING:
+            step = life.step
+            self.state = RunState(latest, last, *((None, None) if step is None else (step.step, step.time)))
         if self.state.state == DIED:
             # Steps in flight are lost, but the account learns of a death only from the start of the next attempt.
-            yield Event(self._last, ev.ATTEMPT, step=self._attempt + 1)
-
-    def _begin(self, event: Event) -> None:
-        self._begun = self._last = event.time
-        self._attempt = event.step
-        self._job = self._step = None
-
-    def _follow(self, event: Event) -> None:
-        time, kind, phase, key = event[:4]
-        if time > self._last:
-            self._last = time
-        if kind == ev.START:
-            if phase == rules.STEP:
-                self._step = key, event.step, time
-            elif phase == rules.JOB:
-                self._job, self._ended = key, ""
-        elif kind == ev.END:
-            if self._step is not None and key == self._step[0]:
-                self._step = None
-            elif key == self._job:
-                self._job, self._ended = None, FAILED if event.flags & ev.FAILED else ENDED
-
-    def _state_at_end(self, later: bool) -> RunState:
-        if self._ended:
-            return RunState(self._ended)
-        state = DIED if later else self._latest
-        if self._last >= self._at or state == RUNNING:
-            return RunState(RUNNING)
-        number, since = self._step[1:] if self._step is not None else (None, None)
-        return RunState(state, self._last, number, since)
+            yield Event(last, ev.ATTEMPT, step=life.attempt + 1)
 
 
 # --- which process ended first ----------------------------------------------------------------------------------------
@@ -239,14 +252,7 @@ def _death(run: RunDirectory, process: int, attempt: int) -> Death | None:
         events = list(records.decode_events(segments[-1].contents().data, records.Names()))
     except (OSError, EOFError, ValueError):
         return None
-    sign, announced, clean, failed = 0, False, False, False
+    life = Life(whole=False)
     for event in events:
-        sign = max(sign, event.time)
-        if event.kind == ev.NOTICE:
-            announced = not event.flags & ev.WITHDRAWN
-        elif event.kind == ev.START and event.phase == rules.JOB:
-            clean = failed = False
-        elif event.kind == ev.END and event.phase == rules.JOB:
-            failed = bool(event.flags & ev.FAILED)
-            clean = not failed
-    return Death(process, sign, announced, clean and not announced, failed)
+        life.take(event)
+    return Death(process, life.last, life.announced, life.ended == ENDED and not life.announced, life.ended == FAILED)

@@ -10,6 +10,7 @@ from otel_goodput._accounting import codec, rules
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.codec import FLAG, KEY, NUMBER, TEXT, Each, Pairs, Part, Row, State, Whole, field
 from otel_goodput._accounting.events import following
+from otel_goodput._accounting.phase_history import Phases
 from otel_goodput._journal import records
 from otel_goodput._journal.records import EXPORT, LOADING, NAME, STEPPING, Record
 from otel_goodput._journal.thinning import SUMMARY, SUMMARY_ENTRY, Summary, Thinner
@@ -150,6 +151,7 @@ class SpanIndex(State):
 
     def loaded(self) -> None:
         self._places = {entry.key: place for place, entry in enumerate(self._ended, self._first)}
+        self._phases = Phases(self._open)
 
     def take(self, record: Record) -> None:
         """Take the next record of the attempt."""
@@ -158,15 +160,15 @@ class SpanIndex(State):
             self.last_sign = time
         if kind == ev.START:
             parent = self._step(step) if phase == rules.COMPILE and step >= 0 else 0
-            self._open[key] = SpanEntry(key, phase, name, step, flags, time, parent)
+            self._phases.start(key, SpanEntry(key, phase, name, step, flags, time, parent))
             if phase == rules.SAVE and flags & EXPORT and self._cuts:
                 self._thinner.cut()
         elif kind == ev.END:
-            opened = self._open.pop(key, None)
+            opened = self._phases.end(key)
             if opened is None:
                 return
             if flags & EXPORT:
-                self._end(opened._replace(end=time, end_flags=flags))
+                self._end(opened._replace(end=max(opened.start, time), end_flags=flags))
             elif opened.phase == rules.STEP:
                 self._thin(self._thinner, opened.step, opened.start, time)
             elif flags & records.SUMMARIZED:
@@ -231,10 +233,10 @@ class SpanIndex(State):
 
     def follow(self, entries: Iterable[tuple[Any, ...]], names: Sequence[str] | None = None) -> None:
         """Take the fields of many records, in less time than one by one. `names`: their names are indices of these."""
-        opened, last = self._open, self.last_sign
+        opened, last = self._open, self.last_sign  # paired as by Phases, without calls
         for kind, phase, flags, name, key, step, time in entries:
             if kind == ev.START and (phase == rules.STEP or phase == rules.DATA_LOADING):
-                opened[key] = _entry(SpanEntry, (key, phase, "", step, flags, time, 0, 0, None, 0))
+                opened.setdefault(key, _entry(SpanEntry, (key, phase, "", step, flags, time, 0, 0, None, 0)))
             elif kind == ev.END and not flags & EXPORT:
                 entry = opened.pop(key, None)
                 if entry is not None and entry.phase == rules.STEP:
@@ -246,12 +248,12 @@ class SpanIndex(State):
                 entry = opened.pop(key, None)
                 if entry is not None:
                     if flags & EXPORT:
-                        self._end(entry._replace(end=time, end_flags=flags))
+                        self._end(entry._replace(end=max(entry.start, time), end_flags=flags))
                     elif kind == LOADING:
                         self._thin(self._thinner, entry.step, entry.start, time)
                 begun, export = following(key), EXPORT if phase else 0
                 which = rules.DATA_LOADING if kind == LOADING else rules.STEP
-                opened[begun] = _entry(SpanEntry, (begun, which, "", step, export, time, 0, 0, None, 0))
+                opened.setdefault(begun, _entry(SpanEntry, (begun, which, "", step, export, time, 0, 0, None, 0)))
             else:
                 if kind and kind != NAME:
                     self.take(Record(kind, phase, flags, name if names is None else names[name], key, step, time))
@@ -261,7 +263,7 @@ class SpanIndex(State):
         self.last_sign = max(last, self.last_sign)
 
     def _thin(self, thinner: Thinner, step: int, start: int, end: int) -> None:
-        thinner.add(step, start, end)
+        thinner.add(step, start, end if end > start else start)
         self._thinned += 1
         if self._thinned >= SUMMARY:
             self._sum_up()

@@ -338,9 +338,12 @@ class DetailBuilder:
         self._phases.start(event.key, phase)
 
     def _end(self, event: Event, now: int) -> None:
-        phase = self._phases.end(event.key, now, event.name)
+        phase = self._phases.end(event.key)
         if phase is None:
             return
+        phase.end = max(phase.begin, now)
+        if event.name and phase.phase == rules.COMPILE:
+            phase.name = event.name
         phase.flags |= self._records[self._attempt].flags.get(event.key, 0)
         if phase.phase == rules.COMPILE and event.name:
             if event.name in self._compiled:

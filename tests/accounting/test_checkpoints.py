@@ -154,3 +154,18 @@ def test_the_slowest_rank_by_its_mean() -> None:
     }
     assert answer["save"]["commit"]["slowest"] is None
     assert list(answer) == ["save"]
+
+
+def test_a_part_may_be_open_for_thousands_of_events() -> None:
+    """The account of a window, or of a past moment, takes the events of a run in batches."""
+    begun, over = part(5, CheckpointStage.SAVE_DELETE_OLD, 1, 30 * CHECKPOINT)
+    steps = [
+        event
+        for number in range(3 * CHECKPOINT)
+        for event in (
+            Event(10 * number, ev.START, rules.STEP, 10 + number, number),
+            Event(10 * number + 9, ev.END, rules.STEP, 10 + number, number),
+        )
+    ]
+    events = [Event(0, ev.ATTEMPT), Event(0, ev.START, rules.JOB, 1), begun, *steps, over]
+    assert account(events, at=over.time).stages == {CheckpointStage.SAVE_DELETE_OLD: summed([over.time - 1])}
