@@ -6,6 +6,7 @@ as a literal. The tables of the documentation are generated from this module.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 SCOPE_NAME: Final = "otel_goodput"
@@ -176,94 +177,104 @@ class Attribute(NamedTuple):
     brief: str
 
 
-GOODPUT_PHASE: Final = "goodput.phase"
-GOODPUT_STEP: Final = "goodput.step"
-GOODPUT_CUSTOM_NAME: Final = "goodput.custom.name"
-GOODPUT_PART_NAME: Final = "goodput.part.name"
-GOODPUT_BLOCKING: Final = "goodput.blocking"
-GOODPUT_STEP_COMPLETED: Final = "goodput.step.completed"
-GOODPUT_STEP_DEVICE_DURATION: Final = "goodput.step.device_duration"
-GOODPUT_STEP_OUTLIER: Final = "goodput.step.outlier"
-GOODPUT_CHECKPOINT_DURABLE: Final = "goodput.checkpoint.durable"
-GOODPUT_NOTICE_EVENT: Final = "goodput.notice"  # an event of the job span
-GOODPUT_NOTICE_SOURCE: Final = "goodput.notice.source"
-GOODPUT_NOTICE_VALUE: Final = "goodput.notice.value"
-GOODPUT_INTERRUPTED: Final = "goodput.interrupted"
-GOODPUT_COMPILE_FUNCTION: Final = "goodput.compile.function"
-GOODPUT_COMPILE_RECOMPILATION: Final = "goodput.compile.recompilation"
-GOODPUT_COMPILE_CACHE_HIT: Final = "goodput.compile.cache_hit"
-GOODPUT_COMPILE_CACHE_RETRIEVAL: Final = "goodput.compile.cache_retrieval_duration"
-GOODPUT_COMPILE_TRACE: Final = "goodput.compile.trace_duration"
-GOODPUT_COMPILE_LOWER: Final = "goodput.compile.lower_duration"
-GOODPUT_COMPILE_BACKEND: Final = "goodput.compile.backend_duration"
-GOODPUT_COMPILE_STAGES: Final = (GOODPUT_COMPILE_TRACE, GOODPUT_COMPILE_LOWER, GOODPUT_COMPILE_BACKEND)
-GOODPUT_ELASTIC_KIND: Final = "goodput.elastic.kind"
-GOODPUT_STEPS_FIRST: Final = "goodput.steps.first"
-GOODPUT_STEPS_LAST: Final = "goodput.steps.last"
-GOODPUT_STEPS_COUNT: Final = "goodput.steps.count"
-GOODPUT_STEPS_SUM: Final = "goodput.steps.duration.sum"
-GOODPUT_STEPS_MIN: Final = "goodput.steps.duration.min"
-GOODPUT_STEPS_MEDIAN: Final = "goodput.steps.duration.median"
-GOODPUT_STEPS_P90: Final = "goodput.steps.duration.p90"
-GOODPUT_STEPS_MAX: Final = "goodput.steps.duration.max"
-GOODPUT_TRACE_NUMBER: Final = "goodput.trace.number"
-GOODPUT_TRACE_GROUP: Final = "goodput.trace.group"
-GOODPUT_PHASES_NAME: Final = "goodput.phases.name"
-GOODPUT_PHASES_COUNT: Final = "goodput.phases.count"
-GOODPUT_PHASES_SUM: Final = "goodput.phases.duration.sum"
-GOODPUT_PHASES_MIN: Final = "goodput.phases.duration.min"
-GOODPUT_PHASES_MEDIAN: Final = "goodput.phases.duration.median"
-GOODPUT_PHASES_P90: Final = "goodput.phases.duration.p90"
-GOODPUT_PHASES_MAX: Final = "goodput.phases.duration.max"
-ERROR_TYPE: Final = "error.type"
+_SPANS: Final[list[Attribute]] = []
+_RESOURCES: Final[list[Attribute]] = []
 
-SPAN_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
-    Attribute(GOODPUT_PHASE, "string", "all but `attempt` and `steps`", "the phase; a span with it is accounted"),
-    Attribute(
-        GOODPUT_STEP,
-        "int",
-        "step; data_loading, checkpoint_*, compile inside or for a step",
-        "the number that its loop gives the step; of a checkpoint, its label",
-    ),
-    Attribute(GOODPUT_CUSTOM_NAME, "string", "custom", "the user's name of the phase, of low cardinality"),
-    Attribute(GOODPUT_PART_NAME, "string", "part", "the user's name of the part of a step, or a checkpoint's stage"),
-    Attribute(GOODPUT_BLOCKING, "bool", "where it differs from the default", "whether the phase holds up training"),
-    Attribute(GOODPUT_STEP_COMPLETED, "bool", "step", "false: left early (break, exception, death)"),
-    Attribute(GOODPUT_STEP_DEVICE_DURATION, "int (ns)", "observed steps", "time on the device"),
-    Attribute(GOODPUT_STEP_OUTLIER, "bool", "step", "exported because it was slow; at most 5 in 1,024 steps"),
-    Attribute(GOODPUT_CHECKPOINT_DURABLE, "bool", "checkpoint_save", "whether the checkpoint is known to be durable"),
-    Attribute(GOODPUT_INTERRUPTED, "bool", "any", "closed by recovery or shutdown, not by its owner"),
-    Attribute(GOODPUT_NOTICE_SOURCE, "string", "event `goodput.notice` of job", "the signal, or the metadata key"),
-    Attribute(GOODPUT_NOTICE_VALUE, "string", "event `goodput.notice` of job", "the metadata server's value"),
-    Attribute(GOODPUT_COMPILE_FUNCTION, "string", "compile", "the function compiled"),
-    Attribute(GOODPUT_COMPILE_RECOMPILATION, "bool", "compile", "true: the function had been compiled before"),
-    Attribute(GOODPUT_COMPILE_CACHE_HIT, "bool", "compile", "whether the persistent cache had it"),
-    Attribute(GOODPUT_COMPILE_CACHE_RETRIEVAL, "int (ns)", "compile", "time to get it from the persistent cache"),
-    Attribute(GOODPUT_COMPILE_TRACE, "int (ns)", "compile", "time to trace the function"),
-    Attribute(GOODPUT_COMPILE_LOWER, "int (ns)", "compile", "time to lower it"),
-    Attribute(GOODPUT_COMPILE_BACKEND, "int (ns)", "compile", "time in the compiler"),
-    Attribute(GOODPUT_ELASTIC_KIND, "string", "elastic_wait", "`slice_down` or `scale_up`"),
-    Attribute(GOODPUT_STEPS_FIRST, "int", "steps", "first of the summarized steps"),
-    Attribute(GOODPUT_STEPS_LAST, "int", "steps", "last of the summarized steps"),
-    Attribute(GOODPUT_STEPS_COUNT, "int", "steps", "number of steps"),
-    Attribute(GOODPUT_STEPS_SUM, "int (ns)", "steps", "sum of the steps' durations"),
-    Attribute(GOODPUT_STEPS_MIN, "int (ns)", "steps", "shortest"),
-    Attribute(GOODPUT_STEPS_MEDIAN, "int (ns)", "steps", "median"),
-    Attribute(GOODPUT_STEPS_P90, "int (ns)", "steps", "90th percentile"),
-    Attribute(GOODPUT_STEPS_MAX, "int (ns)", "steps", "longest"),
-    Attribute(GOODPUT_TRACE_NUMBER, "int", "any in a further trace of an attempt", "which of its traces, from 1"),
-    Attribute(
-        GOODPUT_TRACE_GROUP, "int", "continuation, continued", "the group of processes whose trace it is, above 0"
-    ),
-    Attribute(GOODPUT_PHASES_NAME, "string", "phases", "name of the summarized phases: the phase, or the user's name"),
-    Attribute(GOODPUT_PHASES_COUNT, "int", "phases", "number of phases"),
-    Attribute(GOODPUT_PHASES_SUM, "int (ns)", "phases", "sum of the phases' durations"),
-    Attribute(GOODPUT_PHASES_MIN, "int (ns)", "phases", "shortest"),
-    Attribute(GOODPUT_PHASES_MEDIAN, "int (ns)", "phases", "median"),
-    Attribute(GOODPUT_PHASES_P90, "int (ns)", "phases", "90th percentile"),
-    Attribute(GOODPUT_PHASES_MAX, "int (ns)", "phases", "longest"),
-    Attribute(ERROR_TYPE, "string", "any", "the exception that left the phase"),
+
+def _span(key: str, on: str, brief: str, type: str = "string") -> str:
+    """Declare an attribute of spans or their events; returns its key."""
+    _SPANS.append(Attribute(key, type, on, brief))
+    return key
+
+
+def _resource(key: str, on: str, brief: str, type: str = "string") -> str:
+    """Declare an attribute of the resource; returns its key."""
+    _RESOURCES.append(Attribute(key, type, on, brief))
+    return key
+
+
+GOODPUT_NOTICE_EVENT: Final = "goodput.notice"  # an event of the job span
+
+GOODPUT_PHASE: Final = _span("goodput.phase", "all but `attempt` and `steps`", "the phase; a span with it is accounted")
+GOODPUT_STEP: Final = _span(
+    "goodput.step",
+    "step; data_loading, checkpoint_*, compile inside or for a step",
+    "the number that its loop gives the step; of a checkpoint, its label",
+    "int",
 )
+GOODPUT_CUSTOM_NAME: Final = _span("goodput.custom.name", "custom", "the user's name of the phase, of low cardinality")
+GOODPUT_PART_NAME: Final = _span(
+    "goodput.part.name", "part", "the user's name of the part of a step, or a checkpoint's stage"
+)
+GOODPUT_BLOCKING: Final = _span(
+    "goodput.blocking", "where it differs from the default", "whether the phase holds up training", "bool"
+)
+GOODPUT_STEP_COMPLETED: Final = _span(
+    "goodput.step.completed", "step", "false: left early (break, exception, death)", "bool"
+)
+GOODPUT_STEP_DEVICE_DURATION: Final = _span(
+    "goodput.step.device_duration", "observed steps", "time on the device", "int (ns)"
+)
+GOODPUT_STEP_OUTLIER: Final = _span(
+    "goodput.step.outlier", "step", "exported because it was slow; at most 5 in 1,024 steps", "bool"
+)
+GOODPUT_CHECKPOINT_DURABLE: Final = _span(
+    "goodput.checkpoint.durable", "checkpoint_save", "whether the checkpoint is known to be durable", "bool"
+)
+GOODPUT_INTERRUPTED: Final = _span(
+    "goodput.interrupted", "any", "closed by recovery or shutdown, not by its owner", "bool"
+)
+GOODPUT_NOTICE_SOURCE: Final = _span(
+    "goodput.notice.source", "event `goodput.notice` of job", "the signal, or the metadata key"
+)
+GOODPUT_NOTICE_VALUE: Final = _span(
+    "goodput.notice.value", "event `goodput.notice` of job", "the metadata server's value"
+)
+GOODPUT_COMPILE_FUNCTION: Final = _span("goodput.compile.function", "compile", "the function compiled")
+GOODPUT_COMPILE_RECOMPILATION: Final = _span(
+    "goodput.compile.recompilation", "compile", "true: the function had been compiled before", "bool"
+)
+GOODPUT_COMPILE_CACHE_HIT: Final = _span(
+    "goodput.compile.cache_hit", "compile", "whether the persistent cache had it", "bool"
+)
+GOODPUT_COMPILE_CACHE_RETRIEVAL: Final = _span(
+    "goodput.compile.cache_retrieval_duration", "compile", "time to get it from the persistent cache", "int (ns)"
+)
+GOODPUT_COMPILE_TRACE: Final = _span(
+    "goodput.compile.trace_duration", "compile", "time to trace the function", "int (ns)"
+)
+GOODPUT_COMPILE_LOWER: Final = _span("goodput.compile.lower_duration", "compile", "time to lower it", "int (ns)")
+GOODPUT_COMPILE_BACKEND: Final = _span(
+    "goodput.compile.backend_duration", "compile", "time in the compiler", "int (ns)"
+)
+GOODPUT_COMPILE_STAGES: Final = (GOODPUT_COMPILE_TRACE, GOODPUT_COMPILE_LOWER, GOODPUT_COMPILE_BACKEND)
+GOODPUT_ELASTIC_KIND: Final = _span("goodput.elastic.kind", "elastic_wait", "`slice_down` or `scale_up`")
+GOODPUT_STEPS_FIRST: Final = _span("goodput.steps.first", "steps", "first of the summarized steps", "int")
+GOODPUT_STEPS_LAST: Final = _span("goodput.steps.last", "steps", "last of the summarized steps", "int")
+GOODPUT_STEPS_COUNT: Final = _span("goodput.steps.count", "steps", "number of steps", "int")
+GOODPUT_STEPS_SUM: Final = _span("goodput.steps.duration.sum", "steps", "sum of the steps' durations", "int (ns)")
+GOODPUT_STEPS_MIN: Final = _span("goodput.steps.duration.min", "steps", "shortest", "int (ns)")
+GOODPUT_STEPS_MEDIAN: Final = _span("goodput.steps.duration.median", "steps", "median", "int (ns)")
+GOODPUT_STEPS_P90: Final = _span("goodput.steps.duration.p90", "steps", "90th percentile", "int (ns)")
+GOODPUT_STEPS_MAX: Final = _span("goodput.steps.duration.max", "steps", "longest", "int (ns)")
+GOODPUT_TRACE_NUMBER: Final = _span(
+    "goodput.trace.number", "any in a further trace of an attempt", "which of its traces, from 1", "int"
+)
+GOODPUT_TRACE_GROUP: Final = _span(
+    "goodput.trace.group", "continuation, continued", "the group of processes whose trace it is, above 0", "int"
+)
+GOODPUT_PHASES_NAME: Final = _span(
+    "goodput.phases.name", "phases", "name of the summarized phases: the phase, or the user's name"
+)
+GOODPUT_PHASES_COUNT: Final = _span("goodput.phases.count", "phases", "number of phases", "int")
+GOODPUT_PHASES_SUM: Final = _span("goodput.phases.duration.sum", "phases", "sum of the phases' durations", "int (ns)")
+GOODPUT_PHASES_MIN: Final = _span("goodput.phases.duration.min", "phases", "shortest", "int (ns)")
+GOODPUT_PHASES_MEDIAN: Final = _span("goodput.phases.duration.median", "phases", "median", "int (ns)")
+GOODPUT_PHASES_P90: Final = _span("goodput.phases.duration.p90", "phases", "90th percentile", "int (ns)")
+GOODPUT_PHASES_MAX: Final = _span("goodput.phases.duration.max", "phases", "longest", "int (ns)")
+ERROR_TYPE: Final = _span("error.type", "any", "the exception that left the phase")
+
+SPAN_ATTRIBUTES: Final = tuple(_SPANS)
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------
@@ -308,198 +319,146 @@ COUNTER: Final = "ObservableCounter"
 GAUGE: Final = "ObservableGauge"
 HISTOGRAM: Final = "Histogram"
 
-TIME: Final = Metric(
+
+def _kind(kind: str) -> Callable[..., Metric]:
+    return lambda name, unit, brief, *attributes: Metric(name, kind, unit, attributes, brief)
+
+
+_up_down, _counter, _gauge, _histogram = map(_kind, (UP_DOWN, COUNTER, GAUGE, HISTOGRAM))
+
+TIME: Final = _up_down(
     "goodput.time",
-    UP_DOWN,
     "s",
-    (GOODPUT_CATEGORY, GOODPUT_CUSTOM_NAME),
     "Wall time of the run by category; the categories sum to the elapsed time.",
+    GOODPUT_CATEGORY,
+    GOODPUT_CUSTOM_NAME,
 )
-RATIO: Final = Metric(
-    "goodput.ratio",
-    GAUGE,
-    "1",
-    (GOODPUT_WINDOW,),
-    "Productive time as a share of elapsed time, run and rolling windows.",
+RATIO: Final = _gauge(
+    "goodput.ratio", "1", "Productive time as a share of elapsed time, run and rolling windows.", GOODPUT_WINDOW
 )
-BADPUT_RATIO: Final = Metric(
+BADPUT_RATIO: Final = _gauge(
     "badput.ratio",
-    GAUGE,
     "1",
-    (GOODPUT_WINDOW, GOODPUT_CATEGORY, GOODPUT_CUSTOM_NAME),
     "Unproductive time as a share of elapsed time, by category.",
+    GOODPUT_WINDOW,
+    GOODPUT_CATEGORY,
+    GOODPUT_CUSTOM_NAME,
 )
-STALLED_RATIO: Final = Metric(
+STALLED_RATIO: Final = _gauge(
     "goodput.stalled.ratio",
-    GAUGE,
     "1",
-    (GOODPUT_WINDOW, GOODPUT_STEP_STATE),
     "Stalled time of kept and of lost steps as a share of elapsed time.",
+    GOODPUT_WINDOW,
+    GOODPUT_STEP_STATE,
 )
-STEP_DURATION: Final = Metric("goodput.step.duration", HISTOGRAM, "s", (), "Net time of completed steps.")
-PHASE_DURATION: Final = Metric(
+STEP_DURATION: Final = _histogram("goodput.step.duration", "s", "Net time of completed steps.")
+PHASE_DURATION: Final = _histogram(
     "goodput.phase.duration",
-    HISTOGRAM,
     "s",
-    (GOODPUT_PHASE, GOODPUT_CUSTOM_NAME, GOODPUT_BLOCKING, ERROR_TYPE),
     "Duration of phases other than steps.",
+    GOODPUT_PHASE,
+    GOODPUT_CUSTOM_NAME,
+    GOODPUT_BLOCKING,
+    ERROR_TYPE,
 )
-PART_DURATION: Final = Metric(
-    "goodput.part.duration", HISTOGRAM, "s", (GOODPUT_PART_NAME,), "Duration of the parts of steps and checkpoints."
+PART_DURATION: Final = _histogram(
+    "goodput.part.duration", "s", "Duration of the parts of steps and checkpoints.", GOODPUT_PART_NAME
 )
-QUEUE_DEPTH: Final = Metric(
-    "goodput.loading.queue_depth", GAUGE, "{batch}", (), "Batches that are ready, if the loader reports them."
+QUEUE_DEPTH: Final = _gauge(
+    "goodput.loading.queue_depth", "{batch}", "Batches that are ready, if the loader reports them."
 )
-STEP_COUNT: Final = Metric(
-    "goodput.step.count", UP_DOWN, "{step}", (GOODPUT_STEP_STATE,), "Executions of steps, by fate."
-)
-STEP_AGE: Final = Metric(
+STEP_COUNT: Final = _up_down("goodput.step.count", "{step}", "Executions of steps, by fate.", GOODPUT_STEP_STATE)
+STEP_AGE: Final = _gauge(
     "goodput.step.age",
-    GAUGE,
     "s",
-    (GOODPUT_ACTIVITY,),
     "Time since the last completed step, or since the job began; 0 for activities that are not current.",
+    GOODPUT_ACTIVITY,
 )
-STEP_MAX: Final = Metric("goodput.step.max_productive", GAUGE, "{step}", (), "Highest kept step.")
-STEP_IDEAL: Final = Metric("goodput.step.ideal_time", GAUGE, "s", (), "Ideal step time.")
-STEP_DEVIATION: Final = Metric("goodput.step.deviation", GAUGE, "s", (), "How far recent steps exceed the usual time.")
-AT_RISK: Final = Metric("goodput.at_risk", GAUGE, "s", (), "Productive time that a crash right now would lose.")
-DISRUPTIONS: Final = Metric(
-    "goodput.disruptions", UP_DOWN, "{disruption}", (GOODPUT_DISRUPTION_REASON,), "Restarts and rollbacks of the run."
+STEP_MAX: Final = _gauge("goodput.step.max_productive", "{step}", "Highest kept step.")
+STEP_IDEAL: Final = _gauge("goodput.step.ideal_time", "s", "Ideal step time.")
+STEP_DEVIATION: Final = _gauge("goodput.step.deviation", "s", "How far recent steps exceed the usual time.")
+AT_RISK: Final = _gauge("goodput.at_risk", "s", "Productive time that a crash right now would lose.")
+DISRUPTIONS: Final = _up_down(
+    "goodput.disruptions", "{disruption}", "Restarts and rollbacks of the run.", GOODPUT_DISRUPTION_REASON
 )
-WINDOW_DISRUPTIONS: Final = Metric(
+WINDOW_DISRUPTIONS: Final = _gauge(
     "goodput.window.disruptions",
-    GAUGE,
     "{disruption}",
-    (GOODPUT_WINDOW, GOODPUT_DISRUPTION_REASON),
     "Restarts and rollbacks per rolling window, of the latest 100 at most; a reason appears once it has occurred.",
+    GOODPUT_WINDOW,
+    GOODPUT_DISRUPTION_REASON,
 )
-OVERLAPPED_LOADING: Final = Metric(
-    "goodput.loading.overlapped", UP_DOWN, "s", (), "Data loading that did not block training; it costs no goodput."
+OVERLAPPED_LOADING: Final = _up_down(
+    "goodput.loading.overlapped", "s", "Data loading that did not block training; it costs no goodput."
 )
-FIRST_STEP: Final = Metric(
-    "goodput.time_to_first_step", GAUGE, "s", (), "From the start of the latest job to the end of its first step."
+FIRST_STEP: Final = _gauge(
+    "goodput.time_to_first_step", "s", "From the start of the latest job to the end of its first step."
 )
-REGAINED: Final = Metric(
+REGAINED: Final = _gauge(
     "goodput.disruption.time_to_regain",
-    GAUGE,
     "s",
-    (),
     "From the latest disruption until the highest step kept before it was regained.",
 )
-SCHEDULING_RATIO: Final = Metric(
-    "goodput.scheduling.ratio", GAUGE, "1", (), "Elapsed time divided by elapsed plus queued time."
-)
-SCHEDULING_DURATION: Final = Metric(
+SCHEDULING_RATIO: Final = _gauge("goodput.scheduling.ratio", "1", "Elapsed time divided by elapsed plus queued time.")
+SCHEDULING_DURATION: Final = _gauge(
     "goodput.scheduling.duration",
-    GAUGE,
     "s",
-    (GOODPUT_SCHEDULING_STAGE,),
     "How long this attempt waited before its program ran, by stage, if Kubernetes reports it.",
+    GOODPUT_SCHEDULING_STAGE,
 )
-PROGRAM_RATIO: Final = Metric(
-    "goodput.program.ratio", GAUGE, "1", (), "Model FLOPs utilization of the productive time."
+PROGRAM_RATIO: Final = _gauge("goodput.program.ratio", "1", "Model FLOPs utilization of the productive time.")
+PRODUCTIVITY: Final = _gauge("goodput.productivity", "1", "Scheduling x runtime x program goodput.")
+SLICE_EFFICIENCY: Final = _gauge(
+    "goodput.slice.efficiency", "1", "Time-weighted share of slices stepping or available.", GOODPUT_SLICE_STATE
 )
-PRODUCTIVITY: Final = Metric("goodput.productivity", GAUGE, "1", (), "Scheduling x runtime x program goodput.")
-SLICE_EFFICIENCY: Final = Metric(
-    "goodput.slice.efficiency",
-    GAUGE,
-    "1",
-    (GOODPUT_SLICE_STATE,),
-    "Time-weighted share of slices stepping or available.",
+SLICE_SHARE: Final = _gauge(
+    "goodput.slice.share", "1", "Share of slices stepping or available now.", GOODPUT_SLICE_STATE
 )
-SLICE_SHARE: Final = Metric(
-    "goodput.slice.share", GAUGE, "1", (GOODPUT_SLICE_STATE,), "Share of slices stepping or available now."
-)
-SLICE_WINDOW_EFFICIENCY: Final = Metric(
+SLICE_WINDOW_EFFICIENCY: Final = _gauge(
     "goodput.slice.window_efficiency",
-    GAUGE,
     "1",
-    (GOODPUT_WINDOW, GOODPUT_SLICE_STATE),
     "Time-weighted share of slices stepping or available, of rolling windows.",
+    GOODPUT_WINDOW,
+    GOODPUT_SLICE_STATE,
 )
-CLOCK: Final = Metric(
+CLOCK: Final = _gauge(
     "goodput.clock",
-    GAUGE,
     "1",
-    (GOODPUT_CLOCK_STATE,),
     "1 for the clock by which the ends of steps are known: the device's, the host's, or unknown.",
+    GOODPUT_CLOCK_STATE,
 )
-JOB_STATE: Final = Metric(
-    GOODPUT_JOB_STATE,
-    GAUGE,
-    "1",
-    (GOODPUT_JOB_STATE,),
-    "1 for the state of the run, 0 for the other: running, or ended cleanly.",
+JOB_STATE: Final = _gauge(
+    GOODPUT_JOB_STATE, "1", "1 for the state of the run, 0 for the other: running, or ended cleanly.", GOODPUT_JOB_STATE
 )
-LAST_SIGN: Final = Metric(
+LAST_SIGN: Final = _gauge(
     "goodput.job.last_sign_of_life",
-    GAUGE,
     "s",
-    (),
     "Unix time at which the run was last known to be alive; once it has ended, of its end.",
 )
-STRAGGLER: Final = Metric(
-    "goodput.straggler.ratio", GAUGE, "1", (), "Median step time of the slowest process over the median of all."
+STRAGGLER: Final = _gauge(
+    "goodput.straggler.ratio", "1", "Median step time of the slowest process over the median of all."
 )
-COMPILE_CACHE: Final = Metric(
+COMPILE_CACHE: Final = _counter(
     "goodput.compile.cache",
-    COUNTER,
     "{function}",
-    (GOODPUT_COMPILE_CACHE_RESULT,),
     "Functions found in jax's persistent cache, or compiled and stored in it, in this attempt.",
+    GOODPUT_COMPILE_CACHE_RESULT,
 )
 # It falls where fetching took longer than compiling.
-COMPILE_TIME_SAVED: Final = Metric(
+COMPILE_TIME_SAVED: Final = _up_down(
     "goodput.compile.time_saved",
-    UP_DOWN,
     "s",
-    (),
     "Compile time saved by hits of the persistent cache, minus the time to fetch them, in this attempt.",
 )
-OVERHEAD: Final = Metric(
-    "goodput.telemetry.overhead",
-    COUNTER,
-    "s",
-    (),
-    "Time this package took on the training thread (estimated from samples).",
+OVERHEAD: Final = _counter(
+    "goodput.telemetry.overhead", "s", "Time this package took on the training thread (estimated from samples)."
 )
-DROPPED: Final = Metric(
-    "goodput.telemetry.dropped", COUNTER, "{item}", (GOODPUT_SIGNAL,), "Telemetry items that were lost."
-)
+DROPPED: Final = _counter("goodput.telemetry.dropped", "{item}", "Telemetry items that were lost.", GOODPUT_SIGNAL)
 
 METRICS: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
 
 
 # --- resource ---------------------------------------------------------------------------------------------------------
-
-SERVICE_NAME: Final = "service.name"
-SERVICE_INSTANCE_ID: Final = "service.instance.id"
-# For collectors: the points of these metrics are already as far apart as Cloud Monitoring requires.
-TELEMETRY_SPACED: Final = "goodput.telemetry.spaced"
-TELEMETRY_DISTRO_NAME: Final = "telemetry.distro.name"
-TELEMETRY_DISTRO_VERSION: Final = "telemetry.distro.version"
-RUN_ID: Final = "goodput.run.id"
-ATTEMPT: Final = "goodput.attempt"
-TRACE_ID: Final = "goodput.trace.id"  # of the attempt, if this package's provider made it
-PROCESS_INDEX: Final = "goodput.process.index"
-PROCESS_COUNT: Final = "goodput.process.count"
-LAUNCHER_NAME: Final = "goodput.launcher.name"
-LAUNCHER_RESTARTS: Final = "goodput.launcher.restarts"
-ACCELERATOR_TYPE: Final = "goodput.accelerator.type"
-ACCELERATOR_COUNT: Final = "goodput.accelerator.count"
-HOST_NAME: Final = "host.name"
-HOST_ID: Final = "host.id"
-HOST_TYPE: Final = "host.type"
-PROCESS_PID: Final = "process.pid"
-
-CLOUD_PROVIDER: Final = "cloud.provider"
-CLOUD_PLATFORM: Final = "cloud.platform"
-CLOUD_ACCOUNT_ID: Final = "cloud.account.id"
-CLOUD_REGION: Final = "cloud.region"
-CLOUD_AVAILABILITY_ZONE: Final = "cloud.availability_zone"
-GCP_PROJECT_ID: Final = "gcp.project_id"
-LOCATION: Final = "location"  # accepted by the Telemetry API instead of zone and region
 
 
 class GoogleCloud:
@@ -510,29 +469,6 @@ class GoogleCloud:
     KUBERNETES_ENGINE: Final = "gcp_kubernetes_engine"
 
 
-K8S_CLUSTER_NAME: Final = "k8s.cluster.name"
-K8S_NAMESPACE_NAME: Final = "k8s.namespace.name"
-K8S_NODE_NAME: Final = "k8s.node.name"
-K8S_POD_NAME: Final = "k8s.pod.name"
-K8S_POD_UID: Final = "k8s.pod.uid"
-K8S_CONTAINER_NAME: Final = "k8s.container.name"
-K8S_JOB_NAME: Final = "k8s.job.name"
-# The semantic conventions have no names for these.
-K8S_JOB_COMPLETION_INDEX: Final = "k8s.job.completion_index"
-K8S_JOBSET_NAME: Final = "k8s.jobset.name"
-K8S_JOBSET_REPLICATED_JOB_NAME: Final = "k8s.jobset.replicated_job.name"
-K8S_JOBSET_JOB_INDEX: Final = "k8s.jobset.job.index"
-K8S_JOBSET_JOB_GLOBAL_INDEX: Final = "k8s.jobset.job.global_index"
-K8S_JOBSET_RESTART_ATTEMPT: Final = "k8s.jobset.restart_attempt"
-
-# The TPU slice of this process. The type is Google's name (`v5p-512`), the worker is the index of the host within the
-# slice; index and count refer to the slices of one job.
-SLICE_NAME: Final = "goodput.slice.name"
-SLICE_TYPE: Final = "goodput.slice.type"
-SLICE_TOPOLOGY: Final = "goodput.slice.topology"
-SLICE_WORKER: Final = "goodput.slice.worker"
-SLICE_INDEX: Final = "goodput.slice.index"
-SLICE_COUNT: Final = "goodput.slice.count"
 SERVICE_NAMESPACE: Final = "service.namespace"
 REPLICA_ID: Final = "goodput.replica.id"
 
@@ -542,56 +478,72 @@ _JOBSET: Final = "in a pod of a JobSet"
 _SLICE: Final = "on a TPU slice"
 _GOOGLE: Final = "on Google Cloud"
 
-RESOURCE_ATTRIBUTES: Final[tuple[Attribute, ...]] = (
-    Attribute(SERVICE_NAME, "string", "always", "the job's name"),
-    Attribute(SERVICE_INSTANCE_ID, "string", "always", "`RUN/ATTEMPT/PROCESS@HOST`"),
-    Attribute(RUN_ID, "string", "always", "the run, the same over restarts"),
-    Attribute(ATTEMPT, "int", "always", "number of the attempt, from 0"),
-    Attribute(TRACE_ID, "string", "unless the tracer provider is yours", "the attempt's trace, 32 hexadecimal digits"),
-    Attribute(PROCESS_INDEX, "int", "always", "index of the process, from 0"),
-    Attribute(PROCESS_COUNT, "int", "always", "number of the job's processes"),
-    Attribute(PROCESS_PID, "int", "always", "the process id"),
-    Attribute(HOST_NAME, "string", "always", "name of the host"),
-    Attribute(TELEMETRY_DISTRO_NAME, "string", "always", f"`{SCOPE_NAME}`"),
-    Attribute(TELEMETRY_DISTRO_VERSION, "string", "always", "the version of this package"),
-    Attribute(
-        TELEMETRY_SPACED,
-        "bool",
-        "metrics of `otlp` and `file`",
-        "true: points are as far apart as Cloud Monitoring requires",
-    ),
-    Attribute(LAUNCHER_NAME, "string", "if a launcher counts restarts", "the launcher: JobSet, SLURM or torchrun"),
-    Attribute(LAUNCHER_RESTARTS, "int", "if a launcher counts restarts", "how often it has restarted the job"),
-    Attribute(ACCELERATOR_TYPE, "string", _DRIVER, "the chips of this host"),
-    Attribute(ACCELERATOR_COUNT, "int", _DRIVER, "how many chips this host has"),
-    Attribute(SLICE_NAME, "string", _SLICE, "name of the slice"),
-    Attribute(SLICE_TYPE, "string", _SLICE, "its type, such as `v5p-512`"),
-    Attribute(SLICE_TOPOLOGY, "string", _SLICE, "how its chips are laid out"),
-    Attribute(SLICE_WORKER, "int", _SLICE, "index of this host within the slice"),
-    Attribute(SLICE_INDEX, "int", "with several slices", "index of the slice within the job"),
-    Attribute(SLICE_COUNT, "int", "with several slices", "number of the job's slices"),
-    Attribute(CLOUD_PROVIDER, "string", _GOOGLE, f"`{GoogleCloud.PROVIDER}`"),
-    Attribute(
-        CLOUD_PLATFORM, "string", _GOOGLE, f"`{GoogleCloud.COMPUTE_ENGINE}` or `{GoogleCloud.KUBERNETES_ENGINE}`"
-    ),
-    Attribute(CLOUD_ACCOUNT_ID, "string", _GOOGLE, "the machine's project"),
-    Attribute(CLOUD_REGION, "string", _GOOGLE, "the machine's region; on GKE the cluster's"),
-    Attribute(CLOUD_AVAILABILITY_ZONE, "string", _GOOGLE, "the machine's zone; on GKE the cluster's, if it has one"),
-    Attribute(GCP_PROJECT_ID, "string", f"{_GOOGLE}, and with `gcp-otlp`", "the project"),
-    Attribute(LOCATION, "string", "`gcp-otlp`, if neither zone nor region is known", "a substitute for them"),
-    Attribute(HOST_ID, "string", _GOOGLE, "the machine's id"),
-    Attribute(HOST_TYPE, "string", _GOOGLE, "the machine's type"),
-    Attribute(K8S_CLUSTER_NAME, "string", "on GKE", "the cluster"),
-    Attribute(K8S_NAMESPACE_NAME, "string", _POD, "the pod's namespace"),
-    Attribute(K8S_NODE_NAME, "string", _POD, "the pod's node"),
-    Attribute(K8S_POD_NAME, "string", _POD, "the pod; set `POD_NAME` in the manifest"),
-    Attribute(K8S_POD_UID, "string", _POD, "the pod's UID, if `POD_UID` is set"),
-    Attribute(K8S_CONTAINER_NAME, "string", _POD, "the container, if `CONTAINER_NAME` is set"),
-    Attribute(K8S_JOB_NAME, "string", "in a pod of a Job", "the Job"),
-    Attribute(K8S_JOB_COMPLETION_INDEX, "int", "in a pod of an indexed Job", "the pod's index"),
-    Attribute(K8S_JOBSET_NAME, "string", _JOBSET, "the JobSet"),
-    Attribute(K8S_JOBSET_REPLICATED_JOB_NAME, "string", _JOBSET, "the replicated Job"),
-    Attribute(K8S_JOBSET_JOB_INDEX, "int", _JOBSET, "index of the Job among its replicas"),
-    Attribute(K8S_JOBSET_JOB_GLOBAL_INDEX, "int", _JOBSET, "index of the Job in the JobSet"),
-    Attribute(K8S_JOBSET_RESTART_ATTEMPT, "int", _JOBSET, "how often the JobSet has been restarted"),
+SERVICE_NAME: Final = _resource("service.name", "always", "the job's name")
+SERVICE_INSTANCE_ID: Final = _resource("service.instance.id", "always", "`RUN/ATTEMPT/PROCESS@HOST`")
+RUN_ID: Final = _resource("goodput.run.id", "always", "the run, the same over restarts")
+ATTEMPT: Final = _resource("goodput.attempt", "always", "number of the attempt, from 0", "int")
+TRACE_ID: Final = _resource(
+    "goodput.trace.id", "unless the tracer provider is yours", "the attempt's trace, 32 hexadecimal digits"
 )
+PROCESS_INDEX: Final = _resource("goodput.process.index", "always", "index of the process, from 0", "int")
+PROCESS_COUNT: Final = _resource("goodput.process.count", "always", "number of the job's processes", "int")
+PROCESS_PID: Final = _resource("process.pid", "always", "the process id", "int")
+HOST_NAME: Final = _resource("host.name", "always", "name of the host")
+TELEMETRY_DISTRO_NAME: Final = _resource("telemetry.distro.name", "always", f"`{SCOPE_NAME}`")
+TELEMETRY_DISTRO_VERSION: Final = _resource("telemetry.distro.version", "always", "the version of this package")
+# For collectors.
+TELEMETRY_SPACED: Final = _resource(
+    "goodput.telemetry.spaced",
+    "metrics of `otlp` and `file`",
+    "true: points are as far apart as Cloud Monitoring requires",
+    "bool",
+)
+LAUNCHER_NAME: Final = _resource(
+    "goodput.launcher.name", "if a launcher counts restarts", "the launcher: JobSet, SLURM or torchrun"
+)
+LAUNCHER_RESTARTS: Final = _resource(
+    "goodput.launcher.restarts", "if a launcher counts restarts", "how often it has restarted the job", "int"
+)
+ACCELERATOR_TYPE: Final = _resource("goodput.accelerator.type", _DRIVER, "the chips of this host")
+ACCELERATOR_COUNT: Final = _resource("goodput.accelerator.count", _DRIVER, "how many chips this host has", "int")
+SLICE_NAME: Final = _resource("goodput.slice.name", _SLICE, "name of the slice")
+SLICE_TYPE: Final = _resource("goodput.slice.type", _SLICE, "its type, such as `v5p-512`")
+SLICE_TOPOLOGY: Final = _resource("goodput.slice.topology", _SLICE, "how its chips are laid out")
+SLICE_WORKER: Final = _resource("goodput.slice.worker", _SLICE, "index of this host within the slice", "int")
+SLICE_INDEX: Final = _resource("goodput.slice.index", "with several slices", "index of the slice within the job", "int")
+SLICE_COUNT: Final = _resource("goodput.slice.count", "with several slices", "number of the job's slices", "int")
+CLOUD_PROVIDER: Final = _resource("cloud.provider", _GOOGLE, f"`{GoogleCloud.PROVIDER}`")
+CLOUD_PLATFORM: Final = _resource(
+    "cloud.platform", _GOOGLE, f"`{GoogleCloud.COMPUTE_ENGINE}` or `{GoogleCloud.KUBERNETES_ENGINE}`"
+)
+CLOUD_ACCOUNT_ID: Final = _resource("cloud.account.id", _GOOGLE, "the machine's project")
+CLOUD_REGION: Final = _resource("cloud.region", _GOOGLE, "the machine's region; on GKE the cluster's")
+CLOUD_AVAILABILITY_ZONE: Final = _resource(
+    "cloud.availability_zone", _GOOGLE, "the machine's zone; on GKE the cluster's, if it has one"
+)
+GCP_PROJECT_ID: Final = _resource("gcp.project_id", f"{_GOOGLE}, and with `gcp-otlp`", "the project")
+LOCATION: Final = _resource("location", "`gcp-otlp`, if neither zone nor region is known", "a substitute for them")
+HOST_ID: Final = _resource("host.id", _GOOGLE, "the machine's id")
+HOST_TYPE: Final = _resource("host.type", _GOOGLE, "the machine's type")
+K8S_CLUSTER_NAME: Final = _resource("k8s.cluster.name", "on GKE", "the cluster")
+K8S_NAMESPACE_NAME: Final = _resource("k8s.namespace.name", _POD, "the pod's namespace")
+K8S_NODE_NAME: Final = _resource("k8s.node.name", _POD, "the pod's node")
+K8S_POD_NAME: Final = _resource("k8s.pod.name", _POD, "the pod; set `POD_NAME` in the manifest")
+K8S_POD_UID: Final = _resource("k8s.pod.uid", _POD, "the pod's UID, if `POD_UID` is set")
+K8S_CONTAINER_NAME: Final = _resource("k8s.container.name", _POD, "the container, if `CONTAINER_NAME` is set")
+K8S_JOB_NAME: Final = _resource("k8s.job.name", "in a pod of a Job", "the Job")
+# The semantic conventions have no names for these.
+K8S_JOB_COMPLETION_INDEX: Final = _resource(
+    "k8s.job.completion_index", "in a pod of an indexed Job", "the pod's index", "int"
+)
+K8S_JOBSET_NAME: Final = _resource("k8s.jobset.name", _JOBSET, "the JobSet")
+K8S_JOBSET_REPLICATED_JOB_NAME: Final = _resource("k8s.jobset.replicated_job.name", _JOBSET, "the replicated Job")
+K8S_JOBSET_JOB_INDEX: Final = _resource("k8s.jobset.job.index", _JOBSET, "index of the Job among its replicas", "int")
+K8S_JOBSET_JOB_GLOBAL_INDEX: Final = _resource(
+    "k8s.jobset.job.global_index", _JOBSET, "index of the Job in the JobSet", "int"
+)
+K8S_JOBSET_RESTART_ATTEMPT: Final = _resource(
+    "k8s.jobset.restart_attempt", _JOBSET, "how often the JobSet has been restarted", "int"
+)
+
+RESOURCE_ATTRIBUTES: Final = tuple(_RESOURCES)
