@@ -26,8 +26,8 @@ from otel_goodput.compat.goodput_utils import (
 from otel_goodput.compat.google_series import GoogleSeries
 from otel_goodput.compat.handles import harmless
 from otel_goodput.compat.uploader import Uploader
-from otel_goodput.exporters.scalars import ScalarWriter
 from otel_goodput.exporters.spec import ExporterUnavailable
+from otel_goodput.exporters.tensorboard import ScalarWriter
 
 __all__ = [
     "BadputType",

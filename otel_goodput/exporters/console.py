@@ -26,7 +26,7 @@ from opentelemetry.sdk.metrics.export import (
 from otel_goodput import semconv
 from otel_goodput._text.quantities import short_duration, width
 from otel_goodput._text.redact import printable
-from otel_goodput.exporters import walk
+from otel_goodput.exporters.fitting import every_metric
 from otel_goodput.exporters.spec import (
     METRICS,
     Destination,
@@ -205,7 +205,7 @@ class _StepTime:
 
 def _summarize(data: MetricsData, steps: _StepTime) -> Summary | None:
     points: dict[str, list[Any]] = {}
-    for _, _, metric in walk.every_metric(data):
+    for _, _, metric in every_metric(data):
         points.setdefault(metric.name, []).extend(metric.data.data_points)
 
     def numbers(name: str) -> Iterator[tuple[dict[str, object], float]]:

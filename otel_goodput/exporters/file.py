@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from opentelemetry.sdk.metrics import Histogram
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
@@ -24,7 +24,6 @@ from otel_goodput._runtime import files
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._settings.options import Settings
 from otel_goodput.exporters.otlp_json import Json, encode_metrics, encode_spans
-from otel_goodput.exporters.spacing import SpacedExporter
 from otel_goodput.exporters.spec import (
     SIGNALS,
     Destination,
@@ -34,6 +33,7 @@ from otel_goodput.exporters.spec import (
     ExporterUnavailable,
     Situation,
 )
+from otel_goodput.exporters.wrappers import SpacedExporter
 
 DEFAULT_MAX_BYTES: Final = 64 * 2**20
 _BLOCK: Final = 64 * 2**10
@@ -160,72 +160,57 @@ def _cut_torn_tail(fd: int) -> None:
         os.ftruncate(fd, keep)
 
 
-class _RequestFile:
-    """Writes requests as lines, and reports errors; shared by both exporters."""
+class _FileExporter:
+    """Writes requests as lines to `directory`/`stem`*.jsonl. A part exceeds `max_bytes` only if it is a single line."""
 
-    def __init__(self, directory: Path, stem: str, max_bytes: int) -> None:
+    def __init__(self, directory: Path, stem: str, max_bytes: int = DEFAULT_MAX_BYTES, **preferences: Any) -> None:
+        super().__init__(**preferences)
         self._file = LineFile(directory, stem, max_bytes)
         self._place = directory / stem
 
-    def write(self, request: Json) -> bool:
+    def _write(self, request: Json) -> bool:
         text = json.dumps(request, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         # Text from the system may hold lone surrogates, which UTF-8 cannot encode.
         return self._try(lambda: self._file.append(text.encode("utf-8", "replace") + b"\n"))
-
-    def flush(self) -> bool:
-        return self._try(self._file.sync)
-
-    def close(self) -> None:
-        self.flush()
-        self._try(self._file.close)
 
     def _try(self, work: Callable[[], None]) -> bool:
         try:
             work()
         except OSError as error:
-            self.report(error)
+            self._report(error)
             return False
         return True
 
-    def report(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         message = "cannot write telemetry to %s, will keep trying: %s: %s"
         report_once(f"file exporter {self._place}", message, self._place, type(error).__name__, error)
 
+    def force_flush(self, timeout_millis: float = 30_000) -> bool:
+        return self._try(self._file.sync)
 
-class FileSpanExporter(SpanExporter):
-    """Writes spans to `directory`/`stem`*.jsonl. A part exceeds `max_bytes` only if it holds a single batch."""
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
+        self._try(self._file.sync)
+        self._try(self._file.close)
 
-    def __init__(self, directory: Path, stem: str, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
-        self._lines = _RequestFile(directory, stem, max_bytes)
+
+class FileSpanExporter(_FileExporter, SpanExporter):
+    """Writes spans."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         request, errors = encode_spans(spans)
         for error in errors:
-            self._lines.report(error)
+            self._report(error)
         if not request["resourceSpans"]:  # nothing to write: no spans, or none that could be encoded
             return SpanExportResult.FAILURE if errors else SpanExportResult.SUCCESS
-        return SpanExportResult.SUCCESS if self._lines.write(request) else SpanExportResult.FAILURE
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return self._lines.flush()
-
-    def shutdown(self) -> None:
-        self._lines.close()
+        return SpanExportResult.SUCCESS if self._write(request) else SpanExportResult.FAILURE
 
 
-class FileMetricExporter(MetricExporter):
-    """Writes metrics like :class:`FileSpanExporter`, cumulative and with exponential histograms."""
+class FileMetricExporter(_FileExporter, MetricExporter):
+    """Writes metrics, cumulative and with exponential histograms."""
 
-    def __init__(self, directory: Path, stem: str, max_bytes: int = DEFAULT_MAX_BYTES) -> None:
-        super().__init__(preferred_aggregation={Histogram: ExponentialBucketHistogramAggregation()})
-        self._lines = _RequestFile(directory, stem, max_bytes)
+    def __init__(self, directory: Path, stem: str) -> None:
+        super().__init__(directory, stem, preferred_aggregation={Histogram: ExponentialBucketHistogramAggregation()})
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
-        written = self._lines.write(encode_metrics(metrics_data))
+        written = self._write(encode_metrics(metrics_data))
         return MetricExportResult.SUCCESS if written else MetricExportResult.FAILURE
-
-    def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        return self._lines.flush()
-
-    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
-        self._lines.close()

@@ -6,19 +6,20 @@ Values that cannot be sent are converted (an integer above 64 bits to text), nev
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from opentelemetry.attributes import BoundedAttributes
-from opentelemetry.sdk.metrics.export import Metric, MetricsData, ScopeMetrics
+from opentelemetry.sdk.metrics.export import Metric, MetricsData, ResourceMetrics, ScopeMetrics
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util import BoundedList
 from opentelemetry.trace import Link, Status
 
 from otel_goodput._text.redact import encodable
-from otel_goodput.exporters import walk
+from otel_goodput.semconv import SCOPE_NAME
 
 _Item = TypeVar("_Item")
 Attributes = Mapping[str, Any] | None
@@ -149,7 +150,7 @@ def _moment(time: int) -> int:
 
 def fitting_metrics(data: MetricsData) -> MetricsData:
     """Return the metrics with attributes, texts and times that cannot be sent converted."""
-    return walk.converted(data, _metric)
+    return converted_metrics(data, _metric)
 
 
 def _metric(_: ScopeMetrics, metric: Metric) -> Metric:
@@ -157,7 +158,7 @@ def _metric(_: ScopeMetrics, metric: Metric) -> Metric:
     description = encodable(metric.description or "")
     if description == (metric.description or "") and all(map(operator.is_, points, metric.data.data_points)):
         return metric
-    return replace(walk.with_points(metric, points), description=description)
+    return replace(with_points(metric, points), description=description)
 
 
 def _point(point: Any) -> Any:
@@ -170,3 +171,55 @@ def _point(point: Any) -> Any:
     if start and point.time_unix_nano <= start:
         point = replace(point, time_unix_nano=start + LEAST_INTERVAL)
     return point
+
+
+# --- walks over what a metric reader collects: resources, their scopes, and metrics ----------------------------------
+
+
+def every_metric(data: MetricsData) -> Iterator[tuple[ResourceMetrics, ScopeMetrics, Metric]]:
+    """Yield each metric after its resource and scope."""
+    for resource in data.resource_metrics:
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                yield resource, scope, metric
+
+
+def own_metrics(data: MetricsData) -> Iterator[Metric]:
+    """Yield the metrics of this package."""
+    return (metric for _, scope, metric in every_metric(data) if scope.scope.name == SCOPE_NAME)
+
+
+def every_point(data: MetricsData) -> Iterator[Any]:
+    """Yield the points of all metrics."""
+    for _, _, metric in every_metric(data):
+        yield from metric.data.data_points
+
+
+def with_points(metric: Metric, points: list[Any]) -> Metric:
+    """Return `metric` with other points."""
+    data: Any = metric.data
+    return replace(metric, data=replace(data, data_points=points))
+
+
+def converted_metrics(
+    data: MetricsData,
+    metric: Callable[[ScopeMetrics, Metric], Metric | None],
+    resource: Callable[[Resource], Resource] = lambda resource: resource,
+) -> MetricsData:
+    """Return `data` with each metric (None: left out) and each resource converted; what does not change is the same."""
+
+    def scope_of(scope: ScopeMetrics) -> ScopeMetrics:
+        metrics = [new for each in scope.metrics if (new := metric(scope, each)) is not None]
+        return scope if _same(metrics, scope.metrics) else replace(scope, metrics=metrics)
+
+    def group_of(group: ResourceMetrics) -> ResourceMetrics:
+        about, scopes = resource(group.resource), [scope_of(scope) for scope in group.scope_metrics]
+        same = about is group.resource and _same(scopes, group.scope_metrics)
+        return group if same else replace(group, resource=about, scope_metrics=scopes)
+
+    groups = [group_of(group) for group in data.resource_metrics]
+    return data if _same(groups, data.resource_metrics) else MetricsData(groups)
+
+
+def _same(new: Sequence[object], old: Sequence[object]) -> bool:
+    return len(new) == len(old) and all(map(operator.is_, new, old))

@@ -8,14 +8,24 @@ listen yet, and last values with times that Cloud Monitoring accepts, in case it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+import logging
+import math
+import socket
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
-from typing import Any, Final
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Final
 
+from opentelemetry.sdk.metrics.export import MetricExportResult
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+from otel_goodput._runtime.answers import TooLong, bound, whole
+from otel_goodput._runtime.deadline import LAST_WORD_S, ShutdownSignal
 from otel_goodput._runtime.guard import quietly, report_once
-from otel_goodput.exporters.buffering import BufferingSpanExporter
-from otel_goodput.exporters.listener import Address, Listener, ReceiverMetricExporter, ReceiverSpanExporter
-from otel_goodput.exporters.otlp_answers import Rejections, accepted
+from otel_goodput.exporters.otlp_answers import NotAccepted, Rejections, accepted, causes, read
 from otel_goodput.exporters.otlp_variables import (
     EXPORTER_MODULES,
     HTTP,
@@ -28,7 +38,6 @@ from otel_goodput.exporters.otlp_variables import (
     timeout,
     variables,
 )
-from otel_goodput.exporters.spacing import SpacedExporter
 from otel_goodput.exporters.spec import (
     METRICS,
     SIGNALS,
@@ -40,6 +49,230 @@ from otel_goodput.exporters.spec import (
     ExporterUnavailable,
     Situation,
 )
+from otel_goodput.exporters.wrappers import BufferingSpanExporter, SpacedExporter
+
+if TYPE_CHECKING:
+    import requests
+    from requests.adapters import BaseAdapter
+
+
+# --- over HTTP: what OTLP calls a success -----------------------------------------------------------------------------
+
+# OpenTelemetry's exporters count every status below 400 as a success, do not read the answer, and let its body be of
+# any length. So the answers are judged here, in the transport that these exporters are given. What is no success is
+# reported once, with what to do, instead of at each export.
+
+# OpenTelemetry's variables for sessions that sign what they send, and where such sessions are registered.
+_PROVIDER_VARIABLES: Final = (
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER",
+    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_{}_CREDENTIAL_PROVIDER",
+)
+_PROVIDERS: Final = "opentelemetry_otlp_credential_provider"
+_REPORTED: Final = "reported_by_otel_goodput"  # an attribute of errors
+_LOGGERS: Final = tuple(f"{EXPORTER_MODULES[HTTP]}.{name}" for name in ("trace_exporter", "metric_exporter"))
+
+
+def _failure(what: str, reported: bool) -> Exception:
+    """Return an error that OpenTelemetry's exporters take for a failed export, and do not retry at once."""
+    from requests.exceptions import RequestException
+
+    error = RequestException(what)
+    setattr(error, _REPORTED, reported)
+    return error
+
+
+def _unreported(record: logging.LogRecord) -> bool:
+    """Whether OpenTelemetry may log this: not an answer that we have reported, again at each export."""
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    return not any(getattr(one, _REPORTED, False) for one in arguments)
+
+
+class _Checked:
+    """Passes requests on to `adapter`, and judges the answers of the receiver at `place`."""
+
+    def __init__(self, adapter: BaseAdapter, place: Endpoint, rejections: Rejections) -> None:
+        self._adapter = adapter
+        self._place = place
+        self._rejections = rejections
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **settings: Any) -> requests.Response:
+        request.headers["Accept-Encoding"] = "identity"  # an answer has some ten bytes
+        try:
+            # A session passes `stream` by name.
+            response = self._adapter.send(request, *args, **{**settings, "stream": True})
+            body = _body(response)
+            if response.status_code < 400:
+                self._rejections.note(read(self._place.signal, response.status_code, response.headers, body))
+        except Exception as error:
+            judged = next((one for one in causes(error) if isinstance(one, (NotAccepted, TooLong))), None)
+            if judged is None:
+                raise
+            what = str(judged)
+            where = f"{self._place.signal} to {self._place}"
+            report_once(f"answer {where}", "%s: %s; %s", where, what, self._place.advice(what))
+            raise _failure(what, reported=True) from error
+        response.raw = io.BytesIO(body)  # what reads it further finds only this much
+        return response
+
+    def close(self) -> None:
+        self._adapter.close()
+
+
+def _body(response: requests.Response) -> bytes:
+    """Return the body of an answer, as it was sent. That of a failure is not needed: empty if it cannot be read.
+
+    Raises:
+        RequestException: it cannot be read. What was sent has arrived, so it is not sent again at once.
+    """
+    try:
+        return whole(partial(response.raw.read, decode_content=False))
+    except Exception as error:
+        response.close()
+        if response.status_code >= 400:
+            return b""
+        raise _failure(f"its answer cannot be read: {error}", reported=False) from error
+
+
+def session(environ: Mapping[str, str], place: Endpoint, rejections: Rejections) -> requests.Session:
+    """Return the session that OpenTelemetry would use, with checks; `rejections` counts what the receiver rejects.
+
+    Raises:
+        ExporterUnavailable: OpenTelemetry's variable for credentials names a provider that is not installed.
+    """
+    common, own = (environ.get(name.format(place.signal.upper()), "") for name in _PROVIDER_VARIABLES)
+    import requests
+
+    made = _provided(common or own) if common or own else requests.Session()
+    bound(made)
+    for prefix, adapter in list(made.adapters.items()):
+        made.mount(prefix, _Checked(adapter, place, rejections))  # type: ignore[arg-type]  # it has what a session uses
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_unreported)  # adding the same filter again has no effect
+    return made
+
+
+def _provided(name: str) -> requests.Session:
+    """Return the session that an installed package provides under `name`. OpenTelemetry does not pass it on."""
+    import requests
+
+    for provider in entry_points(group=_PROVIDERS, name=name):
+        made = provider.load()()
+        if isinstance(made, requests.Session):
+            return made
+        raise ExporterUnavailable("otlp", f"the credential provider {name!r} does not make a requests.Session")
+    raise ExporterUnavailable("otlp", f"the credential provider {name!r} is not installed")
+
+
+# --- a receiver that does not listen yet, such as a collector that is slow to start -----------------------------------
+
+YOUNG_S: Final = 60.0  # a collector that was not reached for so long is not about to start
+PAUSE_S: Final = 0.1
+CONNECT_S: Final = 1.0
+
+Address = tuple[str, int]
+
+
+class Listener:
+    """The receiver at an address, which may not listen yet.
+
+    Exports wait for it only while the process stops; before that, a later export can succeed. They wait only if it is
+    likely to appear: it was reached before, or the process is young. And they wait only while it refuses connections;
+    for a receiver that accepts them and does not answer there is the exporter's own timeout.
+
+    Args:
+        address: host and port.
+        stopping: tells when the process stops, and how long there is time to wait.
+        young_s: how long (s) from now a receiver that was never reached may still be starting.
+    """
+
+    def __init__(self, address: Address, stopping: ShutdownSignal, young_s: float = YOUNG_S) -> None:
+        self._address = address
+        self._stopping = stopping
+        self._young_until = time.monotonic() + young_s
+        self._reached = False
+        self._young: bool | None = None  # whether the process was young when it began to stop; None: not yet
+
+    def deliver(self, send: Callable[[], bool]) -> bool:
+        """Call `send` until it returns True or it is no use to wait any longer. Return whether it did."""
+        while True:
+            awaited = self._awaited()
+            if awaited and not self._there():
+                return False
+            if send():
+                self._reached = True
+                return True
+            # Try again if the process began to stop during `send`, or if the receiver has gone again: it may come back.
+            if not self._awaited() or (awaited and not self._refuses()):
+                return False
+
+    def _awaited(self) -> bool:
+        if not self._stopping.begun:
+            return False
+        if self._young is None:
+            self._young = time.monotonic() < self._young_until
+        return self._reached or self._young
+
+    def _there(self) -> bool:
+        """Wait until the address accepts connections. Return False if it refused them until time ran out."""
+        began = time.monotonic()
+        while self._refuses():
+            if self._stopping.left(math.inf) <= LAST_WORD_S + PAUSE_S:
+                host, port = self._address
+                waited = time.monotonic() - began
+                report_once(
+                    f"listener {host}:{port}",
+                    "nothing listens at %s:%d; shutdown waited %.1f s for a listener",
+                    *(host, port, waited),
+                )
+                return False
+            self._stopping.wait(PAUSE_S)
+        return True
+
+    def _refuses(self) -> bool:
+        try:
+            socket.create_connection(self._address, timeout=max(self._stopping.left(CONNECT_S), 0.01)).close()
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+        return False
+
+
+class _Receiver:
+    """OpenTelemetry's exporter of a signal, which waits for its receiver at the end. All else is the exporter's.
+
+    Args:
+        exporter: sends what it is given, and returns `failed` if that failed.
+        listener: waits for the receiver; None: nothing does.
+        rejections: counts what the receiver rejects.
+    """
+
+    def __init__(self, exporter: Any, failed: object, listener: Listener | None, rejections: Rejections) -> None:
+        self._exporter = exporter
+        self._failed = failed
+        self._listener = listener
+        self._rejections = rejections
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._exporter, name)
+
+    @property
+    def refused(self) -> int:
+        return self._rejections.refused
+
+    def export(self, items: Any, **settings: Any) -> Any:
+        result = self._failed
+
+        def send() -> bool:
+            nonlocal result
+            result = self._exporter.export(items, **settings)
+            return result is not self._failed
+
+        _ = send() if self._listener is None else self._listener.deliver(send)
+        return result
+
+
+# --- the exporter -----------------------------------------------------------------------------------------------------
 
 _HISTOGRAM_VARIABLE: Final = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
 _STOCK: Final = {TRACES: "trace_exporter:OTLPSpanExporter", METRICS: "metric_exporter:OTLPMetricExporter"}
@@ -61,12 +294,12 @@ def open_otlp(context: ExporterContext) -> Exporters:
         report_once(problem, "%s; it is left out", problem)
     listeners: dict[Address, Listener] = {}
     opened: dict[str, Any] = {}
-    for signal, wrapper in ((TRACES, ReceiverSpanExporter), (METRICS, ReceiverMetricExporter)):
+    for signal, failed in ((TRACES, SpanExportResult.FAILURE), (METRICS, MetricExportResult.FAILURE)):
         rejections = Rejections(endpoint(environ, signal))
         listener, place = None, address(environ, signal)
         if place is not None:
             listener = listeners.setdefault(place, Listener(place, context.stopping))
-        opened[signal] = wrapper(_stock(signal, context, rejections), listener, rejections)
+        opened[signal] = _Receiver(_stock(signal, context, rejections), failed, listener, rejections)
     return Exporters(
         "otlp",
         BufferingSpanExporter(opened[TRACES], context.stopping),
@@ -86,8 +319,6 @@ def _stock(signal: str, context: ExporterContext, rejections: Rejections) -> Any
 
         settings["preferred_aggregation"] = {Histogram: ExponentialBucketHistogramAggregation()}
     if place.wire == HTTP:
-        from otel_goodput.exporters.otlp_http import session
-
         settings["session"] = session(environ, place, rejections)
     with quietly(PARSER):  # its messages contain the values of headers
         exporter = make(**settings)

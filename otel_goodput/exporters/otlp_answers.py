@@ -1,4 +1,4 @@
-"""What an OTLP receiver has answered over HTTP, and whether that is a success by OTLP's rules.
+"""What a receiver has answered: over HTTP, and whether that is a success by OTLP's rules; gRPC's status codes.
 
 A success has a status of 2xx, and a body that is an OTLP message or empty. Redirects and the pages of proxies and
 logins are failures: what was sent has not arrived. https://opentelemetry.io/docs/specs/otlp/#otlphttp-response
@@ -8,8 +8,9 @@ What a receiver rejects of a request that it accepts is counted; OpenTelemetry's
 
 from __future__ import annotations
 
-import importlib
 import zlib
+from collections.abc import Iterable, Iterator
+from importlib import import_module
 from typing import Any, Final, NamedTuple, Protocol
 
 from otel_goodput._runtime.guard import report_once
@@ -53,7 +54,7 @@ class NotAccepted(Exception):
 def answer_type(signal: str) -> Any:
     """Return the protobuf class of the answer to an export of `signal` (`traces` or `metrics`)."""
     module, name = _ANSWERS[signal]
-    return getattr(importlib.import_module(module), name)
+    return getattr(import_module(module), name)
 
 
 def accepted(message: Any) -> Accepted:
@@ -84,7 +85,7 @@ def read(signal: str, status: int, headers: Headers, body: bytes) -> Accepted:
     try:
         content = _unpacked(body, headers.get("Content-Encoding") or "")
         if kind == JSON:
-            importlib.import_module("google.protobuf.json_format").Parse(content, message, ignore_unknown_fields=True)
+            import_module("google.protobuf.json_format").Parse(content, message, ignore_unknown_fields=True)
         else:
             message.ParseFromString(content)
     except Exception as error:  # the decoders raise what they like
@@ -104,6 +105,13 @@ def _unpacked(body: bytes, encoding: str) -> bytes:
     return zlib.decompressobj(_EITHER).decompress(body, _MOST_UNPACKED)
 
 
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, what it was raised from, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
 class Rejections:
     """What `receiver` has rejected of requests that it accepted; each reason is reported once.
 
@@ -121,3 +129,47 @@ class Rejections:
         if answer.rejected:
             site = f"partial {self._receiver} {answer.message[:80]}"
             report_once(site, "%s did not accept %d items: %s", self._receiver, answer.rejected, shown(answer.message))
+
+
+# --- what a gRPC status code and its details say about a request: https://grpc.io/docs/guides/status-codes/ -----------
+
+NO_ANSWER: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
+# The same request may be accepted later.
+LATER: Final = NO_ANSWER | {"RESOURCE_EXHAUSTED", "ABORTED", "CANCELLED"}
+# Either this request is at fault, or the receiver fails.
+UNSURE: Final = frozenset({"INTERNAL", "UNKNOWN"})
+# No request will be accepted before somebody changes something: a role, the project, the address.
+CLOSED: Final = frozenset({"PERMISSION_DENIED", "UNAUTHENTICATED", "NOT_FOUND", "FAILED_PRECONDITION", "UNIMPLEMENTED"})
+# This request is at fault.
+REFUSED: Final = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE", "ALREADY_EXISTS", "DATA_LOSS"})
+
+# Of REFUSED, those that OTLP has a client send again: https://opentelemetry.io/docs/specs/otlp/#failures
+OTLP_LATER: Final = frozenset({"OUT_OF_RANGE", "DATA_LOSS"})
+# With one of these codes the server cannot have accepted anything.
+UNTOUCHED: Final = frozenset({"RESOURCE_EXHAUSTED", "UNAUTHENTICATED"})
+# With one of these, perhaps the connection broke, and the server may have accepted everything.
+BROKEN: Final = NO_ANSWER | {"CANCELLED"}
+
+
+_METADATA: Final = "grpc-status-details-bin"
+
+
+def status_details(error: Any) -> list[Any]:
+    """Return the details, messages of ``google.protobuf.Any``; empty if there are none that can be read."""
+    try:
+        for name, value in error.trailing_metadata() or ():
+            if name == _METADATA:
+                return list(import_module("google.rpc.status_pb2").Status.FromString(value).details)
+    except Exception:  # a receiver may send anything, and a wrapper of the error may lack the metadata
+        return []
+    return []
+
+
+def retry_delay(details: Iterable[Any]) -> float | None:
+    """Return the seconds that one of the details asks to wait; None if none does."""
+    for detail in details:
+        if detail.type_url.endswith("google.rpc.RetryInfo"):
+            wanted = import_module("google.rpc.error_details_pb2").RetryInfo()
+            if detail.Unpack(wanted):
+                return float(wanted.retry_delay.ToTimedelta().total_seconds())
+    return None

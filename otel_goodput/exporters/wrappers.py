@@ -1,15 +1,10 @@
-"""Wrap every exporter, ours or not: no export after a fork, no exceptions, odd values or secrets, losses counted.
+"""Exporters around others, ours or not: no export after a fork, no exceptions, odd values or secrets, losses counted.
 
 The SDK's processors and readers start their threads again in a forked child (such as a data loader's worker), where
 they would export the parent's totals a second time, over connections that belong to the parent.
 
 Secrets are hidden in the spans of phases: in names, attributes, events and the status. Spans of the user's own
 instrumentation are theirs to send, and stay as they are.
-
-Each counter begins at 0. The SDK dates the beginning of an asynchronous counter when it is first observed, and its
-first point has that same time. What was counted before then would look as if it had always been there: no rate, and no
-backend that converts to deltas, would count it. So the first point of a series is 0, as the count is at that time, and
-the next one has all. Where there may be no next point, because the process stops, the first one has all.
 """
 
 from __future__ import annotations
@@ -18,10 +13,11 @@ import inspect
 import math
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
@@ -33,16 +29,26 @@ from opentelemetry.sdk.metrics.export import (
     ScopeMetrics,
     Sum,
 )
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from otel_goodput._recording.delegating import DelegatingMetricExporter
+from otel_goodput._recording.delegating import DelegatingMetricExporter, DelegatingSpanExporter
 from otel_goodput._runtime.deadline import ShutdownSignal
 from otel_goodput._runtime.guard import report_once
+from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import secrets, without, without_secrets
-from otel_goodput.exporters import walk
-from otel_goodput.exporters.fitting import Attributes, converted, fitting, fitting_metrics
-from otel_goodput.semconv import SCOPE_NAME
+from otel_goodput.exporters.fitting import (
+    Attributes,
+    converted,
+    converted_metrics,
+    every_point,
+    fitting,
+    fitting_metrics,
+    own_metrics,
+    with_points,
+)
+from otel_goodput.semconv import SCOPE_NAME, TELEMETRY_SPACED
 
 T = TypeVar("T")
 
@@ -73,18 +79,24 @@ Series = tuple[str, tuple[tuple[str, str], ...]]  # metric and attributes
 
 
 class FirstPoints:
-    """Which series of this package's counters an exporter has sent a point of."""
+    """Which series of this package's counters an exporter has sent a point of.
+
+    Each counter begins at 0. The SDK dates the beginning of an asynchronous counter when it is first observed, and its
+    first point has that same time. What was counted before then would look as if it had always been there: no rate, and
+    no backend that converts to deltas, would count it. So the first point of a series is 0, as the count is at that
+    time, and the next one has all. Where there may be no next point, because the process stops, the first one has all.
+    """
 
     def __init__(self) -> None:
         self._begun: set[Series] = set()
 
     def at_zero(self, data: MetricsData) -> MetricsData:
         """Return `data` with 0 in the first points of counters that begin."""
-        return walk.converted(data, self._from_zero)
+        return converted_metrics(data, self._from_zero)
 
     def sent(self, data: MetricsData) -> None:
         """Take note that the points of `data` have been sent."""
-        for metric in walk.own_metrics(data):
+        for metric in own_metrics(data):
             if _is_counter(metric):
                 points: Iterable[Any] = metric.data.data_points
                 self._begun.update(_series(metric.name, point) for point in points)
@@ -94,7 +106,7 @@ class FirstPoints:
             return metric
         points: Iterable[Any] = metric.data.data_points
         begun = self._begun
-        return walk.with_points(
+        return with_points(
             metric,
             [
                 point if _series(metric.name, point) in begun else replace(point, value=type(point.value)())
@@ -116,19 +128,38 @@ def _series(name: str, point: NumberDataPoint) -> Series:
     return name, tuple(sorted((key, str(value)) for key, value in (point.attributes or {}).items()))
 
 
-class _ForkGuard:
-    """Calls an exporter's methods: not in a forked child, and without raising what they raise."""
+def _dropped(exporter: object, failed: int) -> int:
+    """Return how many items an exporter lost: its own count, else the items of failed exports and those refused."""
+    own: int | None = getattr(exporter, "dropped", None)
+    return failed + int(getattr(exporter, "refused", 0)) if own is None else own
 
-    def __init__(self, name: str, kind: str) -> None:
+
+class _Safe:
+    """What both wrappers share: they do nothing in a forked child, and raise nothing."""
+
+    def __init__(self, name: str, kind: str, exporter: Any) -> None:
         self._name, self._kind = name, kind
+        self._exporter = exporter
+        # The shutdown of some exporters takes a timeout, that of others does not.
+        self._timed = "timeout_millis" in inspect.signature(exporter.shutdown).parameters
         self._pid = os.getpid()
-        self.muted = False
+        self._muted = False
+        self._failed = 0
+
+    def mute(self) -> None:
+        """Do nothing from now on: what it would export is of no use."""
+        self._muted = True
 
     @property
-    def open(self) -> bool:
-        return os.getpid() == self._pid and not self.muted
+    def dropped(self) -> int:
+        """Number of lost spans or points: those of failed exports, and those that the backend rejected."""
+        return _dropped(self._exporter, self._failed)
 
-    def call(self, doing: str, method: Callable[[], T], failed: T) -> T:
+    @property
+    def _open(self) -> bool:
+        return os.getpid() == self._pid and not self._muted
+
+    def _call(self, doing: str, method: Callable[[], T], failed: T) -> T:
         """Return what `method` returns, `failed` if it raises; reported once."""
         try:
             return method()
@@ -137,32 +168,24 @@ class _ForkGuard:
             report_once(site, "%s failed: %s: %s", site, type(error).__name__, error)
             return failed
 
+    def force_flush(self, timeout_millis: float = 30_000) -> bool:
+        return not self._open or self._call("flushing", lambda: self._exporter.force_flush(timeout_millis), False)
 
-def _dropped(exporter: object, failed: int) -> int:
-    """Return how many items an exporter lost: its own count, else the items of failed exports and those refused."""
-    own: int | None = getattr(exporter, "dropped", None)
-    return failed + int(getattr(exporter, "refused", 0)) if own is None else own
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
+        if self._open:
+            # The SDK's metric reader passes the timeout (ms) under the name `timeout`.
+            given = kwargs.pop("timeout", timeout_millis)
+            if self._timed:
+                kwargs["timeout_millis"] = float(given) if isinstance(given, (int, float)) else timeout_millis
+            self._call("closing", lambda: self._exporter.shutdown(**kwargs), None)
 
 
-class SafeSpanExporter(SpanExporter):
+class SafeSpanExporter(_Safe, SpanExporter):
     """A span exporter that never raises, and does nothing in forked children."""
 
     def __init__(self, name: str, exporter: SpanExporter) -> None:
-        self._guard = _ForkGuard(name, "spans")
-        self._exporter = exporter
-        # The shutdown of some exporters takes a timeout, that of others does not.
-        self._timed = "timeout_millis" in inspect.signature(exporter.shutdown).parameters
+        super().__init__(name, "spans", exporter)
         self._redacted = Redaction()
-        self._failed = 0
-
-    def mute(self) -> None:
-        """Do nothing from now on: what it would export is of no use."""
-        self._guard.muted = True
-
-    @property
-    def dropped(self) -> int:
-        """Number of lost spans."""
-        return _dropped(self._exporter, self._failed)
 
     @property
     def waiting(self) -> int:
@@ -170,29 +193,20 @@ class SafeSpanExporter(SpanExporter):
         return int(getattr(self._exporter, "waiting", 0))
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        if not self._guard.open:
+        if not self._open:
             return SpanExportResult.FAILURE
 
         def send() -> SpanExportResult:
-            return self._exporter.export([fitting(self._redacted(span)) for span in spans])
+            result: SpanExportResult = self._exporter.export([fitting(self._redacted(span)) for span in spans])
+            return result
 
-        result = self._guard.call("exporting", send, SpanExportResult.FAILURE)
+        result = self._call("exporting", send, SpanExportResult.FAILURE)
         if result is not SpanExportResult.SUCCESS:
             self._failed += len(spans)
         return result
 
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        if not self._guard.open:
-            return True
-        return self._guard.call("flushing", lambda: self._exporter.force_flush(timeout_millis), False)
 
-    def shutdown(self, timeout_millis: float = 30_000) -> None:
-        if self._guard.open:
-            timeout = {"timeout_millis": timeout_millis} if self._timed else {}
-            self._guard.call("closing", lambda: self._exporter.shutdown(**timeout), None)
-
-
-class SafeMetricExporter(DelegatingMetricExporter):
+class SafeMetricExporter(_Safe, DelegatingMetricExporter):
     """A metric exporter that never raises, does nothing in forked children, and whose counters begin at 0.
 
     Args:
@@ -201,28 +215,18 @@ class SafeMetricExporter(DelegatingMetricExporter):
     """
 
     def __init__(self, name: str, exporter: MetricExporter, stopping: ShutdownSignal) -> None:
-        super().__init__(exporter)
-        self._guard = _ForkGuard(name, "metrics")
+        DelegatingMetricExporter.__init__(self, exporter)
+        _Safe.__init__(self, name, "metrics", exporter)
         self._stopping = stopping
         self._first = FirstPoints()
-        self._failed = 0
         self._succeeded = -math.inf
-
-    def mute(self) -> None:
-        """Do nothing from now on: what it would export is of no use."""
-        self._guard.muted = True
 
     def current(self, since: float) -> bool:
         """Return whether an export that began after `since` (monotonic s) has succeeded, with all that it held back."""
         return self._succeeded >= since and not self.held
 
-    @property
-    def dropped(self) -> int:
-        """Number of lost data points: those of failed exports, and those that the backend rejected."""
-        return _dropped(self._exporter, self._failed)
-
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
-        if not self._guard.open:
+        if not self._open:
             return MetricExportResult.FAILURE
         begun = time.monotonic()
 
@@ -230,27 +234,168 @@ class SafeMetricExporter(DelegatingMetricExporter):
             data = fitting_metrics(metrics_data)
             if not self._stopping.last:
                 data = self._first.at_zero(data)
-            result = self._exporter.export(data, timeout_millis=timeout_millis, **kwargs)
+            result: MetricExportResult = self._exporter.export(data, timeout_millis=timeout_millis, **kwargs)
             if result is MetricExportResult.SUCCESS:
                 self._first.sent(data)
             return result
 
-        result = self._guard.call("exporting", send, MetricExportResult.FAILURE)
+        result = self._call("exporting", send, MetricExportResult.FAILURE)
         if result is MetricExportResult.SUCCESS:
             self._succeeded = begun
         else:
-            self._failed += sum(1 for _ in walk.every_point(metrics_data))
+            self._failed += sum(1 for _ in every_point(metrics_data))
         return result
 
-    def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        if not self._guard.open:
-            return True
-        return self._guard.call("flushing", lambda: self._exporter.force_flush(timeout_millis), False)
 
-    def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
-        if not self._guard.open:
-            return
-        # The SDK's reader passes the timeout (ms) under the name `timeout`.
-        given = kwargs.pop("timeout", timeout_millis)
-        timeout = float(given) if isinstance(given, (int, float)) else timeout_millis
-        self._guard.call("closing", lambda: self._exporter.shutdown(timeout_millis=timeout, **kwargs), None)
+# --- what could not be delivered, kept for a later export -------------------------------------------------------------
+
+MOST_KEPT: Final = 4096  # spans; as many as the journal remembers for a restart
+PATIENCE: Final = 2  # failures of the oldest batch that are tolerated while newer ones are delivered
+
+
+class BufferingSpanExporter(DelegatingSpanExporter):
+    """Passes spans on, the oldest batch first. An export succeeds if all earlier batches have been delivered as well.
+
+    The SDK's processor drops spans once it has handed them over, even if their export fails. Most exporters do not
+    distinguish a service that cannot be reached from one that rejects the spans. If the oldest batch fails repeatedly
+    while the newest is delivered, the service rejects it, and it is dropped. Batches are not merged, because a service
+    that accepts each of them may reject them together.
+
+    Args:
+        exporter: exports each batch; its attribute `refused`, if any, is the number of spans that the service rejected.
+        stopping: tells when the process stops. Kept spans are then tried once more, however often they failed.
+
+    Attributes:
+        lost: number of spans dropped: no room, an exception, or failures while newer ones were delivered.
+    """
+
+    def __init__(self, exporter: SpanExporter, stopping: ShutdownSignal | None = None) -> None:
+        super().__init__(exporter)
+        self._stopping = stopping
+        self._last_try_due = False  # no export has begun since the process began to stop
+        self._kept: deque[Sequence[ReadableSpan]] = deque()
+        self._count = 0  # spans in `_kept`
+        self._stuck = False  # the oldest batch has failed
+        self._strikes = 0  # how often it failed while the newest was delivered
+        self._closed = False
+        self._sending = False  # an export is under way
+        self.lost = 0
+
+    @property
+    def waiting(self) -> int:
+        """Number of spans that are kept."""
+        return self._count
+
+    @property
+    def dropped(self) -> int:
+        """Number of lost spans. Spans of failed exports do not count before the shutdown: they are kept until then.
+
+        Nor do they count after it while an export is still under way, which may deliver them.
+        """
+        left = self._count if self._closed and not self._sending else 0
+        return self.lost + left + int(getattr(self._exporter, "refused", 0))
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self._last_try_due = self._stopping is not None and not self._stopping.begun
+        if not spans and not self._kept:  # the caller checks whether the service can be reached
+            return self._exporter.export(spans)
+        if spans:
+            self._kept.append(spans)
+            self._count += len(spans)
+        while self._count > MOST_KEPT and len(self._kept) > 1:
+            self._give_up()
+        others_leave = False
+        if self._stuck and len(self._kept) > 1:
+            # While the service cannot be reached, try once per export: two tries would take twice as long, at exit too.
+            if not self._send(-1):
+                return SpanExportResult.FAILURE
+            others_leave = True
+        while self._kept:
+            if self._send(0):
+                self._stuck, self._strikes = False, 0
+            elif others_leave and self._strikes == PATIENCE:
+                self._give_up()
+            else:
+                self._stuck = True
+                self._strikes += others_leave
+                return SpanExportResult.FAILURE
+        return SpanExportResult.SUCCESS
+
+    def _send(self, at: int) -> bool:
+        """Export the batch at index `at`, 0 or -1, and keep it if that fails. Return whether it was delivered."""
+        spans = self._kept[at]
+        self._sending = True
+        try:
+            well = self._exporter.export(spans) is SpanExportResult.SUCCESS
+        except Exception:  # a bug, which every further try would meet again
+            self.lost += len(spans)
+            self._forget(at)
+            raise
+        finally:
+            self._sending = False
+        if well:
+            self._forget(at)
+        return well
+
+    def _give_up(self) -> None:
+        self.lost += len(self._kept[0])
+        self._stuck, self._strikes = False, 0
+        self._forget(0)
+
+    def _forget(self, at: int) -> None:
+        self._count -= len(self._kept[at])
+        del self._kept[at]
+
+    def shutdown(self) -> None:
+        """Shut down. What is still kept is lost, unless an export that is under way delivers it."""
+        if self._kept and self._last_try_due and not self._sending:
+            # The last export was before the process began to stop, so the last try is still to be made.
+            self.export(())
+        self._closed = True
+        self._exporter.shutdown()
+
+
+# --- last values that Cloud Monitoring accepts ------------------------------------------------------------------------
+
+SPACING: Final = 5 * NS
+
+
+class SpacedExporter(DelegatingMetricExporter):
+    """A metric exporter that dates the last points at least 5 s after the previous ones, and marks all metrics.
+
+    Cloud Monitoring rejects, for good, a point less than five seconds after the previous one of its series
+    (https://cloud.google.com/monitoring/quotas), and the exports at the end of a job and at exit can come at any time.
+    It may be behind any OTLP endpoint, and a collector can only pass on what it receives. So the last values get the
+    earliest time at which they may be written, a few seconds in the future at most. The mark is for collectors, which
+    have to gather the metrics of other senders over an interval, but must not hold ours back.
+
+    Args:
+        exporter: exports the metrics.
+        stopping: tells when a job has ended and when the process stops. Points exported before that keep their time,
+            unless newer ones have been exported.
+    """
+
+    def __init__(self, exporter: MetricExporter, stopping: ShutdownSignal) -> None:
+        super().__init__(exporter)
+        self._stopping = stopping
+        self._newest = 0  # time of the newest point so far, unix ns
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
+        now = max((point.time_unix_nano for point in every_point(metrics_data)), default=0)
+        ahead = self._stopping.last or now <= self._newest
+        earliest = self._newest + SPACING if self._newest and ahead else 0  # unix ns
+
+        def dated(_: ScopeMetrics, metric: Metric) -> Metric:
+            if not earliest:
+                return metric
+            points: Iterable[Any] = metric.data.data_points
+            later = [replace(point, time_unix_nano=max(point.time_unix_nano, earliest)) for point in points]
+            return with_points(metric, later)
+
+        marked = converted_metrics(metrics_data, dated, _marked)
+        self._newest = max((point.time_unix_nano for point in every_point(marked)), default=self._newest)
+        return self._exporter.export(marked, timeout_millis=timeout_millis, **kwargs)
+
+
+def _marked(resource: Resource) -> Resource:
+    return Resource({**resource.attributes, TELEMETRY_SPACED: True}, resource.schema_url)

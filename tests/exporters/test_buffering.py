@@ -13,7 +13,7 @@ from waits import until
 from otel_goodput import Recorder
 from otel_goodput._recording.acknowledging import AcknowledgingExporter
 from otel_goodput._runtime.deadline import ShutdownSignal
-from otel_goodput.exporters.buffering import MOST_KEPT, PATIENCE, BufferingSpanExporter
+from otel_goodput.exporters.wrappers import MOST_KEPT, PATIENCE, BufferingSpanExporter
 
 from .backends import grpc_backend, http_backend
 

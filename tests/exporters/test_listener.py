@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from waits import until
 
 from otel_goodput._runtime.deadline import ShutdownSignal
-from otel_goodput.exporters.listener import Listener
+from otel_goodput.exporters.otlp import Listener
 from otel_goodput.exporters.registry import open_exporter
 from otel_goodput.exporters.spec import ExporterContext
 

@@ -12,8 +12,8 @@ import fsspec
 import pytest
 
 from otel_goodput._runtime.installation import install_command
-from otel_goodput.exporters.scalars import LARGEST, ScalarWriter
 from otel_goodput.exporters.spec import ExporterUnavailable
+from otel_goodput.exporters.tensorboard import LARGEST, ScalarWriter
 
 from .test_tensorboard import ran, scalars
 
@@ -67,7 +67,7 @@ def test_a_url_that_fails_for_a_while() -> None:
 def test_what_cannot_be_written_for_too_long_is_given_up_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("otel_goodput.exporters.scalars.MOST_KEPT", 1_000)
+    monkeypatch.setattr("otel_goodput.exporters.tensorboard.MOST_KEPT", 1_000)
     writer = ScalarWriter(str(tmp_path))
     for number in range(100):
         writer.write("goodput/ratio", number, number, 1_700_000_000 + number)
@@ -81,7 +81,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     """The limit of a file's size stands for a full disk: a write that does not fit is refused by the system."""
     program = """
         import resource, sys
-        from otel_goodput.exporters.scalars import ScalarWriter
+        from otel_goodput.exporters.tensorboard import ScalarWriter
         writer = ScalarWriter(sys.argv[1])
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         for number in range(200):

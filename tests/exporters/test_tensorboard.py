@@ -28,8 +28,7 @@ from waits import until
 
 from otel_goodput import Recorder, open_run, semconv
 from otel_goodput.exporters.registry import resolve
-from otel_goodput.exporters.scalars import ScalarWriter
-from otel_goodput.exporters.tensorboard import MEAN_STEP_TIME, TAGS, TensorBoardExporter
+from otel_goodput.exporters.tensorboard import MEAN_STEP_TIME, TAGS, ScalarWriter, TensorBoardExporter
 
 pytestmark = pytest.mark.servers
 

@@ -24,12 +24,12 @@ from otel_goodput._runtime.answers import BoundedResponse
 from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT
 from otel_goodput._tools.doctor.findings import PROBLEM, WARNING, Finding, ok
 from otel_goodput.errors import GoodputError
-from otel_goodput.exporters import registry, status_codes
+from otel_goodput.exporters import otlp_answers, registry
 from otel_goodput.exporters.google import GoogleExporterSpec, service_client
 from otel_goodput.exporters.google.connection import MONITORING, TELEMETRY, TRACE, Connection, Service, load
 from otel_goodput.exporters.google.delivery import Failure, advice_on, failure_of, short
-from otel_goodput.exporters.google.fitting import NOWHERE
 from otel_goodput.exporters.google.otlp import stub
+from otel_goodput.exporters.google.series import NOWHERE
 from otel_goodput.exporters.registry import importable
 
 ROOTS: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
@@ -265,7 +265,7 @@ _MEANINGS: Final = {
 # A service may reject a request because it is empty. It does so only after it has granted access.
 _LET_IN: Final = frozenset({"INVALID_ARGUMENT", "OUT_OF_RANGE"})
 _ABOUT_THE_PROJECT: Final = re.compile(r"\bname\b.*\binvalid|name must|invalid project|project\S* (was )?not", re.I)
-_PASSING: Final = (status_codes.LATER | status_codes.UNSURE) - status_codes.NO_ANSWER
+_PASSING: Final = (otlp_answers.LATER | otlp_answers.UNSURE) - otlp_answers.NO_ANSWER
 _AGAIN: Final = "this may be temporary: try again"
 _BEYOND: Final = (
     "check what is behind that address: a proxy, an emulator (OTEL_GOODPUT_GCP_ENDPOINT), or an outage at Google"

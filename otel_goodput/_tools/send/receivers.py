@@ -19,7 +19,7 @@ from otel_goodput._runtime import files
 from otel_goodput._runtime.answers import TooLong, bound, whole
 from otel_goodput._tools.send.lines import METRICS, TRACES, Request
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.exporters import status_codes
+from otel_goodput.exporters import otlp_answers
 from otel_goodput.exporters.otlp_answers import (
     LONGEST_WORDS,
     PROTOBUF,
@@ -27,11 +27,12 @@ from otel_goodput.exporters.otlp_answers import (
     NotAccepted,
     accepted,
     answer_type,
+    causes,
     read,
+    retry_delay,
+    status_details,
 )
-from otel_goodput.exporters.otlp_http import causes
 from otel_goodput.exporters.otlp_variables import GRPC, Endpoint, headers, timeout, variables
-from otel_goodput.exporters.status_codes import retry_delay, status_details
 
 ACCEPTED: Final = "accepted"
 REFUSED: Final = "refused"  # this request will never be accepted, because of its content
@@ -43,8 +44,8 @@ _STATUSES: Final = {
     400: REFUSED, 413: REFUSED, 422: REFUSED, 500: UNSURE, 408: LATER, 429: LATER, 502: LATER, 503: LATER, 504: LATER,
 }  # fmt: skip
 _CODES: Final = {
-    **dict.fromkeys(status_codes.LATER | status_codes.OTLP_LATER, LATER),
-    **dict.fromkeys(status_codes.UNSURE, UNSURE),
+    **dict.fromkeys(otlp_answers.LATER | otlp_answers.OTLP_LATER, LATER),
+    **dict.fromkeys(otlp_answers.UNSURE, UNSURE),
     "INVALID_ARGUMENT": REFUSED,
 }
 _METHODS: Final = {
@@ -176,7 +177,7 @@ class _Grpc(Destination):
             wait_s = retry_delay(status_details(error)) or 0.0
             # gRPC does not distinguish an answer of the receiver from a broken connection, unless there never was one.
             answered = wait_s or details.startswith(_NO_CONNECTION)
-            maybe_delivered = code in status_codes.BROKEN and not answered
+            maybe_delivered = code in otlp_answers.BROKEN and not answered
             return Answer(outcome, f"{code}: {details}", wait_s=wait_s, maybe_delivered=maybe_delivered)
 
     def close(self) -> None:

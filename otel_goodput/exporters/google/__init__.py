@@ -57,9 +57,9 @@ _CLIENTS: Final = {
 
 def open_gcp(context: ExporterContext) -> Exporters:
     """Open the exporter to Cloud Trace and Cloud Monitoring."""
-    from otel_goodput.exporters.buffering import BufferingSpanExporter
     from otel_goodput.exporters.google.metrics import CloudMonitoringExporter
     from otel_goodput.exporters.google.spans import RESOURCE, RESOURCE_VARIABLE, CloudTraceExporter
+    from otel_goodput.exporters.wrappers import BufferingSpanExporter
 
     connection = Connection(context.environ)
     spans = CloudTraceExporter(
@@ -97,8 +97,8 @@ def open_workload(context: ExporterContext) -> Exporters:
 
 def open_gcp_otlp(context: ExporterContext) -> Exporters:
     """Open the exporter over OTLP to Google's Telemetry API."""
-    from otel_goodput.exporters.buffering import BufferingSpanExporter
     from otel_goodput.exporters.google import otlp
+    from otel_goodput.exporters.wrappers import BufferingSpanExporter
 
     connection = Connection(context.environ)
     traces, metrics = (_delivery(TELEMETRY, "OTLP requests", connection, context) for _ in range(2))

@@ -21,9 +21,9 @@ from otel_goodput._runtime.deadline import LAST_WORD_S, ShutdownSignal
 from otel_goodput._runtime.guard import logger, report_once
 from otel_goodput._runtime.installation import install_command
 from otel_goodput._text.redact import shown
-from otel_goodput.exporters import status_codes
+from otel_goodput.exporters import otlp_answers
 from otel_goodput.exporters.google.connection import Connection, NoProject, Service, load
-from otel_goodput.exporters.status_codes import retry_delay, status_details
+from otel_goodput.exporters.otlp_answers import retry_delay, status_details
 from otel_goodput.semconv import DROPPED
 
 T = TypeVar("T")
@@ -54,8 +54,8 @@ class RequestResult:
     written: int | None = None
 
 
-TRANSIENT: Final = status_codes.LATER | status_codes.UNSURE
-PERMANENT: Final = status_codes.CLOSED | {"credentials", "project", "package"}  # causes known before a request is sent
+TRANSIENT: Final = otlp_answers.LATER | otlp_answers.UNSURE
+PERMANENT: Final = otlp_answers.CLOSED | {"credentials", "project", "package"}  # causes known before a request is sent
 
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 16.0
@@ -178,7 +178,7 @@ class Delivery:
             # written must not be sent again along with the others.
             if failure.written or failure.code not in TRANSIENT:
                 return RequestResult(Outcome.REFUSED, failure.text, repeated, failure.written)
-            repeated = repeated or failure.code not in status_codes.UNTOUCHED
+            repeated = repeated or failure.code not in otlp_answers.UNTOUCHED
             pause = failure.wait_s if failure.wait_s is not None else wait * random.uniform(0.7, 1.3)
             if pause >= self._left(until):
                 break

@@ -23,11 +23,18 @@ from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
 from otel_goodput._runtime.guard import contain, report_once
-from otel_goodput.exporters import walk
+from otel_goodput.exporters.fitting import converted_metrics
 from otel_goodput.exporters.google.connection import Connection, hide_deprecations, stock_exporter
 from otel_goodput.exporters.google.delivery import Delivery, Outcome, short
-from otel_goodput.exporters.google.fitting import Labels, fitting_metric, location
-from otel_goodput.exporters.google.series import SHARE_OF_TIMEOUT, SeriesExporter, TimeSeriesRequests, series_of
+from otel_goodput.exporters.google.series import (
+    SHARE_OF_TIMEOUT,
+    Labels,
+    SeriesExporter,
+    TimeSeriesRequests,
+    fitting_metric,
+    location,
+    series_of,
+)
 
 _MONITORING: Final = "opentelemetry.exporter.cloud_monitoring"
 HEAD_START_S: Final = 1.0  # how long the first points wait for their descriptors
@@ -177,7 +184,7 @@ class CloudMonitoringExporter(SeriesExporter):
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         seconds = timeout_millis / 1000
         with self._lock:
-            fitted = walk.converted(metrics_data, lambda _, metric: fitting_metric(metric, self._labels), self._task)
+            fitted = converted_metrics(metrics_data, lambda _, metric: fitting_metric(metric, self._labels), self._task)
             if self._translation is None:
                 # This looks up the project and maybe credentials; if that fails, it is a failed delivery.
                 lookup = self._delivery(lambda _: self._connection.project, seconds * SHARE_OF_TIMEOUT)

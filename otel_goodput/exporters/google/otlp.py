@@ -25,11 +25,10 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_goodput import semconv
-from otel_goodput.exporters import walk
+from otel_goodput.exporters.fitting import every_metric, with_points
 from otel_goodput.exporters.google.connection import TELEMETRY, Connection, load
 from otel_goodput.exporters.google.delivery import DeliveredSpanExporter, Delivery, Send
-from otel_goodput.exporters.google.fitting import Labels, fitting_metric, location
-from otel_goodput.exporters.google.series import Series, SeriesExporter, called
+from otel_goodput.exporters.google.series import Labels, Series, SeriesExporter, called, fitting_metric, location
 from otel_goodput.exporters.otlp_answers import Rejections, accepted
 
 _ENCODERS: Final = "opentelemetry.exporter.otlp.proto.common"
@@ -117,7 +116,7 @@ class TelemetryMetricExporter(SeriesExporter):
         return self.write(self._series(metrics_data), timeout_millis / 1000)
 
     def _series(self, data: MetricsData) -> Iterator[Series]:
-        for resource, scope, metric in walk.every_metric(data):
+        for resource, scope, metric in every_metric(data):
             fitted = fitting_metric(metric, self._labels)
             for point in () if fitted is None else fitted.data.data_points:
                 yield _one(resource, scope, fitted, point)
@@ -150,7 +149,7 @@ def _gathered(series: Sequence[Series]) -> MetricsData:
             replace(
                 resource,
                 scope_metrics=[
-                    replace(scope, metrics=[walk.with_points(each, changed[id(each)]) for each in metrics.values()])
+                    replace(scope, metrics=[with_points(each, changed[id(each)]) for each in metrics.values()])
                     for scope, metrics in scopes.values()
                 ],
             )

@@ -18,8 +18,15 @@ from otel_goodput._metrics import workload_series
 from otel_goodput._text.durations import NS, parse_duration
 from otel_goodput.exporters.google.connection import Connection
 from otel_goodput.exporters.google.delivery import Delivery
-from otel_goodput.exporters.google.fitting import VALUE_LENGTH, location
-from otel_goodput.exporters.google.series import Series, SeriesExporter, TimeSeriesRequests, series_of, time_series
+from otel_goodput.exporters.google.series import (
+    VALUE_LENGTH,
+    Series,
+    SeriesExporter,
+    TimeSeriesRequests,
+    location,
+    series_of,
+    time_series,
+)
 from otel_goodput.semconv import Category
 
 PERCENT: Final = 100.0
