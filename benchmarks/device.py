@@ -200,15 +200,20 @@ def slowdown(milliseconds: float, pairs: int, steps: int) -> dict[str, float]:
 
 
 def short(milliseconds: float, blocks: int, steps: int) -> dict[str, float]:
-    """Seconds a step of a loop of very short steps, and the ``p95`` of single steps, by who records them.
+    """Seconds a step of a loop of very short steps, by who records them: ``mean``, ``p95`` of single steps, and
+    ``background``, the CPU time of the interpreter's other threads, which compete with the loop's for the GIL.
 
     ``bare``: nobody; ``marks``: ``steps()`` with the device clock; ``host``: with the host's; ``SDK``: two spans.
     """
     train, state = _step_of(milliseconds)
     clock = time.perf_counter_ns
 
-    def timed(numbers: Iterable[Any], traced: bool = False) -> tuple[float, float]:
-        out, took = state, []
+    def background() -> float:
+        others = (thread for thread in threading.enumerate() if thread is not threading.current_thread())
+        return sum(_cpu(thread) or 0 for thread in others)
+
+    def timed(numbers: Iterable[Any], traced: bool = False) -> tuple[float, float, float]:
+        out, took, spent = state, [], background()
         began = last = clock()
         for _ in numbers:
             if traced:
@@ -222,9 +227,10 @@ def short(milliseconds: float, blocks: int, steps: int) -> dict[str, float]:
             took.append(now - last)
             last = now
         loss.block_until_ready()
-        return (clock() - began) / steps / 1e9, sorted(took)[steps * 95 // 100] / 1e9
+        mean = (clock() - began) / steps / 1e9
+        return mean, sorted(took)[steps * 95 // 100] / 1e9, (background() - spent) / steps
 
-    taken: dict[str, list[tuple[float, float]]] = {"bare": [], "marks": [], "host": [], "SDK": []}
+    taken: dict[str, list[tuple[float, float, float]]] = {"bare": [], "marks": [], "host": [], "SDK": []}
     with ExitStack() as stack:
         provider = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(BatchSpanProcessor(Discard()))
@@ -234,9 +240,8 @@ def short(milliseconds: float, blocks: int, steps: int) -> dict[str, float]:
             first = TOLD
             with ExitStack() as of_one:
                 if name != "SDK":
-                    recorder = of_one.enter_context(recorded(milliseconds / 1e3))
-                    if name == "host":
-                        recorder.tracer.hooks.watch_device(None)
+                    clock_of = "auto" if name == "marks" else "host"
+                    recorder = of_one.enter_context(recorded(milliseconds / 1e3, clock_of))
                 for at in range(blocks + 1):
                     bare = timed(range(steps))
                     numbers = range(steps) if name == "SDK" else recorder.steps(range(steps), start=first)
@@ -248,7 +253,7 @@ def short(milliseconds: float, blocks: int, steps: int) -> dict[str, float]:
     return {
         f"{name} {kind}": statistics.median(each[at] for each in found)
         for name, found in taken.items()
-        for at, kind in enumerate(("mean", "p95"))
+        for at, kind in enumerate(("mean", "p95", "background"))
     }
 
 

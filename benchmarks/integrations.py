@@ -263,7 +263,7 @@ def _mark(samples: Samples) -> Row:
 
 
 def _short(samples: Samples) -> list[Row]:
-    return [
+    rows = [
         Row(
             f"A loop with steps of about {SHORT_MS:g} ms on the device: wall time of a step, {kind}",
             what,
@@ -273,6 +273,13 @@ def _short(samples: Samples) -> list[Row]:
         for kind in ("mean", "p95")
         for name, what in SHORT.items()
     ]
+    background = f"A loop with steps of about {SHORT_MS:g} ms on the device: CPU time of Python's other threads a step"
+    rows += [
+        Row(background, what, "", _ranged(samples.values(f"short: {name} background")))
+        for name, what in SHORT.items()
+        if name != "bare"
+    ]
+    return rows
 
 
 def _slowdown(samples: Samples, tally: Tally, middle: str) -> Row:

@@ -33,7 +33,7 @@ RECORDED = {  # by jax.monitoring, and what registers a listener
 
 
 @contextmanager
-def recorded(length: float) -> Iterator[Any]:
+def recorded(length: float, device_clock: str = "auto") -> Iterator[Any]:
     """A recorder with an open job that has some steps of `length` seconds behind it, as most of a training's have."""
     import jax  # noqa: F401  # else there is nothing to listen to
 
@@ -47,6 +47,7 @@ def recorded(length: float) -> Iterator[Any]:
                 directory=directory,
                 exporters="none",
                 integrations="jax",
+                device_clock=device_clock,
                 span_processors=[BatchSpanProcessor(Discard())],
             )
         )

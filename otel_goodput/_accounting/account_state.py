@@ -296,6 +296,15 @@ class AccountState(State):
             self._spend(boundary)
             rolling.jump(boundary, self.visible_times(), running, len(self.steps.progress), self.visible_weighted())
 
+    def _next_edge(self) -> int:
+        """When the next edge of a window, bin or bucket is due, ns."""
+        bins, rolling, edge = self.steps.bins, self.steps.rolling, self.open_windows.due
+        return min(
+            NEVER if edge is None else edge,
+            NEVER if bins is None else bins.boundary,
+            NEVER if rolling is None else rolling.boundary,
+        )
+
     def _next_due(self) -> int:
         """When the next device end, edge of a window or edge of a bin is due, ns; bucket edges are not considered."""
         due = self.device[0].end if self.device else NEVER

@@ -25,7 +25,7 @@ from otel_goodput._accounting.execution import Execution
 from otel_goodput._accounting.overview import NOT_KNOWN
 from otel_goodput._accounting.rules import COMPILE, PART, SIMPLE, STALLED_SLACK, STEP
 from otel_goodput._accounting.stalls import NO_LIMIT
-from otel_goodput._accounting.step_summary import Steps, no_steps
+from otel_goodput._accounting.step_summary import rows_of
 from otel_goodput._accounting.windows import shares_of
 from otel_goodput.semconv import ELASTIC_SLICE_DOWN, FALLBACK_CLOCKS, REASONS, ClockState, Reason
 
@@ -36,7 +36,6 @@ SUSPENSION: Final = -1  # in place of the key of an exclusion
 # After runs shorter than FEW, TRIES times in turn, that many events are applied one by one before looking again.
 FEW: Final = 16
 TRIES: Final = 3
-THE_STEP: Final = -2  # as the owner of time: the open step
 
 
 class Cursor(AccountState):
@@ -132,19 +131,25 @@ class Cursor(AccountState):
     def _steady(self) -> bool:
         """Whether the next events may be those of a steady loop: nothing unusual is open, and nothing waits."""
         steps = self.steps
+        if (
+            not self.alive or not self._calm or self.elastic or self.overlapping or len(self.hosts) > 1
+            or steps.saves or steps.recoverable or steps.restores or steps.resume is not None or steps.watch is not None
+            or not steps.life.steps_started or steps.segments[-1].first_net is None
+        ):  # fmt: skip
+            return False
+        running = list(steps.running.values())  # the last one may be open on the host, the device has the others
         return (
-            self._direct and self._calm and not self.overlapping and self.fallback != ClockState.UNKNOWN
-            and not steps.saves and not steps.recoverable and not steps.restores
-            and steps.resume is None and steps.watch is None
-            and steps.life.steps_started and steps.segments[-1].first_net is not None
-            and (not steps.running or self._usual(*steps.running.values()))
-        )  # fmt: skip
+            [one.step for one in self.device] == [one.key for one in running if one.segments]
+            and [one for one in running if one.on_host] == self.hosts
+            and self.hosts in ([], running[-1:])
+            and all(map(self._usual, running))
+        )
 
-    def _usual(self, execution: Execution, *others: Execution) -> bool:
-        """Whether this is the only open execution, and nothing is unusual about it."""
+    def _usual(self, execution: Execution) -> bool:
+        """Whether nothing is unusual about this open execution."""
         return (
-            not others and execution.number > self.steps.progress.top
-            and execution.on_host and not execution.segments and not execution.timed
+            execution.number > self.steps.progress.top and execution.loop == self.steps.loop
+            and execution.segments <= 1 and (execution.timed or self.fallback != ClockState.UNKNOWN)
             and not execution.failed and not execution.superseded and not execution.usual
             and execution.net <= execution.limit and execution.stall is None
             and execution.pieces is None and execution.shares is None and execution.ordinal < 0
@@ -156,92 +161,96 @@ class Cursor(AccountState):
 
         The time up to that event has passed, too, if it does nothing but begin or end a phase.
         """
-        steps, totals, blockers, timer, shift = self.steps, self.totals, self.blockers, self._timer, self.shift
-        top, safe, offset, now = steps.progress.top, steps.safe, steps.offset, self.now
-        last, previous, latest = steps.last_step, steps.previous, steps.latest
+        steps, totals, blockers, device, hosts = self.steps, self.totals, self.blockers, self.device, self.hosts
+        running, shift, offset, safe = steps.running, self.shift, steps.offset, steps.safe
+        life, segment, slack = steps.life.number, len(steps.segments) - 1, steps.limit or STALLED_SLACK
+        top = max([steps.progress.top, *[execution.number for execution in running.values()]])
+        edge, unknown = self._next_edge(), self.fallback == ClockState.UNKNOWN
         outside = self._outside_steps() if self.risk_curve is not None else 0  # time of no step so far
         between = outside if self._between is None else self._between
-        slack = steps.limit or STALLED_SLACK
-        key: int | None = None  # of the open step
-        number = start = net = 0
-        opened = next(iter(steps.running.values()), None)  # the same, if it was open before
-        if opened is not None:
-            key, number, start, net = opened.key, opened.number, opened.start, opened.net
-        owner = rules.OTHER if key is None else THE_STEP
-        if blockers:
-            owner = next(reversed(blockers.values()))
-        over = no_steps()
-        numbers, starts, nets, walls, outsides, devices, keys = over
+        over: list[Execution] = []
+        ends: list[int] = []
+        now = self.now
         at = first
         for at in range(first, len(events)):
-            time, kind, phase, which, step, flags, arg, name = events[at][:]  # a plain tuple is unpacked faster
+            time, kind, phase, key, step, flags, device_end, name = events[at][:]
             time += shift
-            if not now <= time < timer or not START <= kind <= END:
+            if not now <= time < edge or not START <= kind <= END or name:
                 break
-            if owner == THE_STEP:
-                net += time - now
+            while device and device[0].end <= time:
+                _, _, begin, end = device[0]
+                execution = running[device[0].step]  # type: ignore[index]
+                if end > now:
+                    execution.net += end - now
+                    now = end
+                if execution.net > slack or execution.parts or execution.spots:
+                    break
+                device.popleft()
+                execution.segments = 0
+                execution.busy = max(0, end - max(begin, self.freed))
+                self.freed = max(self.freed, end)
+                if not execution.on_host:
+                    del running[execution.key]
+                    execution.outside = outside - between
+                    between = outside
+                    over.append(execution)
+                    ends.append(now)
+            if device:
+                execution = running[device[0].step]  # type: ignore[index]
+                if device[0].end <= time:
+                    break
+                execution.net += time - now
+            elif hosts and not blockers:
+                hosts[-1].net += time - now
             else:
-                totals[owner] += time - now
+                category = next(reversed(blockers.values())) if blockers else rules.OTHER
+                totals[category] += time - now
                 outside += time - now
             now = time
             if kind == START:
                 if phase == STEP:
                     step += offset
-                    if key is not None or flags or arg or step <= top or step <= safe:
+                    if hosts or flags or step <= top or step <= safe or key in running or (unknown and not device_end):
                         break
-                    key, number, start, net = which, step, time, 0
-                    previous, last, latest = last, step, which
-                    if not blockers:
-                        owner = THE_STEP
-                elif flags or phase not in SIMPLE or which in blockers or which == key:
+                    execution = running[key] = Execution(step, key, time, life, segment)
+                    execution.loop, execution.fixed, execution.limit = steps.loop, steps.limit, slack
+                    hosts.append(execution)
+                    if device_end:
+                        execution.segments, execution.timed, steps.observed = 1, True, True
+                        device.append(DeviceSegment(key, rules.OTHER, time, self._shifted(device_end)))
+                    steps.latest, steps.previous, steps.last_step, top = key, steps.last_step, step, step
+                elif flags or phase not in SIMPLE or key in blockers or key in running:
                     break
                 else:
-                    owner = blockers[which] = SIMPLE[phase]
-            elif name:
-                break
-            elif which == key:
-                if net > slack or flags & FAILED or (opened is not None and (opened.parts or opened.spots)):
+                    blockers[key] = SIMPLE[phase]
+            elif hosts and key == hosts[-1].key:
+                execution = hosts[-1]
+                if execution.net > slack or flags & FAILED or execution.parts or execution.spots:
                     break
-                opened = None
-                numbers.append(number)
-                starts.append(start)
-                nets.append(net)
-                walls.append(time - start)
-                outsides.append(outside - between)
-                keys.append(which)
-                top, between, key = number, outside, None
-                if not blockers:
-                    owner = rules.OTHER
-            elif which in blockers:
-                del blockers[which]
-                if blockers:
-                    owner = next(reversed(blockers.values()))
-                else:
-                    owner = rules.OTHER if key is None else THE_STEP
-            else:
+                hosts.clear()
+                execution.on_host, execution.wall = False, time - execution.start
+                if not execution.segments:
+                    del running[key]
+                    execution.outside = outside - between
+                    between = outside
+                    over.append(execution)
+                    ends.append(now)
+            elif blockers.pop(key, None) is None:
                 break
         else:
             at = len(events)  # all of them
         self.now = now
-        steps.last_step, steps.previous, steps.latest = last, previous, latest
-        if numbers:
+        if over:
             if self._between is None:
-                outsides[0] = NOT_KNOWN
-            devices += [NOT_KNOWN] * len(numbers)
-            self._complete(over)
+                over[0].outside = NOT_KNOWN
+            steps.push(rows_of(over), ends)
+            self.clock = ClockState.DEVICE if over[-1].timed else self.fallback
             if self.risk_curve is not None:
                 self._between = between
-        if opened is None:
-            steps.running.clear()
-            self.hosts.clear()
-        if key is not None:
-            execution = opened or steps.begun(number, key, start)
-            execution.net = net
-            if net > execution.limit:
+        for execution in running.values():
+            if execution.net > execution.limit:
                 self._stand_still(execution)
-            steps.running[key] = execution
-            self.hosts[:] = [execution]
-        self._choose_directly()
+        self.choose()
         return at
 
     def apply_turns(self, turns: Turns) -> int:
@@ -260,7 +269,8 @@ class Cursor(AccountState):
         )
         if (
             not count or begins[0] + shift < self.now or numbers[0] + offset <= max(steps.progress.top, steps.safe)
-            or steps.running or self.blockers.keys() != {keys[0]} or not self._steady()
+            or steps.running or self.blockers.keys() != {keys[0]} or self.fallback == ClockState.UNKNOWN
+            or not self._steady()
         ):  # fmt: skip
             return 0
         nets = list(map(sub, ends, begins))
@@ -279,13 +289,10 @@ class Cursor(AccountState):
         steps.last_step, steps.latest = numbers[-1] + offset, keys[2 * count - 1]
         starts = [begin + shift for begin in begins] if shift else list(begins)
         moved = [number + offset for number in numbers] if offset else list(numbers)
-        self._complete((moved, starts, nets, nets, outsides, [NOT_KNOWN] * count, list(keys[1 : 2 * count : 2])))
-        return count
-
-    def _complete(self, over: Steps) -> None:
-        """Keep successive steps of a steady loop."""
-        self.steps.push(over)
+        over = moved, starts, nets, nets, outsides, [NOT_KNOWN] * count, list(keys[1 : 2 * count : 2])
+        steps.push(over, [end + shift for end in ends])
         self.clock = self.fallback
+        return count
 
     # --- lives --------------------------------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ from otel_goodput._accounting.rules import (
 )
 from otel_goodput._accounting.stalls import LOOPS, NO_LIMIT, REMEMBERED, Loop
 from otel_goodput._accounting.stats import median
-from otel_goodput._accounting.step_summary import Steps, StepSummary, row_of
+from otel_goodput._accounting.step_summary import Steps, StepSummary, rows_of
 from otel_goodput._accounting.windows import EXCLUDED, Window, leading
 from otel_goodput.semconv import Reason
 
@@ -583,16 +583,18 @@ class StepHistory(State):
             self.bins.keep(index, execution, inserted=inserted)
         if summary is not None:
             if simple:
-                summary.push(execution.attempt, row_of(execution))
+                summary.push(execution.attempt, rows_of((execution,)))
             else:
                 summary.keep(index, execution)
 
-    def push(self, steps: Steps) -> None:
-        """Keep successive executions on top of the stack: not the first of their segment, and nothing unusual."""
-        numbers, starts, nets, walls, *_ = steps
+    def push(self, steps: Steps, ends: list[int]) -> None:
+        """Keep successive executions, over at `ends` (ns), on top of the stack: not the first of their segment, and
+        nothing unusual.
+        """
+        numbers, starts, nets, *_ = steps
         segment = self.own_segment(-1)
         self.executed += len(numbers)
-        self.step_end = starts[-1] + walls[-1]
+        self.step_end = ends[-1]
         if self.finished is not None:
             self.finished += nets
         self.progress.extend(numbers, nets)
@@ -602,7 +604,7 @@ class StepHistory(State):
         if self.summary is not None:
             self.summary.push(segment.attempt, steps)
         if self.disruptions.awaited is not None and numbers[-1] >= self.disruptions.awaited:
-            self.disruptions.regain(numbers, [start + wall for start, wall in zip(starts, walls, strict=True)])
+            self.disruptions.regain(numbers, ends)
 
     def _insert(self, execution: Execution) -> int:
         """Keep an execution below higher steps that completed before it, because steps overlapped."""

@@ -387,7 +387,7 @@ class StepSummary(State):
         ordinal = execution.ordinal
         if ordinal < 0:
             ordinal = execution.ordinal = self._bins.count
-            numbers, starts, nets, _, outsides, devices, _ = row_of(execution)
+            numbers, starts, nets, _, outsides, devices, _ = rows_of((execution,))
             self._bins.add([numbers, starts, nets, outsides, devices], length)
             failed = execution.failed and not execution.left
             if failed or (self._usual and execution.own > SLOW * self._usual):
@@ -509,10 +509,17 @@ class StepSummary(State):
         return sorted((*self._notable.values(), *late), key=lambda entry: entry.begin)
 
 
-def row_of(execution: Execution) -> Steps:
-    """One execution."""
-    number, start, wall, net = execution.number, execution.start, execution.wall, execution.own
-    return [number], [start], [net], [wall], [execution.outside], [_device(execution)], [execution.key]
+def rows_of(executions: Sequence[Execution]) -> Steps:
+    """Executions in order."""
+    return (
+        [each.number for each in executions],
+        [each.start for each in executions],
+        [each.own for each in executions],
+        [each.wall for each in executions],
+        [each.outside for each in executions],
+        [_device(each) for each in executions],
+        [each.key for each in executions],
+    )
 
 
 def _device(execution: Execution) -> int:

@@ -182,6 +182,24 @@ def test_most_events_of_a_calm_loop_are_applied_together() -> None:
     assert check(events, random.Random(3)) > 0.9
 
 
+@pytest.mark.parametrize("clock", [0, 1], ids=["the host is right", "unknown without marks"])
+@pytest.mark.parametrize("busy", [True, False], ids=["the device is always busy", "the host waits for some steps"])
+def test_most_events_of_a_loop_on_the_device_are_applied_together(busy: bool, clock: int) -> None:
+    fate = random.Random(4)
+    events = [Event(0, ev.ATTEMPT, step=0), Event(0, ev.CLOCK, clock), Event(0, ev.START, rules.JOB, 1)]
+    free = 0
+    for number in range(2_000):
+        at, key = number * 1_000, 2 + 2 * number
+        free = max(free, at + 200) + (1_000 if busy else fate.randrange(100, 1_500)) + 30_000 * (number == 1_200)
+        events += (
+            Event(at, ev.START, rules.DATA_LOADING, key),
+            Event(at + 100, ev.END, rules.DATA_LOADING, key),
+            Event(at + 200, ev.START, rules.STEP, key + 1, number, arg=free),
+            Event(at + 900, ev.END, rules.STEP, key + 1, flags=ev.ON_DEVICE),
+        )
+    assert check(events, fate) > 0.6
+
+
 # --- what is unusual, and easily overlooked ---------------------------------------------------------------------------
 
 
