@@ -15,15 +15,13 @@ from otel_goodput._recording.emitter import SpanEmitter
 from otel_goodput._recording.hooks import Hooks
 from otel_goodput._recording.ids import PrivateIdGenerator
 from otel_goodput._recording.job_spans import JobSpans
-from otel_goodput._recording.job_thread import JobThread
 from otel_goodput._recording.labels import CheckpointLabels
 from otel_goodput._recording.misuse import Misuse
 from otel_goodput._recording.nesting import Nesting
-from otel_goodput._recording.open_spans import OpenSpans
+from otel_goodput._recording.open_spans import JobThread, OpenSpans
 from otel_goodput._recording.sampling import Admission, StepSampler
 from otel_goodput._recording.span_processor import PhaseSpanProcessor, PhaseSpans
-from otel_goodput._recording.step_line import StepLine
-from otel_goodput._recording.step_policy import StepPolicy
+from otel_goodput._recording.step_line import StepLine, StepPolicy
 from otel_goodput._recording.trace_layout import Budget, TraceLayout, steps_in_a_trace
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._settings.config import Config

@@ -8,10 +8,13 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable
+from opcode import opname
+from threading import get_ident
 from time import perf_counter_ns
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Final
 
+from opentelemetry import context as context_api
 from opentelemetry import trace as trace_api
 from opentelemetry.trace import INVALID_SPAN, Status, StatusCode
 from opentelemetry.util import types
@@ -19,11 +22,11 @@ from opentelemetry.util import types
 from otel_goodput._recording import plain
 from otel_goodput._recording.decorators import F, decorate
 from otel_goodput._recording.departure import clean_exit
-from otel_goodput._recording.entries import Entry
-from otel_goodput._recording.fast_span import FastSpan, leave_lapsed
-from otel_goodput._recording.nesting import innermost
+from otel_goodput._recording.fast_span import FastSpan
+from otel_goodput._recording.nesting import PHASE, Nested, current_span, innermost, leave
 from otel_goodput._recording.phase_span import PhaseSpan, Save
 from otel_goodput._recording.plain import error_name
+from otel_goodput._recording.short_span import alive
 from otel_goodput._recording.tracer import Find, PhaseTracer
 from otel_goodput._runtime.guard import contain, unrecorded
 from otel_goodput.errors import PhaseError
@@ -40,6 +43,76 @@ from otel_goodput.semconv import (
     Phase,
     Reason,
 )
+
+# The instructions that enter a `with` statement in Python 3.10 to 3.14; after these, `__exit__` is sure to be called.
+_WITH = frozenset({"SETUP_WITH", "BEFORE_WITH", "LOAD_SPECIAL"})
+
+
+class Entry:
+    """One entry into a phase.
+
+    Attributes:
+        tracer: records the phase.
+        start: when it began, ns.
+        span: its span; None before it is started.
+        thread: id of the thread that opened it.
+        in_with: opened by a ``with`` statement, which holds the context manager until it is left.
+    """
+
+    __slots__ = ("_phase", "_token", "_within", "in_with", "span", "start", "thread", "tracer")
+
+    def __init__(self, tracer: PhaseTracer, start: int, opener: FrameType) -> None:
+        self.tracer = tracer
+        self.start = start
+        self.span: trace_api.Span | None = None
+        self.thread = get_ident()
+        self.in_with = opname[opener.f_code.co_code[opener.f_lasti]] in _WITH
+        self._within: context_api.Context | None = None
+        self._phase: Nested | None = None
+        self._token: Any = None
+
+    @property
+    def here(self) -> bool:
+        """Whether this is the thread that opened it."""
+        return self.thread == get_ident()
+
+    @property
+    def current(self) -> bool:
+        """Whether it is the innermost phase of the caller."""
+        return self._phase is not None and innermost() is self._phase
+
+    def attach(self, phase: Nested, context: context_api.Context) -> None:
+        """Make `context` the current one, inside `phase`."""
+        self._within, self._phase = context_api.get_current(), phase
+        PHASE.set(phase)
+        self._token = context_api.attach(context)
+
+    def detach(self) -> None:
+        """Restore the context that was current before."""
+        token, self._token = self._token, None
+        if token is not None and self.here:
+            context_api.detach(token)
+        if self._phase is not None:
+            leave(self._phase)
+
+    def mend(self, error: BaseException | None = None) -> None:
+        """After an interrupt, or if the phase was never closed: end the span and restore the previous context."""
+        try:
+            span = self.span or self.tracer.line.spans.begun_at(self.start)
+            if span is not None and span is not self.tracer.jobs.implicit:  # begun for the phase, at the same moment
+                if self.here and self._within is not None and current_span() in (span, self._phase):
+                    context_api.attach(alive(self._within))
+                if self._phase is not None:
+                    leave(self._phase)
+                self._token = None
+                if span.is_recording():
+                    if error is not None:
+                        span.set_status(Status(StatusCode.ERROR, type(error).__name__))
+                    span.end(self.tracer.clock())
+                # The end may have been interrupted after the span ended, but before it was recorded.
+                self.tracer.ensure_ended(span)
+        except Exception as trouble:
+            contain("phase end", trouble)
 
 
 def enclosing(phase: str) -> trace_api.Span | None:
@@ -110,7 +183,7 @@ class PhaseContext:
             tracer = self._find()
             if tracer is not None:
                 start = self._arguments.get("start_time")
-                leave_lapsed(tracer.line)
+                tracer.line.leave_lapsed()
                 entry = Entry(tracer, start or tracer.clock(), sys._getframe(1))
                 if tracer.jobs.none_yet and self._holds_up(tracer):
                     tracer.jobs.begin_implicit(entry.start)

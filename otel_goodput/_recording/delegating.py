@@ -1,12 +1,22 @@
-"""Exporters that pass on to others what they do not change."""
+"""Exporters that pass on to others what they do not change.
+
+One of them records in the journal what has been exported, so that a restart can export what a dead attempt did not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from otel_goodput import semconv
+from otel_goodput._accounting.events import NO_STEP
+from otel_goodput._journal.account import Account
+from otel_goodput._journal.records import EXPORTED, SUMMED
+from otel_goodput._recording.finished import AttemptSpan, ContinuationSpan, PhaseReadableSpan
 
 
 class DelegatingSpanExporter(SpanExporter):
@@ -57,3 +67,80 @@ class DelegatingMetricExporter(MetricExporter):
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
         self._exporter.shutdown(timeout_millis=timeout_millis, **kwargs)
+
+
+_SUMMARIES: Final = frozenset({semconv.STEPS_SUMMARY_SPAN, semconv.PHASES_SUMMARY_SPAN})
+
+
+class AcknowledgingExporter(DelegatingSpanExporter):
+    """Passes spans to `exporter` and records each success in the journal.
+
+    Args:
+        exporter: receives the spans. If it keeps what it could not deliver, `waiting` is the number of these spans; an
+            export succeeds, and the shutdown leaves none, once all of them are delivered.
+        account: the account whose journal is written.
+        number: number of the exporter, the same in every attempt.
+    """
+
+    def __init__(self, exporter: SpanExporter, account: Account, number: int) -> None:
+        super().__init__(exporter)
+        self._exporting: Callable[[int], object] = lambda count: None
+        self._account = account
+        self._number = number
+        # Of the spans that are to be recorded once they are delivered. Only phases and roots have END records in the
+        # journal. The spans of one phase are exported in the order of these records, so the last span id of each is
+        # enough. Those of different phases are not: a step may wait for the device and follow the job in a batch.
+        self._last: dict[tuple[object, object], int] = {}  # by attempt and phase
+        # Up to which time summaries are exported: they have no END record, but are exported in time order.
+        self._ends: dict[tuple[int, str], int] = {}  # by attempt and name, ns
+        self._note(0)
+
+    def on_exporting(self, callback: Callable[[int], object]) -> None:
+        """Have `callback` called before each export with its number of spans."""
+        self._exporting = callback
+
+    def _note(self, key: int) -> None:
+        self._account.append(EXPORTED, self._number, 0, 0, key, NO_STEP, self._account.clock())
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self._exporting(len(spans))
+        result = super().export(spans)
+        if result is SpanExportResult.SUCCESS:
+            self._take(spans)
+            self._acknowledge()
+        elif self._waiting:
+            self._take(spans)
+        return result
+
+    def shutdown(self) -> None:
+        """Shut down, and record what `exporter` has delivered in its last try."""
+        super().shutdown()
+        if not self._waiting:
+            self._acknowledge()
+
+    @property
+    def _waiting(self) -> int:
+        return int(getattr(self._exporter, "waiting", 0))
+
+    def _take(self, spans: Sequence[ReadableSpan]) -> None:
+        for span in spans:
+            attributes = span.attributes or {}
+            # The resource of a user's provider says nothing of this attempt; those of earlier ones do.
+            attempt = span.resource.attributes.get(semconv.ATTEMPT, self._account.journal.attempt)
+            context = span.get_span_context()
+            if context is not None and (
+                isinstance(span, (AttemptSpan, ContinuationSpan)) or semconv.GOODPUT_PHASE in attributes
+            ):
+                self._last[attempt, attributes.get(semconv.GOODPUT_PHASE)] = context.span_id
+            if span.name in _SUMMARIES and isinstance(span, PhaseReadableSpan) and isinstance(attempt, int):
+                whose = attempt, str(attributes.get(semconv.GOODPUT_PHASES_NAME, ""))
+                self._ends[whose] = max(self._ends.get(whose, 0), span.end_time or 0)
+
+    def _acknowledge(self) -> None:
+        for key in self._last.values():
+            self._note(key)
+        for (attempt, name), end in self._ends.items():
+            label = self._account.journal.name(name) if name else 0
+            self._account.append(EXPORTED, self._number, SUMMED, label, attempt, NO_STEP, end)
+        self._last.clear()
+        self._ends.clear()

@@ -188,8 +188,9 @@ class SpanEmitter(SpanProcessor):
         reached = threading.Event()
         self._waiting.append(reached.set)
         self._wake.put(None)
-        self._hanging = not reached.wait(max(seconds, 0.0))
-        return not self._hanging
+        done = reached.wait(max(seconds, 0.0))
+        self._hanging = not done and seconds > LONGEST_WAIT_S  # on a busy machine, a moment tells nothing
+        return done
 
     def _emit_here(self) -> None:
         """Emit what was postponed in the calling thread, because there is no background.

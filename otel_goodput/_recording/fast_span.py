@@ -2,9 +2,7 @@
 
 A :class:`FastSpan` is the context manager, the current span and the record of one phase at once. Expensive parts
 (identity, parent, attributes, the span to export) are created on first use; most steps never need them.
-
-Longer than other files: an interrupt may come between any two lines of a begin or an end, and the code that cleans up
-after it must be read together with them.
+An interrupt may come between any two lines of a begin or an end: read the code that cleans up after it with them.
 """
 
 from __future__ import annotations
@@ -32,7 +30,6 @@ from otel_goodput._recording.decorators import F, decorate
 from otel_goodput._recording.departure import clean_exit
 from otel_goodput._recording.finished import PhaseReadableSpan, phase_attributes
 from otel_goodput._recording.ids import SAMPLED, UNSAMPLED
-from otel_goodput._recording.job_thread import in_event_loop
 from otel_goodput._recording.nesting import (
     PHASE,
     PHASE_KEY,
@@ -46,41 +43,10 @@ from otel_goodput._recording.nesting import (
     leave,
 )
 from otel_goodput._recording.plain import error_name
-from otel_goodput._recording.short_span import UNSET, ShortSpan
-from otel_goodput._recording.step_line import TIMED, StepLine
-from otel_goodput._recording.step_policy import EXPORTED, KEPT, SLOW, THINNED
+from otel_goodput._recording.short_span import ShortSpan, alive
+from otel_goodput._recording.step_line import EXPORTED, KEPT, SLOW, THINNED, TIMED, StepLine
 from otel_goodput._runtime.guard import contain, report_once
-from otel_goodput.semconv import (
-    ERROR_TYPE,
-    GOODPUT_STEP_DEVICE_DURATION,
-    PHASES,
-)
-
-
-def leave_lapsed(line: StepLine) -> None:
-    """End the open step if its loop was left, and make sure that what the caller opens now is not inside it."""
-    line.lapse()
-    span = current_span()
-    if isinstance(span, FastSpan) and span._lapsed and span.closed:
-        line.attach(alive(span.within))
-        leave(span)
-
-
-def step_around(line: StepLine) -> FastSpan | None:
-    """Return the step of `line` that the caller's context is in, which may have ended; None if there is none."""
-    phase = innermost()
-    while phase is not None:
-        if isinstance(phase, FastSpan) and phase.phase == STEP and phase._line is line:
-            return phase
-        phase = phase.outer
-    return None
-
-
-def alive(context: context_api.Context) -> context_api.Context:
-    """Return `context`, or if its span is a FastSpan that has ended, the nearest outer context whose span has not."""
-    while isinstance(span := context.get(SPAN_KEY), FastSpan) and span.closed:
-        context = span.within
-    return context
+from otel_goodput.semconv import ERROR_TYPE, GOODPUT_STEP_DEVICE_DURATION, PHASES
 
 
 class FastSpan(ShortSpan):
@@ -97,7 +63,7 @@ class FastSpan(ShortSpan):
     # Defaults are class attributes, so that an instance stores only values that differ.
     _start_at: int | None = None
     _end_at: int | None = None
-    _twins: Sequence[FastSpan] = ()  # spans opened by entering this object again while it is open
+    _twins: Sequence[FastSpan] = ()  # spans opened by entering this object again
     _context: SpanContext | None = None
     _parent: SpanContext | None = None  # None until it is final
     _token: Any = None
@@ -107,7 +73,6 @@ class FastSpan(ShortSpan):
     _annotation: Any = None
     _overlapping = False  # opened in another task than the steps
     _end_flags = 0  # of its END, in an undisturbed turn
-    _lapsed = False  # over before anybody ended it
 
     def __init__(
         self, line: StepLine, phase: int, step: int, blocking: bool | None, start: int | None, end: int | None
@@ -137,11 +102,10 @@ class FastSpan(ShortSpan):
         CPython derives the attribute layout from the first instances of a class; an attribute that first appears later
         costs a microsecond for each object that has it.
         """
-        names = (
-            "loop", "title", "label", "gate", "thread", "saved", "undone", "observation", "_outer",
-            "_keep", "_context", "_parent", "_end",
-        )  # fmt: skip
-        for name in names:
+        for name in (
+            "loop", "title", "label", "gate", "thread", "saved", "undone", "observation", "_outer", "_keep", "_context",
+            "_parent", "_end",
+        ):  # fmt: skip
             setattr(self, name, getattr(self, name))
 
     # --- in a loop that is undisturbed; see turns.py ------------------------------------------------------------------
@@ -166,11 +130,10 @@ class FastSpan(ShortSpan):
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> FastSpan:
-        if not self._ended:
+        if self._key:
             return self._enter_twin()
         try:
             self.open(self._line.clock() if self._start_at is None else self._start_at)
-            return self
         except Exception as error:
             contain("phase start", error)
         except BaseException:
@@ -182,20 +145,10 @@ class FastSpan(ShortSpan):
         """Begin at `start` (ns) and make this the current span."""
         line = self._line
         line.thread.latest_change = object()
-        if self._key:
-            # Entered again after its end: reset the state of the first use. From now on another thread gets a twin.
-            self._ended = False
-            if self._end is not None:
-                line.emitter.catch_up()  # it may still wait to be made
-            self._keep, self._status, self._context, self.saved, self.undone = False, UNSET, None, False, False
-            self.touched = False
-            self._parent = self._shown = self._end = None
-            self._attributes = self._events = self._links = self.observation = None
-            self.gate, self._outermost = None, False
         flags = 0
         if self._phase == STEP and (line.blocks(self._blocking) or line.thread.moves(self._blocking)):
             if line.spans.short:
-                self._sweep(start)
+                line.sweep(start)
             if self.step <= line.latest.step and self._start_at is None:
                 line.go_back(self.step)
             if line.unsure:
@@ -285,8 +238,8 @@ class FastSpan(ShortSpan):
         self._end_at = end
 
     def _enter_twin(self) -> FastSpan:
-        """Enter a new span like this one, because this one is entered again while open, perhaps by another thread."""
-        twin = self._again()
+        """Enter a new span like this one, because this one was entered before, perhaps by another thread."""
+        twin = self._repeat()()
         if not isinstance(twin, FastSpan):
             return self
         self._twins = [*self._twins, twin]
@@ -318,16 +271,14 @@ class FastSpan(ShortSpan):
         Returns the time at which it ended, ns: `end`, or after the device mark if one was dispatched for a step.
         """
         if self._ended:
-            if self._lapsed and self.loop is not None:
+            if self.lapsed and self.loop is not None:
                 self.loop.reliable = False  # its loop goes on after all
             return end
         line = self._line
         line.thread.latest_change = object()
         if end < self._start:
             end = line.check_end(self._start, end)
-        began = end
-        key = self._key
-        spans = line.spans
+        began, key, spans = end, self._key, line.spans
         if spans.step is self:
             spans.step = None
         decision = line.policy.at_end(self, end - self._start, failed=failed)
@@ -345,12 +296,11 @@ class FastSpan(ShortSpan):
             flags |= ERRED
         if decision & SLOW:
             flags |= OUTLIER
-        observation = self.observation
-        device = line.hooks.device
+        observation, device = self.observation, line.hooks.device
         if device is not None and device.awake and self._blocking is not False and self._start_at is None:
             if self._phase == STEP and not flags & INTERRUPTED:
                 observation = device.end_step(self, end, begun=not flags & ev.IDLE)
-                if observation is not self.observation and self._end_at is None and not self._lapsed:
+                if observation is not self.observation and self._end_at is None and not self.lapsed:
                     end = line.clock()
             elif self._phase == DATA_LOADING and not self._overlapping:
                 device.loaded(end)
@@ -379,7 +329,7 @@ class FastSpan(ShortSpan):
         spans.forget(self, self._entry)
         if self._phase == STEP:
             if spans.short and self._blocking is not False:
-                self._sweep(end)
+                line.sweep(end)
             if self._annotation is not None:
                 self._annotation.__exit__(None, None, None)
                 self._annotation = None
@@ -459,28 +409,9 @@ class FastSpan(ShortSpan):
         """
         raised = True if self.loop is None else self.loop.raised(self.thread)
         usual = self._line.policy.sampler.usual()
-        self._lapsed = True
+        self.lapsed = True
         end = now if usual is None else min(now, max(self._start + usual, self.seen))
         self.abandon(end, left=not (failed if raised is None else raised))
-
-    def _sweep(self, now: int) -> None:
-        """End at `now` (ns) other spans that are still open on this thread, because a step begins or has ended on it.
-
-        Their begin or end was interrupted, or their loop was left but is still referenced. Spans of other tasks of an
-        event loop stay open.
-        """
-        span = innermost()
-        inside: set[Nested] = set()
-        while span is not None and span not in inside:
-            inside.add(span)
-            span = span.outer
-        for other in reversed(list(self._line.spans.short.values())):
-            if other in inside or (other.blocking_argument is None and not in_event_loop()):
-                other.lapse(now)
-
-    def _again(self) -> AbstractContextManager[trace_api.Span]:
-        """Return a new span like this one, made by the current recorder; a null context if nothing records."""
-        return self._repeat()()
 
     def _repeat(self) -> Callable[[], AbstractContextManager[trace_api.Span]]:
         """Return a function that makes spans like this one. It holds nothing that cannot be sent to another process."""
@@ -502,8 +433,7 @@ class FastSpan(ShortSpan):
             self._keep = self.touched = True
             if not self._sampled and not self._ended:
                 self._line.note_parent(self)
-            context = self._context
-            if context is not None:  # already given out as not sampled; keep its trace, other spans may be in it
+            if (context := self._context) is not None:  # given out as not sampled; its trace may have other spans
                 self._context = SpanContext(context.trace_id, self._key, False, SAMPLED)
 
     @property
@@ -536,19 +466,16 @@ class FastSpan(ShortSpan):
 
     @property
     def attributes(self) -> Mapping[str, types.AttributeValue]:
-        return MappingProxyType({**self._described(self.parent), **(self._attributes or {})})
+        parent, flags = self.parent, ev.NONBLOCKING if self._blocking is False else 0
+        number = 0 if parent is None else self._line.traces.layout.number_of(parent.trace_id) or 0
+        own = phase_attributes(self._phase, self.step, self.title, flags, 0, number)
+        return MappingProxyType({**own, **(self._attributes or {})})
 
     @property
     def links(self) -> Sequence[Link]:
         """Those that the user added; of a root, behind a link to the job."""
         links = tuple(self._links or ())
         return (Link(self._line.traces.job_context), *links) if self.parent is None else links
-
-    def _described(self, parent: SpanContext | None, end_flags: int = 0) -> dict[str, types.AttributeValue]:
-        """Return the attributes that follow from its records."""
-        flags = ev.NONBLOCKING if self._blocking is False else 0
-        number = 0 if parent is None else self._line.traces.layout.number_of(parent.trace_id) or 0
-        return phase_attributes(self._phase, self.step, self.title, flags, end_flags, number)
 
     def renumber(self, step: int) -> None:
         """Set the number of its step, which was not known before."""

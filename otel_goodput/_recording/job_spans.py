@@ -14,8 +14,8 @@ from otel_goodput._accounting.events import NONBLOCKING, START
 from otel_goodput._journal.account import Account, nothing
 from otel_goodput._recording import ids, nesting
 from otel_goodput._recording.attempt_traces import AttemptTraces
-from otel_goodput._recording.job_thread import JobThread
 from otel_goodput._recording.misuse import Misuse
+from otel_goodput._recording.open_spans import JobThread
 from otel_goodput._recording.plain import error_name
 from otel_goodput._recording.span_processor import PhaseSpans
 from otel_goodput.semconv import ERROR_TYPE, GOODPUT_PHASE, Phase

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, Protocol, SupportsIndex, TypeVar, cast
 
 from opentelemetry.trace import Span
 
+from otel_goodput._accounting.rules import STEP
 from otel_goodput._journal.records import LARGEST
 from otel_goodput._recording import plain
 from otel_goodput._recording.contexts import (
@@ -25,8 +26,9 @@ from otel_goodput._recording.contexts import (
     Unrecorded,
 )
 from otel_goodput._recording.decorators import F, decorate, forgiving
-from otel_goodput._recording.fast_span import FastSpan, step_around
+from otel_goodput._recording.fast_span import FastSpan
 from otel_goodput._recording.loading import Loading, Loads, QueueDepth, record_passes
+from otel_goodput._recording.nesting import innermost
 from otel_goodput._recording.phase_span import Save
 from otel_goodput._recording.step_loop import Steps
 from otel_goodput._recording.tracer import Find
@@ -191,7 +193,12 @@ class Phases:
         try:
             tracer = self._find()
             if tracer is not None:
-                step = step_around(tracer.line) or tracer.line.open_step
+                line, around = tracer.line, innermost()
+                while around is not None and not (
+                    isinstance(around, FastSpan) and around.phase == STEP and around.nesting is line.nesting
+                ):
+                    around = around.outer
+                step = around or line.open_step
                 if isinstance(step, FastSpan) and step.is_recording():
                     return step
         except Exception as error:

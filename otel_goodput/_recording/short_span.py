@@ -6,13 +6,14 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
 from opentelemetry.attributes import BoundedAttributes
+from opentelemetry.context import Context
 from opentelemetry.sdk.trace import Event as SpanEvent
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 from opentelemetry.util import types
 
 from otel_goodput._recording import plain
 from otel_goodput._recording.departure import Place
-from otel_goodput._recording.nesting import Nested
+from otel_goodput._recording.nesting import SPAN_KEY, Nested
 from otel_goodput._recording.observation import Observation
 from otel_goodput._recording.sampling import Gate
 from otel_goodput._runtime.guard import guarded
@@ -39,6 +40,7 @@ class ShortSpan(Nested):
         loop: where the loop is whose step it is; None if it is not one of ``steps()``.
         seen: when it was last seen to be in progress, ns; 0: when it began.
         saved: a checkpoint was saved in it.
+        lapsed: it was over before anybody ended it.
         undone: it ended before it was completed, so that its number may be used again.
     """
 
@@ -53,6 +55,7 @@ class ShortSpan(Nested):
     seen = 0
     saved = False
     undone = False
+    lapsed = False
     _phase: int
     _blocking: bool | None
     _key = 0
@@ -229,3 +232,10 @@ class ShortSpan(Nested):
         if not self._over:
             self._status = status if isinstance(status, Status) else Status(status, plain.text(description))
             self.touched = True
+
+
+def alive(context: Context) -> Context:
+    """Return `context`, or if its span is a ShortSpan that has ended, the nearest outer context whose span has not."""
+    while isinstance(span := context.get(SPAN_KEY), ShortSpan) and span.closed:
+        context = span.within
+    return context

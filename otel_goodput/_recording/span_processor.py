@@ -21,9 +21,8 @@ from otel_goodput._recording.attempt_traces import AttemptTraces
 from otel_goodput._recording.emitter import SpanEmitter
 from otel_goodput._recording.finished import PhaseReadableSpan, sampled_copy
 from otel_goodput._recording.hooks import Hooks
-from otel_goodput._recording.job_thread import JobThread
 from otel_goodput._recording.misuse import Misuse
-from otel_goodput._recording.open_spans import OpenSpans
+from otel_goodput._recording.open_spans import JobThread, OpenSpans
 from otel_goodput._recording.sampling import OTHERS, Admission, Gate, name_in
 from otel_goodput._recording.short_span import ShortSpan
 from otel_goodput._recording.trace_layout import NOTABLE, VITAL

@@ -1,4 +1,4 @@
-"""The state that everything shares that records phases of one job."""
+"""The state that everything shares that records phases of one job, and the policy of which steps are exported."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from opentelemetry.trace import SpanContext
+
 from otel_goodput._accounting.events import LOOP, NO_STEP
+from otel_goodput._accounting.rules import STEP
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.records import INTERRUPTED, PARENT, signed
 from otel_goodput._journal.thinning import SUMMARY, Thinner
@@ -15,12 +18,13 @@ from otel_goodput._recording.hooks import Hooks
 from otel_goodput._recording.job_spans import JobSpans
 from otel_goodput._recording.labels import CheckpointLabels
 from otel_goodput._recording.misuse import Misuse
-from otel_goodput._recording.nesting import Place, runtime_context
-from otel_goodput._recording.open_spans import OpenSpans
-from otel_goodput._recording.sampling import Admission
-from otel_goodput._recording.short_span import ShortSpan
-from otel_goodput._recording.step_policy import StepPolicy
+from otel_goodput._recording.nesting import Nested, Place, current_span, innermost, leave, runtime_context
+from otel_goodput._recording.open_spans import OpenSpans, in_event_loop
+from otel_goodput._recording.sampling import Admission, StepSampler
+from otel_goodput._recording.short_span import ShortSpan, alive
+from otel_goodput._recording.trace_layout import NOTABLE, ROUTINE, VITAL
 from otel_goodput._runtime.guard import contain, report_once
+from otel_goodput.semconv import PHASES
 
 # Fast spans whose random id has none of these bits set are timed, to estimate our overhead on the training thread.
 TIMED: Final = 63
@@ -29,6 +33,89 @@ LONGEST_SAMPLE: Final = 100_000  # ns
 MOST_STEPS: Final = 100_000  # maximum number of steps in a summary
 MOST_LOOPS: Final = 1_000  # places in a program that begin loops; further ones are taken for one
 KEPT_BACK: Final = 16  # data loads held until their step is known; if there are more, they are exported without it
+
+# A decision is one of the first three, possibly combined with SLOW.
+THINNED: Final = 0  # not exported; a step is counted in a summary
+SAMPLED: Final = 1  # exported whatever happens in it
+KEPT: Final = 2  # exported because of what happened in it
+SLOW: Final = 4  # it took far longer than the steps before it
+EXPORTED: Final = SAMPLED | KEPT
+
+
+class StepPolicy:
+    """Decides which steps, loads and parts of one recorder are exported.
+
+    Args:
+        sampler: decides which steps are sampled.
+        admission: limits the loads and parts, and the spans in each trace.
+        own_traces: each step has a trace of its own, which always has room for it.
+    """
+
+    def __init__(self, sampler: StepSampler, admission: Admission, *, own_traces: bool) -> None:
+        self.sampler = sampler
+        self._admission = admission
+        self._take = admission.budget.take
+        self._detailed = admission.budget.detailed or own_traces  # this process exports single steps
+
+    def at_begin(self, span: ShortSpan, step: ShortSpan | None, latest: ShortSpan) -> int:
+        """Return ``SAMPLED`` or ``THINNED`` for a span that begins.
+
+        A load or part is sampled if its step is, unless there are too many of them; its `gate` is then set.
+
+        Args:
+            span: the step, load or part.
+            step: the open step, which is `span` itself for a step; None if none is open.
+            latest: the latest step; a load without an open step counts as one after it.
+        """
+        if step is span:
+            sampled = self.sample(span.step)
+        elif not (self.would_sample(span.step) if step is None else step.sampled):
+            return THINNED
+        else:
+            span.gate = self._admission.crowds(step or latest, PHASES[span.phase], span.title)
+            sampled = span.gate is None
+        return SAMPLED if sampled and self._room(span, ROUTINE) else THINNED
+
+    def at_end(self, span: ShortSpan, duration: int, *, failed: bool) -> int:
+        """Return the decision on a span that took `duration` ns; for ``KEPT``, room in its trace has been reserved."""
+        slow = SLOW if span.phase == STEP and not failed and self.sampler.slow(duration) else 0
+        if span.sampled:
+            return SAMPLED | slow
+        if (failed or slow) and self._room(span, VITAL if failed else NOTABLE):
+            return KEPT | slow
+        return slow
+
+    def sample(self, number: int) -> bool:
+        """Count a step that begins; return whether it is exported whatever happens in it, if there is room for it."""
+        return self.sampler.take(number) and self._detailed
+
+    def would_sample(self, number: int) -> bool:
+        """Return whether step `number` would be, if it began now."""
+        return self._detailed and self.sampler.would_take(number)
+
+    def claim(self, span: ShortSpan) -> bool:
+        """Reserve room for an open span whose identity others ask for; return False if its trace has none."""
+        return self._room(span, ROUTINE)
+
+    def affords_slow(self, step: ShortSpan) -> bool:
+        """Have `step`, which was slow, exported if there is room for it in its trace; return whether there is."""
+        if not self._room(step, NOTABLE):
+            return False
+        step.keep(paid=True)
+        return True
+
+    def affords(self, parent: SpanContext | None, worth: int = ROUTINE) -> bool:
+        """Reserve room for a span with this parent; return False if its trace has none. A root always has room."""
+        return parent is None or self._take(parent.trace_id, worth)
+
+    def spend(self, span: ShortSpan) -> None:
+        """Count a span that is exported after all, because a span inside it is."""
+        parent = span.parent
+        if parent is not None:
+            self._admission.budget.spend(parent.trace_id)
+
+    def _room(self, span: ShortSpan, worth: int) -> bool:
+        return self.affords(span.parent, worth)
 
 
 def thinner_of(admission: Admission) -> Thinner:
@@ -249,6 +336,29 @@ class StepLine:
             step.lapse(now)
         elif left is False:
             step.seen = now
+
+    def leave_lapsed(self) -> None:
+        """End the open step if its loop was left, and make sure that what the caller opens now is not inside it."""
+        self.lapse()
+        span = current_span()
+        if isinstance(span, ShortSpan) and span.lapsed and span.closed:
+            self.attach(alive(span.within))
+            leave(span)
+
+    def sweep(self, now: int) -> None:
+        """End at `now` (ns) other spans that are still open on this thread, because a step begins or has ended on it.
+
+        Their begin or end was interrupted, or their loop was left but is still referenced. Spans of other tasks of an
+        event loop stay open.
+        """
+        span = innermost()
+        inside: set[Nested] = set()
+        while span is not None and span not in inside:
+            inside.add(span)
+            span = span.outer
+        for other in reversed(list(self.spans.short.values())):
+            if other in inside or (other.blocking_argument is None and not in_event_loop()):
+                other.lapse(now)
 
     def end_inner(self, *, left: bool) -> None:
         """End the open blocking steps, loads and parts, because the job ends; `left`: not by an exception."""

@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 from otel_goodput._accounting.rules import DATA_LOADING, STEP
 from otel_goodput._recording import departure
 from otel_goodput._recording.departure import clean_exit
-from otel_goodput._recording.fast_span import FastSpan, leave_lapsed
+from otel_goodput._recording.fast_span import FastSpan
 from otel_goodput._recording.loading import begin_pass
 from otel_goodput._recording.step_line import StepLine
 from otel_goodput._recording.tracer import PhaseTracer
@@ -234,7 +234,7 @@ def leave_loop(tracer: PhaseTracer) -> None:
         step = tracer.line.open_step
         if step is not None and step.loop is not None and tracer.blocks(None):
             step.lapse(tracer.clock(), failed=raising(tracer))
-        leave_lapsed(tracer.line)
+        tracer.line.leave_lapsed()
     except Exception as error:
         contain("steps", error)
 

@@ -37,10 +37,10 @@ from opentelemetry.util.types import AttributeValue
 from otel_goodput._accounting import Totals
 from otel_goodput._journal.account import Account
 from otel_goodput._metrics.instruments import register_account
-from otel_goodput._recording.acknowledging import AcknowledgingExporter
+from otel_goodput._recording.delegating import AcknowledgingExporter
 from otel_goodput._recording.emitter import SpanEmitter
+from otel_goodput._recording.finished import UnexportedSpan
 from otel_goodput._recording.sampling import PhaseSampler
-from otel_goodput._recording.unexported import UnexportedSpan
 from otel_goodput._runtime.deadline import Closer
 from otel_goodput._runtime.guard import containing, report_once, started
 from otel_goodput._settings.config import Config

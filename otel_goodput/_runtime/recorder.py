@@ -31,10 +31,10 @@ from otel_goodput._recording import ids, plain
 from otel_goodput._recording.assembly import assemble
 from otel_goodput._recording.decorators import forgiving, not_callable
 from otel_goodput._recording.emitter import SpanEmitter, processor_of
+from otel_goodput._recording.finished import UnexportedSpan, unexported_spans
 from otel_goodput._recording.phases import Phases
 from otel_goodput._recording.step_line import StepLine
 from otel_goodput._recording.tracer import PhaseTracer
-from otel_goodput._recording.unexported import UnexportedSpan, unexported_spans
 from otel_goodput._resources import process
 from otel_goodput._resources.detected import DetectedResource
 from otel_goodput._runtime import deadline, host

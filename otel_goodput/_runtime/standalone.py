@@ -15,7 +15,7 @@ from otel_goodput._accounting import Totals
 from otel_goodput._accounting import events as ev
 from otel_goodput._integrations.async_runtimes import AsyncRuntimes
 from otel_goodput._live import LiveAccount, call_in_children
-from otel_goodput._recording.job_thread import JobThread
+from otel_goodput._recording.open_spans import JobThread
 from otel_goodput._recording.span_processor import PhaseSpanProcessor
 from otel_goodput._runtime import deadline, host
 from otel_goodput._settings import config as configuration

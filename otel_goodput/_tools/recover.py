@@ -13,7 +13,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from otel_goodput._journal.sidecars import checked_json
-from otel_goodput._recording.unexported import UnexportedSpan, unexported_spans
+from otel_goodput._recording.finished import UnexportedSpan, unexported_spans
 from otel_goodput._resources import process as process_resource
 from otel_goodput._runtime import files
 from otel_goodput._runtime.pipelines import last_values

@@ -12,7 +12,6 @@ from time import time_ns
 from typing import Any, Final, ParamSpec
 
 from otel_goodput._journal.records import LARGEST
-from otel_goodput._recording.pairs import Pairs, waited_for
 from otel_goodput._recording.phases import Opening
 from otel_goodput._recording.plain import numbered
 from otel_goodput._resources.kubernetes import goes_with
@@ -21,6 +20,7 @@ from otel_goodput._runtime.recorder import Recorder
 from otel_goodput._settings.options import Settings
 from otel_goodput._text.durations import NS
 from otel_goodput.api import disabled, imported_again
+from otel_goodput.reports.ml_goodput_entries import Pairs, waited_for
 from otel_goodput.semconv import Phase
 
 P = ParamSpec("P")

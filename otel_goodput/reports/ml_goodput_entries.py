@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from otel_goodput._recording.pairs import Pairs, waited_for
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput.reports.timeline import Row
-from otel_goodput.semconv import Phase
+from otel_goodput.semconv import ELASTIC_SCALE_UP, ELASTIC_SLICE_DOWN, Phase
 
 Entry = Mapping[str, Any]
 
@@ -156,3 +157,79 @@ def read_entries(path: Path | None) -> Iterator[Entry]:
 
 def _lines(data: bytes) -> list[bytes]:
     return [line for line in data.splitlines() if line.strip()]
+
+
+P = TypeVar("P")
+
+
+def waited_for(event_type: str) -> str:
+    """What a wait for slices is for, of ``semconv.ELASTIC_WAITS``, from ml-goodput-measurement's type of it."""
+    return ELASTIC_SCALE_UP if ELASTIC_SCALE_UP in event_type.lower() else ELASTIC_SLICE_DOWN
+
+
+@dataclass(frozen=True, eq=False)
+class _Opened(Generic[P]):
+    """An open phase: of ``semconv.Phase``, with a name or number, opened by a thread; and what stands for it."""
+
+    phase: str
+    name: str | int
+    thread: int
+    stands: P
+
+    def over(self, phase: str, name: str | int, thread: int) -> bool:
+        """Whether it is over when another one starts."""
+        if Phase.JOB in (phase, self.phase):
+            return phase == Phase.JOB
+        if self.thread != thread:
+            return False
+        # Nothing blocks a step that starts. A wait for slices ends what was tried.
+        return phase in (Phase.STEP, Phase.ELASTIC_WAIT) or (self.phase, self.name) == (phase, name)
+
+
+class Pairs(Generic[P]):
+    """Matches ends with starts. Times are ns since the epoch; None is now.
+
+    Args:
+        begin: called with the phase, its name or number, and the time of its start; returns what stands for it.
+        end: called with that, the time, and whether the phase was given up.
+
+    Attributes:
+        unmatched: number of ends without a start; they are ignored.
+    """
+
+    def __init__(
+        self, begin: Callable[[str, str | int, int | None], P], end: Callable[[P, int | None, bool], None]
+    ) -> None:
+        self._begin = begin
+        self._end = end
+        self._lock = threading.RLock()
+        self._opened: list[_Opened[P]] = []  # the innermost last
+        self.unmatched = 0
+
+    def start(self, phase: str, name: str | int = "", time: int | None = None) -> None:
+        """A phase starts, and ends what cannot be open any more."""
+        mine = threading.get_ident()
+        with self._lock:
+            for one in reversed(tuple(self._opened)):
+                if one.over(phase, name, mine):
+                    self._close(one, time, given_up=not one.phase == phase == Phase.STEP)
+            self._opened.append(_Opened(phase, name, mine, self._begin(phase, name, time)))
+
+    def end(self, phase: str, name: str | int = "", time: int | None = None) -> bool:
+        """A phase ends; with the job everything does. Returns whether it had started; else nothing is done."""
+        mine = threading.get_ident()
+        with self._lock:
+            matches = [one for one in self._opened if (one.phase, one.name) == (phase, name)]
+            if not matches:
+                self.unmatched += 1
+                return False
+            last = next((one for one in reversed(matches) if one.thread == mine), matches[-1])
+            for one in reversed(tuple(self._opened)) if phase == Phase.JOB else ():
+                if one is not last:
+                    self._close(one, time, given_up=one.phase != Phase.STEP)
+            self._close(last, time, given_up=False)
+            return True
+
+    def _close(self, one: _Opened[P], time: int | None, *, given_up: bool) -> None:
+        self._opened.remove(one)
+        self._end(one.stands, time, given_up)

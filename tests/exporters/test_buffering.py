@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from waits import until
 
 from otel_goodput import Recorder
-from otel_goodput._recording.acknowledging import AcknowledgingExporter
+from otel_goodput._recording.delegating import AcknowledgingExporter
 from otel_goodput._runtime.deadline import ShutdownSignal
 from otel_goodput.exporters.wrappers import MOST_KEPT, PATIENCE, BufferingSpanExporter
 

@@ -22,7 +22,7 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._journal import records
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.segment_file import SIZE
-from otel_goodput._recording.unexported import unexported_spans
+from otel_goodput._recording.finished import unexported_spans
 from otel_goodput._timeline.damage import HOLES
 from otel_goodput._timeline.reader import all_events
 from otel_goodput._timeline.recovery import restore
