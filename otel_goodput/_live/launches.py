@@ -78,7 +78,7 @@ class Launches:
         last = self.last()
         if last is None or self._launch is None or last.restarts != self._launch.restarts:
             return ""
-        if last.at >= _began():
+        if last.at >= process_began():
             return last.run_id
         run = RunDirectory(self._base / folder_name(last.run_id))
         attempts = run.attempts(self._leader)
@@ -192,7 +192,7 @@ class Vacancy:
         return self._text
 
 
-def _began() -> int:
+def process_began() -> int:
     """Return when this process started, ns since the epoch; if that is not known, when this package was imported."""
     try:
         status = files.read_named(Path("/proc/self/stat")).decode("ascii", "replace")

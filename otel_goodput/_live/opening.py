@@ -20,7 +20,7 @@ from otel_goodput._journal.mirror import Mirror, open_spool
 from otel_goodput._journal.notes import Note
 from otel_goodput._journal.rundir import RunDirectory, folder_name
 from otel_goodput._live import succession
-from otel_goodput._live.launches import Agreement, Launches, Vacancy
+from otel_goodput._live.launches import Agreement, Launches, Vacancy, process_began
 from otel_goodput._live.succession import CONTINUED, FollowUpCheck, PreviousRun
 from otel_goodput._runtime import files
 from otel_goodput._runtime.clock import Clock
@@ -128,11 +128,13 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str
             raise FileExistsError(f"run {only!r} is not that of this launch any more")
         before = [restored.attempt, *candidate.attempts]
         before += [number for elder in candidate.elders for number in elder.attempts(process)]
-        attempt = min(max(before) + 1, _LAST)
+        previous = max(before)
+        attempt = min(_with_leader(config, run, previous + 1), _LAST)
         identity = _identity(candidate, config, clock)
         try:
             run.create(identity)
-            taken = _taken(run, attempt, process)
+            # A living process may still write the previous attempt.
+            taken = previous >= 0 and run.lock(previous, process).held(watch=True)
             lock = run.lock(attempt, process)
             if not taken and lock.acquire():
                 if looks and run.attempts(process) != candidate.attempts:
@@ -166,7 +168,7 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str
             other += f"-{os.urandom(3).hex()}"
         text = (
             f"run {run_id!r} is being written by another running process (pid "
-            f"{run.lock(max(0, attempt - 1), process).last_holder().pid or '?'}) as process {process}; "
+            f"{run.lock(max(0, previous), process).last_holder().pid or '?'}) as process {process}; "
             f"this process records its own run {other!r}. Give each process its index "
             f"({Settings.process_index.variable}, process_index=), or each run its own id ({Settings.run_id.variable})"
         )
@@ -278,6 +280,21 @@ def _candidate(config: Config, base: Path, series: str, launches: Launches) -> _
     return candidate
 
 
+def _with_leader(config: Config, run: RunDirectory, own: int) -> int:
+    """Return the number of this attempt, by the leader's attempts if this process was not in all of them.
+
+    `own` is the number after those of this process's attempts. A leader that was alive after this process had started
+    is in the same launch.
+    """
+    numbers = [] if config.leads else run.attempts(config.leader)
+    if not numbers or numbers[-1] < own:
+        return own
+    last = numbers[-1]
+    heads = (records.decode_header(segment.head) for segment in run.segments(config.leader, last))
+    together = run.alive(last, config.leader) or max((head.heartbeat for head in heads), default=0) >= process_began()
+    return last if together else last + 1
+
+
 def _finished(candidate: _Candidate, config: Config) -> bool:
     """Whether the run has finished: the leader's account of it says so, or this process's own if there is no other."""
     if not config.leads and candidate.run.attempts(config.leader):
@@ -357,11 +374,6 @@ def _identity(candidate: _Candidate, config: Config, clock: Clock) -> dict[str, 
     if candidate.before is not None:
         identity.update(series=candidate.series, follows=candidate.before.run_id)
     return identity
-
-
-def _taken(run: RunDirectory, attempt: int, process: int) -> bool:
-    """Whether a living process still writes the previous attempt."""
-    return attempt > 0 and run.lock(attempt - 1, process).held(watch=True)
 
 
 def _mirror(config: Config, run: RunDirectory) -> Mirror | None:
