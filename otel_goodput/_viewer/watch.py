@@ -147,7 +147,7 @@ class Watch:
     def _long(self) -> bool:
         """Whether reading all of the run takes longer than somebody waits for a page."""
         folder = self.run.folder
-        return len(folder.segments(0)) > _SHORT or self.run.count > _FEW or len(folder.pace_paths(None)) > _FEW
+        return len(folder.segments(0)) > _SHORT or len(folder.pace_paths(None)) > _FEW
 
     def _make(self, *, quick: bool = False) -> _Made:
         at, began = time.time(), time.thread_time()

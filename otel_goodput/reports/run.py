@@ -23,7 +23,7 @@ from otel_goodput._journal.mirror import Mirror, open_filesystem, plain
 from otel_goodput._journal.notes import Note, read_notes
 from otel_goodput._journal.paces import read_paces
 from otel_goodput._journal.reasons import RecordedReasons, in_force, read_reasons
-from otel_goodput._journal.rundir import ListedRun, RunDirectory, folder_name, runs
+from otel_goodput._journal.rundir import MOST, ListedRun, RunDirectory, folder_name, runs
 from otel_goodput._metrics.productivity import Inputs, read_inputs
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import Moment
@@ -41,10 +41,10 @@ from otel_goodput.reports.detail import Detail, read_detail
 from otel_goodput.reports.report import Report, about
 from otel_goodput.reports.tail import News, Tail
 from otel_goodput.reports.timeline import account
+from otel_goodput.semconv import PROCESS_COUNT
 
 logger = redacting_logger(__name__)
 
-_MANY: Final = 1 << 31
 # A run that is followed: how often the small files beside its journal and the figures of the other processes are read
 # again, and at most one part in this many of a core is spent on it.
 _AGAIN_S: Final = 15.0
@@ -77,11 +77,11 @@ class RecordedRun:
         """The identity of the run, as a report has it."""
         return about(self.run_id, encodable(str(self.folder.identity().get("job_name", ""))))
 
-    @property
-    def count(self) -> int:
-        """How many processes the run has; 0 if run.json has no number that is valid."""
-        number = self.folder.identity().get("process_count")
-        return number if isinstance(number, int) and 0 < number < _MANY else 0
+    def count(self, attempt: int) -> int:
+        """Return how many processes an attempt (counted from 0) has, by its leader; 0 if that is not known."""
+        facts = self.facts(attempt)
+        number = None if facts is None else facts.resource.get(PROCESS_COUNT)
+        return min(number, MOST) if type(number) is int and number > 0 else 0
 
     def report(
         self,
@@ -286,7 +286,7 @@ class _Sidecars:
         spent = time.thread_time()
         self.about = self._run.about
         self.notes = tuple(read_notes(folder, process))
-        self._count = self._run.count
+        self._count = self._run.count(attempt)
         self._paces = read_paces(folder, attempt, totals.at)
         self._inputs = read_inputs(folder)
         if ranks:

@@ -19,7 +19,7 @@ from otel_goodput._journal.digest import NONE, Row, rows_of_step_bins
 from otel_goodput._journal.notes import Note
 from otel_goodput._journal.paces import read_paces
 from otel_goodput._journal.records import CAPACITY
-from otel_goodput._journal.rundir import MOST, ListedRun
+from otel_goodput._journal.rundir import ListedRun
 from otel_goodput._journal.usage import AttemptUsage, usages
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import Moment
@@ -34,7 +34,7 @@ from otel_goodput.reports.excerpt import Excerpt, excerpt, summed_up
 from otel_goodput.reports.exported import Exported, TraceIds, exported
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun, counted_from_one
-from otel_goodput.semconv import HOST_NAME, PROCESS_COUNT
+from otel_goodput.semconv import HOST_NAME
 
 _LEAST: Final = 2_000  # so that a short run is read in full, whatever is requested
 _RECORDS: Final = 4  # of one span, about: its start, its end, more about it, and the free space of a segment
@@ -304,10 +304,8 @@ class RunView:
         assert isinstance(folder, ListedRun)
         count = max([1, self.report.totals.processes, *(index + 1 for index in folder.there)])
         attempts = folder.attempts(0)
-        facts = self.run.facts(attempts[-1]) if attempts else None
-        known = None if facts is None else facts.resource.get(PROCESS_COUNT)
-        if isinstance(known, int) and not isinstance(known, bool):
-            count = max(count, min(known, MOST))
+        if attempts:
+            count = max(count, self.run.count(attempts[-1]))
         paces = {pace.process: pace for pace in read_paces(folder, attempts[-1] if attempts else 0, self.at)}
         processes = [Process(index, pace=paces.get(index)) for index in range(count)]
         for done, process in enumerate(processes[1:], 1):

@@ -69,3 +69,11 @@ def test_a_leader_that_died_early_was_in_this_launch(tmp_path: Path) -> None:
     late.communicate("\n\n", timeout=PATIENCE_S)
     run = RunDirectory(tmp_path / "goodput" / "run")
     assert (run.attempts(0), run.attempts(1)) == ([0], [0])
+
+
+def test_a_process_that_left_no_pace_is_counted(tmp_path: Path) -> None:
+    """By the report of the run that has ended as by that of the living one."""
+    launch(tmp_path, 3, "end")
+    run = RunDirectory(tmp_path / "goodput" / "run")
+    run.pace_path(2).unlink()
+    assert "  processes  2 of 3 report step times" in str(RecordedRun(run).report())

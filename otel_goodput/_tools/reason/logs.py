@@ -355,7 +355,7 @@ def _names(run: RecordedRun, attempts: Sequence[int]) -> tuple[tuple[Names, ...]
     processes: set[int] = set()
     folder = run.folder
     there = folder.there if isinstance(folder, ListedRun) else set(folder.processes())
-    count = max(1, run.count)
+    count = 1
     for attempt in attempts:
         for process in sorted(there | {0}):
             facts = run.facts(attempt - 1, process)

@@ -155,8 +155,10 @@ def test_of_several_processes_one_is_enough(own: Callable[[str], Path]) -> None:
     folder = own("machine")
     at = middle(losses(folder)[2])
     about = json.dumps([audit("compute.instances.preempted", at, "vm-2", "99")])
-    identity = read_json(folder / "run.json")
-    (folder / "run.json").write_bytes(checked_json({**identity, "process_count": 2}))
+    for path in folder.glob("journal/*-p0000.facts"):
+        facts = read_json(path)
+        facts["resource"]["goodput.process.count"] = 2
+        path.write_bytes(checked_json(facts))
     # Process 1 left nothing: it may have run there.
     assert "matched by time only" in imported(folder, about, "--dry-run")
     for attempt, machine in ((0, "vm-2"), (1, "vm-3")):
