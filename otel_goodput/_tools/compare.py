@@ -17,9 +17,10 @@ from otel_goodput._text.redact import shown
 from otel_goodput._tools.arguments import add_directory, add_json, add_process, place
 from otel_goodput._tools.commands import DAMAGED, HOLDS, UNKNOWN
 from otel_goodput._tools.progress import ProgressLine
+from otel_goodput._viewer import page
 from otel_goodput.errors import JournalError
-from otel_goodput.reports import comparison, comparison_page, comparison_text
-from otel_goodput.reports.conditions import GRAMMAR, NAMES, Condition, Outcome, parse
+from otel_goodput.reports import comparison, comparison_text
+from otel_goodput.reports.comparison_text import GRAMMAR, NAMES, Condition, Outcome, parse
 from otel_goodput.reports.run import RecordedRun, runs_at
 
 
@@ -66,7 +67,7 @@ def run_compare(options: argparse.Namespace) -> int:
         compared = comparison.Comparison(*sides)
     outcomes = [condition.check(compared.figures) for condition in options.fail_if]
     if options.html is not None:
-        files.write_named(options.html, comparison_page.render(compared).encode("utf-8", "replace"))
+        files.write_named(options.html, page.html(None, comparison=compared).encode("utf-8", "replace"))
     if options.json:
         conditions = [{"text": outcome.text, "holds": outcome.holds} for outcome in outcomes]
         print(json.dumps({**compared.to_json(), "conditions": conditions}))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import gzip
 import html as markup
+import json
 import re
 from collections.abc import Iterable
 from functools import cache, lru_cache
@@ -16,8 +17,9 @@ from typing import Final, NamedTuple
 
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import Moment
-from otel_goodput._viewer.document import document
+from otel_goodput._viewer.document import Redaction, document
 from otel_goodput.reports import SPANS, ProgressCallback, no_progress
+from otel_goodput.reports.comparison import Comparison
 from otel_goodput.reports.report import Report
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.run_view import RunView
@@ -42,13 +44,13 @@ class _Frame(NamedTuple):
     styles: str
 
 
-def html(data: bytes | None, *, source: str | None = None) -> str:
+def html(data: bytes | None, *, source: str | None = None, comparison: Comparison | None = None) -> str:
     """Return the page.
 
     Args:
         data: the document that it shows (see ``_viewer/document.py``); it is put into the page.
-        source: without a document, the address on the page's own server that it is fetched from. Without both, the page
-            is that of a list of runs.
+        source: without a document, the address on the page's own server that it is fetched from.
+        comparison: two runs that it shows side by side instead. Without all three, the page is that of a list of runs.
     """
     frame = _frame()
     holder = ""
@@ -58,7 +60,12 @@ def html(data: bytes | None, *, source: str | None = None) -> str:
     elif source is not None:
         address = markup.escape(source)
         holder = f'<script type="application/octet-stream" id="document" data-source="{address}"></script>'
-    allowed = markup.escape(policy(served=data is None))
+    elif comparison is not None:
+        text = json.dumps(Redaction().all(comparison.to_json())).replace(
+            "<", "\\u003c"
+        )  # nothing in it ends the element
+        holder = f'<script type="application/json" id="comparison">{text}</script>'
+    allowed = markup.escape(policy(served=data is None and comparison is None))
     text = frame.text.replace("<!-- policy -->", f'<meta http-equiv="Content-Security-Policy" content="{allowed}">', 1)
     return text.replace("<!-- document -->", holder, 1)
 

@@ -35,6 +35,7 @@ from otel_goodput._runtime.installation import install_command
 from otel_goodput._text.redact import redacting_logger, shown
 from otel_goodput._viewer import page
 from otel_goodput._viewer.catalogue import Catalogue, Directory, Readings, Remote
+from otel_goodput._viewer.document import Redaction
 from otel_goodput._viewer.gate import Gate, Hosts
 from otel_goodput._viewer.streams import Streams, Topic, event
 from otel_goodput._viewer.watch import Terms, Watch, Watches
@@ -246,7 +247,7 @@ class Application:
         from otel_goodput.reports.comparison import compare
 
         comparison = await asyncio.to_thread(compare, *(watch.run for watch in watches))
-        return _json(comparison.to_json())
+        return _json(Redaction().all(comparison.to_json()))
 
     async def _watched(self, name: str) -> Watch | None:
         run = await asyncio.to_thread(self.catalogue.find, name)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from statistics import NormalDist, fmean, variance
 from typing import Any, Final, NamedTuple
@@ -28,7 +29,6 @@ from otel_goodput._settings.options import Settings
 from otel_goodput._text.durations import NS
 from otel_goodput._timeline.run_state import DIED
 from otel_goodput.reports.advice import sources
-from otel_goodput.reports.conditions import KINDS, PER_STEP, Figure
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.semconv import CATEGORIES, Category
 
@@ -52,9 +52,6 @@ class Ratio(NamedTuple):
     def clear(self) -> bool:
         """Whether the interval is known and does not contain 1."""
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
-
-    def to_json(self) -> dict[str, Any]:
-        return {"ratio": self.value, "low": self.low, "high": self.high, "confidence": CONFIDENCE}
 
 
 class Estimate(NamedTuple):
@@ -175,12 +172,19 @@ class Difference(NamedTuple):
     b: str | bool | int | float | None
 
 
-class Side(NamedTuple):
+@dataclass(frozen=True)
+class Side:
     """One of the runs: its report as JSON, its step times, and whether a part of its journal could not be read."""
 
     answer: Mapping[str, Any]
     times: StepTimes
     damaged: bool = False
+
+    @cached_property
+    def estimates(self) -> dict[str, Estimate]:
+        """The statistics of the step times by name; empty if these are not known."""
+        nets = self.times.nets if self.known else ()
+        return {name: estimate(nets, statistic) for name, _, statistic in STEP_STATISTICS} if nets else {}
 
     @property
     def configuration(self) -> Mapping[str, Mapping[str, Any]] | None:
@@ -209,6 +213,60 @@ class Side(NamedTuple):
         elapsed = self.answer["elapsed_s"]
         return seconds / elapsed if elapsed and self.known else None
 
+    def seconds(self, category: str) -> float:
+        return sum(held for name, _, held in sources(self.answer["seconds"]) if name == category)
+
+    def statistic(self, name: str) -> float | None:
+        """A statistic of the step times in seconds; None if it is not known."""
+        return self.estimates[name].value / NS if name in self.estimates else None
+
+
+# What kind of figure it is: which units a difference of it may have.
+SHARE: Final = "share"  # of the elapsed time; 1 is all
+TIME: Final = "time"  # in seconds
+COUNT: Final = "count"
+
+PER_STEP: Final = "_per_step"  # category + this: seconds per kept step
+
+
+def _field(name: str) -> _Read:
+    return lambda side: side.answer.get(name)
+
+
+def _of_category(name: str) -> Iterator[tuple[str, tuple[str, _Read]]]:
+    yield name, (SHARE, lambda side: side.share(side.seconds(name)))
+    yield name + PER_STEP, (TIME, lambda side: side.per_step(side.seconds(name)))
+
+
+def _statistic(name: str) -> _Read:
+    return lambda side: side.statistic(name)
+
+
+def _steps_with_fate(fate: str) -> _Read:
+    return lambda side: side.answer["steps"][fate] if side.known else None
+
+
+_Read = Callable[[Side], "float | None"]
+# The figures that are compared, and that conditions may name: of which kind each is, and its value, None if not known.
+FIGURES: Final[Mapping[str, tuple[str, _Read]]] = {
+    "goodput": (SHARE, _field("goodput")),
+    "badput": (SHARE, lambda side: 1 - side.answer["goodput"] if side.known else None),
+    **dict(figure for name in CATEGORIES for figure in _of_category(name)),
+    **{name: (TIME, _statistic(statistic)) for statistic, name, _ in STEP_STATISTICS},
+    **{name: (TIME, _field(f"{name}_s")) for name in ("ideal_step_time", "at_risk", "elapsed")},
+    **{name: (SHARE, _field(name)) for name in ("scheduling_goodput", "program_goodput", "productivity_goodput")},
+    **{name: (COUNT, _field(name)) for name in ("disruptions", "attempts", "recompilations")},
+    **{f"{fate}_steps": (COUNT, _steps_with_fate(fate)) for fate in ("kept", "lost")},
+}
+
+
+class Figure(NamedTuple):
+    """One figure of both runs; None where it is not known. A time is in seconds."""
+
+    kind: str
+    a: float | None
+    b: float | None
+
 
 class Comparison:
     """Run B compared with run A.
@@ -230,13 +288,8 @@ class Comparison:
             (Source(category, name, *seconds) for (category, name), seconds in held.items()),
             key=lambda source: (source.category != Category.PRODUCTIVE, -source.a - source.b, source[:2]),
         )
-        self.estimates = {name: _estimates(a, b, statistic) for name, _, statistic in STEP_STATISTICS}
-        self.ratios: dict[str, Ratio] = {
-            name: ratio(first, second)
-            for name, (first, second) in self.estimates.items()
-            if first is not None and second is not None
-        }
-        self.figures = {name: Figure(KINDS[name], a_value, b_value) for name, a_value, b_value in self._figures()}
+        self.ratios = {name: ratio(one, b.estimates[name]) for name, one in a.estimates.items() if b.estimates}
+        self.figures = {name: Figure(kind, value(a), value(b)) for name, (kind, value) in FIGURES.items()}
 
     @property
     def damaged(self) -> bool:
@@ -261,27 +314,6 @@ class Comparison:
         """One or two sentences on what changed."""
         return sentence(self.a, self.b, self.sources, self.ratios.get("median"))
 
-    def _figures(self) -> Iterator[tuple[str, float | None, float | None]]:
-        a, b = self.a.answer, self.b.answer
-        yield "goodput", a["goodput"], b["goodput"]
-        yield "badput", _rest(a["goodput"]), _rest(b["goodput"])
-        for name in CATEGORIES:
-            times = [sum(held for one, _, held in sources(side["seconds"]) if one == name) for side in (a, b)]
-            yield name, self.a.share(times[0]), self.b.share(times[1])
-            yield name + PER_STEP, self.a.per_step(times[0]), self.b.per_step(times[1])
-        for statistic, name, _ in STEP_STATISTICS:
-            first, second = (None if one is None else one.value / NS for one in self.estimates[statistic])
-            yield name, first, second
-        for name in ("ideal_step_time", "at_risk", "elapsed"):
-            yield name, a[f"{name}_s"], b[f"{name}_s"]
-        for name in ("scheduling_goodput", "program_goodput", "productivity_goodput"):
-            yield name, a.get(name), b.get(name)
-        for name in ("disruptions", "attempts", "recompilations"):
-            yield name, a[name], b[name]
-        for name in ("kept", "lost"):
-            first, second = (side.answer["steps"][name] if side.known else None for side in (self.a, self.b))
-            yield f"{name}_steps", first, second
-
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as plain data; seconds and shares are floats, None is not known."""
         return {
@@ -305,8 +337,8 @@ class Comparison:
             ],
             "step_time": {name: self._step_time(name) for name, _, _ in STEP_STATISTICS},
             "quantiles": {
-                side: None if one is None else {f"{q:g}": ns / NS for q, ns in one.quantiles().items()}
-                for side, one in (("a", _times(self.a)), ("b", _times(self.b)))
+                name: {f"{q:g}": ns / NS for q, ns in side.times.quantiles().items()} if side.known else None
+                for name, side in (("a", self.a), ("b", self.b))
             },
             "histogram": [[low / NS, high / NS, *counts] for low, high, *counts in self.histogram()],
             "configuration": None if self.differences is None else [one._asdict() for one in self.differences],
@@ -314,21 +346,24 @@ class Comparison:
         }
 
     def _step_time(self, name: str) -> dict[str, Any]:
-        a, b = self.estimates[name]
+        a, b = self.a.statistic(name), self.b.statistic(name)
         ratio = self.ratios.get(name)
         return {
-            "a_s": None if a is None else a.value / NS,
-            "b_s": None if b is None else b.value / NS,
-            "difference_s": None if a is None or b is None else (b.value - a.value) / NS,
-            **(Ratio(0, None, None).to_json() | {"ratio": None} if ratio is None else ratio.to_json()),
-            "batches": [0 if one is None else one.batches for one in (a, b)],
+            "a_s": a,
+            "b_s": b,
+            "difference_s": None if a is None or b is None else b - a,
+            "ratio": None if ratio is None else ratio.value,
+            "low": None if ratio is None else ratio.low,
+            "high": None if ratio is None else ratio.high,
+            "confidence": CONFIDENCE,
+            "batches": [side.estimates[name].batches if side.estimates else 0 for side in (self.a, self.b)],
         }
 
     def histogram(self) -> list[tuple[float, float, int, int]]:
         """Return (low, high, steps of A, steps of B) of the net times, ns, without empty buckets; rising."""
         counts: dict[int, list[int]] = {}
-        for at, times in enumerate((_times(self.a), _times(self.b))):
-            for net in times.nets if times is not None else ():
+        for at, side in enumerate((self.a, self.b)):
+            for net in side.times.nets if side.known else ():
                 counts.setdefault(bucket_of(net), [0, 0])[at] += 1
         return [
             (2 ** (bucket / BUCKETS_AN_OCTAVE), 2 ** ((bucket + 1) / BUCKETS_AN_OCTAVE), a, b)
@@ -368,23 +403,6 @@ def compare(a: RecordedRun, b: RecordedRun, *, process: int = 0) -> Comparison:
 def same_run(a: Side, b: Side) -> bool:
     """Whether both are one run."""
     return all(a.answer[name] == b.answer[name] for name in ("run_id", "job_name", "started_at"))
-
-
-def _times(side: Side) -> StepTimes | None:
-    """The step times of a run; None if they are not known."""
-    return side.times if side.known else None
-
-
-def _estimates(a: Side, b: Side, statistic: Statistic) -> tuple[Estimate | None, Estimate | None]:
-    return tuple(_estimate(_times(side), statistic) for side in (a, b))  # type: ignore[return-value]
-
-
-def _estimate(times: StepTimes | None, statistic: Statistic) -> Estimate | None:
-    return estimate(times.nets, statistic) if times is not None and times.nets else None
-
-
-def _rest(goodput: float | None) -> float | None:
-    return None if goodput is None else 1 - goodput
 
 
 _REPORT_FIELDS: Final = (

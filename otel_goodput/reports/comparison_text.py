@@ -1,19 +1,34 @@
-"""A comparison of two runs as text for a terminal."""
+"""What a comparison of two runs says: as text for a terminal, and to conditions for CI such as ``goodput < -2 %``."""
 
 from __future__ import annotations
 
+import operator
+import re
 import textwrap
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from math import inf
+from typing import Final, NamedTuple
 
 from otel_goodput._text.quantities import aligned, format_duration, plural
 from otel_goodput._text.redact import shown
-from otel_goodput.reports.comparison import STEP_STATISTICS, Comparison, Side, same_run
+from otel_goodput.reports.comparison import (
+    COUNT,
+    FIGURES,
+    PER_STEP,
+    SHARE,
+    STEP_STATISTICS,
+    TIME,
+    Comparison,
+    Figure,
+    Side,
+    same_run,
+)
 
 _COLUMNS: Final = 100
 _UNKNOWN: Final = "-"
 _LONGEST: Final = 40  # characters of a value of a configuration
-Row = tuple[str, ...]
+_Row = tuple[str, ...]
 
 
 def render(comparison: Comparison) -> str:
@@ -21,14 +36,14 @@ def render(comparison: Comparison) -> str:
     return "".join(f"{shown(line)}\n" for line in _lines(comparison))
 
 
-def about(side: Side) -> str:
+def _about(side: Side) -> str:
     """Return what a run is, in one line."""
     answer = side.answer
     job = "" if answer["job_name"] in ("", answer["run_id"]) else f" of job {answer['job_name']}"
     return f"run {answer['run_id']}{job}, {plural(answer['attempts'], 'attempt')}, {answer['state']}"
 
 
-def remarks(comparison: Comparison) -> Iterator[str]:
+def _remarks(comparison: Comparison) -> Iterator[str]:
     """Yield remarks that qualify the figures."""
     if same_run(comparison.a, comparison.b):
         yield "A and B are the same run."
@@ -39,108 +54,173 @@ def remarks(comparison: Comparison) -> Iterator[str]:
             yield f"{name}: {warning['text']}"
 
 
-def main_rows(comparison: Comparison) -> Iterator[Row]:
-    """Yield (figure, in A, in B, difference) of the main figures."""
+_MAIN: Final = (
+    ("goodput", "goodput"),
+    ("elapsed", "elapsed"),
+    ("at risk", "at_risk"),
+    ("recompilations", "recompilations"),
+    ("attempts", "attempts"),
+    ("disruptions", "disruptions"),
+)
+
+
+def _main_rows(comparison: Comparison) -> Iterator[_Row]:
     a, b = comparison.a.answer, comparison.b.answer
-    yield "goodput", percentage(a["goodput"]), percentage(b["goodput"]), points(a["goodput"], b["goodput"])
-    for name, key in (("elapsed", "elapsed_s"), ("at risk", "at_risk_s")):
-        yield name, length(a[key]), length(b[key]), longer(a[key], b[key])
-    for name in ("recompilations", "attempts", "disruptions"):
-        yield name, str(a[name]), str(b[name]), f"{b[name] - a[name]:+d}"
-    reasons = sorted({*a["disruption_reasons"], *b["disruption_reasons"]})
-    for reason in reasons:
-        one, other = a["disruption_reasons"].get(reason, 0), b["disruption_reasons"].get(reason, 0)
-        yield f"  {reason}", str(one), str(other), f"{other - one:+d}"
-    for key in ("kept", "lost"):
-        counts = [side.answer["steps"][key] for side in (comparison.a, comparison.b)]
-        yield f"steps {key}", *(f"{count}" for count in counts), f"{counts[1] - counts[0]:+d}"
+    rows = [(title, comparison.figures[name]) for title, name in _MAIN]
+    counts = [side["disruption_reasons"] for side in (a, b)]
+    rows += [
+        (f"  {reason}", Figure(COUNT, *(of.get(reason, 0) for of in counts)))
+        for reason in sorted({*counts[0], *counts[1]})
+    ]
+    rows += [(f"steps {fate}", Figure(COUNT, a["steps"][fate], b["steps"][fate])) for fate in ("kept", "lost")]
+    for title, one in rows:
+        yield title, _value(one.kind, one.a), _value(one.kind, one.b), _change(one)
 
 
-def step_rows(comparison: Comparison) -> Iterator[Row]:
-    """Yield (statistic, in A, in B, difference, its interval) of the net step times."""
-    for name, _, _ in STEP_STATISTICS:
-        a, b = (None if one is None else one.value / 1e9 for one in comparison.estimates[name])
-        ratio = comparison.ratios.get(name)
+def _step_rows(comparison: Comparison) -> Iterator[_Row]:
+    for name, figure, _ in STEP_STATISTICS:
+        one, ratio = comparison.figures[figure], comparison.ratios.get(name)
         change = interval = _UNKNOWN
         if ratio is not None:
             change = f"{100 * (ratio.value - 1):+.2f} %"
             if ratio.low is not None and ratio.high is not None:
                 interval = f"{100 * (ratio.low - 1):+.2f} to {100 * (ratio.high - 1):+.2f} %"
-        yield name, length(a), length(b), change, interval
+        yield name, _value(TIME, one.a), _value(TIME, one.b), change, interval
 
 
-def source_rows(comparison: Comparison) -> Iterator[Row]:
-    """Yield (source, share in A, in B, difference, per kept step in A, in B, difference), the largest first."""
+def _source_rows(comparison: Comparison) -> Iterator[_Row]:
     for source in comparison.sources:
-        shares = comparison.a.share(source.a), comparison.b.share(source.b)
-        each = comparison.a.per_step(source.a), comparison.b.per_step(source.b)
-        yield (
-            f"{source.category} {source.custom}".strip(),
-            percentage(shares[0]),
-            percentage(shares[1]),
-            points(*shares),
-            length(each[0]),
-            length(each[1]),
-            longer(*each),
+        share = Figure(SHARE, comparison.a.share(source.a), comparison.b.share(source.b))
+        each = Figure(TIME, comparison.a.per_step(source.a), comparison.b.per_step(source.b))
+        cells = (
+            cell for one in (share, each) for cell in (_value(one.kind, one.a), _value(one.kind, one.b), _change(one))
         )
+        yield (f"{source.category} {source.custom}".strip(), *cells)
 
 
-def configuration_rows(comparison: Comparison) -> Iterator[Row]:
-    """Yield (what, in A, in B) of all settings, versions and hyperparameters that are not the same."""
+def _configuration_rows(comparison: Comparison) -> Iterator[_Row]:
     for one in comparison.differences or ():
-        yield f"{one.kind[:-1]} {one.name}", _value(one.a), _value(one.b)
+        values = (_UNKNOWN if value is None else str(value)[:_LONGEST] for value in (one.a, one.b))
+        yield (f"{one.kind[:-1]} {one.name}", *values)
 
 
-def _value(value: str | bool | int | float | None) -> str:
-    return _UNKNOWN if value is None else str(value)[:_LONGEST]
-
-
-CONFIGURATIONS: Final[Row] = ("what they ran with", "A", "B")
-MAIN: Final[Row] = ("", "A", "B", "B - A")
-STEPS: Final[Row] = ("net step time", "A", "B", "B to A", "95 % interval")
-SOURCES: Final[Row] = ("where the time went", "A", "B", "B - A", "A per step", "B per step", "B - A")
+_TABLES: Final[tuple[tuple[_Row, Callable[[Comparison], Iterator[_Row]]], ...]] = (
+    (("", "A", "B", "B - A"), _main_rows),
+    (("net step time", "A", "B", "B to A", "95 % interval"), _step_rows),
+    (("where the time went", "A", "B", "B - A", "A per step", "B per step", "B - A"), _source_rows),
+    (("what they ran with", "A", "B"), _configuration_rows),
+)
 
 
 def _lines(comparison: Comparison) -> Iterator[str]:
-    yield f"A: {about(comparison.a)}"
-    yield f"B: {about(comparison.b)}"
+    yield f"A: {_about(comparison.a)}"
+    yield f"B: {_about(comparison.b)}"
     yield ""
     yield from textwrap.wrap(shown(comparison.verdict), _COLUMNS, break_on_hyphens=False)
-    for remark in remarks(comparison):
+    for remark in _remarks(comparison):
         yield ""
         yield from textwrap.wrap(
             shown(remark), _COLUMNS, initial_indent="  note: ", subsequent_indent="        ", break_on_hyphens=False
         )
-    for titles, rows in (
-        (MAIN, main_rows(comparison)),
-        (STEPS, step_rows(comparison)),
-        (SOURCES, source_rows(comparison)),
-    ):
-        yield ""
-        yield from _table([titles, *rows])
-    if different := list(configuration_rows(comparison)):
-        yield ""
-        yield from _table([CONFIGURATIONS, *different])
+    for titles, rows_of in _TABLES:
+        if rows := list(rows_of(comparison)):
+            yield ""
+            cells = [tuple(map(shown, row)) for row in (titles, *rows)]
+            yield from (f"  {line}" for line in aligned(cells, range(1, len(titles))))
 
 
-def _table(rows: list[Row]) -> Iterator[str]:
-    for line in aligned([tuple(map(shown, row)) for row in rows], range(1, len(rows[0]))):
-        yield f"  {line}"
-
-
-def percentage(share: float | None) -> str:
-    return _UNKNOWN if share is None else f"{100 * share:.2f} %"
-
-
-def points(a: float | None, b: float | None) -> str:
-    return _UNKNOWN if a is None or b is None else f"{100 * (b - a):+.2f} pp"
-
-
-def length(seconds: float | None) -> str:
-    return _UNKNOWN if seconds is None else format_duration(seconds)
-
-
-def longer(a: float | None, b: float | None) -> str:
-    if a is None or b is None:
+def _value(kind: str, value: float | None) -> str:
+    if value is None:
         return _UNKNOWN
-    return f"{'-' if b < a else '+'}{format_duration(abs(b - a))}"
+    if kind == SHARE:
+        return f"{100 * value:.2f} %"
+    return format_duration(value) if kind == TIME else f"{value}"
+
+
+def _change(figure: Figure) -> str:
+    if figure.a is None or figure.b is None:
+        return _UNKNOWN
+    change = figure.b - figure.a
+    if figure.kind == SHARE:
+        return f"{100 * change:+.2f} pp"
+    return f"{'-' if change < 0 else '+'}{format_duration(abs(change))}" if figure.kind == TIME else f"{change:+}"
+
+
+# --- conditions -------------------------------------------------------------------------------------------------------
+
+_OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
+}  # fmt: skip
+_LENGTHS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_PERCENT: Final = "%"
+_POINTS: Final = "pp"
+_FORM: Final = re.compile(r"\s*([a-z0-9_]+)\s*(<=|>=|<|>)\s*([+-]?(?:\d+\.?\d*|\.\d+))\s*(%|pp|[a-z]+)?\s*")
+_UNITS: Final = {
+    SHARE: f"{_PERCENT} or {_POINTS}",
+    TIME: f"{_PERCENT} or one of {', '.join(_LENGTHS)}",
+    COUNT: f"{_PERCENT} or no unit",
+}
+NAMES: Final = ", ".join(name for name in FIGURES if not name.endswith(PER_STEP))
+GRAMMAR: Final = """\
+COND is FIGURE OPERATOR NUMBER UNIT, such as 'goodput < -2 %'. It applies to the change from A to B:
+  %    B minus A in percent of A (any figure; a change from 0 counts as infinite)
+  pp   B minus A in percentage points (goodput, badput and shares of the time)
+  us, ms, s, min, h   B minus A as a duration (times)
+  no unit   B minus A (counts)
+OPERATOR is <, <=, > or >=. If a figure is unknown in one of the runs, the status is 4.
+"""
+
+
+class Outcome(NamedTuple):
+    """Whether a condition holds (None: not known), and a line that says why."""
+
+    holds: bool | None
+    text: str
+
+
+class Condition(NamedTuple):
+    """`figure` changed from A to B by less or more than `bound` (seconds, shares, counts; with ``%``: a ratio)."""
+
+    text: str
+    figure: str
+    sign: str
+    bound: float
+    unit: str
+
+    def check(self, figures: Mapping[str, Figure]) -> Outcome:
+        """Hold the condition against the figures of a comparison."""
+        figure = figures[self.figure]
+        if figure.a is None or figure.b is None:
+            where = " and ".join(name for name, value in (("A", figure.a), ("B", figure.b)) if value is None)
+            return Outcome(None, f"not known: {self.text}: {self.figure} is not known in {where}")
+        change = figure.b - figure.a
+        if self.unit == _PERCENT:
+            # A figure that is 0 twice has not changed; a change from 0 exceeds every percentage.
+            change = change / figure.a if figure.a else (inf if change > 0 else -inf if change < 0 else 0.0)
+        holds = _OPERATORS[self.sign](change, self.bound)
+        values = f"{self.figure} {_value(figure.kind, figure.a)} in A, {_value(figure.kind, figure.b)} in B"
+        return Outcome(holds, f"{'holds' if holds else 'does not hold'}: {self.text}: {values}")
+
+
+def parse(text: str) -> Condition:
+    """Parse a condition.
+
+    Raises:
+        ValueError: it has another form, no such figure is known, or the unit is not one of the figure's.
+    """
+    match = _FORM.fullmatch(text)
+    if match is None:
+        raise ValueError(f"not a condition: {text!r} (expected FIGURE OPERATOR NUMBER UNIT, such as 'goodput < -2 %')")
+    figure, sign, number, unit = match[1], match[2], float(match[3]), match[4] or ""
+    if figure not in FIGURES:
+        near = get_close_matches(figure, FIGURES, 1)
+        hint = f"did you mean {near[0]}?" if near else f"known are {NAMES}"
+        raise ValueError(f"no figure is called {figure!r}: {hint}")
+    kind, _ = FIGURES[figure]
+    if unit == _PERCENT or (unit == _POINTS and kind == SHARE):
+        return Condition(text.strip(), figure, sign, number / 100, unit)
+    if unit in _LENGTHS and kind == TIME:
+        return Condition(text.strip(), figure, sign, number * _LENGTHS[unit], unit)
+    if not unit and kind == COUNT:
+        return Condition(text.strip(), figure, sign, number, unit)
+    raise ValueError(f"{figure} is a {kind}: a difference of it is in {_UNITS[kind]}, not {unit!r}")

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_goodput.reports.conditions import COUNT, KINDS, SHARE, TIME, Figure, parse
+from otel_goodput.reports.comparison import COUNT, FIGURES, SHARE, TIME, Figure
+from otel_goodput.reports.comparison_text import parse
 
 
 def holds(text: str, a: float | None, b: float | None) -> bool | None:
     condition = parse(text)
-    return condition.check({condition.figure: Figure(KINDS[condition.figure], a, b)}).holds
+    return condition.check({condition.figure: Figure(FIGURES[condition.figure][0], a, b)}).holds
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_what_is_no_condition_is_said(text: str, why: str) -> None:
 values = st.floats(0, 1e6, allow_nan=False)
 
 
-@given(st.sampled_from(sorted(KINDS)), st.sampled_from("<>"), st.floats(-100, 100), values, values)
+@given(st.sampled_from(sorted(FIGURES)), st.sampled_from("<>"), st.floats(-100, 100), values, values)
 def test_the_percentage_is_of_a(name: str, sign: str, bound: float, a: float, b: float) -> None:
     text = f"{name} {sign} {bound:.6f} %"
     change = 100 * (b - a) / a if a else math.copysign(math.inf, b - a) if b != a else 0.0
@@ -78,5 +79,5 @@ def test_the_percentage_is_of_a(name: str, sign: str, bound: float, a: float, b:
 
 def test_every_figure_takes_one_unit_at_least() -> None:
     units = {SHARE: "pp", TIME: "ms", COUNT: ""}
-    for name, kind in KINDS.items():
+    for name, (kind, _) in FIGURES.items():
         assert parse(f"{name} > 1 %").figure == parse(f"{name} > 1 {units[kind]}").figure == name

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 import warm
-from tools.commands import environment, killed
+from tools.commands import environment, finished, goodput, killed
 
 from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.sidecars import checked_json
 from otel_goodput._viewer import page
 from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import RecordedRun
@@ -269,3 +270,20 @@ def test_what_is_summed_up_says_so(tmp_path: Path, look: Look) -> None:
     assert "≈" in look.text("#partition .card-head")
     held = [int(piece["ns"]) for piece in look.data("#partition .piece[data-category]")]
     assert sum(held) == pytest.approx(end // 2 - end // 4, abs=2 * len(held))
+
+
+def test_a_comparison_in_a_file_is_the_same_page(look: Look, tmp_path: Path) -> None:
+    place = tmp_path / "runs"
+    finished("first", place, last=12)
+    finished("second", place, first=10, last=20)
+    hostile = "<script>alert(1)</script>"
+    shutil.copytree(place / "second", tmp_path / "third")
+    (tmp_path / "third" / "run.json").write_bytes(checked_json({"run_id": hostile, "job_name": hostile}))
+    page = tmp_path / "compared.html"
+    printed = goodput("compare", place / "first", tmp_path / "third", "--html", page, "--json").stdout
+    look.open(page)
+    assert look.text("#compare-verdict") == json.loads(printed)["verdict"]
+    assert hostile in look.text(".side-b")
+    assert look.page.locator("#compare-sources tbody tr").count() == len(json.loads(printed)["sources"])
+    assert look.page.locator("#compare-histogram .compare-bin").count() > 2
+    assert look.page.locator("#compare a").count() == 0, "there is no server to go to"

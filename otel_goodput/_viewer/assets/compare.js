@@ -12,7 +12,7 @@ const FIGURES = [
   ["program_goodput", "Program goodput (MFU)"], ["productivity_goodput", "ML productivity"],
 ];
 
-/** Show the comparison that the address asks for. */
+/** Show the comparison that is in the page or, on a served page, that the address names. */
 export async function startCompare() {
   const section = document.getElementById("compare");
   document.getElementById("sections").hidden = true;
@@ -21,42 +21,52 @@ export async function startCompare() {
   const waiting = make("p", { class: "soft", text: "Reading both runs…" });
   section.replaceChildren(waiting);
   try {
-    const answer = await fetch(`./api/compare${location.search}`);
-    const told = await answer.json();
-    if (!answer.ok) throw new Error(told.error || answer.statusText);
-    drawComparison(section, told);
+    const holder = document.getElementById("comparison");
+    drawComparison(section, holder ? JSON.parse(holder.textContent) : await fetched(), !holder);
   } catch (error) {
-    section.replaceChildren(make("p", {}, make("a", { href: "./", text: "All runs" })));
+    section.replaceChildren(make("p", {}, allRuns()));
     complaint(`These runs cannot be compared: ${error.message}.`);
   }
   document.documentElement.dataset.ready = "yes";
 }
 
-function drawComparison(section, told) {
+async function fetched() {
+  const answer = await fetch(`./api/compare${location.search}`);
+  const comparison = await answer.json();
+  if (!answer.ok) throw new Error(comparison.error || answer.statusText);
+  return comparison;
+}
+
+function allRuns() {
+  return make("a", { href: "./", text: "All runs" });
+}
+
+function drawComparison(section, comparison, served) {
   section.replaceChildren(
     make(
       "div",
       { class: "card" },
-      head("Comparison", "", make("a", { href: "./", text: "All runs" })),
-      make("p", { id: "compare-verdict", class: "compare-verdict", text: told.verdict }),
-      told.same_run ? make("p", { class: "soft", text: "Both are the same run." }) : null,
-      make("div", { class: "compare-sides" }, sideOf(told, "a"), sideOf(told, "b")),
+      head("Comparison", "", served ? allRuns() : null),
+      make("p", { id: "compare-verdict", class: "compare-verdict", text: comparison.verdict }),
+      comparison.same_run ? make("p", { class: "soft", text: "Both are the same run." }) : null,
+      make("div", { class: "compare-sides" }, sideOf(comparison, "a", served), sideOf(comparison, "b", served)),
     ),
-    make("div", { class: "card" }, head("Where the time went", "share of each run, and the time for each step kept"), ...compareBars(told), sourceTable(told)),
-    make("div", { class: "card" }, head("Step time", "net time of kept steps"), stepTimes(told), stepHistogram(told)),
-    make("div", { class: "card" }, head("Figures"), figureTable(told)),
-    ...(told.configuration?.length ? [make("div", { class: "card" }, head("What they ran with", "where it is not the same"), configurationTable(told))] : []),
+    make("div", { class: "card" }, head("Where the time went", "share of each run, and the time for each step kept"), ...compareBars(comparison), sourceTable(comparison)),
+    make("div", { class: "card" }, head("Step time", "net time of kept steps"), stepTimes(comparison), stepHistogram(comparison)),
+    make("div", { class: "card" }, head("Figures"), figureTable(comparison)),
+    ...(comparison.configuration?.length ? [make("div", { class: "card" }, head("What they ran with", "where it is not the same"), configurationTable(comparison))] : []),
   );
 }
 
-function sideOf(told, side) {
-  const one = told[side];
-  const notes = (one.warnings || []).map((note) => make("li", { text: note.text }));
+function sideOf(comparison, side, served) {
+  const one = comparison[side];
+  const notes = one.warnings.map((note) => make("li", { text: note.text }));
+  if (one.steps_without_times) notes.push(make("li", { text: `The step times are not those of the first ${whole(one.steps_without_times)} steps.` }));
   return make(
     "div",
     { class: `compare-side side-${side}` },
     make("b", { class: "side-name", text: side.toUpperCase() }),
-    make("a", { href: `./runs/${encodeURIComponent(nameOf(side))}`, text: one.run_id }),
+    served ? make("a", { href: `./runs/${encodeURIComponent(nameOf(side))}`, text: one.run_id }) : make("span", { text: one.run_id }),
     make("span", { class: "soft", text: ` ${one.job_name === one.run_id ? "" : one.job_name} ${one.state}` }),
     make("div", { class: "goodput-value", text: share(one.goodput) }),
     notes.length ? make("ul", { class: "warnings" }, ...notes) : null,
@@ -69,9 +79,9 @@ function nameOf(side) {
 
 // --- where the time went ------------------------------------------------------------------------------------------
 
-function compareBars(told) {
+function compareBars(comparison) {
   return ["a", "b"].map((side) => {
-    const pieces = told.sources
+    const pieces = comparison.sources
       .filter((source) => source[`${side}_s`] > 0)
       .map((source) => {
         const about = { name: source.category, custom: source.custom };
@@ -87,8 +97,8 @@ const SOURCE_COLUMNS = [
   ["A, per step", "number"], ["B, per step", "number"], ["Difference", "number"],
 ];
 
-function sourceTable(told) {
-  const rows = told.sources.map((source) => {
+function sourceTable(comparison) {
+  const rows = comparison.sources.map((source) => {
     const about = { name: source.category, custom: source.custom };
     return [
       swatch(cssFill(sourceStyle(about))), sourceTitle(about), time(source.a_s), time(source.b_s), share(source.a_share), share(source.b_share),
@@ -102,9 +112,9 @@ function sourceTable(told) {
 
 const STEP_COLUMNS = [["", "text"], ["A", "number"], ["B", "number"], ["Difference", "number"], ["B / A", "number"], ["95 % interval", "number"], ["", "text"]];
 
-function stepTimes(told) {
+function stepTimes(comparison) {
   const rows = STATISTICS.map(([name, title]) => {
-    const one = told.step_time[name];
+    const one = comparison.step_time[name];
     const known = one.low !== null && one.high !== null;
     const interval = known ? `${change(one.low)} to ${change(one.high)}` : "too few steps";
     const clear = known && (one.low > 1 || one.high < 1);
@@ -117,8 +127,8 @@ function stepTimes(told) {
 const HIGH = 120; // px
 
 /** Both distributions over one axis: of each bucket the share of the run's steps, A upwards and B downwards. */
-function stepHistogram(told) {
-  const buckets = told.histogram;
+function stepHistogram(comparison) {
+  const buckets = comparison.histogram;
   if (!buckets.length) return make("p", { class: "soft", text: "No step times are known." });
   const totals = [2, 3].map((side) => buckets.reduce((sum, bucket) => sum + bucket[side], 0) || 1);
   const most = Math.max(...buckets.flatMap((bucket) => [bucket[2] / totals[0], bucket[3] / totals[1]]));
@@ -152,8 +162,12 @@ function stepHistogram(told) {
 
 const FIGURE_COLUMNS = [["", "text"], ["A", "number"], ["B", "number"], ["Difference", "number"]];
 
-function figureTable(told) {
-  const shown = FIGURES.map(([name, title]) => [title, told.figures[name]]).filter(([, one]) => one && (one.a !== null || one.b !== null));
+function figureTable(comparison) {
+  const shown = FIGURES.map(([name, title]) => [title, comparison.figures[name]]).filter(([, one]) => one && (one.a !== null || one.b !== null));
+  const reasons = ["a", "b"].map((side) => comparison[side].disruption_reasons);
+  for (const reason of Object.keys({ ...reasons[0], ...reasons[1] }).sort()) {
+    shown.push([`Disruptions: ${reason}`, { kind: "count", a: reasons[0][reason] ?? 0, b: reasons[1][reason] ?? 0 }]);
+  }
   const rows = shown.map(([title, { kind, a, b }]) => {
     if (kind === "share") return [title, share(a), share(b), points(a, b)];
     if (kind === "time") return [title, time(a), time(b), timeChange(a, b)];
@@ -165,8 +179,8 @@ function figureTable(told) {
 
 const CONFIGURATION_COLUMNS = [["", "text"], ["", "text"], ["A", "text"], ["B", "text"]];
 
-function configurationTable(told) {
-  const rows = told.configuration.map(({ kind, name, a, b }) => [kind.slice(0, -1), name, a === null ? "–" : String(a), b === null ? "–" : String(b)]);
+function configurationTable(comparison) {
+  const rows = comparison.configuration.map(({ kind, name, a, b }) => [kind.slice(0, -1), name, a === null ? "–" : String(a), b === null ? "–" : String(b)]);
   return make("div", { class: "scroll" }, table("What the runs were configured with", CONFIGURATION_COLUMNS, rows, { id: "compare-configuration" }));
 }
 

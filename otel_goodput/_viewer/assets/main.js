@@ -72,9 +72,9 @@ export function complain(text) {
   message.hidden = false;
 }
 
-/** A served page without a document: two runs side by side, or the list of all runs. */
+/** A page without a document: two runs side by side, or the list of all runs. */
 function startElsewhere() {
-  if (location.pathname.endsWith("/compare")) startCompare();
+  if (document.getElementById("comparison") || location.pathname.endsWith("/compare")) startCompare();
   else startRuns();
 }
 
