@@ -1,11 +1,11 @@
-"""Reads the container of the page's document, see ``otel_goodput/_viewer/columns.py``."""
+"""Reads the container of the page's document, see ``otel_goodput/_viewer/document.py``."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from otel_goodput._viewer.columns import LENGTH, MAGIC, Column, Table
+from otel_goodput._viewer.document import LENGTH, MAGIC, Column, Table
 
 
 def unpacked(data: bytes) -> list[int]:

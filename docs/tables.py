@@ -28,8 +28,8 @@ from otel_goodput.exporters import registry
 from otel_goodput.exporters.spec import METRICS as METRIC_SIGNAL
 from otel_goodput.exporters.spec import TRACES
 from otel_goodput.reports import fields
-from otel_goodput.reports.advice import EXPLAINED
 from otel_goodput.reports.fields import PartitionFields, ReportFields
+from otel_goodput.reports.text import EXPLAINED
 from otel_goodput.semconv import CATEGORIES, METRICS, PHASES, RESOURCE_ATTRIBUTES, SPAN_ATTRIBUTES, Category, Phase
 
 ROOT = Path(__file__).parents[1]

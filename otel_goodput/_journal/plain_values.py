@@ -9,8 +9,7 @@ from dataclasses import fields, is_dataclass
 from math import isfinite
 from typing import Any, Final
 
-from otel_goodput._text.redact import HIDDEN, encodable, redact, shown
-from otel_goodput._text.secret_patterns import names_secret
+from otel_goodput._text.redact import HIDDEN, encodable, names_secret, redact, shown
 
 Value = str | int | float | bool | None
 

@@ -11,7 +11,7 @@ from typing import Final
 from otel_goodput._text.durations import NS
 from otel_goodput._tools.arguments import add_directory, length, named_as, number, place
 from otel_goodput._viewer import PORT, gate, server
-from otel_goodput._viewer.catalogue import place as runs_at
+from otel_goodput._viewer.watch import place as runs_at
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.reports import SPANS
 

@@ -34,11 +34,10 @@ from otel_goodput._runtime.guard import report_once
 from otel_goodput._runtime.installation import install_command
 from otel_goodput._text.redact import redacting_logger, shown
 from otel_goodput._viewer import page
-from otel_goodput._viewer.catalogue import Catalogue, Directory, Readings, Remote
 from otel_goodput._viewer.document import Redaction
 from otel_goodput._viewer.gate import Gate, Hosts
 from otel_goodput._viewer.streams import Streams, Topic, event
-from otel_goodput._viewer.watch import Terms, Watch, Watches
+from otel_goodput._viewer.watch import Catalogue, Directory, Readings, Remote, Terms, Watch, Watches
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.reports import SPANS
 

@@ -28,8 +28,8 @@ from otel_goodput._accounting.overview import BUCKETS_AN_OCTAVE, bucket_of
 from otel_goodput._settings.options import Settings
 from otel_goodput._text.durations import NS
 from otel_goodput._timeline.run_state import DIED
-from otel_goodput.reports.advice import sources
 from otel_goodput.reports.run import RecordedRun
+from otel_goodput.reports.text import sources
 from otel_goodput.semconv import CATEGORIES, Category
 
 CONFIDENCE: Final = 0.95

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from otel_goodput._runtime import files
@@ -20,54 +19,35 @@ _TITLES: Final = ("run", "job", "state", "attempts", "began", "elapsed", "goodpu
 _RIGHT: Final = frozenset({3, 5, 6, 7})  # columns of numbers
 
 
-@dataclass(frozen=True)
-class RunRow:
-    """One run at one moment; times are in seconds, moments in seconds since the epoch.
+class RunRow(NamedTuple):
+    """One run at one moment, by the names that the JSON has; times in seconds, moments in seconds since the epoch.
 
     Attributes:
-        run: the run.
-        run_id, job_name: its identity.
         state: ``running``, ``ended``, ``failed``, ``died``, ``silent``, or ``UNREADABLE``.
-        attempts: how often it was started.
-        began: when its first job started; None if none has.
-        latest: when its latest attempt began; None if that is not known.
-        elapsed, goodput, at_risk: of the whole run; None if not known.
-        reason: why they are not known, or an empty string.
-        last_sign: its last sign of life.
+        reason: why figures are not known; None if they are.
         damaged: a part of its journal could not be read.
-        error: why there are no figures, or an empty string.
+        error: why there are no figures.
+        latest: when its latest attempt began; None if that is not known.
     """
 
-    run: RecordedRun
     run_id: str
     job_name: str = ""
     state: str = UNREADABLE
     attempts: int = 0
-    began: float | None = None
-    latest: float | None = None
-    elapsed: float | None = None
+    started_at: float | None = None
+    elapsed_s: float | None = None
     goodput: float | None = None
-    at_risk: float | None = None
-    reason: str = ""
-    last_sign: float | None = None
+    reason: str | None = None
+    at_risk_s: float | None = None
+    last_sign_of_life: float | None = None
     damaged: bool = False
-    error: str = ""
+    error: str | None = None
+    latest: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "run_id": self.run_id,
-            "job_name": self.job_name,
-            "state": self.state,
-            "attempts": self.attempts,
-            "started_at": self.began,
-            "elapsed_s": self.elapsed,
-            "goodput": self.goodput,
-            "reason": self.reason or None,
-            "at_risk_s": self.at_risk,
-            "last_sign_of_life": self.last_sign,
-            "damaged": self.damaged,
-            "error": self.error or None,
-        }
+        answer = self._asdict()
+        del answer["latest"]
+        return answer
 
 
 def rows(runs: Iterable[RecordedRun], process: int = 0, progress: ProgressCallback = no_progress) -> list[RunRow]:
@@ -92,30 +72,22 @@ def row_of(run: RecordedRun, process: int = 0) -> RunRow:
         run_id = run.run_id
         began = run.folder.began(process)
         latest = None if began is None else began / NS
-        return row_from(run.report(process=process, ranks=False), run, run_id, latest, process)
+        return row_from(run.report(process=process, ranks=False), run, latest, process)
     except Exception as error:  # one run must not prevent the rows of the others
-        return RunRow(run, encodable(run_id), latest=latest, error=shown(str(error) or type(error).__name__))
+        return RunRow(encodable(run_id), latest=latest, error=shown(str(error) or type(error).__name__))
 
 
-def row_from(report: Report, run: RecordedRun, run_id: str, latest: float | None, process: int = 0) -> RunRow:
+def row_from(report: Report, run: RecordedRun, latest: float | None, process: int = 0) -> RunRow:
     """Return the row of a run whose report is known. `latest`: when its latest attempt began, s since the epoch."""
-    totals = report.totals
-    answer = report.to_json()
-    return RunRow(
-        run,
-        run_id,
-        job_name=answer["job_name"],
-        state=answer["state"],
-        attempts=max(totals.attempts, run.folder.attempts(process)[-1] + 1),
-        began=answer["started_at"],
-        latest=latest,
-        elapsed=answer["elapsed_s"],
-        goodput=answer["goodput"],
-        at_risk=answer["at_risk_s"],
-        reason=answer["reason"] or "",
-        last_sign=answer["last_sign_of_life"] or totals.last_sign / NS,
-        damaged=report.damaged,
-    )
+    totals, answer = report.totals, dict[str, Any](report.to_json())
+    answer |= {
+        "attempts": max(totals.attempts, run.folder.attempts(process)[-1] + 1),
+        "last_sign_of_life": answer["last_sign_of_life"] or totals.last_sign / NS,
+        "damaged": report.damaged,
+        "error": None,
+        "latest": latest,
+    }
+    return RunRow(**{name: answer[name] for name in RunRow._fields})
 
 
 def render(rows: Sequence[RunRow], place: str) -> str:
@@ -140,11 +112,11 @@ def _cells(row: RunRow) -> tuple[str, ...]:
         row.job_name,
         row.state + (" (damaged)" if row.damaged else ""),
         str(row.attempts),
-        "-" if row.began is None else format_moment(row.began),
-        "-" if row.elapsed is None else format_duration(row.elapsed),
-        "-" if row.goodput is None or not row.elapsed else percent(row.goodput, 1),
-        "-" if row.at_risk is None else format_duration(row.at_risk),
-        "-" if row.last_sign is None else format_moment(row.last_sign),
+        "-" if row.started_at is None else format_moment(row.started_at),
+        "-" if row.elapsed_s is None else format_duration(row.elapsed_s),
+        "-" if row.goodput is None or not row.elapsed_s else percent(row.goodput, 1),
+        "-" if row.at_risk_s is None else format_duration(row.at_risk_s),
+        "-" if row.last_sign_of_life is None else format_moment(row.last_sign_of_life),
     )
 
 

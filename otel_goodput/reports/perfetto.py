@@ -26,9 +26,8 @@ from otel_goodput._text.redact import encodable
 from otel_goodput._timeline.damage import Damages
 from otel_goodput.errors import JournalError
 from otel_goodput.reports import ProgressCallback, no_progress
-from otel_goodput.reports.corrections import restarts
 from otel_goodput.reports.detail import FAILED, INTERRUPTED, NONBLOCKING, Detail, Phase, Step
-from otel_goodput.reports.report import Report
+from otel_goodput.reports.report import Report, restarts
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.semconv import (
     ATTEMPT,

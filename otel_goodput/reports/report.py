@@ -1,27 +1,137 @@
-"""The report: an account as text, HTML and JSON."""
+"""The report: an account as text, HTML and JSON, with reasons of disruptions as later statements correct them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from otel_goodput._accounting.disruption import REMEMBERED, Disruption
+from otel_goodput._accounting.overview import Loss, Overview
 from otel_goodput._accounting.totals import Totals, partition_html
 from otel_goodput._journal.facts import Facts
 from otel_goodput._journal.notes import DAMAGED, Note
+from otel_goodput._journal.reasons import Statement
 from otel_goodput._journal.startups import summed
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import shown
 from otel_goodput._timeline.damage import Damage
-from otel_goodput._timeline.run_state import RunState, live
+from otel_goodput._timeline.run_state import Culprit, RunState, live
 from otel_goodput.errors import GoodputError
-from otel_goodput.reports import corrections, text
-from otel_goodput.reports.advice import doubts, sentence
-from otel_goodput.reports.corrections import Corrections
+from otel_goodput.reports import text
 from otel_goodput.reports.fields import ReportFields
+from otel_goodput.reports.text import doubts, sentence
 from otel_goodput.semconv import CATEGORIES, Category
+
+One = TypeVar("One", Disruption, Loss)
+
+
+class Correction(NamedTuple):
+    """A correction of the reason of one disruption.
+
+    Attributes:
+        reason: that counts.
+        first: the reason that the journal has.
+        by: who made it; empty if the journals of all processes show it together.
+        note: more for a person, or an empty string.
+        process: index of the process that ended first; None if they were ended from outside, or if that is not known.
+        known: False if several processes ended, and their journals do not show which was first.
+    """
+
+    reason: str
+    first: str
+    by: str
+    note: str
+    process: int | None = None
+    known: bool = True
+
+
+Corrections = Mapping[int, Correction]  # by the number of the attempt that the disruption began
+
+
+def restarts(disruptions: Iterable[One]) -> dict[int, One]:
+    """Return the disruption that each attempt began with; a second job in the same process is another one."""
+    first: dict[int, One] = {}
+    for one in disruptions:
+        if one.attempt is not None:
+            first.setdefault(one.attempt, one)
+    return first
+
+
+def corrected(
+    totals: Totals, statements: Mapping[int, Statement], culprits: Mapping[int, Culprit] | None = None
+) -> tuple[Totals, Corrections]:
+    """Return the account with reasons from `statements` and `culprits`, and what was corrected.
+
+    A statement by a person counts before what the journals of all processes show together. Disruptions that the account
+    no longer remembers one by one are counted by the reason that they had at the time of the statement.
+    """
+    culprits = culprits or {}
+    if not statements and not culprits:
+        return totals, {}
+    counts = Counter(totals.disruptions)
+    known = restarts(totals.history)
+    oldest = min(known, default=None)
+    replaced: dict[int, Disruption] = {}
+    corrections: dict[int, Correction] = {}
+    inferred = {
+        attempt: Statement(attempt, one.reason, known[attempt].reason, "", False, 0.0)
+        for attempt, one in culprits.items()
+        if attempt in known
+    }
+    for attempt, one in {**inferred, **statements}.items():
+        if attempt in known:
+            entry = known[attempt]
+            corrections[attempt] = Correction(one.reason, entry.reason, one.author, one.note)
+            if (culprit := culprits.get(attempt)) is not None:
+                corrections[attempt] = corrections[attempt]._replace(process=culprit.process, known=culprit.known)
+            replaced[id(entry)] = entry._replace(reason=one.reason)
+            first = entry.reason
+        elif oldest is not None and 1 < attempt < oldest and len(totals.history) >= REMEMBERED:
+            corrections[attempt] = Correction(one.reason, one.first_reason, one.author, one.note)
+            first = one.first_reason
+        else:
+            continue  # no such attempt, or none yet at the moment of the account
+        if counts[first] > 0:
+            counts[first] -= 1
+            counts[one.reason] += 1
+    history = [replaced.get(id(entry), entry) for entry in totals.history]
+    return replace(totals, disruptions=dict(+counts), history=history), corrections
+
+
+def corrected_overview(overview: Overview, corrections: Corrections) -> Overview:
+    """Return an overview with the reasons that a report corrected."""
+    reasons = {
+        id(entry): corrections[attempt].reason
+        for attempt, entry in restarts(overview.disruptions).items()
+        if attempt in corrections
+    }
+    if not reasons:
+        return overview
+    return replace(
+        overview,
+        disruptions=tuple(one._replace(reason=reasons.get(id(one), one.reason)) for one in overview.disruptions),
+    )
+
+
+def correction_fields(entries: Sequence[One], corrections: Corrections) -> list[dict[str, Any]]:
+    """Return the fields of each disruption in a report's JSON that tell its correction."""
+    by_entry = {id(entry): corrections[at] for at, entry in restarts(entries).items() if at in corrections}
+    each = (by_entry.get(id(entry)) or Correction(entry.reason, entry.reason, "", "") for entry in entries)
+    return [
+        {
+            "first_reason": one.first,
+            "said_by": one.by or None,
+            "note": one.note or None,
+            "process": one.process,
+            "process_known": one.known,
+        }
+        for one in each
+    ]
+
 
 # `custom` has a time for each name and no total, so without custom phases it is not in a report.
 _ZEROS: Final = dict.fromkeys((name for name in CATEGORIES if name != Category.CUSTOM), 0.0)
@@ -67,7 +177,7 @@ class Report:
             answer["configurations"] = _configurations(self.facts)
         for partition in (answer, *answer["windows"]):
             partition["seconds"] = _ZEROS | partition["seconds"]
-        remarks = corrections.correction_fields(self.totals.history, self.corrections)
+        remarks = correction_fields(self.totals.history, self.corrections)
         answer["disruption_list"] = [one | more for one, more in zip(answer["disruption_list"], remarks, strict=True)]
         answer["damage"] = [one.to_json() for one in self.damage]
         answer["warnings"] = [note.to_json() for note in (*self.notes, *doubts(answer))]

@@ -36,10 +36,9 @@ from otel_goodput._timeline.recovery import Restored, restore
 from otel_goodput._timeline.run_state import DIED, RUNNING, Culprit, EventsUntil, RunState, culprits, live, state_of
 from otel_goodput.errors import JournalError
 from otel_goodput.reports import ProgressCallback, no_progress
-from otel_goodput.reports.corrections import Corrections, corrected
 from otel_goodput.reports.detail import Detail, read_detail
-from otel_goodput.reports.report import Report, about
-from otel_goodput.reports.tail import News, Tail
+from otel_goodput.reports.excerpt import News, Tail
+from otel_goodput.reports.report import Corrections, Report, about, corrected
 from otel_goodput.reports.timeline import account
 from otel_goodput.semconv import PROCESS_COUNT
 

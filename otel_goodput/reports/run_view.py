@@ -28,11 +28,10 @@ from otel_goodput._timeline.overviews import overview_of
 from otel_goodput._timeline.run_state import DIED, ENDED, FAILED, RUNNING, SILENT, state_of
 from otel_goodput.errors import GoodputError
 from otel_goodput.reports import SPANS, ProgressCallback, no_progress
-from otel_goodput.reports.corrections import corrected_overview
 from otel_goodput.reports.detail import IN_TRACE, Detail, read_detail
 from otel_goodput.reports.excerpt import Excerpt, excerpt, summed_up
 from otel_goodput.reports.exported import Exported, TraceIds, exported
-from otel_goodput.reports.report import Report
+from otel_goodput.reports.report import Report, corrected_overview
 from otel_goodput.reports.run import RecordedRun, counted_from_one
 from otel_goodput.semconv import HOST_NAME
 

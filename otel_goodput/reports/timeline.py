@@ -144,28 +144,16 @@ class Timeline:
         self._entries = _once(entries)
 
     def _entry(self, row: Row, number: int) -> _Entry | None:
-        """Check and convert a row; None if another process wrote it. Partly inlined, for files of a million rows."""
+        """Check and convert a row; None if another process wrote it."""
         get = row.get
         if get("process"):
             return None
         kind = row["kind"]
-        start = get("start_ns")
-        start = round(row["start"] * _PER_SECOND) if start is None else int(start)
-        attempt = get("attempt", 1)
-        if attempt.__class__ is not int:
-            attempt = int(attempt or 1)
-        if not attempt:
-            attempt = 1
+        start, end = _ns(row, "start_ns", "start"), _ns(row, "end_ns", "end")
+        if start is None:
+            raise ValueError("a row needs a start")
+        attempt = int(get("attempt") or 1)
         phase = rules.PHASE_INDEX.get(kind)
-        end = get("end_ns")
-        if end is not None:
-            end = int(end)
-        else:
-            end = get("end")
-            if end is not None:
-                end = round(end * _PER_SECOND)
-        if not (-_BOUND < start < _BOUND and (end is None or -_BOUND < end < _BOUND)):
-            raise ValueError(f"invalid times: {start} ns, {end} ns")
         if phase is None:
             return _Entry(
                 attempt, start, 0, number, _OPEN, False, _sign(kind, start, start if end is None else end, row)
@@ -180,7 +168,8 @@ class Timeline:
             raise ValueError("a step needs a number, an integer >= 0")
         segments: tuple[tuple[int, int], ...] = ()
         if phase in _MARKABLE and blocking is not False:
-            device = _device_end(get, start)
+            left = _ns(row, "device_end_ns", "device_end")
+            device = 0 if left is None else max(start, left, 1)
             if "device" in row or "device_ns" in row or (device and phase != _STEP):
                 segments, device = _segments(row, start, end, device), 0
                 if phase == _STEP and len(segments) == 1 and segments[0][0] == start:
@@ -277,6 +266,19 @@ def _once(entries: list[_Entry]) -> list[_Entry]:
     return list(once.values())
 
 
+def _ns(row: Row, exact: str, seconds: str) -> int | None:
+    """Return a time of a row, which has it in ns or in seconds; None if it has none."""
+    time = row.get(exact)
+    if time is None:
+        if (time := row.get(seconds)) is None:
+            return None
+        time *= _PER_SECOND
+    ns = int(time) if time.__class__ is int else round(time)
+    if not -_BOUND < ns < _BOUND:
+        raise ValueError(f"invalid time: {ns} ns")
+    return ns
+
+
 def _sign(kind: str, start: int, end: int, row: Row) -> Event:
     """Return the event of a row without a duration: a heartbeat, slice counts or a clock state."""
     if kind == _HEARTBEAT:
@@ -289,24 +291,11 @@ def _sign(kind: str, start: int, end: int, row: Row) -> Event:
     if kind == _SUSPENDED:
         return Event(start, ev.SUSPENDED, key=max(0, end - start))
     if kind == _LIMIT:
-        limit = row["limit_ns"] if row.get("limit_ns") is not None else round(row["limit"] * _PER_SECOND)
-        if not 0 <= limit < _BOUND:
+        limit = _ns(row, "limit_ns", "limit")
+        if limit is None or limit < 0:
             raise ValueError(f"invalid limit: {limit} ns")
-        return Event(start, ev.LIMIT, key=int(limit))
+        return Event(start, ev.LIMIT, key=limit)
     raise ValueError(f"unknown kind {kind!r}")
-
-
-def _device_end(get: Callable[[str], Any], start: int) -> int:
-    """Return when the work that a phase dispatched left the device, ns; 0 if the row does not say."""
-    device = get("device_end_ns")
-    if device is None:
-        seconds = get("device_end")
-        if seconds is None:
-            return 0
-        device = round(seconds * _PER_SECOND)
-    if not -_BOUND < device < _BOUND:
-        raise ValueError(f"invalid time: {device} ns")
-    return max(start, int(device), 1)
 
 
 def _segments(row: Row, start: int, end: int, device_end: int) -> tuple[tuple[int, int], ...]:
@@ -354,42 +343,22 @@ def read_timeline(path: Path | None) -> Iterator[Row]:
         ValueError: a line is not a JSON object, or longer than ``files.LONGEST_LINE``.
         OSError: the file cannot be read.
     """
-    source = path or "standard input"
+    source, before = path or "standard input", 0
     with files.open_given(path) if path is not None else nullcontext(sys.stdin.buffer) as file:
-        number = 1
         for lines in files.blocks_of_lines(file, source, _BLOCK):
-            rows = _at_once(lines)
-            yield from _one_by_one(lines, source, number) if rows is None else rows
-            number += len(lines)
+            for number, line in enumerate(lines, before + 1):
+                if not line.strip():
+                    continue
+                try:
+                    row = json.loads(line.decode())
+                except ValueError as error:
+                    raise ValueError(f"{source}: line {number} is not JSON: {error}") from error
+                if not isinstance(row, dict):
+                    raise ValueError(f"{source}: line {number} is not an object")
+                yield row
+            before += len(lines)
 
 
-def _at_once(lines: list[bytes]) -> list[Row] | None:
-    """Decode lines of one flat object each at once, twice as fast as one by one; None if they may not be such lines."""
-    block = b",".join(lines)
-    if block.count(b"{") != len(lines) or not all(line.startswith(b"{") for line in lines):
-        return None  # else a row might span lines, or a line hold several
-    try:
-        rows: list[Row] = json.loads(b"[%b]" % block)
-    except ValueError:
-        return None
-    return rows if len(rows) == len(lines) else None
-
-
-def _one_by_one(lines: list[bytes], source: object, first: int) -> Iterator[Row]:
-    """Yield the rows of `lines`, the first of which is line number `first`."""
-    for number, line in enumerate(lines, first):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line.decode())
-        except ValueError as error:
-            raise ValueError(f"{source}: line {number} is not JSON: {error}") from error
-        if not isinstance(row, dict):
-            raise ValueError(f"{source}: line {number} is not an object")
-        yield row
-
-
-Window = tuple[float, float]
 _BATCH: Final = 4096  # events applied at a time
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from timelines import replay
 
-from otel_goodput.reports.advice import doubts
+from otel_goodput.reports.text import doubts
 
 from .stories import story
 

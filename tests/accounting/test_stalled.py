@@ -13,7 +13,7 @@ from timelines import replay, timeline_totals
 
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.ledger import Ledger
-from otel_goodput.reports.advice import doubts
+from otel_goodput.reports.text import doubts
 from otel_goodput.reports.timeline import Timeline, account_timeline
 
 from .intervals import traced

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from otel_goodput.reports.advice import sentence
+from otel_goodput.reports.text import sentence
 
 
 def report(doubts: tuple[str, ...] = (), **seconds: float) -> dict[str, Any]:

@@ -13,8 +13,7 @@ from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.overview import Loss, Overview
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal.reasons import SAYABLE, statement
-from otel_goodput.reports.corrections import corrected, corrected_overview, correction_fields, restarts
-from otel_goodput.reports.report import Report, about
+from otel_goodput.reports.report import Report, about, corrected, corrected_overview, correction_fields, restarts
 from otel_goodput.semconv import REASONS, Reason
 
 EMPTY = Ledger().totals(0)

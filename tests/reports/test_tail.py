@@ -17,7 +17,7 @@ from otel_goodput._journal.records import CAPACITY, HEADER_SIZE, SIZE
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._timeline.following import Follower
 from otel_goodput.reports.detail import Detail, read_detail
-from otel_goodput.reports.tail import MOST, News, Tail
+from otel_goodput.reports.excerpt import MOST, News, Tail
 
 
 class Growing:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from otel_goodput._text.redact import (
+    FORMS,
     HIDDEN,
     Redacted,
     secrets,
@@ -17,7 +18,6 @@ from otel_goodput._text.redact import (
     without_credentials,
     without_secrets,
 )
-from otel_goodput._text.secret_patterns import FORMS
 
 # Put together here, so that scanners of repositories do not take them for leaks.
 MIXED = (string.ascii_letters + string.digits) * 2

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.container import Container, unpacked
-from otel_goodput._viewer.columns import MAGIC, Columns, packed
+from otel_goodput._viewer.document import MAGIC, Columns, packed
 
 NUMBERS = st.lists(
     st.one_of(st.integers(-3, 300), st.integers(-(1 << 63), 1 << 63), st.integers(), st.just(-1)), max_size=40

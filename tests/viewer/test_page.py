@@ -13,7 +13,7 @@ import pytest
 
 import otel_goodput._viewer
 from otel_goodput._viewer import page
-from otel_goodput._viewer.columns import Columns
+from otel_goodput._viewer.document import Columns
 
 ASSETS = Path(otel_goodput._viewer.__file__).parent / "assets"
 VENDOR = ASSETS / "vendor" / page.UPLOT

@@ -25,7 +25,7 @@ from waits import PATIENCE_S, until
 
 from benchmarks.container import Container
 from otel_goodput._runtime.installation import install_command
-from otel_goodput._viewer.catalogue import Catalogue, Directory, Readings
+from otel_goodput._viewer.watch import Catalogue, Directory, Readings
 
 from .served import Server, Stream, living, mute, serving
 

@@ -25,7 +25,7 @@ from otel_goodput._tools.background import within
 from otel_goodput._tools.doctor.findings import Finding, ok, problem, warning
 from otel_goodput._tools.doctor.plaintext import check_journal
 from otel_goodput.errors import JournalError
-from otel_goodput.reports.advice import dispatch_only
+from otel_goodput.reports.text import dispatch_only
 from otel_goodput.semconv import ClockState
 
 SCARCE: Final = 1024 * files.MIB

@@ -23,7 +23,7 @@ from otel_goodput._text.redact import shown, without_credentials
 from otel_goodput._tools.arguments import add_directory, add_json, add_run, length, named_runs, number
 from otel_goodput._tools.reason.logs import LONGEST, Entries, Match, best, matches, outages, read
 from otel_goodput.errors import ConfigurationError, GoodputError, JournalError
-from otel_goodput.reports.corrections import restarts
+from otel_goodput.reports.report import restarts
 from otel_goodput.reports.run import RecordedRun
 from otel_goodput.semconv import REASONS, Reason
 

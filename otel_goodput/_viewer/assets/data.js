@@ -1,4 +1,4 @@
-// The document that Python wrote: a JSON head and columns of integers. See viewer/columns.py for the format.
+// The document that Python wrote: a JSON head and columns of integers. See _viewer/document.py for the format.
 
 const MAGIC = "OGV1";
 
