@@ -13,31 +13,28 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import json
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from http.cookies import CookieError, SimpleCookie
-from typing import Any, Final
-from urllib.parse import parse_qsl, quote, urlencode
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote, urlencode
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 METHODS: Final = ("GET", "HEAD")
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
-_ALWAYS: Final = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-)
-_POLICY: Final = b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+_HEADERS: Final = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "cache-control": "no-store",
+}  # of every answer that has no others
 
 
 def loopback(host: str) -> bool:
@@ -97,7 +94,7 @@ class Gate:
         under_way: how many are being answered now.
     """
 
-    def __init__(self, app: App, hosts: Hosts, token: str | None, cookie: str) -> None:
+    def __init__(self, app: ASGIApp, hosts: Hosts, token: str | None, cookie: str) -> None:
         self._app = app
         self._hosts = hosts
         self._token = token
@@ -119,55 +116,44 @@ class Gate:
             self.requested_at = time.monotonic()
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] not in METHODS:
-            await refuse(
-                send, 405, "only GET and HEAD are allowed: this server changes nothing", [(b"allow", b"GET, HEAD")]
-            )
-            return
-        named = [value for name, value in scope["headers"] if name == b"host"]
-        if len(named) != 1 or not self._hosts.known(named[0].decode("latin-1")):
-            await refuse(send, 421, "this host name is not allowed (see --allow-host)")
-            return
-        origins = [value for name, value in scope["headers"] if name == b"origin"]
-        if not all(self._hosts.known(origin.decode("latin-1").partition("://")[2]) for origin in origins):
-            await refuse(send, 403, "requests from other sites' pages are not allowed (see --allow-host)")
-            return
-        if self._token is not None and not await self._shown(scope, send, self._token):
-            return
-        await self._app(scope, receive, send)
+        from starlette.requests import Request
 
-    async def _shown(self, scope: Scope, send: Send, token: str) -> bool:
-        """Whether the request shows the token; if not, or if it goes to a cookie first, it has been answered."""
-        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-        given = [value for name, value in query if name == "token"]
+        refusal = self._refusal(Request(scope))
+        await (self._app if refusal is None else refusal)(scope, receive, send)
+
+    def _refusal(self, request: Request) -> Response | None:
+        """Return the answer to a request that is not allowed; None if it is."""
+        if request.method not in METHODS:
+            return refused(
+                405, "only GET and HEAD are allowed: this server changes nothing", {"allow": ", ".join(METHODS)}
+            )
+        named = request.headers.getlist("host")
+        if len(named) != 1 or not self._hosts.known(named[0]):
+            return refused(421, "this host name is not allowed (see --allow-host)")
+        if not all(self._hosts.known(origin.partition("://")[2]) for origin in request.headers.getlist("origin")):
+            return refused(403, "requests from other sites' pages are not allowed (see --allow-host)")
+        return None if self._token is None else self._without_token(request, self._token)
+
+    def _without_token(self, request: Request, token: str) -> Response | None:
+        """Return the answer to a request that does not show the token, or whose token goes to a cookie first."""
+        given = request.query_params.getlist("token")
         if given:
             if not _same(given[-1], token):
-                await refuse(send, 403, "the token is wrong: open the address that the server printed")
-                return False
-            rest = urlencode([(name, value) for name, value in query if name != "token"])
+                return refused(403, "the token is wrong: open the address that the server printed")
+            rest = urlencode([(name, value) for name, value in request.query_params.multi_items() if name != "token"])
             # The token leaves the address bar, the history and what is bookmarked. Relative: never another origin, and
             # right behind a proxy that serves this below a path of its own.
-            there = "./" + quote(scope["path"].rpartition("/")[2], safe="") + (f"?{rest}" if rest else "")
+            there = "./" + quote(request.scope["path"].rpartition("/")[2], safe="") + (f"?{rest}" if rest else "")
             kept = f"{self._cookie}={token}; Path=/; HttpOnly; SameSite=Strict"
-            await refuse(send, 303, "", [(b"location", there.encode("latin-1")), (b"set-cookie", kept.encode("ascii"))])
-            return False
-        for name, value in scope["headers"]:
-            text = value.decode("latin-1")
-            if name == b"cookie" and _same(_cookie(text, self._cookie), token):
-                return True
-            if name == b"authorization" and _same(text.partition(" ")[2].strip(), token):
-                return True
+            return refused(303, "", {"location": there, "set-cookie": kept})
+        shown = (
+            request.cookies.get(self._cookie, ""),
+            request.headers.get("authorization", "").partition(" ")[2].strip(),
+        )
+        if any(_same(one, token) for one in shown):
+            return None
         why = "a token is needed: open the address that the server printed, which ends in ?token="
-        await refuse(send, 401, why, [(b"www-authenticate", b"Bearer")])
-        return False
-
-
-def _cookie(header: str, name: str) -> str:
-    try:
-        cookie = SimpleCookie(header).get(name)
-    except CookieError:
-        return ""
-    return "" if cookie is None else cookie.value
+        return refused(401, why, {"www-authenticate": "Bearer"})
 
 
 def _same(given: str, token: str) -> bool:
@@ -176,28 +162,21 @@ def _same(given: str, token: str) -> bool:
 
 
 def _guarded(send: Send) -> Send:
+    from starlette.datastructures import MutableHeaders
+
     async def guarded(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers: Headers = list(message.get("headers", ()))
-            names = {name.lower() for name, _ in headers}
-            headers += _ALWAYS
-            if b"content-security-policy" not in names:
-                headers.append((b"content-security-policy", _POLICY))
-            if b"cache-control" not in names:
-                headers.append((b"cache-control", b"no-store"))
-            message = {**message, "headers": headers}
+            message = {**message, "headers": list(message.get("headers", ()))}
+            headers = MutableHeaders(scope=message)
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
         await send(message)
 
     return guarded
 
 
-async def refuse(send: Send, status: int, why: str, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-    """Answer with an HTTP `status` and a reason, as JSON."""
-    body = json.dumps({"error": why}).encode()
-    about = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        *headers,
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": about})
-    await send({"type": "http.response.body", "body": body})
+def refused(status: int, why: str, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an answer with an HTTP `status` and a reason, as JSON."""
+    from starlette.responses import JSONResponse
+
+    return JSONResponse({"error": why}, status, headers)

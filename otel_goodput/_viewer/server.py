@@ -25,17 +25,16 @@ import importlib.util
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._runtime.installation import install_command
 from otel_goodput._text.redact import redacting_logger, shown
 from otel_goodput._viewer import page
 from otel_goodput._viewer.document import Redaction
-from otel_goodput._viewer.gate import Gate, Hosts
+from otel_goodput._viewer.gate import Gate, Hosts, refused
 from otel_goodput._viewer.streams import Streams, Topic, event
 from otel_goodput._viewer.watch import Catalogue, Directory, Readings, Remote, Terms, Watch, Watches
 from otel_goodput.errors import ConfigurationError
@@ -103,9 +102,14 @@ logger = redacting_logger(__name__)
 
 IDLE: Final = "idle"
 STOPPED: Final = "stopped"
+_BYTES: Final = "application/octet-stream"
 _FAR: Final = 2**62  # ns; a window's ends are no further away
 
 Endpoint = Callable[["Request"], Awaitable["Response"]]
+
+
+class _MissingError(Exception):
+    """There is no such run."""
 
 
 class Application:
@@ -127,18 +131,20 @@ class Application:
         from starlette.applications import Starlette
         from starlette.routing import Route
 
-        self.readings = readings = Readings()
-        self.catalogue = Catalogue(place, readings)
-        self.watches = Watches(readings, terms)
-        self.streams: Streams | None = None
-        self._index: Topic | None = None
+        readings = Readings()
+        self._catalogue = Catalogue(place, readings)
+        self._watches = Watches(readings, terms)
+        self._streams = Streams()
+        self._index = Topic(lambda: event(_dumped(self._catalogue.changes()), "runs"))
         routes: dict[str, Endpoint] = {
             "/": self._runs_page,
             "/runs/{name}": self._run_page,
             "/compare": self._runs_page,
             "/api/runs": self._runs,
+            "/api/runs/events": self._index_events,
             "/api/runs/{name}/document": self._document,
             "/api/runs/{name}/window": self._window,
+            "/api/runs/{name}/events": self._events,
             "/api/compare": self._compare,
             "/favicon.ico": self._icon,
         }
@@ -146,38 +152,13 @@ class Application:
             # Starlette's routes add HEAD to GET.
             routes=[Route(path, _contained(answer), methods=["GET"]) for path, answer in routes.items()],
             exception_handlers={404: self._nothing_there},
-            lifespan=self._life,
         )
         starlette.router.redirect_slashes = False
-        self._routes = starlette
-        self.gate = Gate(self._streamed, hosts, token, cookie)
-
-    @asynccontextmanager
-    async def _life(self, _: object) -> AsyncIterator[None]:
-        self.streams = Streams()
-        self._index = Topic(self._changes)
-        yield
-
-    async def _streamed(self, scope: Any, receive: Any, send: Any) -> None:
-        """Streams are answered here: they follow the client and the end of the server, which a route cannot."""
-        path = scope.get("path", "")
-        if scope["type"] != "http" or not path.startswith("/api/runs") or not path.endswith("/events"):
-            await self._routes(scope, receive, send)
-            return
-        assert self.streams is not None and self._index is not None
-        topic: Topic | None = self._index
-        if path != "/api/runs/events":
-            watch = await self._watched(path.removeprefix("/api/runs/").removesuffix("/events"))
-            topic = None if watch is None else watch.topic
-        if topic is None:
-            await self._routes({**scope, "path": "/api/nothing"}, receive, send)
-            return
-        await self.streams.send(topic, scope, receive, send)
+        self.gate = Gate(starlette, hosts, token, cookie)
 
     def end(self) -> None:
         """Let all streams end. Called in the event loop."""
-        if self.streams is not None:
-            self.streams.end()
+        self._streams.end()
 
     # --- pages --------------------------------------------------------------------------------------------------------
 
@@ -186,71 +167,64 @@ class Application:
 
     async def _run_page(self, request: Request) -> Response:
         watch = await self._watched(request.path_params["name"])
-        if watch is None:
-            return _error(404, "this server has no such run")
         # Relative, so that a proxy may serve all of this below a path of its own.
         return _html(request, f"../api/runs/{watch.key}/document")
 
     async def _icon(self, _: Request) -> Response:
-        from starlette.responses import Response
-
-        return Response(status_code=204, headers={"cache-control": "max-age=86400"})
+        return _answer(b"", 204, "", {"cache-control": "max-age=86400"})
 
     async def _nothing_there(self, _: Request, __: Exception) -> Response:
-        return _error(404, "page not found")
+        return refused(404, "page not found")
 
     # --- data ---------------------------------------------------------------------------------------------------------
 
     async def _runs(self, _: Request) -> Response:
-        answer = await asyncio.to_thread(self.catalogue.answer)
+        answer = await asyncio.to_thread(self._catalogue.answer)
         return _json({**answer, "now": time.time()})
 
-    def _changes(self) -> bytes:
-        return event(_dumped(self.catalogue.changes()), "runs")
+    async def _index_events(self, _: Request) -> Response:
+        return _stream(self._streams, self._index)
+
+    async def _events(self, request: Request) -> Response:
+        return _stream(self._streams, (await self._watched(request.path_params["name"])).topic)
 
     async def _document(self, request: Request) -> Response:
-        from starlette.responses import Response
-
         watch = await self._watched(request.path_params["name"])
-        if watch is None:
-            return _error(404, "this server has no such run")
         packed, tag = await asyncio.to_thread(watch.document)
         headers = {"etag": tag, "cache-control": "private, no-cache"}
         if tag in [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]:
-            return Response(status_code=304, headers=headers)
-        return Response(packed, media_type="application/octet-stream", headers={**headers, "content-encoding": "gzip"})
+            return _answer(b"", 304, "", headers)
+        return _answer(packed, 200, _BYTES, {**headers, "content-encoding": "gzip"})
 
     async def _window(self, request: Request) -> Response:
-        from starlette.responses import Response
-
         watch = await self._watched(request.path_params["name"])
-        if watch is None:
-            return _error(404, "this server has no such run")
         try:
             begin, end = (int(request.query_params[name]) for name in ("begin", "end"))
         except (KeyError, ValueError):
-            return _error(400, "a window needs begin and end: whole numbers of ns from the run's origin")
+            return refused(400, "a window needs begin and end: whole numbers of ns from the run's origin")
         if not -_FAR < begin < end < _FAR:
-            return _error(400, "a window begins before it ends")
-        packed = await asyncio.to_thread(watch.window, begin, end)
-        return Response(packed, media_type="application/octet-stream", headers={"content-encoding": "gzip"})
-
-    async def _compare_of(self, request: Request) -> tuple[Watch, Watch] | None:
-        a, b = [await self._watched(request.query_params.get(name, "")) for name in ("a", "b")]
-        return None if a is None or b is None else (a, b)
+            return refused(400, "a window begins before it ends")
+        return _answer(await asyncio.to_thread(watch.window, begin, end), 200, _BYTES, {"content-encoding": "gzip"})
 
     async def _compare(self, request: Request) -> Response:
-        watches = await self._compare_of(request)
-        if watches is None:
-            return _error(404, "a comparison needs two runs of this place: a and b")
         from otel_goodput.reports.comparison import compare
 
-        comparison = await asyncio.to_thread(compare, *(watch.run for watch in watches))
+        names = (request.query_params.get(name, "") for name in ("a", "b"))
+        runs = [(await self._watched(name, "a comparison needs two runs of this place: a and b")).run for name in names]
+        comparison = await asyncio.to_thread(compare, *runs)
         return _json(Redaction().all(comparison.to_json()))
 
-    async def _watched(self, name: str) -> Watch | None:
-        run = await asyncio.to_thread(self.catalogue.find, name)
-        return None if run is None else self.watches.of(run)
+    async def _watched(self, name: str, missing: str = "this server has no such run") -> Watch:
+        """Return the watch of a run. Raises _MissingError, which says what is `missing`, if there is none."""
+        run = await asyncio.to_thread(self._catalogue.find, name)
+        if run is None:
+            raise _MissingError(missing)
+        return self._watches.of(run)
+
+
+def _stream(streams: Streams, topic: Topic) -> Response:
+    """Return an answer that lasts: it follows the client and the end of the server."""
+    return cast("Response", partial(streams.send, topic))
 
 
 def _contained(answer: Endpoint) -> Endpoint:
@@ -259,35 +233,35 @@ def _contained(answer: Endpoint) -> Endpoint:
     async def contained(request: Request) -> Response:
         try:
             return await answer(request)
+        except _MissingError as error:
+            return refused(404, str(error))
         except Exception as error:
             why = shown(str(error)) or type(error).__name__
             logger.warning("%s %s cannot be answered: %s", request.method, request.url.path, why)
-            return _error(500, "this cannot be shown; the server's log says why")
+            return refused(500, "this cannot be shown; the server's log says why")
 
     return contained
 
 
 def _html(request: Request, source: str | None) -> Response:
-    from starlette.responses import HTMLResponse
-
     headers = {"content-security-policy": page.served_policy(), "vary": "accept-encoding"}
     if "gzip" in request.headers.get("accept-encoding", ""):
-        return HTMLResponse(page.packed(source), headers={**headers, "content-encoding": "gzip"})
-    return HTMLResponse(page.html(None, source=source), headers=headers)
+        return _answer(page.packed(source), 200, "text/html", {**headers, "content-encoding": "gzip"})
+    return _answer(page.html(None, source=source).encode(), 200, "text/html", headers)
 
 
 def _dumped(data: Any) -> bytes:
     return json.dumps(data, separators=(",", ":")).encode()
 
 
-def _json(data: Any, status: int = 200) -> Response:
+def _json(data: Any) -> Response:
+    return _answer(_dumped(data), 200, "application/json", {})
+
+
+def _answer(body: bytes, status: int, kind: str, headers: Mapping[str, str]) -> Response:
     from starlette.responses import Response
 
-    return Response(_dumped(data), status_code=status, media_type="application/json")
-
-
-def _error(status: int, why: str) -> Response:
-    return _json({"error": why}, status)
+    return Response(body, status, headers, kind or None)
 
 
 # --- running it -------------------------------------------------------------------------------------------------------

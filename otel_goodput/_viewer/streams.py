@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_goodput._text.redact import redacting_logger
-from otel_goodput._viewer.gate import Receive, Scope, Send, refuse
+from otel_goodput._viewer.gate import refused
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
 
 logger = redacting_logger(__name__)
 
@@ -146,7 +149,8 @@ class Streams:
     async def send(self, topic: Topic, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request with the stream of a topic, until the client goes or the server stops."""
         if self.open >= MOST:
-            await refuse(send, 503, f"{MOST} streams are open, which is this server's limit", [(b"retry-after", b"10")])
+            full = refused(503, f"{MOST} streams are open, which is this server's limit", {"retry-after": "10"})
+            await full(scope, receive, send)
             return
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
