@@ -36,7 +36,7 @@ from otel_goodput._viewer import page
 from otel_goodput._viewer.document import Redaction
 from otel_goodput._viewer.gate import Gate, Hosts, refused
 from otel_goodput._viewer.streams import Streams, Topic, event
-from otel_goodput._viewer.watch import Catalogue, Directory, Readings, Remote, Terms, Watch, Watches
+from otel_goodput._viewer.watch import Catalogue, Directory, Remote, Terms, Watch
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.reports import SPANS
 
@@ -131,9 +131,7 @@ class Application:
         from starlette.applications import Starlette
         from starlette.routing import Route
 
-        readings = Readings()
-        self._catalogue = Catalogue(place, readings)
-        self._watches = Watches(readings, terms)
+        self._catalogue = Catalogue(place, terms)
         self._streams = Streams()
         self._index = Topic(lambda: event(_dumped(self._catalogue.changes()), "runs"))
         routes: dict[str, Endpoint] = {
@@ -216,10 +214,11 @@ class Application:
 
     async def _watched(self, name: str, missing: str = "this server has no such run") -> Watch:
         """Return the watch of a run. Raises _MissingError, which says what is `missing`, if there is none."""
-        run = await asyncio.to_thread(self._catalogue.find, name)
-        if run is None:
+        watch = await asyncio.to_thread(self._catalogue.find, name)
+        if watch is None:
             raise _MissingError(missing)
-        return self._watches.of(run)
+        self._catalogue.looked_at(watch)
+        return watch
 
 
 def _stream(streams: Streams, topic: Topic) -> Response:

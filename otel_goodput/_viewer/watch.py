@@ -10,7 +10,7 @@ import zlib
 from base64 import b64encode
 from collections import OrderedDict, deque
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -152,157 +152,12 @@ def place(named: str) -> Directory | Remote:
     return Directory(named)
 
 
+# --- one run ----------------------------------------------------------------------------------------------------------
+
 _REPORT_FRESH_S: Final = 0.5  # a report or list of this age answers the next request, too
-_KEPT_S: Final = 30.0  # a run without requests for this long is no longer followed
-
-
-class Reading:
-    """One run that is followed. Its methods may be called from any thread."""
-
-    def __init__(self, run: RecordedRun) -> None:
-        self._followed = FollowedRun(run.folder)
-        self._lock = threading.Lock()
-        self._report: Report | None = None
-        self._read = float("-inf")
-        self.requested_at = time.monotonic()
-
-    def report(self) -> Report:
-        """Return the report, at most half a second old. Raises JournalError as :meth:`RecordedRun.report`."""
-        with self._lock:
-            self.requested_at = time.monotonic()
-            if self._report is None or self.requested_at - self._read > _REPORT_FRESH_S:
-                self._report = self._followed.report()
-                self._read = time.monotonic()
-            return self._report
-
-    def news(self) -> News | None:
-        """Return what is new up to the latest report since the last call; None if that is not known."""
-        with self._lock:
-            return None if self._report is None else self._followed.news(self._report)
-
-
-class Readings:
-    """The runs that are followed."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._readings: dict[str, Reading] = {}
-
-    def of(self, run: RecordedRun) -> Reading:
-        """Return the reading of a run; it begins with the first call."""
-        now = time.monotonic()
-        with self._lock:
-            self._readings = {name: one for name, one in self._readings.items() if now - one.requested_at <= _KEPT_S}
-            reading = self._readings.setdefault(str(run.folder.path), Reading(run))
-            reading.requested_at = now
-            return reading
-
-
-_LIST_SHARE: Final = 20  # reading a living run again takes at most one part in this many of a core
-_ELSEWHERE_S: Final = 10.0  # how often a run is looked at that may have fallen silent
-
-
-@dataclass
-class _Known:
-    """A run in the list: what was read of it, and whether that may have changed."""
-
-    run: RecordedRun
-    row: dict[str, Any] = field(default_factory=dict)
-    changed: int = -1
-    due: float = 0.0  # by the monotonic clock: when it is read again
-
-
-class Catalogue:
-    """The runs of a place as rows for the index. Its methods may be called from any thread."""
-
-    def __init__(self, place: Directory | Remote, readings: Readings) -> None:
-        self._place = place
-        self._readings = readings
-        self._known: dict[str, _Known] = {}
-        self._lock = threading.Lock()
-        self._read_at = float("-inf")
-        self._answer: dict[str, Any] = {}
-
-    def answer(self, *, fresh: bool = False) -> dict[str, Any]:
-        """Return ``{"place", "problem", "revision", "runs": [row]}``, the newest run first. Does not raise.
-
-        `revision` changes with the list and with every row of a run that is not running. `fresh`: read all again.
-        """
-        with self._lock:
-            if fresh or time.monotonic() - self._read_at > _REPORT_FRESH_S:
-                self._answer = self._read()
-                self._read_at = time.monotonic()
-            return self._answer
-
-    def changes(self) -> dict[str, Any]:
-        """Return the answer without the rows of runs that have ended or died; a client sees by
-        the `revision` that it misses some, and requests the whole.
-        """
-        whole = self.answer()
-        living = [row for row in whole["runs"] if row["state"] == RUNNING]
-        return {**whole, "runs": living, **({"now": time.time()} if living else {})}
-
-    def find(self, name: str) -> RecordedRun | None:
-        """Return the run whose folder has this name, or whose id this is; None if there is none."""
-        for fresh in (False, True):  # a run may be younger than the list
-            self.answer(fresh=fresh)
-            if (known := self._known.get(name) or self._known.get(folder_name(name))) is not None:
-                return known.run
-        return None
-
-    def _read(self) -> dict[str, Any]:
-        runs, problem = self._place.runs()
-        self._known = {name: self._known.get(name) or _Known(run) for name, run in runs.items()}
-        for name, known in self._known.items():
-            self._renew(name, known)
-        rows = [known.row for known in self._known.values()]
-        rows.sort(key=lambda row: (-(row["latest"] or 0), row["name"]))
-        settled = [row if row["state"] != RUNNING else row["name"] for row in rows]
-        revision = zlib.crc32(json.dumps(settled).encode())
-        return {"place": self._place.shown, "problem": problem, "revision": revision, "runs": rows}
-
-    def _renew(self, name: str, known: _Known) -> None:
-        try:
-            changed = files.changed(known.run.folder.journal)
-        except OSError:
-            changed = -2
-        now = time.monotonic()
-        # While a run lives, its folder changes all the time; of others any change is news.
-        if now < known.due and (changed == known.changed or known.row["state"] == RUNNING):
-            return
-        began = time.thread_time()
-        if known.row.get("state") == RUNNING:
-            known.row = self._followed(name, known)
-        else:
-            known.row = row(name, known.run)
-        known.changed = changed
-        spent = time.thread_time() - began
-        state = known.row["state"]
-        pause = 0.0 if state == RUNNING else _ELSEWHERE_S if state == SILENT else float("inf")
-        known.due = now + max(pause, _LIST_SHARE * spent)
-
-    def _followed(self, name: str, known: _Known) -> dict[str, Any]:
-        """The row of a run that was running a moment ago, read at less cost."""
-        latest = known.row["latest"]
-        try:
-            report = self._readings.of(known.run).report()
-            if report.totals.attempts != known.row["attempts"]:
-                return row(name, known.run)
-            fresh = listing.row_from(report, known.run, latest)
-        except Exception:
-            return row(name, known.run)  # which says why it cannot be read
-        return {"name": name, **fresh.to_json(), "latest": latest}
-
-
-def row(name: str, run: RecordedRun) -> dict[str, Any]:
-    """Return a run's row in the index: that of ``otel-goodput runs --json``, and more. Does not raise.
-
-    `name` is what addresses call it; `latest` when its latest attempt began, seconds since the epoch.
-    """
-    read = listing.row_of(run)
-    return {"name": name, **read.to_json(), "latest": read.latest}
-
-
+_FOLLOWED_S: Final = 30.0  # a run without requests for this long is no longer followed
+_LIST_SHARE: Final = 20  # reading a living run again for the list takes at most one part in this many of a core
+_ELSEWHERE_S: Final = 10.0  # how often a run is looked at for the list that may have fallen silent
 _FRESH_S: Final = 10.0  # a document of a living run of this age answers the next request, too
 # Documents of living runs take one part in this many of a core, for spans come without them; but after two minutes
 # there is a new one, unless that is more than it may be at most.
@@ -351,25 +206,60 @@ class Terms(NamedTuple):
     idle_s: float | None = None
 
 
+class _Followed:
+    """A run whose report is requested now and then. Its methods may be called from any thread."""
+
+    def __init__(self, run: RecordedRun) -> None:
+        self._run = run
+        self._lock = threading.Lock()
+        self._followed: FollowedRun | None = None
+        self._report: Report | None = None
+        self._read = self._requested_at = float("-inf")
+
+    def report(self) -> Report:
+        """Return the report, at most half a second old. Raises JournalError as :meth:`RecordedRun.report`."""
+        with self._lock:
+            self._requested_at = time.monotonic()
+            if self._followed is None:
+                self._followed, self._report = FollowedRun(self._run.folder), None
+            if self._report is None or self._requested_at - self._read > _REPORT_FRESH_S:
+                self._report = self._followed.report()
+                self._read = time.monotonic()
+            return self._report
+
+    def news(self) -> News | None:
+        """Return what is new up to the latest report since the last call; None if that is not known."""
+        with self._lock:
+            return None if self._report is None or self._followed is None else self._followed.news(self._report)
+
+    def rest(self) -> None:
+        """Follow the run no longer if nobody has requested it for long."""
+        with self._lock:
+            if time.monotonic() - self._requested_at > _FOLLOWED_S:
+                self._followed = self._report = None
+
+
 class Watch:
     """What a server keeps of one run. Its methods may be called from any thread; `topic` belongs to the event loop.
 
     Attributes:
         run: the run.
-        key: what addresses call it.
+        name: of its folder; `key` is what addresses call it.
+        row: of the list, which :meth:`renew_row` reads.
     """
 
-    def __init__(self, run: RecordedRun, readings: Readings, terms: Terms) -> None:
+    def __init__(self, name: str, run: RecordedRun, terms: Terms) -> None:
         self.run = run
-        self._readings = readings
+        self.name = name
+        self.key = quote(name, safe="")
+        self.row: dict[str, Any] = {}
+        self._row_changed, self._row_due = -1, 0.0  # what it was read of; when it is read again, by the monotonic clock
         self._terms = terms
-        self.key = quote(run.folder.path.name, safe="")
+        self.followed = _Followed(run)
         self._making = threading.Lock()
         self._event_lock = threading.Lock()
         self._looking_up = threading.Lock()
-        self._index = TimeIndex(run.folder)
         self._redacted = Redaction()
-        self._made: _Made | None = None
         self._changed = -1, (0, 0)
         self._state = ""
         self._lives = ("", 0)  # state and number of attempts
@@ -379,12 +269,51 @@ class Watch:
         self._progress: tuple[float, float, str] | None = None
         self._event = b""
         self._again = 0.0
-        self._tails: deque[tuple[int, bytes]] = deque()  # spans since the document: until when (ns), and the event
+        self.forget()
+
+    def forget(self) -> None:
+        """Keep nothing that is large."""
+        self._made: _Made | None = None
+        self._index = TimeIndex(self.run.folder)
+        self._tails = deque[tuple[int, bytes]]()  # spans since the document: until when (ns), and the event
 
     @cached_property
     def topic(self) -> Topic:
         """What changes in the run."""
         return Topic(self._changes, lambda: b"".join(one for _, one in tuple(self._tails)))
+
+    def renew_row(self) -> None:
+        """Read the row of the list again, if it may have changed: that of ``otel-goodput runs --json``, and more.
+
+        `name` is what addresses call the run; `latest` when its latest attempt began, seconds since the epoch.
+        """
+        changed, now = self._folder_changed(), time.monotonic()
+        lived = self.row.get("state") == RUNNING
+        # While a run lives, its folder changes all the time; of others any change is news.
+        if now < self._row_due and (changed == self._row_changed or lived):
+            return
+        began = time.thread_time()
+        row = self._followed_row() if lived else None
+        if row is None:
+            row = listing.row_of(self.run)
+        self.row = {"name": self.name, **row.to_json(), "latest": row.latest}
+        self._row_changed = changed
+        pause = {RUNNING: 0.0, SILENT: _ELSEWHERE_S}.get(row.state, float("inf"))
+        self._row_due = now + max(pause, _LIST_SHARE * (time.thread_time() - began))
+
+    def _followed_row(self) -> listing.RunRow | None:
+        """Return the row of a run that was running a moment ago, read at less cost; None if that is impossible."""
+        with suppress(Exception):
+            report = self.followed.report()
+            if report.totals.attempts == self.row["attempts"]:
+                return listing.row_from(report, self.run, self.row["latest"])
+        return None
+
+    def _folder_changed(self) -> int:
+        try:
+            return files.changed(self.run.folder.journal)
+        except OSError:
+            return -2
 
     def document(self) -> tuple[bytes, str]:
         """Return the page's document, gzipped, and its ETag. A run that cannot be read has one that says so."""
@@ -436,10 +365,9 @@ class Watch:
         return _Made(packed, f'"{sha256(packed).hexdigest()[:32]}"', at, _pause(spent), bare, quick, slow)
 
     def _follow(self) -> None:
-        reading = self._readings.of(self.run)
         with suppress(GoodputError, OSError, ValueError):  # the document says why it cannot be read
-            reading.report()
-            reading.news()
+            self.followed.report()
+            self.followed.news()
 
     def _read_on(self) -> None:
         """Start to read in the background what takes long, if it is wanted; the stream announces it."""
@@ -474,12 +402,8 @@ class Watch:
 
     def _look(self) -> None:
         """Learn whether there is something new."""
-        try:
-            changed = files.changed(self.run.folder.journal)
-        except OSError:
-            changed = -2
         # Names are added to the folder; later statements about disruptions are added to a file that may be there.
-        version = changed, files.version(self.run.folder.reasons_path)
+        version = self._folder_changed(), files.version(self.run.folder.reasons_path)
         moved, self._changed = version != self._changed, version
         # While a run lives, its folder changes all the time: processes write their paces there.
         if moved and self._state != RUNNING:
@@ -499,8 +423,7 @@ class Watch:
             still = before == self._changed and self._state != RUNNING and not progress
             if self._event and still and time.monotonic() < self._again:
                 return self._event
-            reading = self._readings.of(self.run)
-            report = reading.report()
+            report = self.followed.report()
             state = _state(report)
             lives = state, report.totals.attempts
             if lives != self._lives:
@@ -517,7 +440,7 @@ class Watch:
                 news["end"] = report.totals.at - started
             self._event = event(json.dumps(news, separators=(",", ":")).encode(), "run")
             if made is not None and state == RUNNING:
-                self._event += self._tail(made, reading.news())
+                self._event += self._tail(made, self.followed.news())
             return self._event
 
     def _tail(self, made: _Made, news: News | None) -> bytes:
@@ -544,24 +467,72 @@ def _state(report: Report) -> str:
     return ended(report.totals) or report.state
 
 
-class Watches:
-    """The runs that are looked at; those that nobody has looked at for long are forgotten."""
+# --- all runs of a place ----------------------------------------------------------------------------------------------
 
-    def __init__(self, readings: Readings, terms: Terms) -> None:
-        self._readings = readings
+
+class Catalogue:
+    """The runs of a place. Its methods may be called from any thread, but for `watch`.
+
+    Args:
+        place: where they are.
+        terms: how they are shown.
+    """
+
+    def __init__(self, place: Directory | Remote, terms: Terms) -> None:
+        self._place = place
         self._terms = terms
-        self._watches: OrderedDict[str, Watch] = OrderedDict()
+        self._known: dict[str, Watch] = {}
+        self._looked_at = OrderedDict[str, Watch]()  # those that keep something large
+        self._lock = threading.Lock()
+        self._read_at = float("-inf")
+        self._answer: dict[str, Any] = {}
 
-    def of(self, run: RecordedRun) -> Watch:
-        """Return the watch of a run. Called in the event loop."""
-        name = str(run.folder.path)
-        watch = self._watches.get(name)
-        if watch is None:
-            watch = self._watches[name] = Watch(run, self._readings, self._terms)
-        self._watches.move_to_end(name)
-        for old in list(self._watches):
-            if len(self._watches) <= _MOST:
+    def answer(self, *, fresh: bool = False) -> dict[str, Any]:
+        """Return ``{"place", "problem", "revision", "runs": [row]}``, the newest run first. Does not raise.
+
+        `revision` changes with the list and with every row of a run that is not running. `fresh`: read all again.
+        """
+        with self._lock:
+            if fresh or time.monotonic() - self._read_at > _REPORT_FRESH_S:
+                self._answer = self._read()
+                self._read_at = time.monotonic()
+            return self._answer
+
+    def changes(self) -> dict[str, Any]:
+        """Return the answer without the rows of runs that have ended or died; a client sees by
+        the `revision` that it misses some, and requests the whole.
+        """
+        whole = self.answer()
+        living = [row for row in whole["runs"] if row["state"] == RUNNING]
+        return {**whole, "runs": living, **({"now": time.time()} if living else {})}
+
+    def find(self, name: str) -> Watch | None:
+        """Return what is kept of the run whose folder has this name, or whose id this is; None if there is none."""
+        for fresh in (False, True):  # a run may be younger than the list
+            self.answer(fresh=fresh)
+            if (known := self._known.get(name) or self._known.get(folder_name(name))) is not None:
+                return known
+        return None
+
+    def looked_at(self, watch: Watch) -> None:
+        """Forget most of the runs that nobody has looked at for long. Called in the event loop."""
+        self._looked_at[watch.name] = watch
+        self._looked_at.move_to_end(watch.name)
+        for old in list(self._looked_at.values()):
+            if len(self._looked_at) <= _MOST:
                 break
-            if not self._watches[old].topic.listeners:
-                del self._watches[old]
-        return watch
+            if not old.topic.listeners:
+                del self._looked_at[old.name]
+                old.forget()
+
+    def _read(self) -> dict[str, Any]:
+        runs, problem = self._place.runs()
+        self._known = {name: self._known.get(name) or Watch(name, run, self._terms) for name, run in runs.items()}
+        for one in self._known.values():
+            one.renew_row()
+            one.followed.rest()
+        rows = [one.row for one in self._known.values()]
+        rows.sort(key=lambda row: (-(row["latest"] or 0), row["name"]))
+        settled = [row if row["state"] != RUNNING else row["name"] for row in rows]
+        revision = zlib.crc32(json.dumps(settled).encode())
+        return {"place": self._place.shown, "problem": problem, "revision": revision, "runs": rows}

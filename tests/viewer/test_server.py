@@ -25,7 +25,7 @@ from waits import PATIENCE_S, until
 
 from benchmarks.container import Container
 from otel_goodput._runtime.installation import install_command
-from otel_goodput._viewer.watch import Catalogue, Directory, Readings
+from otel_goodput._viewer.watch import Catalogue, Directory, Terms
 
 from .served import Server, Stream, living, mute, serving
 
@@ -86,11 +86,11 @@ def test_a_run_is_there_from_its_birth(tmp_path: Path) -> None:
     place = tmp_path / "runs"
     place.mkdir()
     finished("run", tmp_path)
-    catalogue = Catalogue(Directory(str(place)), Readings())
+    catalogue = Catalogue(Directory(str(place)), Terms())
     assert catalogue.answer()["runs"] == [] and catalogue.find("run") is None
     (tmp_path / "run").rename(place / "run")
     found = catalogue.find("run")
-    assert found is not None and found.run_id == "run"
+    assert found is not None and found.run.run_id == "run"
     assert [row["name"] for row in catalogue.answer()["runs"]] == ["run"]
 
 
