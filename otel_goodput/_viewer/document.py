@@ -29,7 +29,7 @@ from otel_goodput.reports import text
 from otel_goodput.reports.detail import IN_TRACE, Detail, Phase, Step
 from otel_goodput.reports.excerpt import News
 from otel_goodput.reports.report import Report, correction_fields
-from otel_goodput.reports.run_view import Attempt, Process, RankSteps, RunView
+from otel_goodput.reports.run_view import Attempt, Process, ProcessSteps, RunView
 from otel_goodput.semconv import CATEGORIES, GCP_PROJECT_ID, PHASES, Category
 from otel_goodput.version import __version__
 
@@ -254,7 +254,7 @@ class _Writer:
             "processes": [self._process(one) for one in view.processes],
             "bins": self._bins(overview),
             "step_bins": self._columns.table(_STEP_BINS, [self._step_bin(one) for one in overview.step_bins]),
-            "rank_steps": self._columns.table(("process", *RankSteps._fields), list(self._rank_steps())),
+            "process_steps": self._columns.table(("process", *ProcessSteps._fields), list(self._process_steps())),
             "histogram": self._columns.table(
                 ("measure", "attempt", "fate", "bucket", "count"),
                 [(*of, count) for of, count in sorted(overview.histogram.items())],
@@ -338,7 +338,6 @@ class _Writer:
             for at, held in sorted(one.partition.items())
             if at >= rules.FIXED
         }
-        loss = None if one.loss is None else self._view.overview.disruptions[one.loss]
         elapsed, known = one.elapsed, self._view.report.totals.run.known
         return {
             "number": one.number,
@@ -349,15 +348,6 @@ class _Writer:
             "elapsed_s": elapsed / NS,
             "goodput": one.partition[rules.PRODUCTIVE] / elapsed if elapsed and known else None,
             "trace_id": one.trace_id,
-            "disruption": None
-            if loss is None
-            else {
-                "reason": loss.reason,
-                "recovery_ns": loss.recovery,
-                "wasted_ns": loss.wasted,
-                "from_step": loss.from_step,
-                "to_step": loss.to_step,
-            },
             "facts": self._redacted.all(one.facts),
         }
 
@@ -420,7 +410,7 @@ class _Writer:
             "shares": self._columns.raw(bytes(shares)),
         }
 
-    def _rank_steps(self) -> Iterator[tuple[int, ...]]:
+    def _process_steps(self) -> Iterator[tuple[int, ...]]:
         for one in self._view.processes:
             for first, last, begin, *rest in one.steps:
                 yield (one.index, first, last, self._at(begin), *rest)
@@ -547,7 +537,7 @@ class _Writer:
             "rows": len(pairs),
             "columns": {"ids": self._columns.ids(list(exported.spans))},
             "names": list(keys),
-            "told": pairs,
+            "pairs": pairs,
             "more": more,
             "left_out": exported.left_out,
             "text": redacted(exported.text),

@@ -72,7 +72,7 @@ def row_of(run: RecordedRun, process: int = 0) -> RunRow:
         run_id = run.run_id
         began = run.folder.began(process)
         latest = None if began is None else began / NS
-        return row_from(run.report(process=process, ranks=False), run, latest, process)
+        return row_from(run.report(process=process, others=False), run, latest, process)
     except Exception as error:  # one run must not prevent the rows of the others
         return RunRow(encodable(run_id), latest=latest, error=shown(str(error) or type(error).__name__))
 

@@ -95,9 +95,9 @@ class TraceWriter:
         """Describe a group of tracks; groups are shown in the order of their numbers, from 1."""
         self._describe(number, 0, "process", {"name": name}, number)
 
-    def track(self, group: int, number: int, name: str, rank: int) -> None:
-        """Describe a track; those of a group are shown by `rank`."""
-        self._describe(group, number, "thread", {"name": name}, rank)
+    def track(self, group: int, number: int, name: str, place: int) -> None:
+        """Describe a track; those of a group are shown by `place`."""
+        self._describe(group, number, "thread", {"name": name}, place)
 
     def slice(
         self, group: int, track: int, begin: int, end: int, name: str, args: Args, arrows: Arrows = NO_ARROWS
@@ -126,9 +126,9 @@ class TraceWriter:
         """Write the end."""
         self._write(b"\n]}\n")
 
-    def _describe(self, group: int, track: int, what: str, name: Args, rank: int) -> None:
+    def _describe(self, group: int, track: int, what: str, name: Args, place: int) -> None:
         self._add({"ph": "M", "pid": group, "tid": track, "name": f"{what}_name", "args": name})
-        self._add({"ph": "M", "pid": group, "tid": track, "name": f"{what}_sort_index", "args": {"sort_index": rank}})
+        self._add({"ph": "M", "pid": group, "tid": track, "name": f"{what}_sort_index", "args": {"sort_index": place}})
 
     def _add(self, event: dict[str, Any], length: int | None = None) -> None:
         """Write an event; its `ts` is ns since the epoch, `length` ns."""
@@ -206,7 +206,7 @@ def export(
         writer.group(_RUN, f"run {run.run_id}")
         numbers = count(_TRACK_NUMBERS)
         for process in begins:
-            report = listed.report(process=process, ranks=False)
+            report = listed.report(process=process, others=False)
             detail = listed.detail(process, report=report, progress=progress, damages=damages)
             overview = listed.overview(report, process)
             trace = _ProcessTrace(writer, process, max(processes) + 1, numbers, report, detail, overview)

@@ -90,7 +90,7 @@ class RecordedRun:
         exclusions: Sequence[tuple[Time, Time]] = (),
         ideal_step_time: float | None = None,
         process: int = 0,
-        ranks: bool = True,
+        others: bool = True,
     ) -> Report:
         """Return the account of the run.
 
@@ -101,7 +101,7 @@ class RecordedRun:
             windows, exclusions: (start, end) pairs in ns.
             ideal_step_time: ns; by default it is estimated.
             process: index of the process whose journal is read.
-            ranks: also read what takes a file of each process or attempt: the stages of checkpoints of all processes
+            others: also read what takes a file of each process or attempt: the stages of checkpoints of all processes
                 (not for a past moment), which process ended first, and what the attempts were started with.
 
         Raises:
@@ -137,7 +137,7 @@ class RecordedRun:
                 if state == DIED:  # steps in flight are lost
                     totals = source.ledger.totals(moment, dead=True)
         sidecars = self._sidecars(process, whole=at is None and not windows and not exclusions)
-        sidecars.read(attempt, totals, ranks=ranks, stages=at is None)
+        sidecars.read(attempt, totals, others=others, stages=at is None)
         totals, corrections = sidecars.complete(totals)
         notes = {
             note.kind: note
@@ -271,13 +271,13 @@ class _Sidecars:
         self._attempt = -1
         self._due = float("-inf")  # when most of it is read again, by the monotonic clock
 
-    def read(self, attempt: int, totals: Totals, *, ranks: bool, stages: bool) -> None:
-        """Read what may have changed, for an account in an `attempt`; `ranks` and `stages` of all processes, too."""
+    def read(self, attempt: int, totals: Totals, *, others: bool, stages: bool) -> None:
+        """Read what may have changed, for an account in an `attempt`; with `others` and `stages` also of more files."""
         folder, process = self._run.folder, self._process
         if (version := files.version(folder.reasons_path)) != self._version:
             self.reasons, self._version = read_reasons(folder), version
         began = [one for one in totals.history if one.attempt is not None and one.attempt > self._latest]
-        if ranks and began:
+        if others and began:
             self._culprits |= culprits(folder, began)
             self._latest = max(one.attempt for one in began if one.attempt is not None)
         if time.monotonic() < self._due and attempt == self._attempt:
@@ -288,9 +288,9 @@ class _Sidecars:
         self._count = self._run.count(attempt)
         self._paces = read_paces(folder, attempt, totals.at)
         self._inputs = read_inputs(folder)
-        if ranks:
+        if others:
             self.facts = self._run.all_facts(process)
-        if ranks and stages:
+        if others and stages:
             of_all = rank_stages(folder, process, totals.stages) if totals.stages else ()
             self._stages = {one.process: one for one in of_all}
         self._attempt = attempt

@@ -42,7 +42,7 @@ ROWS: Final = 65_536  # of the steps of all other processes together, about
 _RECENT_S: Final = 600.0  # how old the overview of another process may be that is alive
 
 
-class RankSteps(NamedTuple):
+class ProcessSteps(NamedTuple):
     """Successive executions of steps.
 
     Attributes:
@@ -82,7 +82,7 @@ class Process:
     attempts: list[int] = field(default_factory=list)
     pace: Pace | None = None
     overview: Overview | None = None
-    steps: Sequence[RankSteps] = ()
+    steps: Sequence[ProcessSteps] = ()
     facts: Mapping[str, Any] | None = None
     problem: str = ""
 
@@ -95,7 +95,6 @@ class Attempt:
         number: counted from 1.
         begin, end: first job start, and end or last sign of life, ns.
         partition: ns by category number, exactly, from `begin` to `end`.
-        loss: index in the overview's losses of the disruption that began it, None for the first.
         trace_id: of its job, 32 hex digits; None where the run's id is not known.
     """
 
@@ -104,7 +103,6 @@ class Attempt:
     end: int
     state: str
     partition: Counter[int]
-    loss: int | None
     trace_id: str | None
     facts: Mapping[str, Any] | None = None
 
@@ -276,7 +274,6 @@ class RunView:
         lives = self._lives()
         # An exception ended the attempt before one that began with such a disruption.
         failed = {one.attempt - 1 for one in self.report.totals.history if one.attempt and one.error}
-        losses = {one.attempt: at for at, one in reversed(list(enumerate(self.overview.disruptions)))}
         return [
             Attempt(
                 number,
@@ -290,7 +287,6 @@ class RunView:
                 if number in failed
                 else DIED,
                 partition(begin, end)[0],
-                losses.get(number),
                 f"{trace:032x}" if (trace := self.traces.main(number)) else None,
                 self._facts(number - 1, 0),
             )
@@ -326,7 +322,7 @@ class RunView:
                 process.problem = "it has left no journal that can be read"
                 process.state = SILENT
                 return
-            process.steps = rank_steps(read.overview.step_bins, rows)
+            process.steps = process_steps(read.overview.step_bins, rows)
             # What is not needed any more is dropped at once: of hundreds of processes it is a million objects.
             overview = process.overview = counted_from_one(replace(read.overview, step_bins=()))
             process.last_step, process.last_sign = overview.last_step, overview.last_sign
@@ -373,16 +369,16 @@ def _host(facts: Mapping[str, Any] | None) -> str:
     return str(((facts or {}).get("resource") or {}).get(HOST_NAME, ""))
 
 
-def rank_steps(bins: Sequence[StepBin], rows: int) -> list[RankSteps]:
+def process_steps(bins: Sequence[StepBin], rows: int) -> list[ProcessSteps]:
     """Return the step bins of a process as at most `rows` rows; if there are more, neighbors are joined."""
     stored = rows_of_step_bins(bins)
     size = max(1, -(-len(stored) // max(1, rows)))
     return [_joined(stored[first : first + size]) for first in range(0, len(stored), size)]
 
 
-def _joined(rows: Sequence[Row]) -> RankSteps:
+def _joined(rows: Sequence[Row]) -> ProcessSteps:
     firsts, lasts, begins, counts, _, _, medians, longest, *_ = zip(*rows, strict=True)
     known = [(median, count) for median, count in zip(medians, counts, strict=True) if median != NONE]
     steps = sum(count for _, count in known)
     middle = sum(median * count for median, count in known) // steps if steps else NOT_KNOWN
-    return RankSteps(min(firsts), max(lasts), begins[0], sum(counts), middle, max(NOT_KNOWN, *longest))
+    return ProcessSteps(min(firsts), max(lasts), begins[0], sum(counts), middle, max(NOT_KNOWN, *longest))

@@ -102,7 +102,7 @@ EXPLAINED: Final[Mapping[str, tuple[str, str]]] = {
     Category.WASTED_PROGRESS: ("on steps that were lost", "save checkpoints more often"),
     Category.STALLED: (
         "in steps that stalled",
-        "find out what the slowest steps waited for: network, storage or another rank",
+        "find out what the slowest steps waited for: network, storage or another process",
     ),
     Category.INFRASTRUCTURE_RECOVERY: ("waiting to be restarted", "check scheduling and spare capacity"),
     Category.ELASTIC_SLICE_DOWN: ("waiting after slices were lost", "find out why slices are lost"),
@@ -272,7 +272,7 @@ def _warnings(report: Mapping[str, Any]) -> Iterator[str]:
 
 WIDTH: Final = 24
 STAGE_WIDTH: Final = 28
-SLOWER: Final = 1.05  # times the median of all ranks: a slowest rank that is nearer to it is not called slow
+SLOWER: Final = 1.05  # times the median of all processes: a slowest one that is nearer to it is not called slow
 LATE_SHARE: Final = 0.05  # of the cadence; a process that is late by less is not mentioned
 DISRUPTIONS_SHOWN: Final = 10
 FUNCTIONS_SHOWN: Final = 5
@@ -485,8 +485,8 @@ def checkpoints(report: Mapping[str, Any]) -> Iterator[str]:
             slowest = figures["slowest"]
             if slowest is not None and slowest["mean_s"] > SLOWER * slowest["median_s"]:
                 yield (
-                    f"      slowest rank: {slowest['process']} ({format_duration(slowest['mean_s'])} on average, "
-                    f"median of all ranks {format_duration(slowest['median_s'])})"
+                    f"      slowest process: {slowest['process']} ({format_duration(slowest['mean_s'])} on average, "
+                    f"median of all processes {format_duration(slowest['median_s'])})"
                 )
 
 

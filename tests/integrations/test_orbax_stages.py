@@ -268,7 +268,7 @@ def test_they_outlast_the_process_and_add_up_over_attempts(tmp_path: Path) -> No
     session = RunView.open(RecordedRun(run))
     assert dict(session.overview.stages) == dict(report.totals.stages)
     text = str(report)
-    assert "save blocking copy" in text and "deviation" in text and "slowest rank" not in text
+    assert "save blocking copy" in text and "deviation" in text and "slowest process" not in text
 
 
 # What entries of versions to come, or of somebody's own managers, may hold.

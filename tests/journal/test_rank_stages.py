@@ -61,7 +61,7 @@ def test_every_process_is_heard_also_one_that_was_killed(run: RunDirectory) -> N
     assert told["blocking_copy"]["slowest"] == {"process": 1, "mean_s": 0.04, "median_s": 0.0065}
     assert (told["blocking_copy"]["count"], told["blocking_copy"]["max_s"]) == (1, 0.003)  # the leader's own
     assert told["commit"]["slowest"] is None
-    assert "slowest rank: 1 (40 ms on average, median of all ranks 6.5 ms)" in str(report)
+    assert "slowest process: 1 (40 ms on average, median of all processes 6.5 ms)" in str(report)
     assert RunView.open(RecordedRun(run)).report.to_json()["checkpoints"]["save"] == told
     followed = FollowedRun(run)
     assert followed.report().to_json()["checkpoints"]["save"] == told

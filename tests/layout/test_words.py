@@ -41,6 +41,14 @@ def test_no_name_is_a_forbidden_word() -> None:
     assert not bad, "say what it is: " + ", ".join(bad)
 
 
+def test_no_name_in_the_page_s_scripts_is_a_forbidden_word() -> None:
+    word = "|".join(sorted(FORBIDDEN))
+    named = re.compile(rf"\b(?:const|let|function|class)\s+({word})\b|\(({word})\) =>|\bthis\.({word})\b|^  ({word})\(")
+    scripts = sorted((PACKAGE / "_viewer" / "assets").glob("*.js"))
+    lines = [(path, line) for path in scripts for line in path.read_text(encoding="utf-8").splitlines()]
+    assert len(scripts) > 20 and not [f"{path.name}: {line.strip()}" for path, line in lines if named.search(line)]
+
+
 DOCS = ROOT / "docs"
 # Other words for a concept of docs/concepts.md, each with the word to use.
 SYNONYMS = {

@@ -55,7 +55,7 @@ def windows(run):
     index = TimeIndex(run)
     for begin in range(0, 100 * 10**9, 20 * 10**9):
         assert index.between(int(sys.argv[3]) + begin, int(sys.argv[3]) + begin + 10**9).parts
-    return RecordedRun(run).report(ranks=False)
+    return RecordedRun(run).report(others=False)
 
 reader = globals()[sys.argv[2]]
 reader(RunDirectory(Path(sys.argv[1])))

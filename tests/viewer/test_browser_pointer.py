@@ -148,7 +148,7 @@ def test_the_tree_opens_closes_pins_and_sorts(timeline: Look) -> None:
     steps.hover()
     steps.locator(".tree-pin").click()
     timeline.until("goodput.timeline.lanes()[0].pinned")
-    timeline.page.select_option("#rank-order", "lateness")
+    timeline.page.select_option("#process-order", "lateness")
     timeline.until("goodput.timeline.tree.order === 'lateness'")
     assert timeline.js("goodput.timeline.lanes()[0].name") == "steps"  # pins stay
 

@@ -81,9 +81,9 @@ def test_a_step_is_connected_with_the_same_step_on_all_ranks(timeline: Look) -> 
     row = timeline.column("steps", "number").index(42)
     timeline.js("goodput.timeline.select({kind: 'step', row: told, process: 0})", row)
     net = {one["fact"]: text for one, text in rows(timeline)}["net"]
-    links = timeline.page.locator("#connections button", has_text="on rank")
-    assert links.all_inner_texts() == [f"step 42 on rank {rank}" for rank in (1, 2, 3)]
-    told = timeline.page.locator("#connections li", has_text="on rank 2").inner_text()
+    links = timeline.page.locator("#connections button", has_text="on process")
+    assert links.all_inner_texts() == [f"step 42 on process {process}" for process in (1, 2, 3)]
+    told = timeline.page.locator("#connections li", has_text="on process 2").inner_text()
     assert net.startswith(told.rpartition("net ")[2])  # they did what the leader did
     links.nth(1).click()
     timeline.until("goodput.state.selected.kind === 'bin'")
@@ -103,13 +103,15 @@ def test_of_many_ranks_the_slowest_are_told_and_how_many_more_there_are(
     session = RunView.open(RecordedRun(story))
     template = session.processes[1]
     session.processes = [session.processes[0]]
-    for rank in range(1, 40):
-        steps = [one._replace(net_median=rank * 10**6) for one in template.steps]
-        session.processes.append(replace(template, index=rank, steps=steps))
+    for process in range(1, 40):
+        steps = [one._replace(net_median=process * 10**6) for one in template.steps]
+        session.processes.append(replace(template, index=process, steps=steps))
     path = tmp_path / "many.html"
     path.write_text(page.html(document(session)), encoding="utf-8")
     look.open(path)
     look.js("goodput.timeline.select({kind: 'step', row: 42, process: 0})")
-    told = [text for text in look.page.locator("#connections li").all_inner_texts() if "rank" in text]
-    assert [text.split(" net ")[0] for text in told[:12]] == [f"step 42 on rank {rank}" for rank in range(39, 27, -1)]
-    assert told[12:] == ["and on 27 more ranks, none of them slower down to 1.00 ms"]
+    told = [text for text in look.page.locator("#connections li").all_inner_texts() if "process" in text]
+    assert [text.split(" net ")[0] for text in told[:12]] == [
+        f"step 42 on process {process}" for process in range(39, 27, -1)
+    ]
+    assert told[12:] == ["and on 27 more processes, none of them slower down to 1.00 ms"]

@@ -21,7 +21,7 @@ from otel_goodput._timeline.overviews import overview_of
 from otel_goodput._timeline.reader import all_events
 from otel_goodput._viewer.document import document
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.reports.run_view import RunView, rank_steps
+from otel_goodput.reports.run_view import RunView, process_steps
 from otel_goodput.semconv import PHASES
 
 from .conftest import EVIL, NS, live
@@ -129,7 +129,7 @@ def test_the_steps_of_other_ranks_are_those_of_their_journals(page: Page, lived:
         elif event.kind == ev.END and event.key in begun:
             start = begun.pop(event.key)
             found.append((1, start.step, start.step, start.time - origin, 1, event.time - start.time))
-    told = [tuple(row.values()) for row in page.table("rank_steps")]
+    told = [tuple(row.values()) for row in page.table("process_steps")]
     died = next(row for row in told if row[1] == 24)  # it was killed in this step
     assert [row[:6] for row in told if row is not died] == found
     assert all(row[5] == row[6] for row in told)
@@ -139,10 +139,10 @@ def test_steps_of_many_ranks_are_joined_to_so_many_rows(lived: RunDirectory) -> 
     overview = overview_of(lived, 1)
     assert overview is not None
     bins = list(overview.overview.step_bins)
-    one_by_one = rank_steps(bins, 10_000)
+    one_by_one = process_steps(bins, 10_000)
     assert len(one_by_one) == len(bins) > 60
     for rows in (1, 2, 7, 64, len(bins)):
-        found = rank_steps(bins, rows)
+        found = process_steps(bins, rows)
         assert len(found) <= rows
         assert sum(row.count for row in found) == sum(row.count for row in one_by_one)
         assert max(row.net_max for row in found) == max(row.net_max for row in one_by_one)

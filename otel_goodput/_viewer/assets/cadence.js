@@ -27,10 +27,10 @@ export function startCadence(model, state) {
  * each lasts to the next one's start. From the steps, or where these are not held, from bins of steps.
  */
 function stepStretches(model, scope) {
-  const found = new Map();
+  const byAttempt = new Map();
   const see = (attempt, start, number) => {
-    const one = found.get(attempt);
-    if (!one) found.set(attempt, { begin: start, end: start, steps: number });
+    const one = byAttempt.get(attempt);
+    if (!one) byAttempt.set(attempt, { begin: start, end: start, steps: number });
     else {
       one.begin = Math.min(one.begin, start);
       one.end = Math.max(one.end, start);
@@ -39,7 +39,7 @@ function stepStretches(model, scope) {
   };
   if (isDetailed(model, scope)) {
     for (const row of stepRowsIn(model.steps, scope)) see(model.steps.attempt[row], model.steps.start[row], 1);
-    return [...found.values()]
+    return [...byAttempt.values()]
       .map(({ begin, end, steps }) => ({ begin, end, steps: steps - 1 }))
       .filter((one) => one.steps > 0);
   }
@@ -52,7 +52,7 @@ function stepStretches(model, scope) {
     see(attempt.number, bins.begin[row], bins.count[row]);
     last.set(attempt.number, bins.count[row]);
   }
-  return [...found]
+  return [...byAttempt]
     .map(([attempt, { begin, end, steps }]) => ({ begin, end, steps: steps - last.get(attempt) }))
     .filter((one) => one.steps > 0);
 }
@@ -111,33 +111,33 @@ const CADENCE_COLUMNS = [
 
 function drawCadence(model, state) {
   const scope = scopeOf(model, state);
-  const found = cadenceOf(model, scope);
-  if (!found.steps || !found.total) return fillCard("cadence");
-  const about = found.exact ? "" : "≈ ";
-  const pieces = found.parts.map(([name, ns, category]) =>
+  const cadence = cadenceOf(model, scope);
+  if (!cadence.steps || !cadence.total) return fillCard("cadence");
+  const about = cadence.exact ? "" : "≈ ";
+  const pieces = cadence.parts.map(([name, ns, category]) =>
     make("span", {
       class: "piece",
-      title: `${name}: ${about}${duration(ns / found.steps)}`,
-      style: { "flex-grow": String(ns / found.total), background: cssFill(categoryStyle(category)) },
+      title: `${name}: ${about}${duration(ns / cadence.steps)}`,
+      style: { "flex-grow": String(ns / cadence.total), background: cssFill(categoryStyle(category)) },
     }),
   );
-  const rows = found.parts.map(([name, ns, category]) =>
+  const rows = cadence.parts.map(([name, ns, category]) =>
     tableRow(
       CADENCE_COLUMNS,
-      [swatch(cssFill(categoryStyle(category))), name, about + duration(ns / found.steps), percent(ns, found.total)],
+      [swatch(cssFill(categoryStyle(category))), name, about + duration(ns / cadence.steps), percent(ns, cadence.total)],
       { data: { part: name, ns: String(ns) } },
     ),
   );
   rows.push(
-    tableRow(CADENCE_COLUMNS, ["", "cadence", about + duration(found.total / found.steps), "100 %"], {
+    tableRow(CADENCE_COLUMNS, ["", "cadence", about + duration(cadence.total / cadence.steps), "100 %"], {
       class: "sum",
-      data: { steps: String(found.steps), ns: String(found.total) },
+      data: { steps: String(cadence.steps), ns: String(cadence.total) },
     }),
   );
   const mount = make("div");
   fillCard(
     "cadence",
-    head("Time from one step to the next", `${scopeTitle(scope)}, mean of ${count(found.steps, "step")}`),
+    head("Time from one step to the next", `${scopeTitle(scope)}, mean of ${count(cadence.steps, "step")}`),
     make("div", { class: "bar", role: "img", "aria-label": "Cadence of a step by what it is spent on" }, ...pieces),
     table("Cadence of a step", CADENCE_COLUMNS, rows),
     model.step_bins.rows > 1

@@ -59,10 +59,10 @@ const shorten = (text) => (text.length > 60 ? `${text.slice(0, 57)}…` : text);
 /** [start, length, row] of each of what a chart is about that has ended, in order. */
 export function durationsOf(model, scope, spec) {
   const { steps, phases } = model;
-  const found = [];
+  const durations = [];
   if (spec.of === "step") {
     for (const row of stepRowsIn(steps, scope))
-      if (steps.wall[row] >= 0) found.push([steps.start[row], steps.wall[row], row]);
+      if (steps.wall[row] >= 0) durations.push([steps.start[row], steps.wall[row], row]);
   } else {
     const phase = model.phase_names.indexOf(spec.of);
     const name = model.names.indexOf(spec.name);
@@ -70,23 +70,23 @@ export function durationsOf(model, scope, spec) {
       const background = Boolean(phases.flags[row] & NONBLOCKING);
       if (background !== Boolean(spec.background)) continue;
       if (phases.phase[row] === phase && phases.name[row] === name && phases.wall[row] >= 0)
-        found.push([phases.start[row], phases.wall[row], row]);
+        durations.push([phases.start[row], phases.wall[row], row]);
     }
   }
-  return found.sort((one, other) => one[0] - other[0]);
+  return durations.sort((one, other) => one[0] - other[0]);
 }
 
 function drawOwn(mount, model, state, spec, at) {
   const scope = scopeOf(model, state);
-  const found = durationsOf(model, scope, spec);
-  const total = found.reduce((sum, one) => sum + one[1], 0);
+  const durations = durationsOf(model, scope, spec);
+  const total = durations.reduce((sum, one) => sum + one[1], 0);
   const form = spec.form === "histogram" ? "histogram" : "time";
   const replace = (changed) => state.set({ charts: state.charts.map((one, each) => (each === at ? changed : one)) });
   const title = phaseTitle(spec.of, spec.name, spec.background);
   const style = phaseStyle(spec.of, spec.name);
   const whole = model.groups.find((group) => draws(model, spec, group));
   const left =
-    scope.kind === "run" && whole && whole.count > found.length
+    scope.kind === "run" && whole && whole.count > durations.length
       ? `; ${whole.count.toLocaleString("en")} in all, the others are only summed up`
       : "";
   mount.append(
@@ -96,7 +96,7 @@ function drawOwn(mount, model, state, spec, at) {
       make("h3", { class: "clamp", title }, swatch(cssFill(style)), title),
       make("span", {
         class: "soft",
-        text: `${count(found.length, "time")}, ${duration(total)} in all${left}`,
+        text: `${count(durations.length, "time")}, ${duration(total)} in all${left}`,
       }),
       make(
         "span",
@@ -109,7 +109,7 @@ function drawOwn(mount, model, state, spec, at) {
       ),
     ),
   );
-  if (!found.length)
+  if (!durations.length)
     return mount.append(
       make("p", {
         class: "soft",
@@ -118,12 +118,12 @@ function drawOwn(mount, model, state, spec, at) {
     );
   const plot = make("div");
   mount.append(plot);
-  if (form === "time") drawOverTime(plot, model, state, scope, found, style);
-  else drawLengths(plot, found, style);
+  if (form === "time") drawOverTime(plot, model, state, scope, durations, style);
+  else drawLengths(plot, durations, style);
   return undefined;
 }
 
-function drawOverTime(mount, model, state, scope, found, style) {
+function drawOverTime(mount, model, state, scope, durations, style) {
   drawPlot(
     mount,
     {
@@ -138,18 +138,18 @@ function drawOverTime(mount, model, state, scope, found, style) {
         {
           width: 0,
           stroke: style.color,
-          points: { show: true, size: found.length > 500 ? 3 : 6, fill: style.color, stroke: style.color },
+          points: { show: true, size: durations.length > 500 ? 3 : 6, fill: style.color, stroke: style.color },
         },
       ],
       onRange: (range) => state.set({ range, view: range }),
-      tip: (at) => [[style.color, duration(found[at][1]), timeText(model, found[at][0])]],
+      tip: (at) => [[style.color, duration(durations[at][1]), timeText(model, durations[at][0])]],
     },
-    [found.map((one) => one[0]), found.map((one) => one[1])],
+    [durations.map((one) => one[0]), durations.map((one) => one[1])],
   );
 }
 
-function drawLengths(mount, found, style) {
-  const lengths = found.map((one) => one[1]);
+function drawLengths(mount, durations, style) {
+  const lengths = durations.map((one) => one[1]);
   const low = lengths.reduce((least, one) => Math.min(least, one));
   const high = lengths.reduce((most, one) => Math.max(most, one)) + 1;
   const width = Math.max(1, (high - low) / CHART_BINS);

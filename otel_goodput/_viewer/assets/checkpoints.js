@@ -24,7 +24,7 @@ const STAGE_COLUMNS = [
   ["Mean", "number"],
   ["Max", "number"],
   ["Deviation", "number"],
-  ["Slowest rank", "text"],
+  ["Slowest process", "text"],
 ];
 
 export function startCheckpoints(model, state) {
@@ -51,9 +51,9 @@ function drawCheckpoints(model, state) {
   if (!saves.rows && !stages.length) return fillCard("checkpoints");
   const scope = scopeOf(model, state);
   const rows = savesIn(model, scope);
-  const told = (column) => rows.map((row) => column(row)).filter((ns) => ns >= 0);
-  const blocking = told((row) => (saves.blocking_end[row] < 0 ? -1 : saves.blocking_end[row] - saves.begin[row]));
-  const durable = told((row) => (saves.durable_at[row] < 0 ? -1 : saves.durable_at[row] - saves.begin[row]));
+  const lengthsOf = (column) => rows.map((row) => column(row)).filter((ns) => ns >= 0);
+  const blocking = lengthsOf((row) => (saves.blocking_end[row] < 0 ? -1 : saves.blocking_end[row] - saves.begin[row]));
+  const durable = lengthsOf((row) => (saves.durable_at[row] < 0 ? -1 : saves.durable_at[row] - saves.begin[row]));
   const parts = [scopeTitle(scope), count(rows.length, "save")];
   if (blocking.length) parts.push(`blocked training for ${duration(totalOf(blocking))}`);
   if (durable.length) parts.push(`durable after ${duration(totalOf(durable) / durable.length)} on average`);
@@ -153,20 +153,20 @@ function drawSaves(plot, model, state) {
   ctx.restore();
 }
 
-/** A row for each stage of saves and restores: lengths on the leader, and the rank on which it takes longest. */
+/** A row for each stage of saves and restores: lengths on the leader, and the process on which it takes longest. */
 function listedStages(checkpoints) {
-  const told = (seconds) => duration(nanoseconds(seconds));
+  const inWords = (seconds) => duration(nanoseconds(seconds));
   return Object.entries(checkpoints).flatMap(([operation, stages]) =>
-    Object.entries(stages).map(([stage, found]) => {
-      const { slowest } = found;
+    Object.entries(stages).map(([stage, figures]) => {
+      const { slowest } = figures;
       const cells = [
         `${operation} ${stage}`.replaceAll("_", " "),
-        found.count.toLocaleString("en"),
-        told(found.min_s),
-        told(found.mean_s),
-        told(found.max_s),
-        found.count > 1 ? told(found.deviation_s) : "–",
-        slowest ? `${slowest.process}: ${told(slowest.mean_s)}, median ${told(slowest.median_s)}` : "",
+        figures.count.toLocaleString("en"),
+        inWords(figures.min_s),
+        inWords(figures.mean_s),
+        inWords(figures.max_s),
+        figures.count > 1 ? inWords(figures.deviation_s) : "–",
+        slowest ? `${slowest.process}: ${inWords(slowest.mean_s)}, median ${inWords(slowest.median_s)}` : "",
       ];
       return tableRow(STAGE_COLUMNS, cells, { data: { stage: `${operation}.${stage}` } });
     }),

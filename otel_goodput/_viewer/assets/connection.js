@@ -28,7 +28,7 @@ export function listen(address, callbacks, missed = () => {}) {
   let closed = false;
   let lost = false;
 
-  const heard = () => {
+  const restartGuard = () => {
     clearTimeout(guard);
     guard = setTimeout(again, SILENT_MS);
   };
@@ -57,14 +57,14 @@ export function listen(address, callbacks, missed = () => {}) {
     source = new EventSource(address);
     source.addEventListener("open", () => {
       liveState("live", "live");
-      heard();
+      restartGuard();
       if (lost) missed();
       lost = false;
     });
-    source.addEventListener("alive", heard);
+    source.addEventListener("alive", restartGuard);
     for (const [name, callback] of Object.entries(callbacks)) {
       source.addEventListener(name, (event) => {
-        heard();
+        restartGuard();
         callback(JSON.parse(event.data));
       });
     }
@@ -73,7 +73,7 @@ export function listen(address, callbacks, missed = () => {}) {
   };
   const seen = () => {
     if (!document.hidden) {
-      lost = true; // what came meanwhile was not heard
+      lost = true; // what came meanwhile is missing
       connect();
     } else {
       rest();

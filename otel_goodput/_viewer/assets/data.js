@@ -31,21 +31,21 @@ function integers(bytes, rows) {
 
 /** Columns of equal length. Each is a property: a Float64Array, or a Uint8Array of a `u8` column. */
 export class Table {
-  constructor(told, blob) {
-    this.rows = told ? told.rows : 0;
-    for (const [name, column] of Object.entries(told ? told.columns : {})) {
+  constructor(described, blob) {
+    this.rows = described ? described.rows : 0;
+    for (const [name, column] of Object.entries(described ? described.columns : {})) {
       const bytes = blob.subarray(column.at, column.at + column.length);
       this[name] = column.type === "int" ? integers(bytes, this.rows) : bytes;
     }
   }
 }
 
-const TABLES = ["step_bins", "rank_steps", "histogram", "steps", "phases", "device", "owners", "window_owners", "saves", "at_risk", "usage"];
+const TABLES = ["step_bins", "process_steps", "histogram", "steps", "phases", "device", "owners", "window_owners", "saves", "at_risk", "usage"];
 
-/** In place of the length of a span, where -1 is one that is open: it is over, and when it ended was not told. */
+/** In place of the length of a span, where -1 is one that is open: it is over, and when it ended is not known. */
 export const OVER = -2;
 
-/** End of a span by its begin and length; of one that is open `now`, of one whose end was not told its begin. */
+/** End of a span by its begin and length; of one that is open `now`, of one whose end is not known its begin. */
 export function spanEnd(start, wall, now) {
   if (wall >= 0) return start + wall;
   return wall === OVER ? start : now;
@@ -63,7 +63,7 @@ export class Model {
     Object.assign(this, head);
     this.origin_ms = Number(BigInt(head.origin_ns) / 1000000n);
     for (const name of TABLES) this[name] = head[name] ? new Table(head[name], blob) : null;
-    // Names are told by their index in `names`.
+    // Names are given by their index in `names`.
     const named = (name) => (typeof name === "number" ? head.names[name] : name);
     this.groups = head.groups.map((one) => ({ ...one, name: named(one.name) }));
     this.bins.values = new Table(head.bins.values, blob);
@@ -97,28 +97,28 @@ export function readPart(bytes) {
 }
 
 /** Span ids (16 hex digits) by row; only exported spans have one. */
-function spanIds(told, blob) {
-  const found = new Map();
-  if (!told) return found;
-  const { rows } = new Table({ rows: told.rows, columns: { rows: told.columns.rows } }, blob);
-  hexIds(told, blob).forEach((id, one) => found.set(rows[one], id));
-  return found;
+function spanIds(table, blob) {
+  const ids = new Map();
+  if (!table) return ids;
+  const { rows } = new Table({ rows: table.rows, columns: { rows: table.columns.rows } }, blob);
+  hexIds(table, blob).forEach((id, one) => ids.set(rows[one], id));
+  return ids;
 }
 
 /** By span id: 32 hex digits of its trace where that is not the trace of its attempt; "" where it is not known. */
-function traceIds(told, blob) {
-  const found = new Map();
-  if (!told) return found;
-  const [high, low] = ["high", "low"].map((name) => hexIds(told, blob, name));
-  hexIds(told, blob).forEach((id, one) => found.set(id, /[1-9a-f]/.test(high[one] + low[one]) ? high[one] + low[one] : ""));
-  return found;
+function traceIds(table, blob) {
+  const traces = new Map();
+  if (!table) return traces;
+  const [high, low] = ["high", "low"].map((name) => hexIds(table, blob, name));
+  hexIds(table, blob).forEach((id, one) => traces.set(id, /[1-9a-f]/.test(high[one] + low[one]) ? high[one] + low[one] : ""));
+  return traces;
 }
 
-function hexIds(told, blob, name = "ids") {
-  const { at, length } = told.columns[name];
+function hexIds(table, blob, name = "ids") {
+  const { at, length } = table.columns[name];
   const bytes = blob.subarray(at, at + length);
   const ids = [];
-  for (let one = 0; one < told.rows; one++) {
+  for (let one = 0; one < table.rows; one++) {
     let id = "";
     for (let byte = 0; byte < 8; byte++) id += bytes[8 * one + byte].toString(16).padStart(2, "0");
     ids.push(id);
@@ -127,16 +127,16 @@ function hexIds(told, blob, name = "ids") {
 }
 
 /** By span id: what the span says beside its times, {attributes: [[name, value]], status, message, events}. */
-function spanTexts(told, blob) {
-  const found = new Map();
-  found.text = told ? told.text : "";
-  if (!told) return found;
-  hexIds(told, blob).forEach((id, row) => {
+function spanTexts(texts, blob) {
+  const spans = new Map();
+  spans.text = texts ? texts.text : "";
+  if (!texts) return spans;
+  hexIds(texts, blob).forEach((id, row) => {
     const attributes = [];
-    for (let at = 0; at < told.told[row].length; at += 2) attributes.push([told.names[told.told[row][at]], told.told[row][at + 1]]);
-    found.set(id, { attributes, status: 0, message: "", events: [], ...told.more[row] });
+    for (let at = 0; at < texts.pairs[row].length; at += 2) attributes.push([texts.names[texts.pairs[row][at]], texts.pairs[row][at + 1]]);
+    spans.set(id, { attributes, status: 0, message: "", events: [], ...texts.more[row] });
   });
-  return found;
+  return spans;
 }
 
 /** Index of the first of the rising `values` that is not below `value`. */

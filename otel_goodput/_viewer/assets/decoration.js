@@ -230,8 +230,8 @@ export function drawOutline(context, frame, facts, places, colors, bottom) {
 /** Arrows between places of lanes. `placed`: rows in sight. */
 export function drawConnections(context, frame, relations, placed, colors, own) {
   const middle = (key) => {
-    const found = placed.find(({ row }) => row.lane && row.lane.key === key);
-    return found ? found.top + found.row.height / 2 : null;
+    const there = placed.find(({ row }) => row.lane && row.lane.key === key);
+    return there ? there.top + there.row.height / 2 : null;
   };
   for (const { from, to } of relations) {
     if (!from || !to) continue;

@@ -36,9 +36,9 @@ function drawDisruptionTable(model, state) {
   const wasted = inScope.reduce((sum, [one]) => sum + one.wasted_ns, 0);
   const reasons = new Map();
   for (const [one] of inScope) reasons.set(one.reason, (reasons.get(one.reason) || 0) + 1);
-  const told = [...reasons].map(([reason, number]) => `${number} ${reason}`).join(", ");
+  const counted = [...reasons].map(([reason, number]) => `${number} ${reason}`).join(", ");
   const note = inScope.length
-    ? `${told}; ${duration(recovery)} down, ${duration(wasted)} in lost steps`
+    ? `${counted}; ${duration(recovery)} down, ${duration(wasted)} in lost steps`
     : "none in this time";
   const rows = inScope.map(([one, row]) => disruptionRow(model, state, one, row));
   fillCard(
@@ -156,15 +156,15 @@ function drawPaces(model, state) {
 }
 
 function paceSentence(model) {
-  const told = model.report.processes;
+  const processes = model.report.processes;
   const parts = [];
-  if (told?.straggler?.ratio > 1.05)
+  if (processes?.straggler?.ratio > 1.05)
     parts.push(
-      `The slowest is process ${told.straggler.process}: ${told.straggler.ratio.toFixed(2)} times the median of all.`,
+      `The slowest is process ${processes.straggler.process}: ${processes.straggler.ratio.toFixed(2)} times the median of all.`,
     );
-  if (told?.late && told.late.share >= 0.05)
+  if (processes?.late && processes.late.share >= 0.05)
     parts.push(
-      `Process ${told.late.process} is late: it spends ${percent(told.late.share, 1)} of the time per step between steps.`,
+      `Process ${processes.late.process} is late: it spends ${percent(processes.late.share, 1)} of the time per step between steps.`,
     );
   return parts.join(" ") || "No process is much slower or later than the others.";
 }

@@ -11,7 +11,7 @@ export function make(tag, options = {}, ...children) {
     if (name === "class") element.className = value;
     else if (name === "text") element.textContent = value;
     else if (name === "data") Object.assign(element.dataset, value);
-    else if (name === "style") for (const [key, told] of Object.entries(value)) element.style.setProperty(key, told);
+    else if (name === "style") for (const [key, content] of Object.entries(value)) element.style.setProperty(key, content);
     else if (name === "on")
       for (const [event, callback] of Object.entries(value)) element.addEventListener(event, callback);
     else element.setAttribute(name, value === true ? "" : value);
@@ -91,7 +91,7 @@ export function goTo(id) {
 
 const waiting = new Set();
 const FRAME_BUDGET_MS = 12; // of drawing in a frame; what is left waits for the next, so that dragging stays smooth
-let asked = false;
+let requested = false;
 
 /** Draw now, and again (in one of the next frames) after one of the fields `names` of the state has changed. */
 export function watch(state, names, draw) {
@@ -103,10 +103,10 @@ export function watch(state, names, draw) {
 }
 
 function askForFrame() {
-  if (asked) return;
-  asked = true;
+  if (requested) return;
+  requested = true;
   requestAnimationFrame(() => {
-    asked = false;
+    requested = false;
     drawUntil(performance.now() + FRAME_BUDGET_MS);
     if (waiting.size) askForFrame();
   });

@@ -76,11 +76,11 @@ class ExactSpans {
     }
   }
 
-  /** The first stretch of the view that is summed up and near enough to be told span by span, or null. */
+  /** The first stretch of the view that is summed up and near enough to be shown span by span, or null. */
   wanted() {
     const { view } = this.state;
     if (!view || this.model.detail.complete) return null;
-    // What came after the document is told by itself, or with the next one.
+    // What came after the document is sent by itself, or with the next one.
     const [begin, end] = [Math.max(0, Math.floor(view[0])), Math.min(this.own.end, Math.ceil(view[1]))];
     if (!(end > begin) || this.spansIn(begin, end) > MOST_SPANS) return null;
     this.parts.sort((one, other) => overlaps(one, begin, end) - overlaps(other, begin, end));
@@ -122,15 +122,15 @@ class ExactSpans {
 /** Make the tables of `model` of those of all `sources`; of two that have the same span the last counts. */
 export function mergeSpans(model, sources) {
   const names = new Map(model.names.map((name, at) => [name, at]));
-  const told = sources.map((one) => (one.names ? { ...one, phases: renamed(one, names, model.names) } : one));
-  const steps = merged("steps", told, "step_ids");
-  const phases = merged("phases", told, "phase_ids");
+  const parts = sources.map((one) => (one.names ? { ...one, phases: renamed(one, names, model.names) } : one));
+  const steps = merged("steps", parts, "step_ids");
+  const phases = merged("phases", parts, "phase_ids");
   const { parent } = phases.table;
   phases.origin.forEach(([at, row], to) => {
-    const above = told[at].phases.parent[row];
+    const above = parts[at].phases.parent[row];
     parent[to] = above < 0 ? -1 : phases.places[at][above];
   });
-  model.device = devices(told, steps.places, phases.places);
+  model.device = devices(parts, steps.places, phases.places);
   Object.assign(model, { steps: steps.table, phases: phases.table, step_ids: steps.ids, phase_ids: phases.ids });
   model.trace_ids = new Map(sources.flatMap((one) => [...one.trace_ids]));
 }
@@ -158,10 +158,10 @@ function mergedOwners(sources, categories) {
 const overlaps = (part, begin, end) => Number(part.begin < end && part.until > begin);
 
 /** Phases of a part with the numbers that the document gives to names. */
-export function renamed(part, names, told) {
+export function renamed(part, names, texts) {
   const name = part.phases.name.map((at) => {
     const text = part.names[at];
-    if (!names.has(text)) names.set(text, told.push(text) - 1);
+    if (!names.has(text)) names.set(text, texts.push(text) - 1);
     return names.get(text);
   });
   return { ...part.phases, name };
@@ -172,15 +172,15 @@ export function renamed(part, names, told) {
  * `origin`: [source, row] by row; `places`: row by source and its row.
  */
 function merged(kind, sources, ids) {
-  const found = new Map();
+  const byKey = new Map();
   const keys = sources.map((source) => {
     const table = source[kind];
     const columns = SPANS[kind].map((name) => table[name]);
     return Array.from({ length: table.rows }, (_, row) => columns.map((column) => column[row]).join(" "));
   });
-  keys.forEach((all, at) => all.forEach((key, row) => found.set(key, [at, row])));
+  keys.forEach((all, at) => all.forEach((key, row) => byKey.set(key, [at, row])));
   const start = ([at, row]) => sources[at][kind].start[row];
-  const order = [...found].sort((one, other) => start(one[1]) - start(other[1]));
+  const order = [...byKey].sort((one, other) => start(one[1]) - start(other[1]));
   const origin = order.map(([, from]) => from);
   const rows = new Map(order.map(([key], row) => [key, row]));
   const places = keys.map((all) => all.map((key) => rows.get(key)));
@@ -197,15 +197,15 @@ function merged(kind, sources, ids) {
 }
 
 function devices(sources, steps, phases) {
-  const found = new Map();
+  const byBegin = new Map();
   sources.forEach(({ device }, at) => {
     for (let row = 0; row < device.rows; row++) {
       const owner = device.owner[row];
       const moved = owner >= 0 ? steps[at][owner] : -1 - phases[at][-1 - owner];
-      found.set(`${moved} ${device.begin[row]}`, [device.begin[row], device.end[row], moved]);
+      byBegin.set(`${moved} ${device.begin[row]}`, [device.begin[row], device.end[row], moved]);
     }
   });
-  const all = [...found.values()].sort((one, other) => one[0] - other[0]);
+  const all = [...byBegin.values()].sort((one, other) => one[0] - other[0]);
   const column = (at) => Float64Array.from(all, (one) => one[at]);
   return { rows: all.length, begin: column(0), end: column(1), owner: column(2) };
 }

@@ -48,7 +48,7 @@ function rowsOf(source, { kind, process }) {
 function processTrack(source, index) {
   const process = source.model.processes.find((one) => one.index === index);
   if (!process || process === source.leader) return source.model.bins.count ? source.leaderBins() : null;
-  return laneBins(source.rankLane(process));
+  return laneBins(source.processLane(process));
 }
 
 /** {title, begin, end, rows: [[label, text, ns | null]], flags, trace, span, attempt} of what is selected; see trace_ids. */
@@ -76,7 +76,7 @@ export function factsOf(source, selected) {
 
 const lengthRow = (label, ns) => [label, `${duration(ns)} (${seconds(ns)})`, ns];
 
-/** The length `ns` of a span that is told to be `wall` long. */
+/** The length `ns` of a span that is `wall` long according to the document. */
 const howLong = (word, wall, ns) =>
   wall === OVER ? [word, "ended; details not received yet", null] : lengthRow(wall < 0 ? `${word}, so far` : word, ns);
 
@@ -180,11 +180,11 @@ const FACTS = {
   disruption(source, row) {
     const one = source.model.disruptions[row];
     const begin = one.died_at ?? one.time;
-    const said = one.said_by === null ? [] : [["set by", one.said_by, null], ["original reason", one.first_reason, null]];
-    if (one.note !== null) said.push(["note", one.note, null]);
+    const correction = one.said_by === null ? [] : [["set by", one.said_by, null], ["original reason", one.first_reason, null]];
+    if (one.note !== null) correction.push(["note", one.note, null]);
     const rows = [
       ["reason", reasonText(one), null],
-      ...said,
+      ...correction,
       lengthRow("until restarted", one.recovery_ns),
       lengthRow("steps lost", one.wasted_ns),
       lengthRow("cost", one.recovery_ns + one.wasted_ns),
@@ -299,8 +299,8 @@ const FACTS = {
 };
 
 function attemptAt(source, time) {
-  const found = source.model.attempts.find((one) => one.begin <= time && time <= source.ends.get(one.number));
-  return found ? found.number : null;
+  const attempt = source.model.attempts.find((one) => one.begin <= time && time <= source.ends.get(one.number));
+  return attempt ? attempt.number : null;
 }
 
 /** [{title, paint, ns}] of a track of categories between two times, what is 0 left out. */
@@ -328,12 +328,12 @@ export function measureRange(source, begin, end) {
 function stepsBetween(source, begin, end) {
   const { steps, step_bins: bins } = source.model;
   const covered = source.windows.some(([low, high]) => low <= begin && end <= high);
-  const found = { count: 0, lost: 0, first: null, last: null, exact: covered };
+  const counts = { count: 0, lost: 0, first: null, last: null, exact: covered };
   const add = (first, last, number, lost) => {
-    found.count += number;
-    found.lost += lost;
-    found.first = found.first === null ? first : Math.min(found.first, first);
-    found.last = found.last === null ? last : Math.max(found.last, last);
+    counts.count += number;
+    counts.lost += lost;
+    counts.first = counts.first === null ? first : Math.min(counts.first, first);
+    counts.last = counts.last === null ? last : Math.max(counts.last, last);
   };
   if (covered || !bins || !bins.rows) {
     const low = lowerBound(steps.start, begin, 0, steps.rows);
@@ -341,7 +341,7 @@ function stepsBetween(source, begin, end) {
     for (let row = low; row < high; row++)
       if (steps.fate[row] !== 3 && steps.fate[row] !== SKIPPED)
         add(steps.number[row], steps.number[row], 1, Number(steps.fate[row] === 1));
-    return found;
+    return counts;
   }
   for (let row = 0; row < bins.rows; row++) {
     const last = row + 1 < bins.rows ? bins.begin[row + 1] : source.model.end;
@@ -352,5 +352,5 @@ function stepsBetween(source, begin, end) {
     if (part)
       add(bins.first[row], bins.last[row], Math.round(part * bins.count[row]), Math.round(part * bins.lost[row]));
   }
-  return found;
+  return counts;
 }

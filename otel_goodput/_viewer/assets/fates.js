@@ -11,10 +11,10 @@ export function startFates(model, state) {
 
 /** {attempt number: counts by fate}: from the steps where all of them are held, else from the histogram's buckets. */
 export function fateCounts(model) {
-  const found = new Map(model.attempts.map((one) => [one.number, [0, 0, 0, 0]]));
+  const byAttempt = new Map(model.attempts.map((one) => [one.number, [0, 0, 0, 0]]));
   const addTo = (attempt, fate, number) => {
-    if (!found.has(attempt)) found.set(attempt, [0, 0, 0, 0]);
-    found.get(attempt)[fate] += number;
+    if (!byAttempt.has(attempt)) byAttempt.set(attempt, [0, 0, 0, 0]);
+    byAttempt.get(attempt)[fate] += number;
   };
   const { steps, histogram } = model;
   if (model.detail.complete) {
@@ -23,19 +23,19 @@ export function fateCounts(model) {
   } else
     for (let row = 0; row < histogram.rows; row++)
       if (histogram.measure[row] === 0) addTo(histogram.attempt[row], histogram.fate[row], histogram.count[row]);
-  return found;
+  return byAttempt;
 }
 
 function drawFates(model, state) {
   const { report } = model;
   if (!report.started_steps) return fillCard("fates");
   const chosen = scopeOf(model, state).attempt;
-  const found = fateCounts(model);
-  const most = Math.max(1, ...[...found.values()].map((counts) => counts.reduce((sum, one) => sum + one, 0)));
-  const rows = [...found].map(([attempt, counts]) =>
+  const byAttempt = fateCounts(model);
+  const most = Math.max(1, ...[...byAttempt.values()].map((counts) => counts.reduce((sum, one) => sum + one, 0)));
+  const rows = [...byAttempt].map(([attempt, counts]) =>
     fateRow(state, attempt, counts, most, chosen && chosen.number !== attempt),
   );
-  const present = [0, 1, 2, 3].filter((fate) => [...found.values()].some((counts) => counts[fate]));
+  const present = [0, 1, 2, 3].filter((fate) => [...byAttempt.values()].some((counts) => counts[fate]));
   const { kept, lost } = report.steps;
   const fates = `${count(kept, "kept", "kept")}, ${count(lost, "lost", "lost")}`;
   const pending = report.pending_steps ? `, ${report.pending_steps.toLocaleString("en")} pending` : "";
@@ -53,10 +53,10 @@ function drawFates(model, state) {
 
 function fateRow(state, attempt, counts, most, faded) {
   const sum = counts.reduce((total, one) => total + one, 0);
-  const told = counts.map((number, fate) => [number, fate]).filter(([number]) => number);
+  const present = counts.map((number, fate) => [number, fate]).filter(([number]) => number);
   const words =
-    told.map(([number, fate]) => `${number.toLocaleString("en")} ${FATE_NAMES[fate]}`).join(", ") || "no step";
-  const parts = told.map(([number, fate]) =>
+    present.map(([number, fate]) => `${number.toLocaleString("en")} ${FATE_NAMES[fate]}`).join(", ") || "no step";
+  const parts = present.map(([number, fate]) =>
     make("span", {
       class: "piece",
       title: `${number.toLocaleString("en")} ${FATE_NAMES[fate]} (${percent(number, sum)})`,

@@ -26,8 +26,8 @@ export function heatColors(good) {
 }
 
 /** Draw rows of processes into `mount`, with a tip and keys. */
-export function drawHeat(mount, told) {
-  const { rows } = told;
+export function drawHeat(mount, spec) {
+  const { rows } = spec;
   const rowHeight = Math.max(1, Math.min(16, Math.floor(420 / rows.length)));
   const height = rowHeight * rows.length;
   const canvas = make("canvas", {
@@ -43,7 +43,7 @@ export function drawHeat(mount, told) {
   canvas.height = (height + HEAT_AXIS) * scale;
   canvas.style.width = "100%";
   canvas.style.height = `${height + HEAT_AXIS}px`;
-  const plot = { ...told, canvas, bubble, rowHeight, height, width, scale };
+  const plot = { ...spec, canvas, bubble, rowHeight, height, width, scale };
   plot.pixels = heatPixels(plot);
   paintHeat(plot);
   listenHeat(plot);
@@ -147,8 +147,8 @@ function listenHeat(plot) {
   canvas.addEventListener("mousemove", (event) => showCell(plot, cell(event)));
   canvas.addEventListener("mouseleave", () => (bubble.hidden = true));
   canvas.addEventListener("click", (event) => {
-    const found = cell(event);
-    if (found) plot.open(rows[found.row]);
+    const hit = cell(event);
+    if (hit) plot.open(rows[hit.row]);
   });
   canvas.addEventListener("blur", () => {
     cursor.cursor = null;
@@ -173,18 +173,18 @@ function listenHeat(plot) {
   });
 }
 
-function showCell(plot, found) {
+function showCell(plot, hit) {
   const { bubble, canvas, rows, scope, rowHeight, category } = plot;
-  bubble.hidden = !found;
-  if (!found) return;
-  const process = rows[found.row];
+  bubble.hidden = !hit;
+  if (!hit) return;
+  const process = rows[hit.row];
   const room = canvas.clientWidth - HEAT_MARGIN;
-  const time = scope.begin + ((found.x - HEAT_MARGIN) / room) * (scope.end - scope.begin);
+  const time = scope.begin + ((hit.x - HEAT_MARGIN) / room) * (scope.end - scope.begin);
   const share = shareAt(process, category, time);
   const lines = plot.tip(process, time, share ?? 0).filter((line) => line);
   bubble.replaceChildren(...lines.map((line, at) => make("div", { class: at ? "" : "strong", text: line })));
-  const right = found.x > canvas.clientWidth / 2;
-  bubble.style.top = `${(found.row + 1) * rowHeight + 6}px`;
-  bubble.style.left = right ? "auto" : `${found.x + 12}px`;
-  bubble.style.right = right ? `${canvas.clientWidth - found.x + 12}px` : "auto";
+  const right = hit.x > canvas.clientWidth / 2;
+  bubble.style.top = `${(hit.row + 1) * rowHeight + 6}px`;
+  bubble.style.left = right ? "auto" : `${hit.x + 12}px`;
+  bubble.style.right = right ? `${canvas.clientWidth - hit.x + 12}px` : "auto";
 }

@@ -41,28 +41,28 @@ export function histogramOf(model, scope, measure, scale) {
   if (isDetailed(model, scope)) return exactBins(model, scope, measure, scale);
   const { histogram } = model;
   const wanted = MEASURES.findIndex(([name]) => name === measure);
-  const found = new Map();
+  const byBucket = new Map();
   let missing = 0;
   for (let row = 0; row < histogram.rows; row++) {
     if (histogram.measure[row] !== wanted) continue;
     if (scope.kind === "attempt" && histogram.attempt[row] !== scope.attempt.number) continue;
     // In the lowest bucket are those that were cut off before any time was theirs.
     if (histogram.bucket[row] === 0) missing += histogram.count[row];
-    else addTo(found, histogram.bucket[row], histogram.fate[row], histogram.count[row]);
+    else addTo(byBucket, histogram.bucket[row], histogram.fate[row], histogram.count[row]);
   }
-  const bins = [...found.values()].sort((one, other) => one.low - other.low);
+  const bins = [...byBucket.values()].sort((one, other) => one.low - other.low);
   const rows = stepRowsIn(model.steps, scope);
   for (const row of rows) {
     const time = stepTime(model.steps, row, measure);
-    if (time > 0) found.get(bucketOf(time))?.rows.push(row);
+    if (time > 0) byBucket.get(bucketOf(time))?.rows.push(row);
   }
   return { bins, exact: false, missing };
 }
 
-function addTo(found, bucket, fate, number) {
-  if (!found.has(bucket))
-    found.set(bucket, { low: bucketEdge(bucket), high: bucketEdge(bucket + 1), counts: [0, 0, 0, 0], rows: [] });
-  const bin = found.get(bucket);
+function addTo(byBucket, bucket, fate, number) {
+  if (!byBucket.has(bucket))
+    byBucket.set(bucket, { low: bucketEdge(bucket), high: bucketEdge(bucket + 1), counts: [0, 0, 0, 0], rows: [] });
+  const bin = byBucket.get(bucket);
   bin.counts[fate] += number;
   return bin;
 }
@@ -81,9 +81,9 @@ function exactBins(model, scope, measure, scale) {
   }
   if (!timed.length) return { bins: [], exact: true, missing };
   if (scale === "log") {
-    const found = new Map();
-    for (const [time, row] of timed) addTo(found, bucketOf(time), steps.fate[row], 1).rows.push(row);
-    return { bins: [...found.values()].sort((one, other) => one.low - other.low), exact: true, missing };
+    const byBucket = new Map();
+    for (const [time, row] of timed) addTo(byBucket, bucketOf(time), steps.fate[row], 1).rows.push(row);
+    return { bins: [...byBucket.values()].sort((one, other) => one.low - other.low), exact: true, missing };
   }
   const sorted = Float64Array.from(timed, ([time]) => time).sort();
   const low = sorted[0];
@@ -110,13 +110,13 @@ function drawHistogram(model, state, draw) {
   if (!model.report.started_steps) return fillCard("histogram");
   const scope = scopeOf(model, state);
   const scale = look.scale || (isDetailed(model, scope) ? "linear" : "log");
-  const found = { ...histogramOf(model, scope, look.measure, scale), scale };
+  const shown = { ...histogramOf(model, scope, look.measure, scale), scale };
   const change = (changes) => {
     Object.assign(look, { bin: null }, changes);
     draw();
   };
-  const total = found.bins.reduce((sum, bin) => sum + sumOf(bin), 0);
-  const note = noteOf(scope, found, total);
+  const total = shown.bins.reduce((sum, bin) => sum + sumOf(bin), 0);
+  const note = noteOf(scope, shown, total);
   fillCard(
     "histogram",
     head(
@@ -134,22 +134,22 @@ function drawHistogram(model, state, draw) {
       ),
     ),
     total
-      ? histogramBars(model, found, draw)
+      ? histogramBars(model, shown, draw)
       : make("p", { class: "soft", text: `No step with a known ${look.measure} time here.` }),
-    total ? fateLegend(found) : null,
-    total && look.bin !== null && found.bins[look.bin] ? stepList(model, state, found.bins[look.bin], found) : null,
+    total ? fateLegend(shown) : null,
+    total && look.bin !== null && shown.bins[look.bin] ? stepList(model, state, shown.bins[look.bin], shown) : null,
     total ? slowestSteps(model, state, scope) : null,
-    total ? countsTable(found) : null,
+    total ? countsTable(shown) : null,
   );
 }
 
-function noteOf(scope, found, total) {
+function noteOf(scope, shown, total) {
   const parts = [
-    scope.kind === "range" && !found.exact ? "whole run (no single steps are available for this time)" : scopeTitle(scope),
+    scope.kind === "range" && !shown.exact ? "whole run (no single steps are available for this time)" : scopeTitle(scope),
     count(total, "step"),
   ];
-  if (found.missing) parts.push(`${found.missing.toLocaleString("en")} without this figure`);
-  if (!found.exact) parts.push("in buckets 4.4 % wide");
+  if (shown.missing) parts.push(`${shown.missing.toLocaleString("en")} without this figure`);
+  if (!shown.exact) parts.push("in buckets 4.4 % wide");
   return parts.join(", ");
 }
 
@@ -226,10 +226,10 @@ function edgesOf(bin) {
 }
 
 function fateWords(bin) {
-  const told = FATES.filter((fate) => bin.counts[fate]).map(
+  const fates = FATES.filter((fate) => bin.counts[fate]).map(
     (fate) => `${bin.counts[fate].toLocaleString("en")} ${FATE_NAMES[fate]}`,
   );
-  return ` (${told.join(", ")})`;
+  return ` (${fates.join(", ")})`;
 }
 
 function walkBars(event) {
@@ -291,7 +291,7 @@ function slowestSteps(model, state, scope) {
 }
 
 /** The steps of a bar, the longest first. */
-function stepList(model, state, bin, found) {
+function stepList(model, state, bin, shown) {
   const { rows, listed } = longestFirst(model, state, bin.rows, LISTED);
   const total = sumOf(bin);
   let note = `${edgesOf(bin)}: ${count(total, "step")}`;
@@ -300,7 +300,7 @@ function stepList(model, state, bin, found) {
   return make(
     "div",
     { class: "step-list", id: "histogram-steps" },
-    make("p", { class: "soft", text: note, data: { exact: String(found.exact) } }),
+    make("p", { class: "soft", text: note, data: { exact: String(shown.exact) } }),
     listed.length ? make("div", { class: "scroll short" }, table("Steps of the bar", LISTED_COLUMNS, listed)) : null,
   );
 }

@@ -23,9 +23,9 @@ export function drawnAt(timeline, x, y) {
       item: flag ? { kind: "disruption", row: flag.row, process: 0 } : null,
     };
   }
-  const found = timeline.rowAt(y);
-  if (!found) return { area: "empty", time, row: null, item: null };
-  const { row, top } = found;
+  const under = timeline.rowAt(y);
+  if (!under) return { area: "empty", time, row: null, item: null };
+  const { row, top } = under;
   const reach = ((timeline.view()[1] - timeline.view()[0]) / timeline.width) * 3;
   const place = (y - top) / row.height;
   const inside = !row.cut || (time >= row.cut[0] && time <= row.cut[1]);

@@ -28,8 +28,8 @@ export function startInfo(model, state) {
 
 function drawInfo(model, state, draw) {
   const known = model.processes.filter((one) => one.facts);
-  const asked = infoShown.process ?? state.process;
-  const process = known.find((one) => one.index === asked) || known[0];
+  const wanted = infoShown.process ?? state.process;
+  const process = known.find((one) => one.index === wanted) || known[0];
   const change = (changes) => {
     Object.assign(infoShown, changes);
     draw();
@@ -91,7 +91,7 @@ function cacheFacts(cache) {
   return { hits: cache.hits, misses: cache.misses, "compile time saved": duration(cache.saved_s * 1e9) };
 }
 
-/** A setting is {value, source}, or a bare value where its source was not told. */
+/** A setting is {value, source}, or a bare value where its source is not known. */
 function settingRow([name, setting]) {
   const sourced = setting !== null && typeof setting === "object" && "value" in setting;
   return sourced ? [name, worded(setting.value), setting.source || ""] : [name, worded(setting), ""];

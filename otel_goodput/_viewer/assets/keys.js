@@ -131,13 +131,13 @@ function neighbour(timeline, by) {
     enterLane(timeline);
     return;
   }
-  const found = timeline.beside(selected, by);
-  if (!found) {
+  const next = timeline.neighbor(selected, by);
+  if (!next) {
     timeline.say("There is no other");
     return;
   }
-  timeline.select(found);
-  const facts = factsOf(timeline.source, found);
+  timeline.select(next);
+  const facts = factsOf(timeline.source, next);
   const [begin, end] = timeline.view();
   if (facts.begin < begin || facts.end > end)
     timeline.setView((facts.begin + facts.end - end + begin) / 2, (facts.begin + facts.end + end - begin) / 2);

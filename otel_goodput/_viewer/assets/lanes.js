@@ -74,16 +74,16 @@ export class LaneSource extends RunSource {
     };
   }
 
-  rankLane(process) {
+  processLane(process) {
     return {
-      key: `rank-${process.index}`,
+      key: `process-${process.index}`,
       kind: null,
       binKind: "bin",
       tracks: [],
       paints: this.categories,
       lazyBins: () => this.processBins(process),
       process: process.index,
-      rank: true,
+      ofProcess: true,
       hint: "Shares of this process's own time, rounded to 1/255; its journal has the single spans",
     };
   }
@@ -128,7 +128,7 @@ export class LaneSource extends RunSource {
     };
   }
 
-  /** The bins of steps as spans: lost ones are told by their share. */
+  /** The bins of steps as spans: lost ones are drawn by their share. */
   stepBins() {
     const { step_bins: bins } = this.model;
     const spans = [];
@@ -318,7 +318,7 @@ function laneOfPhase(name, background) {
 
 /** Height of a lane in CSS pixels. */
 export function laneHeight(lane) {
-  if (lane.rank) return 18;
+  if (lane.ofProcess) return 18;
   if (lane.tracks.length > 1) return 6 + 16 * lane.tracks.length;
   return lane.tall ? 28 : ROW_HEIGHT;
 }

@@ -3,7 +3,7 @@ import { duration } from "./format.js";
 import { laneHeight, ROW_HEIGHT } from "./lanes.js";
 
 /** Orders of the processes of a host; hosts follow the first of theirs. */
-export const RANK_ORDERS = [
+export const PROCESS_ORDERS = [
   ["index", "by index", (one, other) => one.index - other.index],
   [
     "pace",
@@ -40,7 +40,7 @@ export class LaneTree {
     this.runLanes = source.runLanes();
     this.leaderLanes = source.leaderLanes();
     this.hosts = hostsOf(source.model.processes);
-    this.ranks = new Map(source.model.processes.map((one) => [one.index, source.rankLane(one)]));
+    this.processLanes = new Map(source.model.processes.map((one) => [one.index, source.processLane(one)]));
     this.layOut();
   }
 
@@ -143,7 +143,7 @@ export class LaneTree {
   addLife(id, title, tag, cut, usual, attempt = null) {
     const row = this.add({ id, level: 2, title, tag, expandable: this.hosts.length > 0, usual, cut });
     if (!row.expanded) return;
-    const order = RANK_ORDERS.find(([name]) => name === this.order)[2];
+    const order = PROCESS_ORDERS.find(([name]) => name === this.order)[2];
     const hosts = this.hosts.map(([name, processes]) => [
       name,
       processes.filter((one) => tookPart(one, attempt)).sort(order),
@@ -167,7 +167,7 @@ export class LaneTree {
   }
 
   addProcess(process, id, cut) {
-    const lane = this.ranks.get(process.index);
+    const lane = this.processLanes.get(process.index);
     const leads = process === this.source.leader;
     const hint = [leads ? "The leader: the run's figures come from its phases" : lane.hint, process.problem]
       .filter(Boolean)

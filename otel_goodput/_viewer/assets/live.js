@@ -4,9 +4,9 @@ import { complaint, listen, liveState } from "./connection.js";
 import { LiveSpans } from "./tail.js";
 
 // What an event brings, and what the page shows of it at once.
-const TOLD_LIVE = ["report", "headline", "verdict", "verdict_source", "live"];
+const LIVE_MEMBERS = ["report", "headline", "verdict", "verdict_source", "live"];
 
-/** What is told of single spans; started before what draws them. */
+/** New single spans; started before what draws them. */
 export function startLiveSpans(model, state) {
   return new LiveSpans(model, state);
 }
@@ -20,7 +20,7 @@ export function startLive(model, state, spans) {
 class LiveRun {
   constructor(model, state, source, spans) {
     Object.assign(this, { model, state, source, spans, tag: null, reached: model.end, queue: Promise.resolve() });
-    const callbacks = { run: (told) => this.heard(told), tail: (told) => this.spansHeard(told) };
+    const callbacks = { run: (news) => this.update(news), tail: (news) => this.addSpans(news) };
     this.events = listen(source.replace(/document$/, "events"), callbacks, () => this.renew());
     document.getElementById("sections").querySelector('[data-section="runs"]')?.replaceWith(this.back());
   }
@@ -33,18 +33,18 @@ class LiveRun {
     return link;
   }
 
-  heard(told) {
+  update(news) {
     const { model } = this;
     // The paces of all processes come with the document only.
-    if (model.report.processes) told.report.processes = model.report.processes;
-    for (const name of TOLD_LIVE) if (name in told) model[name] = told[name];
-    if (told.end) this.goOn(told.end);
+    if (model.report.processes) news.report.processes = model.report.processes;
+    for (const name of LIVE_MEMBERS) if (name in news) model[name] = news[name];
+    if (news.end) this.goOn(news.end);
     this.state.tell(["model"]);
-    const { reading } = told;
+    const { reading } = news;
     if (reading) liveState(`reading ${reading.what}: ${reading.done} of ${reading.total}`, "live");
     else if (this.reading) liveState("live", "live");
     this.reading = Boolean(reading);
-    if (told.news > model.made_at) this.renew();
+    if (news.news > model.made_at) this.renew();
   }
 
   /** A view that stands at the end of the run stays there; one that was moved away stays where it is. */
@@ -58,8 +58,8 @@ class LiveRun {
   }
 
   /** One after the other, for they are unpacked beside. */
-  spansHeard(told) {
-    const packed = Uint8Array.from(atob(told), (letter) => letter.charCodeAt(0));
+  addSpans(news) {
+    const packed = Uint8Array.from(atob(news), (letter) => letter.charCodeAt(0));
     const take = (bytes) => {
       const changed = this.spans.take(readPart(bytes));
       if (changed) this.state.tell([changed]);
@@ -77,10 +77,10 @@ class LiveRun {
     try {
       const answer = await fetch(this.source);
       if (!answer.ok) throw new Error(`the server says ${answer.status}`);
-      const found = answer.headers.get("etag");
-      if (found !== this.tag) {
+      const tag = answer.headers.get("etag");
+      if (tag !== this.tag) {
         Object.assign(this.model, Model.read(new Uint8Array(await answer.arrayBuffer())));
-        this.tag = found;
+        this.tag = tag;
         this.state.tell(["model", "document"]);
       }
       complaint("");

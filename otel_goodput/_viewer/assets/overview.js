@@ -52,9 +52,9 @@ function drawAnswer(model) {
     document.querySelector(`#sections [data-section="${id}"]`).hidden = !model.attempts.length;
   }
   const detail = document.getElementById("detail");
-  const said = model.partial ? PARTIAL : model.detail.text;
-  detail.hidden = !said;
-  detail.replaceChildren(make("span", { class: "hatched swatch" }), make("span", { text: said }));
+  const note = model.partial ? PARTIAL : model.detail.text;
+  detail.hidden = !note;
+  detail.replaceChildren(make("span", { class: "hatched swatch" }), make("span", { text: note }));
 }
 
 function percentOf(report) {
@@ -85,9 +85,9 @@ function standing(model) {
 
 function figures(model) {
   const { report } = model;
-  const told = [];
+  const figures = [];
   const add = (value, words, title) =>
-    told.push(make("div", { class: "figure", title }, make("b", { text: value }), make("span", { text: words })));
+    figures.push(make("div", { class: "figure", title }, make("b", { text: value }), make("span", { text: words })));
   if (report.elapsed_s)
     add(duration(nanoseconds(report.elapsed_s)), "elapsed", "from the start of the first job to its end, or until now");
   if (report.steps && report.started_steps) {
@@ -109,7 +109,7 @@ function figures(model) {
   }
   if (report.excluded_s) add(duration(nanoseconds(report.excluded_s)), "excluded");
   if (report.suspended_s) add(duration(nanoseconds(report.suspended_s)), "suspended");
-  return told;
+  return figures;
 }
 
 function drawWarnings(model) {
@@ -160,14 +160,14 @@ function sourceIndex(model) {
 /** Emphasise the largest loss everywhere, and put all of it into the timeline. */
 function showMe(model, state) {
   const category = sourceIndex(model);
-  const found = stretches(model, category);
+  const times = stretches(model, category);
   const changes = { category };
-  if (found.list.length) {
-    const pad = (found.end - found.begin) * 0.03 + 1e6;
-    changes.view = [Math.max(0, found.begin - pad), Math.min(model.end, found.end + pad)];
+  if (times.list.length) {
+    const pad = (times.end - times.begin) * 0.03 + 1e6;
+    changes.view = [Math.max(0, times.begin - pad), Math.min(model.end, times.end + pad)];
   }
   state.set(changes);
-  goTo(found.list.length > 1 ? "stretches" : "timeline-card");
+  goTo(times.list.length > 1 ? "stretches" : "timeline-card");
 }
 
 /** Where a category has its time: the longest stretches, and all from first to last. Without owners: of bins. */
@@ -209,9 +209,9 @@ function drawStretches(model, state) {
   document.getElementById("stretches")?.remove();
   const category = model.categories[state.category ?? -1];
   if (!category) return;
-  const found = stretches(model, state.category);
-  if (!found.list.length) return;
-  const items = found.list.map((one) => {
+  const times = stretches(model, state.category);
+  if (!times.list.length) return;
+  const items = times.list.map((one) => {
     const go = () => {
       const pad = Math.max((one.end - one.begin) * 0.5, 1e6);
       state.set({ view: [one.begin - pad, one.end + pad] });
@@ -219,13 +219,13 @@ function drawStretches(model, state) {
     };
     return make("li", {}, button(`${duration(one.ns)} at ${timeText(model, one.begin, 1e9)}`, go, { class: "link" }));
   });
-  const listed = found.list.reduce((sum, one) => sum + one.ns, 0);
+  const listed = times.list.reduce((sum, one) => sum + one.ns, 0);
   const where = model.owners
-    ? count(found.number, "stretch", "stretches")
-    : `${count(found.number, "stretch", "stretches")} of bins`;
+    ? count(times.number, "stretch", "stretches")
+    : `${count(times.number, "stretch", "stretches")} of bins`;
   const lead =
-    `${where}, ${duration(found.total)} in all` +
-    (found.number > items.length ? `; the ${items.length} longest hold ${percent(listed, found.total)}:` : ":");
+    `${where}, ${duration(times.total)} in all` +
+    (times.number > items.length ? `; the ${items.length} longest hold ${percent(listed, times.total)}:` : ":");
   card.append(
     make(
       "div",

@@ -50,15 +50,15 @@ function scopeSwitch(model, state, scope) {
 
 function partitionBars(model, state, scope, account) {
   const pieces = account.pieces.map(({ category, ns }) => {
-    const told = model.categories[category];
-    const words = `${sourceTitle(told)}: ${duration(ns)}, ${percent(ns, account.elapsed)}`;
+    const about = model.categories[category];
+    const words = `${sourceTitle(about)}: ${duration(ns)}, ${percent(ns, account.elapsed)}`;
     return button("", () => state.set({ category: state.category === category ? null : category }), {
       class: `piece${dimmed(state, category, account)}`,
       title: words,
       "aria-label": words,
       "aria-pressed": String(state.category === category),
-      data: { category: told.name, name: told.custom, ns: String(ns) },
-      style: { "flex-grow": String(ns / account.elapsed), background: cssFill(sourceStyle(told)) },
+      data: { category: about.name, name: about.custom, ns: String(ns) },
+      style: { "flex-grow": String(ns / account.elapsed), background: cssFill(sourceStyle(about)) },
     });
   });
   const bar = make("div", { class: "bar", role: "group", "aria-label": "Where the time went" }, ...pieces);
@@ -129,25 +129,25 @@ function accountTable(model, state, account) {
   const about = account.exact ? "" : "≈ ";
   const exactly = (ns) => make("span", { class: "soft", text: about + seconds(ns) });
   const rows = account.pieces.map(({ category, ns }) => {
-    const told = model.categories[category];
+    const about = model.categories[category];
     const name = button(
-      sourceTitle(told),
+      sourceTitle(about),
       () => state.set({ category: state.category === category ? null : category }),
       {
         class: "link clamp",
-        title: sourceTitle(told),
+        title: sourceTitle(about),
         "aria-pressed": String(state.category === category),
       },
     );
     const cells = [
-      make("div", { class: "name-line" }, swatch(cssFill(sourceStyle(told))), name),
+      make("div", { class: "name-line" }, swatch(cssFill(sourceStyle(about))), name),
       about + percent(ns, account.elapsed),
       duration(ns),
       exactly(ns),
     ];
     return tableRow(ACCOUNT_COLUMNS, cells, {
       class: dimmed(state, category, account).trim(),
-      data: { category: told.name, name: told.custom, ns: String(ns) },
+      data: { category: about.name, name: about.custom, ns: String(ns) },
     });
   });
   rows.push(

@@ -13,7 +13,7 @@ export function laneItemAt(source, lane, time, reach, place) {
     const row = lowerBound(source.model.step_bins.begin, time + 0.5) - 1;
     return row >= 0 ? { kind: "steps", row, process: 0 } : null;
   }
-  if (!lane.rank && !lane.summed.length) return null;
+  if (!lane.ofProcess && !lane.summed.length) return null;
   const bin = bins.at(time);
   const process = lane.process ?? (source.leader ? source.leader.index : 0);
   return bin >= 0 ? { kind: "bin", row: bin, process } : null;
@@ -35,9 +35,9 @@ function singleAt(source, lane, time, reach, place) {
   if (!depth) return null;
   const layer = Math.min(depth - 1, Math.floor(place * depth));
   const track = lane.tracks[layer];
-  const found = track.at(time, reach);
-  if (found < 0) return null;
-  const row = track.rows[found];
+  const index = track.at(time, reach);
+  if (index < 0) return null;
+  const row = track.rows[index];
   if (lane.kind === "device") {
     const owner = source.model.device.owner[row];
     return owner >= 0 ? { kind: "step", row: owner, process } : { kind: "phase", row: -owner - 1, process };
@@ -49,7 +49,7 @@ function singleAt(source, lane, time, reach, place) {
 export function spanPlaces(source, lane, selected, facts) {
   const { kind, row } = selected;
   if (kind === "bin") {
-    const shows = lane.rank
+    const shows = lane.ofProcess
       ? lane.process === selected.process
       : lane.kind === "owner" && lane.summed.length && leads(source, selected.process);
     return shows ? [{ begin: facts.begin, end: facts.end, depth: 0, of: 1 }] : [];
@@ -61,13 +61,13 @@ export function spanPlaces(source, lane, selected, facts) {
   if (kind === "save" && lane.key === "checkpoints") return savePlaces(source, lane, row);
   if (lane.kind === "device")
     return kind === "step" || kind === "phase" ? devicePlaces(source, lane, kind === "step" ? row : -row - 1) : [];
-  const found = [];
+  const ranges = [];
   lane.tracks.forEach((track, depth) => {
     if ((lane.kindAt ? lane.kindAt(depth) : lane.kind) !== kind) return;
     const at = placeOfRow(track, row, lane.key === "commits" && kind === "save" ? null : facts.begin);
-    if (at >= 0) found.push({ begin: track.begins[at], end: track.ends[at], depth, of: lane.tracks.length });
+    if (at >= 0) ranges.push({ begin: track.begins[at], end: track.ends[at], depth, of: lane.tracks.length });
   });
-  return found;
+  return ranges;
 }
 
 /** Index of the span of table row `row`, which begins at `begin` (null: not known), or -1. */
@@ -81,13 +81,13 @@ function placeOfRow(track, row, begin) {
 
 function savePlaces(source, lane, row) {
   const { saves, phases } = source.model;
-  const found = [];
+  const ranges = [];
   lane.tracks.forEach((track, depth) => {
     const at = track.at(saves.begin[row]);
     const same = at >= 0 && phases.start[track.rows[at]] === saves.begin[row];
-    if (same) found.push({ begin: track.begins[at], end: track.ends[at], depth, of: lane.tracks.length });
+    if (same) ranges.push({ begin: track.begins[at], end: track.ends[at], depth, of: lane.tracks.length });
   });
-  return found;
+  return ranges;
 }
 
 function devicePlaces(source, lane, owner) {
@@ -103,9 +103,9 @@ function devicePlaces(source, lane, owner) {
 
 /** First row of the device's table by owner. */
 function firstRows(device) {
-  const found = new Map();
-  for (let row = device.rows - 1; row >= 0; row--) found.set(device.owner[row], row);
-  return found;
+  const rows = new Map();
+  for (let row = device.rows - 1; row >= 0; row--) rows.set(device.owner[row], row);
+  return rows;
 }
 
 function leads(source, process) {

@@ -1,5 +1,5 @@
 // The mouse on the timeline: wheel zooms at the pointer, drag pans, shift-drag (or a drag on the scale) selects a
-// range, a click selects, a double click zooms to a span, and what is under the pointer is told.
+// range, a click selects, a double click zooms to a span, and what is under the pointer is shown.
 import { scaleText } from "./axis.js";
 import { factsOf } from "./facts.js";
 import { moment } from "./format.js";
@@ -81,13 +81,13 @@ export function bindPointer(timeline) {
     drag = null;
     if (!ended || ended.moved || ended.area === "map") return;
     const [x, y] = place(event);
-    const found = timeline.at(x, y);
+    const hit = timeline.at(x, y);
     if (timeline.measuring()) {
-      timeline.measurePoint(found.time);
+      timeline.measurePoint(hit.time);
       return;
     }
-    if (found.row) timeline.setActive(found.row);
-    if (found.area !== "axis") timeline.select(found.item);
+    if (hit.row) timeline.setActive(hit.row);
+    if (hit.area !== "axis") timeline.select(hit.item);
   });
 
   canvas.addEventListener("pointercancel", () => (drag = null));
@@ -115,15 +115,15 @@ function hideTip(timeline) {
 }
 
 function hover(timeline, x, y, event) {
-  const found = timeline.at(x, y);
+  const hit = timeline.at(x, y);
   const { tip, cursor, model } = timeline;
   cursor.hidden = false;
   cursor.style.transform = `translateX(${Math.round(x)}px)`;
-  timeline.hoverMeasure(found.time);
+  timeline.hoverMeasure(hit.time);
   timeline.canvas.style.cursor =
-    timeline.measuring() || found.area === "axis" ? "crosshair" : found.item ? "pointer" : "default";
-  const lines = found.item ? tipOf(timeline, found) : [];
-  const time = Math.min(model.end, Math.max(0, found.time));
+    timeline.measuring() || hit.area === "axis" ? "crosshair" : hit.item ? "pointer" : "default";
+  const lines = hit.item ? tipOf(timeline, hit) : [];
+  const time = Math.min(model.end, Math.max(0, hit.time));
   lines.push(make("div", { class: "soft", text: `${scaleText(time, 1e6)} · ${moment(model.origin_ms + time / 1e6)}` }));
   tip.replaceChildren(...lines);
   tip.hidden = false;

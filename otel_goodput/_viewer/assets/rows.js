@@ -45,8 +45,8 @@ export class Rows {
 
   /** The table as it is now. */
   table() {
-    const told = { rows: this.rows };
-    for (const name of this.names) told[name] = this.columns[name].subarray(0, this.rows);
-    return told;
+    const table = { rows: this.rows };
+    for (const name of this.names) table[name] = this.columns[name].subarray(0, this.rows);
+    return table;
   }
 }

@@ -22,7 +22,7 @@ export function startRuns() {
   const source = "./api/runs";
   const index = new RunsIndex(source);
   index.fetch();
-  listen(`${source}/events`, { runs: (told) => index.heard(told) }, () => index.fetch());
+  listen(`${source}/events`, { runs: (list) => index.update(list) }, () => index.fetch());
   setInterval(() => document.hidden || index.tick(), 1000);
 }
 
@@ -69,15 +69,15 @@ class RunsIndex {
     this.fetching = true;
     try {
       const answer = await fetch(this.source);
-      const told = await answer.json();
-      if (!answer.ok) throw new Error(told.error || answer.statusText);
+      const list = await answer.json();
+      if (!answer.ok) throw new Error(list.error || answer.statusText);
       complaint("");
-      this.revision = told.revision;
-      this.order = told.runs.map((run) => run.name);
-      this.runs = new Map(told.runs.map((run) => [run.name, run]));
-      this.place.textContent = told.place;
+      this.revision = list.revision;
+      this.order = list.runs.map((run) => run.name);
+      this.runs = new Map(list.runs.map((run) => [run.name, run]));
+      this.place.textContent = list.place;
       this.draw();
-      this.say(told);
+      this.say(list);
     } catch (error) {
       complaint(`The list of runs cannot be read: ${error.message}`);
     } finally {
@@ -87,23 +87,23 @@ class RunsIndex {
   }
 
   /** Take what changes each second: the runs that are live. For all else the list is asked for again. */
-  heard(told) {
-    this.say(told);
-    if (told.revision !== this.revision) {
+  update(list) {
+    this.say(list);
+    if (list.revision !== this.revision) {
       this.fetch();
       return;
     }
-    for (const run of told.runs) {
+    for (const run of list.runs) {
       if (!this.runs.has(run.name)) continue;
       this.runs.set(run.name, run);
       this.fill(run);
     }
   }
 
-  say(told) {
-    this.ahead = told.now ? Date.now() - 1000 * told.now : 0;
-    this.note.textContent = told.problem;
-    this.note.hidden = !told.problem;
+  say(list) {
+    this.ahead = list.now ? Date.now() - 1000 * list.now : 0;
+    this.note.textContent = list.problem;
+    this.note.hidden = !list.problem;
   }
 
   draw() {
@@ -209,7 +209,7 @@ class RunsIndex {
       left += !row.element.hidden;
     }
     this.search.setCustomValidity("");
-    this.body.parentElement.dataset.found = String(left);
+    this.body.parentElement.dataset.matches = String(left);
   }
 }
 

@@ -62,7 +62,7 @@ function paintRow(timeline, frame, row, top, bottom, ratio) {
   const pad = Math.max(1, Math.round(2 * ratio));
   const [high, low] = [top + pad, bottom - pad];
   const bins = laneBins(lane);
-  if (bins && lane.binKind === "bin" && (lane.rank || lane.summed.length))
+  if (bins && lane.binKind === "bin" && (lane.ofProcess || lane.summed.length))
     paintBins(cut, bins, shownPaints(timeline, lane), high, low);
   if (bins && lane.binKind === "steps")
     for (const part of lane.summed) paintStepBins(cut.cut(part), bins, timeline.model.step_bins, lane, high, low);
@@ -78,7 +78,7 @@ function paintRow(timeline, frame, row, top, bottom, ratio) {
     if (lane.kind === "owner") paintShares(cut, track, shownPaints(timeline, lane), upper, lower, lane.label);
     else paintSpans(cut, track, lane.paintsOf ? lane.paintsOf(at) : shownPaints(timeline, lane), upper, lower, options);
   });
-  if (lane.summed && !lane.rank)
+  if (lane.summed && !lane.ofProcess)
     for (const [begin, end] of lane.summed)
       surface.veil(
         Math.round(cut.x(Math.max(begin, cut.low))),
@@ -145,7 +145,7 @@ function decorateScene(timeline, frame, placed, under, colors) {
       drawLabels(context, labels, frame.ratio, colors);
       for (const { row, top: y } of chosen) {
         if (!row.lane) continue;
-        if (row.lane.summed && !row.lane.rank) drawSummed(context, frame, row.lane, y, row.height, colors);
+        if (row.lane.summed && !row.lane.ofProcess) drawSummed(context, frame, row.lane, y, row.height, colors);
         if (row.lane.marks) drawMarks(context, frame, row.lane.marks, y, row.height, colors);
         if (row.lane.levels) drawLevels(context, frame, row.lane.levels, timeline.model.end, y, row.height, colors);
         if (row.lane.curve) drawCurve(context, frame, row.lane, y, row.height, colors);

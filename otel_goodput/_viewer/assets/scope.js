@@ -25,14 +25,14 @@ export function runEnd(model) {
 
 /** The owners that tell each moment of [begin, end), or null: the run's, or of a long run those of what was read. */
 export function ownersOf(model, begin, end) {
-  const { owners, window_owners: told } = model;
-  if (owners || !told) return owners;
+  const { owners, window_owners: partial } = model;
+  if (owners || !partial) return owners;
   let reached = begin;
-  for (let row = Math.max(0, lowerBound(told.begin, begin + 1) - 1); row < told.rows && reached < end; row++) {
-    if (told.begin[row] > reached) return null;
-    reached = Math.max(reached, told.begin[row] + told.length[row]);
+  for (let row = Math.max(0, lowerBound(partial.begin, begin + 1) - 1); row < partial.rows && reached < end; row++) {
+    if (partial.begin[row] > reached) return null;
+    reached = Math.max(reached, partial.begin[row] + partial.length[row]);
   }
-  return reached >= end ? told : null;
+  return reached >= end ? partial : null;
 }
 
 /** Whether the owner of each moment of [begin, end) is known for good: what came after the document is not. */
@@ -52,8 +52,8 @@ export function nanoseconds(secondsTold) {
 export function partitionOf(model, scope) {
   let byCategory;
   let exact = true;
-  if (scope.kind === "run") byCategory = toldSeconds(model, model.report.seconds);
-  else if (scope.kind === "attempt") byCategory = toldSeconds(model, scope.attempt.seconds);
+  if (scope.kind === "run") byCategory = reportedSeconds(model, model.report.seconds);
+  else if (scope.kind === "attempt") byCategory = reportedSeconds(model, scope.attempt.seconds);
   else {
     exact = isSettled(model, scope.begin, scope.end);
     byCategory = tally(model, scope.begin, scope.end);
@@ -65,7 +65,7 @@ export function partitionOf(model, scope) {
 }
 
 /** ns by category of a report's seconds. */
-function toldSeconds(model, given) {
+function reportedSeconds(model, given) {
   return model.categories.map(({ name, custom }) => {
     const value = name === "custom" ? (given.custom || {})[custom] : given[name];
     return value ? nanoseconds(value) : 0;

@@ -9,25 +9,25 @@ const SPAN_ID = /^[0-9a-f]{4,16}$/;
 
 /** What the words of `query` find: {found: [{title, detail, goal}], total}. `goal` is selected by choosing it. */
 export function searchRun(source, query) {
-  const found = [];
+  const hits = [];
   let total = 0;
   const add = (title, detail, goal) => {
     total += 1;
-    if (found.length < MOST_SHOWN) found.push({ title, detail, goal });
+    if (hits.length < MOST_SHOWN) hits.push({ title, detail, goal });
   };
   const words = query.trim().toLowerCase();
-  if (!words) return { found, total };
+  if (!words) return { hits, total };
   searchSteps(source, words, add);
   searchLists(source, words, add);
   searchIds(source, words, add);
   searchPhases(source, words, add);
-  return { found, total };
+  return { hits, total };
 }
 
 function searchSteps(source, words, add) {
   const { steps, step_bins: bins } = source.model;
-  const told = /^(?:step\s*)?#?(\d+)$/.exec(words);
-  if (!told) {
+  const match = /^(?:step\s*)?#?(\d+)$/.exec(words);
+  if (!match) {
     const fate = { lost: 1, "in flight": 2 }[words];
     if (fate !== undefined)
       for (let row = 0; row < steps.rows; row++) if (steps.fate[row] === fate) add(...stepResult(source, row));
@@ -41,7 +41,7 @@ function searchSteps(source, words, add) {
     }
     return;
   }
-  const number = Number(told[1]);
+  const number = Number(match[1]);
   const before = [];
   for (let row = 0; row < steps.rows; row++) if (steps.number[row] === number) before.push(row);
   for (const row of before) add(...stepResult(source, row));
@@ -142,12 +142,12 @@ export function startSearch(model, state) {
     if (element) element.scrollIntoView({ block: "nearest" });
   };
   const search = () => {
-    const { found, total } = searchRun(timeline.source, state.query);
-    results = found;
+    const { hits, total } = searchRun(timeline.source, state.query);
+    results = hits;
     chosen = -1;
     list.hidden = !state.query.trim();
-    const more = total > found.length ? `; the first ${found.length} are shown` : "";
-    const options = found.map(({ title, detail }, at) =>
+    const more = total > hits.length ? `; the first ${hits.length} are shown` : "";
+    const options = hits.map(({ title, detail }, at) =>
       make(
         "div",
         { role: "option", "aria-selected": "false", data: { result: at }, on: { click: () => go(at) } },

@@ -37,17 +37,17 @@ export function startSelection(model, state) {
     box.replaceChildren(...parts);
   };
   const drawMeasure = () => {
-    const { measure: told } = timeline;
-    measure.hidden = !told;
-    if (!told) return;
-    const waiting = told.begin === null ? "Measure: click the first point" : "Measure: click the second point";
-    if (!told.done) measure.replaceChildren(make("p", { text: `${waiting}, or press Escape.` }));
+    const { measure: measured } = timeline;
+    measure.hidden = !measured;
+    if (!measured) return;
+    const waiting = measured.begin === null ? "Measure: click the first point" : "Measure: click the second point";
+    if (!measured.done) measure.replaceChildren(make("p", { text: `${waiting}, or press Escape.` }));
     else
       measure.replaceChildren(
         rangePart(
           timeline,
           "Measure",
-          [told.begin, told.end],
+          [measured.begin, measured.end],
           button("Close", () => timeline.endMeasure(), { class: "quiet" }),
         ),
       );
@@ -104,7 +104,7 @@ function selectionParts(timeline, selected) {
       detail ? make("span", { class: "soft", text: ` ${detail}` }) : null,
     ),
   );
-  const found = list.length
+  const related = list.length
     ? make("ul", { id: "connections" }, ...list)
     : make("p", { class: "soft", text: "None known." });
   return [
@@ -113,19 +113,19 @@ function selectionParts(timeline, selected) {
       "section",
       { class: "fact-card", "aria-label": "Connections" },
       make("div", { class: "card-head" }, make("h3", { text: "Connections" })),
-      found,
+      related,
     ),
   ];
 }
 
 /** What the span says in the trace, if its file was beside the journal: status, attributes and events. */
 function spanRows(model, facts) {
-  const told = facts.span && model.attributes.get(facts.span);
-  if (!told) return facts.span && model.attributes.text ? [factRow("attributes", model.attributes.text)] : [];
+  const about = facts.span && model.attributes.get(facts.span);
+  if (!about) return facts.span && model.attributes.text ? [factRow("attributes", model.attributes.text)] : [];
   const words = (value) => (typeof value === "string" ? value : JSON.stringify(value));
-  const rows = told.attributes.map(([name, value]) => factRow(name, words(value)));
-  if (told.status === 2) rows.unshift(factRow("status", told.message ? `error: ${told.message}` : "error"));
-  for (const { time, name, attributes } of told.events) {
+  const rows = about.attributes.map(([name, value]) => factRow(name, words(value)));
+  if (about.status === 2) rows.unshift(factRow("status", about.message ? `error: ${about.message}` : "error"));
+  for (const { time, name, attributes } of about.events) {
     const held = Object.entries(attributes).map(([key, value]) => `${key}: ${words(value)}`);
     rows.push(factRow("event", [`${name} at ${duration(time)}`, ...held].join("\n")));
   }

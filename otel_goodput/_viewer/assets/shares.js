@@ -59,8 +59,8 @@ function drawShares(model, state) {
 
 /** As tall as the table beside it, within reason. */
 function chartHeight() {
-  const beside = document.getElementById("account").clientHeight;
-  return Math.max(250, Math.min(460, beside - 70));
+  const available = document.getElementById("account").clientHeight;
+  return Math.max(250, Math.min(460, available - 70));
 }
 
 /** From the bottom: productive time, then the largest loss. */
@@ -114,8 +114,8 @@ function tipRows(model, cut, order, held, at) {
   for (const category of order) {
     const ns = cut.values[category][bin];
     if (!ns) continue;
-    const told = model.categories[category];
-    rows.push([cssFill(sourceStyle(told)), sourceTitle(told), percent(ns, held[bin])]);
+    const about = model.categories[category];
+    rows.push([cssFill(sourceStyle(about)), sourceTitle(about), percent(ns, held[bin])]);
   }
   return rows;
 }

@@ -47,8 +47,8 @@ export class SpanTrack {
 
   /** Index of the first span that ends behind `time`. */
   firstBehind(time) {
-    const found = Math.max(0, lowerBound(this.begins, time) - 1);
-    return found < this.length && this.ends[found] <= time ? found + 1 : found;
+    const place = Math.max(0, lowerBound(this.begins, time) - 1);
+    return place < this.length && this.ends[place] <= time ? place + 1 : place;
   }
 
   /** Index of the span at `time`, or -1; else of the nearest one that is no further than `reach` ns away. */
@@ -143,22 +143,22 @@ export class GrowingTracks {
 
   /** `entry(row)`: its span, as of {@link packTracks}, or null; `settled(row)`: it does not change any more. */
   tracks(rows, entry, settled, kindCount) {
-    const found = [];
+    const laid = [];
     const add = (row) => {
       const span = entry(row);
-      if (span) found.push(span);
+      if (span) laid.push(span);
     };
     if (!this.base) {
       for (let row = 0; row < rows; row++) {
         if (settled(row)) add(row);
         else this.open.push(row);
       }
-      this.base = packTracks(found.splice(0), kindCount);
+      this.base = packTracks(laid.splice(0), kindCount);
       this.laid = rows;
     }
     this.open.forEach(add);
     for (let row = this.laid; row < rows; row++) add(row);
-    return found.length ? longerTracks(this.base, found, kindCount) : this.base;
+    return laid.length ? longerTracks(this.base, laid, kindCount) : this.base;
   }
 }
 
@@ -181,24 +181,24 @@ function longerTracks(base, entries, kindCount) {
 
 /** Stretches [begin, end], in order of their begin, with those joined that touch or overlap. */
 export function joinedStretches(stretches) {
-  const found = [];
+  const ranges = [];
   for (const [begin, end] of stretches) {
-    const last = found[found.length - 1];
+    const last = ranges[ranges.length - 1];
     if (last && begin <= last[1]) last[1] = Math.max(last[1], end);
-    else found.push([begin, end]);
+    else ranges.push([begin, end]);
   }
-  return found;
+  return ranges;
 }
 
 /** Parts of [begin, end] that no one of the rising `windows` covers. */
 export function uncovered(windows, begin, end) {
-  const found = [];
+  const ranges = [];
   let last = begin;
   for (const [low, high] of windows) {
-    if (low > last) found.push([last, Math.min(low, end)]);
+    if (low > last) ranges.push([last, Math.min(low, end)]);
     last = Math.max(last, high);
     if (last >= end) break;
   }
-  if (last < end) found.push([last, end]);
-  return found.filter(([low, high]) => high > low);
+  if (last < end) ranges.push([last, end]);
+  return ranges.filter(([low, high]) => high > low);
 }

@@ -56,20 +56,20 @@ class State {
 
   /** Take the fields from an address. Who wrote it may be anybody: what is not of the right form is left out. */
   fromHash(hash) {
-    const found = structuredClone(DEFAULTS);
+    const values = structuredClone(DEFAULTS);
     for (const part of hash.replace(/^#/, "").split("&")) {
       const [name, text] = part.split("=", 2);
       if (!Object.hasOwn(DEFAULTS, name) || text === undefined) continue;
       try {
         const value = JSON.parse(decodeURIComponent(text));
-        if (FORMS[name](value)) found[name] = value;
+        if (FORMS[name](value)) values[name] = value;
       } catch {
         // not ours
       }
     }
     // Numbers of rows are those of one page: the timeline finds what is named in the data that it has.
-    this.shared = found.selected;
-    this.set({ ...found, selected: null });
+    this.shared = values.selected;
+    this.set({ ...values, selected: null });
   }
 
   /** Keep the address up to date, a few times a second at most: browsers refuse more. */

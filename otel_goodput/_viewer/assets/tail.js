@@ -1,4 +1,4 @@
-// What has happened since the document was made, span by span: told once a second, and put into the model.
+// What has happened since the document was made, span by span: sent once a second, and put into the model.
 import { OVER, lowerBound } from "./data.js";
 import { mergeSpans, renamed } from "./exact.js";
 import { Rows } from "./rows.js";
@@ -9,7 +9,7 @@ const MOST_BINS = 2048; // of more, every two become one
 const SPAN_KEYS = { steps: ["start", "attempt", "number"], phases: ["start", "attempt", "phase", "step"] };
 
 /**
- * The spans that were told since the document. `take` puts those of a second into the model; a new document takes the
+ * The spans that began or ended since the document. `take` puts those of a second into the model; a new document takes the
  * place of those that it has itself. Owners and bins go on as long as no second is missing; what is missing comes with
  * the next document.
  */
@@ -51,7 +51,7 @@ export class LiveSpans {
     this.addWindows();
   }
 
-  /** Put what was told of a second into the model. What has changed, as the state tells it; "": nothing. */
+  /** Put what was sent of a second into the model. What has changed, as the state tells it; "": nothing. */
   take(part) {
     const { model } = this;
     if (part.origin_ns !== model.origin_ns || part.until <= this.end) return "";
@@ -76,13 +76,13 @@ export class LiveSpans {
   // --- steps and phases --------------------------------------------------------------------------------------------
 
   /** Whether rows had to be put between others, so that all of them have moved. */
-  put(told) {
+  put(news) {
     const { model } = this;
     const names = new Map(model.names.map((name, at) => [name, at]));
-    const part = { ...told, phases: renamed(told, names, model.names) };
+    const part = { ...news, phases: renamed(news, names, model.names) };
     for (const kind of ["steps", "phases", "device"]) this[kind] ??= new Rows(model[kind]);
     if (!this.inOrder(part)) {
-      mergeSpans(model, [tablesOf(model), told]);
+      mergeSpans(model, [tablesOf(model), news]);
       this.steps = this.phases = this.device = null;
       return true;
     }
@@ -102,7 +102,7 @@ export class LiveSpans {
     return false;
   }
 
-  /** There was too much to be told one by one: what was open before `part` and is not in it is over. */
+  /** There was too much to be sent one by one: what was open before `part` and is not in it is over. */
   closeOthers(part) {
     for (const kind of ["steps", "phases"]) {
       const { start, attempt, wall, rows } = this.model[kind];
@@ -116,8 +116,8 @@ export class LiveSpans {
 
   /** Where a stretch of the device's time is already, or -1. While it is open its begin may still change. */
   deviceRow(values) {
-    const found = this.device.find(["begin", "owner"], values);
-    if (found >= 0) return found;
+    const known = this.device.find(["begin", "owner"], values);
+    if (known >= 0) return known;
     const { columns, rows } = this.device;
     for (let row = rows - 1; row >= Math.max(0, rows - 64); row--) {
       if (columns.owner[row] === values.owner && columns.end[row] < 0) return row;
@@ -141,8 +141,8 @@ export class LiveSpans {
 
   rowOf(kind, table, row) {
     const values = Object.fromEntries([...SPAN_KEYS[kind], "name"].map((name) => [name, table[name]?.[row]]));
-    const found = this[kind].find(kind === "phases" ? [...SPAN_KEYS.phases, "name"] : SPAN_KEYS.steps, values);
-    if (found >= 0 || kind === "steps" || this.model.phase_names[table.phase[row]] !== "compile") return found;
+    const known = this[kind].find(kind === "phases" ? [...SPAN_KEYS.phases, "name"] : SPAN_KEYS.steps, values);
+    if (known >= 0 || kind === "steps" || this.model.phase_names[table.phase[row]] !== "compile") return known;
     const open = this.phases.find(SPAN_KEYS.phases, values); // what was compiled is known at the end
     return open >= 0 && this.phases.columns.wall[open] < 0 ? open : -1;
   }
@@ -153,12 +153,12 @@ export class LiveSpans {
     const table = part[kind];
     const places = [];
     for (let row = 0; row < table.rows; row++) {
-      const found = this.rowOf(kind, table, row);
+      const known = this.rowOf(kind, table, row);
       const values = {};
       for (const name of this[kind].names) values[name] = table[name][row];
-      if (kind === "phases") values.parent = found < 0 ? -1 : this.phases.columns.parent[found];
-      if (found >= 0) values.flags |= this[kind].columns.flags[found];
-      const place = this[kind].set(found, values);
+      if (kind === "phases") values.parent = known < 0 ? -1 : this.phases.columns.parent[known];
+      if (known >= 0) values.flags |= this[kind].columns.flags[known];
+      const place = this[kind].set(known, values);
       if (part[ids].has(row)) this.model[ids].set(place, part[ids].get(row));
       places.push(place);
     }
@@ -167,7 +167,7 @@ export class LiveSpans {
 
   // --- whose the time was ------------------------------------------------------------------------------------------
 
-  /** Owners and bins go on. From the begin of a step that was in flight what is told now counts. */
+  /** Owners and bins go on. From the begin of a step that was in flight what is sent now counts. */
   own(part) {
     const categories = part.categories.map(({ name, custom }) =>
       this.model.categories.findIndex((one) => one.name === name && one.custom === custom),

@@ -27,15 +27,15 @@ class Timeline extends Viewport {
       tabindex: "0",
       role: "application",
       "aria-label": "Timeline of the run. Press question mark for the keys.",
-      "aria-describedby": "timeline-said",
+      "aria-describedby": "timeline-announcement",
     });
     this.cursor = make("div", { class: "tl-cursor", hidden: true });
     this.spacer = make("div");
     this.bar = make("div", { class: "tl-bar", tabindex: "-1", "aria-hidden": "true" }, this.spacer);
     this.tip = make("div", { class: "tip tl-tip", hidden: true });
-    this.said = make("div", { id: "timeline-said", class: "unseen", "aria-live": "polite" });
+    this.announcement = make("div", { id: "timeline-announcement", class: "unseen", "aria-live": "polite" });
     this.box = document.getElementById("timeline");
-    this.box.replaceChildren(this.canvas, this.cursor, this.bar, this.said);
+    this.box.replaceChildren(this.canvas, this.cursor, this.bar, this.announcement);
     document.body.append(this.tip);
     this.context = this.canvas.getContext("2d", { alpha: false });
     this.treeView = new TreeView(document.getElementById("tree"), this);
@@ -86,8 +86,8 @@ class Timeline extends Viewport {
   /** Select what the address names, once the data has it: perhaps its window is still to be fetched. */
   seek() {
     const { selected, shared } = this.state;
-    const found = !selected && shared && findIdentity(this.source, shared);
-    if (found) this.state.set({ selected: found });
+    const identified = !selected && shared && findIdentity(this.source, shared);
+    if (identified) this.state.set({ selected: identified });
   }
 
   recolor() {
@@ -114,7 +114,7 @@ class Timeline extends Viewport {
     this.known = facts && { selected, identity: identityOf(selected, facts) };
     if (before || facts) this.state.shared = facts ? this.known.identity : null;
     const length = facts && (facts.open ? "open" : `${duration(facts.end - facts.begin)} long`);
-    this.said.textContent =
+    this.announcement.textContent =
       text ?? (facts ? `${facts.title}, at ${duration(facts.begin)}, ${length}` : "Nothing is selected");
   }
 
@@ -261,17 +261,17 @@ class Timeline extends Viewport {
   }
 
   /** The span before (-1) or behind (1) what is selected on its lane. */
-  beside(selected, by) {
+  neighbor(selected, by) {
     return itemBeside(this.source, this.tree.leaderLanes.concat(this.tree.runLanes), selected, by);
   }
 
   // --- drawing -----------------------------------------------------------------------------------------------------
 
   ask() {
-    if (this.asked) return;
-    this.asked = true;
+    if (this.requested) return;
+    this.requested = true;
     requestAnimationFrame(() => {
-      this.asked = false;
+      this.requested = false;
       this.draw();
     });
   }

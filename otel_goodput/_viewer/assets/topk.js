@@ -35,16 +35,16 @@ export function phaseTitle(phase, name, background) {
 export function groupsOf(model, scope) {
   if (scope.kind === "run") return model.groups;
   if (!isDetailed(model, scope)) return null;
-  const found = new Map();
+  const groups = new Map();
   const addOne = (phase, name, wall, flags) => {
     const failed = flags & FAILED;
     const background = Boolean(flags & NONBLOCKING);
     const key = (phase * model.names.length + name) * 2 + Number(background);
-    let group = found.get(key);
+    let group = groups.get(key);
     if (!group) {
       const none = { count: 0, sum_ns: 0, min_ns: Infinity, max_ns: 0, failed: 0 };
       group = { phase, name: model.names[name], background, ...none };
-      found.set(key, group);
+      groups.set(key, group);
     }
     group.count += 1;
     group.failed += failed ? 1 : 0;
@@ -59,7 +59,7 @@ export function groupsOf(model, scope) {
   for (const row of rowsIn(phases, scope)) {
     addOne(phases.phase[row], phases.name[row], phases.wall[row], phases.flags[row]);
   }
-  return [...found.values()];
+  return [...groups.values()];
 }
 
 function drawTopK(model, state, draw) {

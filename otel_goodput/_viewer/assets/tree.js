@@ -1,6 +1,6 @@
 // The tree at the left of the timeline: names of the lanes in sight, to open, close and pin them.
 import { make, select } from "./elements.js";
-import { RANK_ORDERS } from "./lanetree.js";
+import { PROCESS_ORDERS } from "./lanetree.js";
 
 /** Draws the rows that the timeline shows, and no others: 512 processes are as fast as one. */
 export class TreeView {
@@ -35,7 +35,7 @@ export class TreeView {
     const { timeline } = this;
     const order = select(
       "Order of the processes",
-      RANK_ORDERS.map(([name, words]) => [name, `processes ${words}`]),
+      PROCESS_ORDERS.map(([name, words]) => [name, `processes ${words}`]),
       timeline.tree.order,
       (chosen) => {
         timeline.tree.order = chosen;
@@ -43,7 +43,7 @@ export class TreeView {
         timeline.tell("lanes");
       },
     );
-    order.id = "rank-order";
+    order.id = "process-order";
     this.head.replaceChildren(order);
   }
 

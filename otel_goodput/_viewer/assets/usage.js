@@ -61,7 +61,7 @@ function drawUsage(model, state, draw) {
 function usageIn(model, scope, process) {
   const { usage } = model;
   const machines = new Map(model.machines.map((one) => [`${one.process} ${one.attempt}`, one]));
-  const found = [];
+  const samples = [];
   for (let row = 0; row < usage.rows; row++) {
     const [end, length, attempt] = [usage.end[row], usage.length[row], usage.attempt[row]];
     if (usage.process[row] !== process || end <= scope.begin || end - length >= scope.end) continue;
@@ -70,9 +70,9 @@ function usageIn(model, scope, process) {
     const sample = { begin: end - length, end, length, attempt, machine };
     for (const name of ["process_cpu", "machine_cpu", "process_memory", "machine_memory", "accelerator_memory"])
       sample[name] = usage[name][row];
-    found.push(sample);
+    samples.push(sample);
   }
-  return found;
+  return samples;
 }
 
 /** Processor time by who used it, as [name, ns]; they add up to what the machine's cores had. */
@@ -135,7 +135,7 @@ function usageLines(samples, columns) {
   return [times, ...values];
 }
 
-function drawUsageChart(mount, model, state, scope, samples, lines, axis, told) {
+function drawUsageChart(mount, model, state, scope, samples, lines, axis, inWords) {
   const data = usageLines(samples, lines.map(([, of]) => of));
   drawPlot(
     mount,
@@ -151,7 +151,7 @@ function drawUsageChart(mount, model, state, scope, samples, lines, axis, told) 
       tip: (at) => {
         const sample = samples.find((one) => one.end >= data[0][at]) || samples[samples.length - 1];
         const when = rangeText(model, [sample.begin, sample.end], "");
-        return [[null, when, ""], ...lines.map(([label, of, color]) => [color(), label, told(of(sample))])];
+        return [[null, when, ""], ...lines.map(([label, of, color]) => [color(), label, inWords(of(sample))])];
       },
     },
     data,
@@ -165,8 +165,8 @@ function drawProcessor(mount, model, state, scope, samples) {
     ["machine", share("machine_cpu"), () => inkColor("--soft")],
   ];
   const text = (value) => `${value} %`;
-  const told = (value) => `${value.toFixed(1)} % of the cores`;
-  drawUsageChart(mount, model, state, scope, samples, lines, { most: 100, text }, told);
+  const inWords = (value) => `${value.toFixed(1)} % of the cores`;
+  drawUsageChart(mount, model, state, scope, samples, lines, { most: 100, text }, inWords);
 }
 
 const knownMemory = (samples) => MEMORY_SERIES.filter(([, name]) => samples.some((one) => one[name] >= 0));
@@ -177,8 +177,8 @@ function drawMemory(mount, model, state, scope, samples) {
     (one) => (one[name] < 0 ? null : one[name] / 2 ** 30),
     color,
   ]);
-  const told = (value) => (value === null ? "not known" : bytes(value * 2 ** 30));
-  drawUsageChart(mount, model, state, scope, samples, lines, { text: (value) => `${value} GiB` }, told);
+  const inWords = (value) => (value === null ? "not known" : bytes(value * 2 ** 30));
+  drawUsageChart(mount, model, state, scope, samples, lines, { text: (value) => `${value} GiB` }, inWords);
 }
 
 /** The most that was in use, of how much there is. */

@@ -1,69 +1,69 @@
-// The same step on the other ranks, as far as their digests tell: bins of steps, of single ones while a run is short.
+// The same step on the other processes, as far as their digests show: bins of steps, of single ones while a run is short.
 import { duration } from "./format.js";
 
-const MOST_RANKS = 12; // that are told one by one
+const MOST_OTHERS = 12; // that are shown one by one
 const lately = new WeakMap(); // by source: the latest answer, which a picture asks for sixty times a second
 
-/** Relations of the step in `row` of the leader to the same step of other ranks, the slowest first. */
-export function onOtherRanks(source, row) {
-  const { rank_steps: table } = source.model;
+/** Relations of the step in `row` of the leader to the same step of other processes, the slowest first. */
+export function onOtherProcesses(source, row) {
+  const { process_steps: table } = source.model;
   if (!table || !table.rows) return [];
   const known = lately.get(source);
-  if (known && known.table === table && known.row === row) return known.found;
-  const found = relationsTo(source, row, table);
-  lately.set(source, { table, row, found });
-  return found;
+  if (known && known.table === table && known.row === row) return known.relations;
+  const relations = relationsTo(source, row, table);
+  lately.set(source, { table, row, relations });
+  return relations;
 }
 
 function relationsTo(source, row, table) {
   const { steps, processes } = source.model;
   const number = steps.number[row];
   const there = [...binsWith(source, table, row)].sort(([, one], [, other]) => table.net_median[other] - table.net_median[one]);
-  const found = there.slice(0, MOST_RANKS).map(([index, bin]) => {
+  const relations = there.slice(0, MOST_OTHERS).map(([index, bin]) => {
     const time = momentIn(table, bin, number, source.model.end);
     const track = source.processBins(processes.find((one) => one.index === index) || {});
     const at = track ? track.at(time) : -1;
-    const arrow = { from: { lane: "steps", time: steps.start[row] }, to: { lane: `rank-${index}`, time } };
+    const arrow = { from: { lane: "steps", time: steps.start[row] }, to: { lane: `process-${index}`, time } };
     return {
-      title: `step ${number} on rank ${index}`,
+      title: `step ${number} on process ${index}`,
       detail: detailOf(table, bin),
       goal: at >= 0 ? { kind: "bin", row: at, process: index } : null,
       time,
       ...(table.count[bin] === 1 ? arrow : {}), // elsewhere the moment is a guess
     };
   });
-  if (there.length > MOST_RANKS) {
-    const rest = there.length - MOST_RANKS;
+  if (there.length > MOST_OTHERS) {
+    const rest = there.length - MOST_OTHERS;
     const fastest = table.net_median[there[there.length - 1][1]];
-    const title = `and on ${rest} more ${rest > 1 ? "ranks" : "rank"}, none of them slower`;
-    found.push({ title, detail: `down to ${duration(fastest)}`, goal: null });
+    const title = `and on ${rest} more ${rest > 1 ? "processes" : "process"}, none of them slower`;
+    relations.push({ title, detail: `down to ${duration(fastest)}`, goal: null });
   }
-  return found;
+  return relations;
 }
 
-/** By rank, the row of the bin that holds the step, in the attempt of `row`; of several the one that began nearest. */
+/** By process, the row of the bin that holds the step, in the attempt of `row`; of several the one that began nearest. */
 function binsWith(source, table, row) {
   const { steps, attempts } = source.model;
   const [number, start] = [steps.number[row], steps.start[row]];
   const attempt = attempts.find((one) => one.number === steps.attempt[row]);
   const [begin, end] = attempt ? [attempt.begin, source.ends.get(attempt.number)] : [-Infinity, Infinity];
-  const found = new Map();
+  const bins = new Map();
   for (let at = 0; at < table.rows; at++) {
     if (number < table.first[at] || number > table.last[at] || table.net_median[at] < 0) continue;
     if (table.begin[at] > end || endOf(table, at, Infinity) < begin) continue;
     const index = table.process[at];
-    const other = found.get(index);
+    const other = bins.get(index);
     if (other === undefined || Math.abs(table.begin[at] - start) < Math.abs(table.begin[other] - start))
-      found.set(index, at);
+      bins.set(index, at);
   }
-  return found;
+  return bins;
 }
 
 function endOf(table, row, end) {
   return row + 1 < table.rows && table.process[row + 1] === table.process[row] ? table.begin[row + 1] : end;
 }
 
-/** When the step began on that rank, about: the steps of a bin are taken to follow each other evenly. */
+/** When the step began on that process, about: the steps of a bin are taken to follow each other evenly. */
 function momentIn(table, row, number, end) {
   const [first, last, begin] = [table.first[row], table.last[row], table.begin[row]];
   const length = Math.max(0, endOf(table, row, end) - begin);
