@@ -62,7 +62,7 @@ def _figures(options: argparse.Namespace, damaged: list[str]) -> Sequence[Figure
         for one in runs:
             # The report notes the damages too.
             saves, restores = completed(all_events(one.folder, options.process, Damages()))
-            report = one.report(process=options.process, ranks=False)
+            report = one.report(process=options.process, others=False)
             damaged += [note.text for note in report.notes if note.kind.startswith(notes.DAMAGED)]
             figures.append(from_report(report.to_json(), saves=saves, restores=restores))
     return figures

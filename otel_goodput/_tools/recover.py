@@ -124,7 +124,7 @@ def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters:
     )
     metrics = None
     if process == 0:
-        metrics = last_values(recorded.report(ranks=False).totals, described)
+        metrics = last_values(recorded.report(others=False).totals, described)
     reached: set[int] = set()
     missed: set[int] = set()  # not those that cannot be used here, as `file` for a run at a URL
     for name in names:

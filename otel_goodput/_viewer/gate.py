@@ -136,6 +136,8 @@ class Gate:
 
     def _without_token(self, request: Request, token: str) -> Response | None:
         """Return the answer to a request that does not show the token, or whose token goes to a cookie first."""
+        from starlette.responses import RedirectResponse
+
         given = request.query_params.getlist("token")
         if given:
             if not _same(given[-1], token):
@@ -145,7 +147,7 @@ class Gate:
             # right behind a proxy that serves this below a path of its own.
             there = "./" + quote(request.scope["path"].rpartition("/")[2], safe="") + (f"?{rest}" if rest else "")
             kept = f"{self._cookie}={token}; Path=/; HttpOnly; SameSite=Strict"
-            return refused(303, "", {"location": there, "set-cookie": kept})
+            return RedirectResponse(there, 303, {"set-cookie": kept})
         shown = (
             request.cookies.get(self._cookie, ""),
             request.headers.get("authorization", "").partition(" ")[2].strip(),

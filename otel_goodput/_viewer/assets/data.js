@@ -10,7 +10,7 @@ export async function unzip(bytes) {
 
 /** Read the integers of a column: zigzag LEB128 varints of successive differences. */
 function integers(bytes, rows) {
-  const found = new Float64Array(rows);
+  const values = new Float64Array(rows);
   let at = 0;
   let last = 0;
   for (let row = 0; row < rows; row++) {
@@ -24,9 +24,9 @@ function integers(bytes, rows) {
     } while (byte & 128);
     // Zigzag without bit operations: these have only 32 bits.
     last += value % 2 ? -(value + 1) / 2 : value / 2;
-    found[row] = last;
+    values[row] = last;
   }
-  return found;
+  return values;
 }
 
 /** Columns of equal length. Each is a property: a Float64Array, or a Uint8Array of a `u8` column. */
