@@ -23,7 +23,6 @@ from statistics import NormalDist, fmean, variance
 from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting import stats
-from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.overview import BUCKETS_AN_OCTAVE, bucket_of
 from otel_goodput._settings.options import Settings
 from otel_goodput._text.durations import NS
@@ -47,11 +46,6 @@ class Ratio(NamedTuple):
     value: float
     low: float | None
     high: float | None
-
-    @property
-    def clear(self) -> bool:
-        """Whether the interval is known and does not contain 1."""
-        return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
 
 
 class Estimate(NamedTuple):
@@ -136,24 +130,6 @@ _OF_ONE_RUN: Final = frozenset(
 _MENTIONED: Final = 0.005
 
 
-@dataclass(frozen=True)
-class StepTimes:
-    """Net times of kept steps.
-
-    Attributes:
-        nets: ns, above 0, in the order of the steps; the start-up hidden in first steps is not in them (rule R5).
-        left_out: number of earlier steps whose single times are not remembered.
-    """
-
-    nets: tuple[int, ...] = ()
-    left_out: int = 0
-
-    def quantiles(self) -> dict[float, float]:
-        """The quantiles ``QUANTILES``, ns; empty without steps."""
-        rising = sorted(self.nets)
-        return {q: stats.quantile(rising, q) for q in QUANTILES} if rising else {}
-
-
 class Source(NamedTuple):
     """A category (and the custom name in it) of both runs, in seconds."""
 
@@ -174,17 +150,31 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Side:
-    """One of the runs: its report as JSON, its step times, and whether a part of its journal could not be read."""
+    """One of the runs.
+
+    Attributes:
+        answer: its report as JSON.
+        nets: net times of kept steps, ns, above 0, in their order, without the start-up in first steps (rule R5).
+        left_out: number of earlier steps whose single times are not remembered.
+        damaged: a part of its journal could not be read.
+    """
 
     answer: Mapping[str, Any]
-    times: StepTimes
-    damaged: bool = False
+    nets: Sequence[int]
+    left_out: int
+    damaged: bool
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
         """The statistics of the step times by name; empty if these are not known."""
-        nets = self.times.nets if self.known else ()
-        return {name: estimate(nets, statistic) for name, _, statistic in STEP_STATISTICS} if nets else {}
+        known = self.nets and self.known
+        return {name: estimate(self.nets, statistic) for name, _, statistic in STEP_STATISTICS} if known else {}
+
+    @property
+    def quantiles(self) -> dict[str, float] | None:
+        """The quantiles ``QUANTILES`` of the step times in s; empty without steps, None if they are not known."""
+        rising = sorted(self.nets)
+        return {f"{q:g}": stats.quantile(rising, q) / NS for q in QUANTILES if rising} if self.known else None
 
     @property
     def configuration(self) -> Mapping[str, Mapping[str, Any]] | None:
@@ -268,6 +258,17 @@ class Figure(NamedTuple):
     b: float | None
 
 
+_REPORT_FIELDS: Final = (
+    "run_id", "job_name", "state", "started_at", "attempts", "elapsed_s", "goodput", "reason", "at_risk_s", "steps",
+    "started_steps", "disruptions", "disruption_reasons", "recompilations", "clock", "warnings",
+)  # fmt: skip
+
+
+def _summary(side: Side) -> dict[str, Any]:
+    left_out = {"steps_without_times": side.left_out, "damaged": side.damaged}
+    return {name: side.answer[name] for name in _REPORT_FIELDS} | left_out
+
+
 class Comparison:
     """Run B compared with run A.
 
@@ -309,11 +310,6 @@ class Comparison:
             if name not in a[kind] or name not in b[kind] or a[kind][name] != b[kind][name]
         ]
 
-    @property
-    def verdict(self) -> str:
-        """One or two sentences on what changed."""
-        return sentence(self.a, self.b, self.sources, self.ratios.get("median"))
-
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as plain data; seconds and shares are floats, None is not known."""
         return {
@@ -336,10 +332,7 @@ class Comparison:
                 for source in self.sources
             ],
             "step_time": {name: self._step_time(name) for name, _, _ in STEP_STATISTICS},
-            "quantiles": {
-                name: {f"{q:g}": ns / NS for q, ns in side.times.quantiles().items()} if side.known else None
-                for name, side in (("a", self.a), ("b", self.b))
-            },
+            "quantiles": {"a": self.a.quantiles, "b": self.b.quantiles},
             "histogram": [[low / NS, high / NS, *counts] for low, high, *counts in self.histogram()],
             "configuration": None if self.differences is None else [one._asdict() for one in self.differences],
             "figures": {name: {"kind": one.kind, "a": one.a, "b": one.b} for name, one in self.figures.items()},
@@ -363,12 +356,58 @@ class Comparison:
         """Return (low, high, steps of A, steps of B) of the net times, ns, without empty buckets; rising."""
         counts: dict[int, list[int]] = {}
         for at, side in enumerate((self.a, self.b)):
-            for net in side.times.nets if side.known else ():
+            for net in side.nets if side.known else ():
                 counts.setdefault(bucket_of(net), [0, 0])[at] += 1
         return [
             (2 ** (bucket / BUCKETS_AN_OCTAVE), 2 ** ((bucket + 1) / BUCKETS_AN_OCTAVE), a, b)
             for bucket, (a, b) in sorted(counts.items())
         ]
+
+    # --- in words -----------------------------------------------------------------------------------------------------
+
+    @property
+    def verdict(self) -> str:
+        """How the step time differs, what takes more or less of the time, and the goodput; of any two runs."""
+        sides = (("A", self.a), ("B", self.b))
+        if idle := [name for name, side in sides if not side.answer["elapsed_s"]]:
+            return f"There is nothing to compare: no job of {' and '.join(idle)} has started yet."
+        if unknown := [name for name, side in sides if not side.known]:
+            return (
+                f"The runs cannot be compared: it is not known how long the steps of {' and '.join(unknown)} took, "
+                "because only their dispatch was recorded, not when the device finished them."
+            )
+        first, second = self.a.answer["goodput"], self.b.answer["goodput"]
+        words = ". ".join((self._steps(), *self._largest()))
+        return f"{words}. Goodput: {100 * first:.1f} % in A, {100 * second:.1f} % in B."
+
+    def _steps(self) -> str:
+        ratio, sides = self.ratios.get("median"), (("A", self.a), ("B", self.b))
+        if ratio is None:
+            without = " and ".join(name for name, side in sides if not side.nets)
+            return f"The step times cannot be compared: there are no kept steps in {without}"
+        change = 100 * (ratio.value - 1)
+        direction = f"{abs(change):.1f} % {'slower' if change > 0 else 'faster'}" if abs(change) >= 0.05 else "as fast"
+        if ratio.low is None or ratio.high is None:
+            few = " and ".join(name for name, side in sides if len(side.nets) < LEAST_STEPS)
+            return f"B is {direction} per step (no interval: {few} kept fewer than {LEAST_STEPS} steps)"
+        low, high = 100 * (ratio.low - 1), 100 * (ratio.high - 1)
+        if low <= 0 <= high:
+            within = f"95 % interval {low:+.1f} to {high:+.1f} %"
+            return f"Median step time: no significant difference (B {round(change, 1) + 0.0:+.1f} %, {within})"
+        low, high = sorted((abs(low), abs(high)))
+        return f"B is {direction} per step (95 % interval {low:.1f} to {high:.1f} %)"
+
+    def _largest(self) -> Iterator[str]:
+        """Yield the source of badput whose share changed most, if it is worth a word."""
+        changes = []
+        for source in self.sources:
+            first, second = self.a.share(source.a), self.b.share(source.b)
+            if source.category != Category.PRODUCTIVE and first is not None and second is not None:
+                changes.append((second - first, f"{source.category} {source.custom}".strip(), first, second))
+        change, name, first, second = max(changes, key=lambda one: abs(one[0]), default=(0.0, "", 0.0, 0.0))
+        if abs(change) >= _MENTIONED:
+            more = "more" if second > first else "less"
+            yield f"B spends {more} time in {name}: {100 * second:.1f} % instead of {100 * first:.1f} %"
 
 
 def side_of(run: RecordedRun, process: int = 0) -> Side:
@@ -381,18 +420,13 @@ def side_of(run: RecordedRun, process: int = 0) -> Side:
     report = listed.report(process=process)
     ledger = listed.restored(process).ledger
     cursor = ledger.provisional(None, dead=True) if report.state == DIED else ledger.settled
-    return Side(report.to_json(), step_times(cursor), report.damaged)
-
-
-def step_times(cursor: Cursor) -> StepTimes:
-    """Return the net times of the steps that an account keeps, of the latest million: those that it remembers."""
     progress = cursor.steps.progress
-    summed = progress.summarized
-    nets = progress.nets(summed, progress.length)
+    left_out = progress.summarized
+    nets = progress.nets(left_out, progress.length)
     for segment in cursor.steps.segments:
-        if segment.first_index is not None and segment.first_index >= summed:
-            nets[segment.first_index - summed] -= segment.excess(progress)
-    return StepTimes(tuple(net for net in nets if net > 0), summed)
+        if segment.first_index is not None and segment.first_index >= left_out:
+            nets[segment.first_index - left_out] -= segment.excess(progress)
+    return Side(report.to_json(), [net for net in nets if net > 0], left_out, report.damaged)
 
 
 def compare(a: RecordedRun, b: RecordedRun, *, process: int = 0) -> Comparison:
@@ -403,87 +437,3 @@ def compare(a: RecordedRun, b: RecordedRun, *, process: int = 0) -> Comparison:
 def same_run(a: Side, b: Side) -> bool:
     """Whether both are one run."""
     return all(a.answer[name] == b.answer[name] for name in ("run_id", "job_name", "started_at"))
-
-
-_REPORT_FIELDS: Final = (
-    "run_id", "job_name", "state", "started_at", "attempts", "elapsed_s", "goodput", "reason", "at_risk_s", "steps",
-    "started_steps", "disruptions", "disruption_reasons", "recompilations", "clock", "warnings",
-)  # fmt: skip
-
-
-def _summary(side: Side) -> dict[str, Any]:
-    left_out = {"steps_without_times": side.times.left_out, "damaged": side.damaged}
-    return {name: side.answer[name] for name in _REPORT_FIELDS} | left_out
-
-
-# --- in words ---------------------------------------------------------------------------------------------------------
-
-
-def sentence(a: Side, b: Side, sources: Sequence[Source], ratio: Ratio | None) -> str:
-    """Return one or two sentences: how the step time differs, what takes more or less of the time, and the goodput.
-
-    Args:
-        a, b: the runs; none of them need have a step, or have begun.
-        sources: the categories that either has time in.
-        ratio: the median step time of B over that of A; None if that is not known.
-    """
-    idle = [name for name, side in (("A", a), ("B", b)) if not side.answer["elapsed_s"]]
-    if idle:
-        return f"There is nothing to compare: no job of {' and '.join(idle)} has started yet."
-    unknown = [name for name, side in (("A", a), ("B", b)) if not side.known]
-    if unknown:
-        return (
-            f"The runs cannot be compared: it is not known how long the steps of {' and '.join(unknown)} took, because "
-            "only their dispatch was recorded, not when the device finished them."
-        )
-    first, second = a.answer["goodput"], b.answer["goodput"]
-    words = ". ".join((_steps(a, b, ratio), *_largest(a, b, sources)))
-    return f"{words}. Goodput: {100 * first:.1f} % in A, {100 * second:.1f} % in B."
-
-
-def _steps(a: Side, b: Side, ratio: Ratio | None) -> str:
-    if ratio is None:
-        without = [name for name, side in (("A", a), ("B", b)) if not side.times.nets]
-        return f"The step times cannot be compared: there are no kept steps in {' and '.join(without)}"
-    change = ratio.value - 1
-    if ratio.low is None or ratio.high is None:
-        few = " and ".join(name for name, side in (("A", a), ("B", b)) if _few(side))
-        return f"B is {_direction(ratio)} per step (no interval: {few} kept fewer than {LEAST_STEPS} steps)"
-    within = f"95 % interval {_span(ratio)}"
-    if not ratio.clear:
-        return f"Median step time: no significant difference (B {round(100 * change, 1) + 0.0:+.1f} %, {within})"
-    return f"B is {_direction(ratio)} per step ({within})"
-
-
-def _few(side: Side) -> bool:
-    return len(side.times.nets) < LEAST_STEPS
-
-
-def _direction(ratio: Ratio) -> str:
-    change = 100 * (ratio.value - 1)
-    if abs(change) < 0.05:
-        return "as fast"
-    return f"{abs(change):.1f} % {'slower' if change > 0 else 'faster'}"
-
-
-def _span(ratio: Ratio) -> str:
-    low, high = (100 * (end - 1) for end in (ratio.low or 1.0, ratio.high or 1.0))
-    if low <= 0 <= high:
-        return f"{low:+.1f} to {high:+.1f} %"
-    low, high = sorted((abs(low), abs(high)))
-    return f"{low:.1f} to {high:.1f} %"
-
-
-def _largest(a: Side, b: Side, sources: Sequence[Source]) -> Iterator[str]:
-    """Yield the source of badput whose share changed most, if it is worth a word."""
-    changes = []
-    for source in sources:
-        first, second = a.share(source.a), b.share(source.b)
-        if source.category != Category.PRODUCTIVE and first is not None and second is not None:
-            changes.append((second - first, f"{source.category} {source.custom}".strip(), first, second))
-    if not changes:
-        return
-    change, name, first, second = max(changes, key=lambda one: abs(one[0]))
-    if abs(change) >= _MENTIONED:
-        more = "more" if second > first else "less"
-        yield f"B spends {more} time in {name}: {100 * second:.1f} % instead of {100 * first:.1f} %"

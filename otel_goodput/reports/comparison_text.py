@@ -48,8 +48,8 @@ def _remarks(comparison: Comparison) -> Iterator[str]:
     if same_run(comparison.a, comparison.b):
         yield "A and B are the same run."
     for name, side in (("A", comparison.a), ("B", comparison.b)):
-        if side.times.left_out:
-            yield f"{name}: the step times are those of the latest {len(side.times.nets):,} steps."
+        if side.left_out:
+            yield f"{name}: the step times are those of the latest {len(side.nets):,} steps."
         for warning in side.answer["warnings"]:
             yield f"{name}: {warning['text']}"
 

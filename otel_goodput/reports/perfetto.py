@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.events import NO_STEP
@@ -64,16 +64,6 @@ _WINDOW: Final = 3600 * NS  # of rolling goodput, in a run that is long enough
 _WINDOW_SHARE: Final = 20  # of a shorter run it is one part in this many
 
 
-class Arrows(NamedTuple):
-    """Arrows go from the slice with a number in `out` to the one with the same in `into` (0: none)."""
-
-    into: int = 0
-    out: Sequence[int] = ()
-
-
-NO_ARROWS: Final = Arrows()
-
-
 class TraceWriter:
     """Writes the events of a trace.
 
@@ -91,28 +81,28 @@ class TraceWriter:
         self._separator = f'{{"displayTimeUnit":"ns","otherData":{{"origin_unix_ns":"{origin}"}},"traceEvents":[\n'
         self.events = 0
 
-    def group(self, number: int, name: str) -> None:
-        """Describe a group of tracks; groups are shown in the order of their numbers, from 1."""
-        self._describe(number, 0, "process", {"name": name}, number)
-
-    def track(self, group: int, number: int, name: str, place: int) -> None:
-        """Describe a track; those of a group are shown by `place`."""
-        self._describe(group, number, "thread", {"name": name}, place)
+    def describe(self, group: int, name: str, order: int, track: int = 0) -> None:
+        """Describe a group of tracks, or one of its tracks; groups and tracks are shown in the order of `order`."""
+        what = "thread" if track else "process"
+        for about, args in (("name", {"name": name}), ("sort_index", {"sort_index": order})):
+            self._add({"ph": "M", "pid": group, "tid": track, "name": f"{what}_{about}", "args": args})
 
     def slice(
-        self, group: int, track: int, begin: int, end: int, name: str, args: Args, arrows: Arrows = NO_ARROWS
+        self, group: int, track: int, begin: int, end: int, name: str, args: Args, into: int, out: Sequence[int]
     ) -> None:
-        """Add a slice. Those of one track must lie inside of each other or apart."""
+        """Add a slice. Those of one track must lie inside of each other or apart.
+
+        Arrows go from the slice with a number in `out` to the one with the same in `into` (0: none).
+        """
         self.events += 1
-        place = {"pid": group, "tid": track, "ts": begin}
-        self._add({"ph": "X", **place, "cat": _CATEGORY, "name": name, "args": args}, end - begin)
-        for arrow in arrows.out:
-            self._add({"ph": "s", **place, "id": arrow, "cat": _CATEGORY, "name": "leads to"})
-        if arrows.into:
-            self._add({"ph": "f", **place, "id": arrows.into, "cat": _CATEGORY, "name": "leads to", "bp": "e"})
+        place = {"pid": group, "tid": track, "ts": begin, "cat": _CATEGORY}
+        self._add({"ph": "X", **place, "name": name, "args": args}, end - begin)
+        for arrow in out:
+            self._add({"ph": "s", **place, "id": arrow, "name": "leads to"})
+        if into:
+            self._add({"ph": "f", **place, "id": into, "name": "leads to", "bp": "e"})
 
     def moment(self, group: int, track: int, time: int, name: str, args: Args) -> None:
-        """Add a moment."""
         self.events += 1
         place = {"pid": group, "tid": track, "ts": time}
         self._add({"ph": "i", "s": "p", **place, "cat": _CATEGORY, "name": name, "args": args})
@@ -123,12 +113,7 @@ class TraceWriter:
         self._add({"ph": "C", "pid": _RUN, "ts": time, "name": name, "args": {unit: value}})
 
     def close(self) -> None:
-        """Write the end."""
         self._write(b"\n]}\n")
-
-    def _describe(self, group: int, track: int, what: str, name: Args, place: int) -> None:
-        self._add({"ph": "M", "pid": group, "tid": track, "name": f"{what}_name", "args": name})
-        self._add({"ph": "M", "pid": group, "tid": track, "name": f"{what}_sort_index", "args": {"sort_index": place}})
 
     def _add(self, event: dict[str, Any], length: int | None = None) -> None:
         """Write an event; its `ts` is ns since the epoch, `length` ns."""
@@ -203,14 +188,13 @@ def export(
             which = ", ".join(map(str, processes))
             raise JournalError(f"run {run.run_id!r}: process {which} left no journal that can be read")
         writer = TraceWriter(write, min(begins.values()))
-        writer.group(_RUN, f"run {run.run_id}")
+        writer.describe(_RUN, f"run {run.run_id}", _RUN)
         numbers = count(_TRACK_NUMBERS)
         for process in begins:
             report = listed.report(process=process, others=False)
             detail = listed.detail(process, report=report, progress=progress, damages=damages)
             overview = listed.overview(report, process)
-            trace = _ProcessTrace(writer, process, max(processes) + 1, numbers, report, detail, overview)
-            trace.write()
+            _ProcessTrace(writer, process, max(processes) + 1, numbers, report, detail, overview).write()
             if process == min(begins):
                 _write_counters(writer, report, detail, overview)
         writer.close()
@@ -262,7 +246,7 @@ class _ProcessTrace:
         jobs = self._connect_jobs()
         commits = [commit for row, phase in enumerate(self._detail.phases) for commit in self._write_phase(row, phase)]
         for attempt, begin, end, name, number, arrow in sorted(commits):
-            self._write(COMMIT, attempt, begin, end, name, _step_args(number), Arrows(arrow))
+            self._write(COMMIT, attempt, begin, end, name, _step_args(number), arrow)
         for at, step in enumerate(self._detail.steps):
             self._write_step(at, step)
         for begin, end, row in self._detail.work:
@@ -324,7 +308,7 @@ class _ProcessTrace:
             name = "commit, never durable" if durable is None else "commit"
             yield phase.attempt, phase.end, max(phase.end, until), name, phase.step, arrow
         name = phase.name or PHASES[phase.phase]
-        self._write(kind, phase.attempt, phase.begin, self._end(phase), name, args, self._arrows(-1 - row))
+        self._write_span(kind, phase, name, args, -1 - row)
 
     def _write_step(self, at: int, step: Step) -> None:
         state = _STATES[step.fate]
@@ -333,7 +317,7 @@ class _ProcessTrace:
         args[GOODPUT_STEP_STATE] = state
         if step.flags & FAILED or step.end == NOT_KNOWN:
             args[GOODPUT_STEP_COMPLETED] = False
-        self._write(STEP, step.attempt, step.begin, self._end(step), name, args, self._arrows(at))
+        self._write_span(STEP, step, name, args, at)
         if step.number == NO_STEP:
             return
         if self._latest[0] == step.attempt and step.number <= self._latest[1]:
@@ -343,13 +327,9 @@ class _ProcessTrace:
 
     def _write_work(self, begin: int, end: int, row: int) -> None:
         """Write what was on the device."""
-        if row >= 0:
-            step = self._detail.steps[row]
-            self._write(DEVICE, step.attempt, begin, end, str(PhaseName.STEP), _step_args(step.number))
-        else:
-            phase = self._detail.phases[-1 - row]
-            name = phase.name or PHASES[phase.phase]
-            self._write(DEVICE, phase.attempt, begin, end, name, _step_args(phase.step))
+        of = self._detail.steps[row] if row >= 0 else self._detail.phases[-1 - row]
+        name, number = (PhaseName.STEP, of.number) if isinstance(of, Step) else (of.name or PHASES[of.phase], of.step)
+        self._write(DEVICE, of.attempt, begin, end, str(name), _step_args(number))
 
     def _add_disruption(self, attempt: int, time: int) -> None:
         if (one := self._restarts.get(attempt)) is None:
@@ -371,33 +351,39 @@ class _ProcessTrace:
             args[GOODPUT_INTERRUPTED] = True
         return args
 
-    def _end(self, of: Step | Phase) -> int:
-        return of.end if of.end != NOT_KNOWN else max(of.begin, self._ends.get(of.attempt, 0))
-
-    def _arrows(self, at: int) -> Arrows:
-        return Arrows(self._into.get(at, 0), self._out.get(at, ()))
+    def _write_span(self, kind: int, of: Step | Phase, name: str, args: Args, at: int) -> None:
+        end = of.end if of.end != NOT_KNOWN else max(of.begin, self._ends.get(of.attempt, 0))
+        self._write(kind, of.attempt, of.begin, end, name, args, self._into.get(at, 0), self._out.get(at, ()))
 
     def _write(
-        self, kind: int, attempt: int, begin: int, end: int, name: str, args: Args, arrows: Arrows = NO_ARROWS
+        self,
+        kind: int,
+        attempt: int,
+        begin: int,
+        end: int,
+        name: str,
+        args: Args,
+        into: int = 0,
+        out: Sequence[int] = (),
     ) -> None:
         lanes = self._lanes.get((attempt, kind))
         if lanes is None:
             lanes = self._lanes[attempt, kind] = Lanes(lambda number: self._new_track(attempt, kind, number))
         track = lanes.place(begin, end)
-        self._writer.slice(self._group(attempt), track, begin, end, encodable(name), args, arrows)
+        self._writer.slice(self._group(attempt), track, begin, end, encodable(name), args, into, out)
 
     def _group(self, attempt: int) -> int:
         number = min(_RUN + 1 + (attempt - 1) * self._processes + self._process, _TRACK_NUMBERS - 1)
         if number not in self._groups:
             self._groups.add(number)
             process = f", process {self._process}" if self._processes > 1 else ""
-            self._writer.group(number, f"attempt {attempt}{process}")
+            self._writer.describe(number, f"attempt {attempt}{process}", number)
         return number
 
     def _new_track(self, attempt: int, kind: int, number: int) -> int:
         track = next(self._numbers)
         name = TRACKS[kind] + (f" {number + 1}" if number else "")
-        self._writer.track(self._group(attempt), track, name, kind)
+        self._writer.describe(self._group(attempt), name, kind, track)
         return track
 
 
