@@ -22,9 +22,8 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.checkpoints import Stages
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.device import NEVER, place
-from otel_goodput._accounting.events import START, Event
+from otel_goodput._accounting.events import Event
 from otel_goodput._accounting.phase_history import COMPLETED, paired
-from otel_goodput._accounting.rules import PART
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
@@ -437,4 +436,4 @@ def _applied(cursor: Cursor, events: Iterable[Event]) -> Iterator[Event]:
     rest = iter(events)
     while batch := list(islice(rest, _BATCH)):
         cursor.apply_all(batch)
-        yield from (event for event in batch if event.kind != START or event.phase == PART)
+        yield from (event for event in batch if event.kind != ev.START or event.phase == rules.PART)
