@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -210,17 +210,14 @@ def figures(report: Report, without: Collection[str] = (), redacted: Redaction |
     left_out = {*without, _ELSEWHERE}
     answer = {name: value for name, value in report.to_json().items() if name not in left_out}
     shown: dict[str, Any] = (redacted or Redaction()).all(answer)
-    return {"report": shown, "headline": text.headline(shown), **_verdict(shown)}
-
-
-def _verdict(report: dict[str, Any]) -> dict[str, Any]:
-    if not report["elapsed_s"]:
-        return {"verdict": "No job has started yet.", "verdict_source": None}
-    source = None
-    if report["goodput"] is not None:
-        losses = [one for one in text.sources(report["seconds"]) if one[0] != Category.PRODUCTIVE]
-        source = {"category": losses[0][0], "name": losses[0][1]} if losses else None
-    return {"verdict": text.sentence(report), "verdict_source": source}
+    losses = [one for one in text.sources(shown["seconds"]) if one[0] != Category.PRODUCTIVE]
+    known = losses and shown["elapsed_s"] and shown["goodput"] is not None
+    return {
+        "report": shown,
+        "headline": text.headline(shown),
+        "verdict": text.sentence(shown) if shown["elapsed_s"] else "No job has started yet.",
+        "verdict_source": {"category": losses[0][0], "name": losses[0][1]} if known else None,
+    }
 
 
 class _Writer:
@@ -237,7 +234,7 @@ class _Writer:
         self._custom: dict[str, int] = {name: rules.FIXED + at for at, name in enumerate(view.overview.names)}
 
     def container(self, server: Mapping[str, Any] | None, partial: bool) -> bytes:
-        view, overview = self._view, self._view.overview
+        view, overview, folder = self._view, self._view.overview, self._view.run.folder.path
         head: dict[str, Any] = {
             "format": FORMAT,
             "version": __version__,
@@ -254,7 +251,14 @@ class _Writer:
             "processes": [self._process(one) for one in view.processes],
             "bins": self._bins(overview),
             "step_bins": self._columns.table(_STEP_BINS, [self._step_bin(one) for one in overview.step_bins]),
-            "process_steps": self._columns.table(("process", *ProcessSteps._fields), list(self._process_steps())),
+            "process_steps": self._columns.table(
+                ("process", *ProcessSteps._fields),
+                [
+                    (process.index, first, last, self._at(begin), *rest)
+                    for process in view.processes
+                    for first, last, begin, *rest in process.steps
+                ],
+            ),
             "histogram": self._columns.table(
                 ("measure", "attempt", "fate", "bucket", "count"),
                 [(*of, count) for of, count in sorted(overview.histogram.items())],
@@ -283,7 +287,14 @@ class _Writer:
                 ],
             ),
             "at_risk": self._columns.table(("time", "ns"), [(self._at(at), held) for at, held in overview.at_risk]),
-            "usage": self._usage(),
+            "usage": self._columns.table(
+                ("process", "attempt", *Usage._fields),
+                [
+                    (one.process, one.attempt, self._at(usage.end), *usage[1:])
+                    for one in view.usage
+                    for usage in one.usages
+                ],
+            ),
             "machines": [
                 {"process": one.process, "attempt": one.attempt, **one.machine._asdict()} for one in view.usage
             ],
@@ -295,7 +306,12 @@ class _Writer:
                 {"time": self._at(at), "active": active, "available": available, "total": total}
                 for at, active, available, total in overview.slices
             ],
-            "traces": {"cloud_trace": self._cloud_trace(), "xprof": self._xprof()},
+            "traces": {
+                # Of the latest attempt that sent spans to Cloud Trace; the run's folder if jax's profiler has written
+                # there, for xprof and TensorBoard read it.
+                "cloud_trace": next(filter(None, (cloud_trace(one.facts) for one in reversed(view.attempts))), None),
+                "xprof": self._redacted(str(folder)) if files.is_folder(folder / _PROFILES) else None,
+            },
             "attributes": self._attributes(),
             "detail": {
                 "complete": not view.left_out,
@@ -410,19 +426,6 @@ class _Writer:
             "shares": self._columns.raw(bytes(shares)),
         }
 
-    def _process_steps(self) -> Iterator[tuple[int, ...]]:
-        for one in self._view.processes:
-            for first, last, begin, *rest in one.steps:
-                yield (one.index, first, last, self._at(begin), *rest)
-
-    def _usage(self) -> Table:
-        rows = (
-            (one.process, one.attempt, self._at(usage.end), *usage[1:])
-            for one in self._view.usage
-            for usage in one.usages
-        )
-        return self._columns.table(("process", "attempt", *Usage._fields), list(rows))
-
     def _category(self, number: int, names: Sequence[str]) -> int:
         """Return the number of a category of some process in the order of the document."""
         if number < rules.FIXED:
@@ -447,20 +450,10 @@ class _Writer:
         numbers = [number for spread in spreads for number in spread]
         return (one.first, one.last, self._at(one.begin), one.count, one.lost, *numbers)
 
-    def _cloud_trace(self) -> str | None:
-        """Return where spans are in Cloud Trace, according to the latest attempt that sent some there."""
-        addresses = (cloud_trace(one.facts) for one in reversed(self._view.attempts))
-        return next((one for one in addresses if one is not None), None)
-
     def _owners(self) -> Table:
         """Return the owners of all moments that the detail knows, as a table."""
         rows = [(self._at(begin), end - begin, category) for begin, end, category in self._view.detail.owners]
         return self._columns.table(("begin", "length", "category"), rows)
-
-    def _xprof(self) -> str | None:
-        """Return the run's folder if jax's profiler has written there: xprof and TensorBoard read it."""
-        folder = self._view.run.folder.path
-        return self._redacted(str(folder)) if files.is_folder(folder / _PROFILES) else None
 
     def _spans(self) -> dict[str, Any]:
         """Return the tables of steps and phases.

@@ -37,16 +37,6 @@ _HEADERS: Final = {
 }  # of every answer that has no others
 
 
-def loopback(host: str) -> bool:
-    """Whether only this machine can reach a server bound to `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 class Hosts:
     """The host names that requests to a server bound to `bound` may have; `more` are those of a proxy before it.
 

@@ -362,7 +362,8 @@ class Watch:
         bare = replace(view, detail=Detail(), processes=[], attempts=[])
         spent = time.thread_time() - began
         slow = quick or spent > _SOON
-        return _Made(packed, f'"{sha256(packed).hexdigest()[:32]}"', at, _pause(spent), bare, quick, slow)
+        pause = max(_SHARE_AT_MOST * spent, min(_SHARE * spent, _LONG_S))
+        return _Made(packed, f'"{sha256(packed).hexdigest()[:32]}"', at, pause, bare, quick, slow)
 
     def _follow(self) -> None:
         with suppress(GoodputError, OSError, ValueError):  # the document says why it cannot be read
@@ -456,11 +457,6 @@ class Watch:
         while sum(len(one) for _, one in self._tails) > _TAILS:
             self._tails.popleft()
         return spans
-
-
-def _pause(spent: float) -> float:
-    """Return how long another document is not worth its price (both s)."""
-    return max(_SHARE_AT_MOST * spent, min(_SHARE * spent, _LONG_S))
 
 
 def _state(report: Report) -> str:

@@ -230,7 +230,7 @@ class Plan:
         return {
             "name": figures.name,
             **{f"{name}_s": getattr(figures, name) for name in QUANTITIES},
-            "beside": figures.between,
+            "between": figures.between,
             "measured_goodput": figures.goodput,
             "origins": dict(figures.origins),
             "choices": {

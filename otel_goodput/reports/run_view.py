@@ -194,7 +194,7 @@ class RunView:
         cut: bool,
         quick: bool,
     ) -> None:
-        partition: _Partition = _no_partition
+        partition: _Partition | None = None
         try:
             partition = self._read_leader(state, spans, progress, past=past, cut=cut, quick=quick)
         except Exception as error:  # whatever a folder contains
@@ -270,7 +270,7 @@ class RunView:
             lives[life.attempt] = (life.attempt, begin, max(begin, end), life.clean)
         return list(lives.values())
 
-    def _attempts(self, partition: _Partition) -> list[Attempt]:
+    def _attempts(self, partition: _Partition | None) -> list[Attempt]:
         lives = self._lives()
         # An exception ended the attempt before one that began with such a disruption.
         failed = {one.attempt - 1 for one in self.report.totals.history if one.attempt and one.error}
@@ -286,7 +286,7 @@ class RunView:
                 else FAILED
                 if number in failed
                 else DIED,
-                partition(begin, end)[0],
+                Counter() if partition is None else partition(begin, end)[0],
                 f"{trace:032x}" if (trace := self.traces.main(number)) else None,
                 self._facts(number - 1, 0),
             )
@@ -343,10 +343,6 @@ def _sums(bins: Iterable[Mapping[int, int]]) -> Counter[int]:
     for held in bins:
         sums.update(held)
     return +sums
-
-
-def _no_partition(begin: int, end: int) -> tuple[Counter[int], bool]:
-    return Counter(), True
 
 
 _Partition = Callable[[int, int], "tuple[Counter[int], bool]"]  # time by category in [begin, end], and if it is exact

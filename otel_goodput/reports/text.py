@@ -336,11 +336,22 @@ def steps(report: Mapping[str, Any]) -> Iterator[str]:
             f"max {format_duration(times['max_s'])}"
         )
         yield f"           ideal {format_duration(report['ideal_step_time_s'])}: the mean step time without outliers"
-        yield f"           deviation {_deviation(report['step_time_deviation_s'])}"
+        deviation = report["step_time_deviation_s"]
+        change = "above" if deviation > 0 else "below"
+        yield (
+            f"           deviation {format_duration(abs(deviation))}: how far the p90 of the last 100 steps is "
+            f"{change} the usual step time"
+        )
     if report.get("first_step_s") is not None:
         whose = "the latest start" if report["attempts"] > 1 else "the start"
         yield f"           first step finished {format_duration(report['first_step_s'])} after {whose}"
-    yield from _recompilations(report)
+    if report["recompilations"]:
+        functions = report.get("recompiled") or {}
+        named = [f"{name} {times}" for name, times in list(functions.items())[:FUNCTIONS_SHOWN]]
+        if len(functions) > FUNCTIONS_SHOWN:
+            named.append(f"{len(functions) - FUNCTIONS_SHOWN} more")
+        which = f": {', '.join(named)}" if named else ""
+        yield f"           {plural(report['recompilations'], 'recompilation')}{which}"
     if report["at_risk_s"]:
         yield f"  at risk  {format_duration(report['at_risk_s'])} of progress since the last durable checkpoint"
     elif report["at_risk_s"] is not None:
@@ -348,11 +359,6 @@ def steps(report: Mapping[str, Any]) -> Iterator[str]:
     slices = report.get("slice_efficiency")
     if slices:
         yield "  slices   " + ", ".join(f"{state} {share * 100:.1f} %" for state, share in slices.items())
-
-
-def _deviation(seconds: float) -> str:
-    change = "above" if seconds > 0 else "below"
-    return f"{format_duration(abs(seconds))}: how far the p90 of the last 100 steps is {change} the usual step time"
 
 
 def _fates(report: Mapping[str, Any]) -> str:
@@ -367,17 +373,6 @@ def _fates(report: Mapping[str, Any]) -> str:
     return f"{started} started = {' + '.join(parts)}{reached}"
 
 
-def _recompilations(report: Mapping[str, Any]) -> Iterator[str]:
-    count = report["recompilations"]
-    if not count:
-        return
-    functions = report.get("recompiled") or {}
-    named = [f"{name} {times}" for name, times in list(functions.items())[:FUNCTIONS_SHOWN]]
-    if len(functions) > FUNCTIONS_SHOWN:
-        named.append(f"{len(functions) - FUNCTIONS_SHOWN} more")
-    yield f"           {plural(count, 'recompilation')}" + (f": {', '.join(named)}" if named else "")
-
-
 def disruptions(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield how often and why the run was interrupted."""
     count = report["disruptions"]
@@ -388,10 +383,9 @@ def disruptions(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"  disruptions  {count}: {reasons}"
     for entry in report["disruption_list"][-DISRUPTIONS_SHOWN:]:
         where = "without a restart" if entry["attempt"] is None else f"attempt {entry['attempt']}"
-        remark = ""
         if entry.get("said_by") is not None:
             added = "" if entry["note"] is None else f", “{entry['note']}”"
-            remark = f"; set by {entry['said_by']}{added}; originally {entry['first_reason']}"
+            where += f"; set by {entry['said_by']}{added}; originally {entry['first_reason']}"
         went = ""
         if entry["from_step"] is not None and entry["to_step"] is not None:
             went = f"; went back from step {entry['from_step']} to {entry['to_step']}"
@@ -400,18 +394,21 @@ def disruptions(report: Mapping[str, Any]) -> Iterator[str]:
         who = "" if entry.get("process") is None else f" (process {entry['process']})"
         if not entry.get("process_known", True):
             who = " (process not known)"
-        yield f"    {entry['reason']}{who}{when} ({where}{remark}){_cause(entry)}"
-        yield f"      cost {format_duration(entry['cost_s'])}: {', '.join(_costs(entry))}{went}"
-        after = [_first_step(entry), _regained(entry, known=report["reason"] is None)]
-        if any(after):
-            yield f"      {', '.join(filter(None, after))}"
-
-
-def _cause(entry: Mapping[str, Any]) -> str:
-    """How the process before a disruption ended, as far as it is known."""
-    error = exception(entry)
-    known = [part for part in (error, entry.get("ended_by")) if part]
-    return f": {'; '.join(known)}" if known else ""
+        cause = "; ".join(filter(None, (exception(entry), entry.get("ended_by"))))
+        yield f"    {entry['reason']}{who}{when} ({where}){f': {cause}' if cause else ''}"
+        costs = [f"{format_duration(entry[name])} {what}" for name, what, always in _COSTS if always or entry.get(name)]
+        yield f"      cost {format_duration(entry['cost_s'])}: {', '.join(costs)}{went}"
+        after = []
+        if entry.get("first_step_s") is not None:
+            after.append(f"first step finished after {format_duration(entry['first_step_s'])}")
+        if (step := entry.get("kept_step")) is not None and report["reason"] is None:
+            regained = entry.get("regained_s")
+            reached = (
+                "not reached again yet" if regained is None else f"reached again after {format_duration(regained)}"
+            )
+            after.append(f"step {step} {reached}")
+        if after:
+            yield f"      {', '.join(after)}"
 
 
 def exception(fields: Mapping[str, Any]) -> str:
@@ -419,33 +416,13 @@ def exception(fields: Mapping[str, Any]) -> str:
     return ": ".join(filter(None, (fields.get("error_type"), fields.get("error_message"))))
 
 
+# What a disruption cost, by kind, and whether that is shown even if it took no time.
 _COSTS: Final = (
-    ("recovery_s", "down"),
-    ("wasted_s", "in lost steps"),
-    ("startup_s", "start-up"),
-    ("restored_s", "restoring"),
+    ("recovery_s", "down", True),
+    ("wasted_s", "in lost steps", True),
+    ("startup_s", "start-up", False),
+    ("restored_s", "restoring", False),
 )
-
-
-def _costs(entry: Mapping[str, Any]) -> Iterator[str]:
-    """What a disruption cost, by kind: the first two always, the others if they took any time."""
-    for at, (name, what) in enumerate(_COSTS):
-        if entry.get(name) or at < 2:
-            yield f"{format_duration(entry[name])} {what}"
-
-
-def _first_step(entry: Mapping[str, Any]) -> str:
-    duration = entry.get("first_step_s")
-    return "" if duration is None else f"first step finished after {format_duration(duration)}"
-
-
-def _regained(entry: Mapping[str, Any], *, known: bool) -> str:
-    step, duration = entry.get("kept_step"), entry.get("regained_s")
-    if step is None or not known:
-        return ""
-    if duration is None:
-        return f"step {step} not reached again yet"
-    return f"step {step} reached again after {format_duration(duration)}"
 
 
 def processes(report: Mapping[str, Any]) -> Iterator[str]:
@@ -530,8 +507,13 @@ def compile_cache(report: Mapping[str, Any]) -> Iterator[str]:
 
 def window(partition: Mapping[str, Any]) -> Iterator[str]:
     """Yield the account of a window."""
+    first, last = format_moment(partition["start"]), format_moment(partition["end"])
+    day, _, clock = last.partition(" ")
+    until = clock if first.startswith(day) else last  # the day only if it is another one
     yield ""
-    yield f"  window {_span(partition['start'], partition['end'])}"
+    yield (
+        f"  window {first.removesuffix(' UTC')} to {until} ({format_duration(partition['end'] - partition['start'])})"
+    )
     elapsed = partition["elapsed_s"]
     if not elapsed:
         yield "    the job was not running"
@@ -540,12 +522,3 @@ def window(partition: Mapping[str, Any]) -> Iterator[str]:
     yield f"    goodput {partition.get('reason') or f'{percent(productive, elapsed)} of {format_duration(elapsed)}'}"
     for category, name, held in sources(partition["seconds"]):
         yield row(f"{category} {name}".strip(), held, elapsed, shares=not partition.get("reason"), indent="    ")
-
-
-def _span(start: float, end: float) -> str:
-    """Return the begin and the end of a window, and how long it is; the day of the end only if it is another one."""
-    first, last = format_moment(start), format_moment(end)
-    day, _, clock = last.partition(" ")
-    return (
-        f"{first.removesuffix(' UTC')} to {clock if first.startswith(day) else last} ({format_duration(end - start)})"
-    )
