@@ -72,7 +72,7 @@ class Topic:
                 if latest != self.latest:
                     self.latest, self.version = latest, self.version + 1
                     for client in self._clients:
-                        client.ring()
+                        client.news.set()
             except Exception as error:  # a run that is damaged just now may be whole in the next second
                 logger.warning("changes cannot be sent to a page: %s: %s", type(error).__name__, error)
             await asyncio.sleep(max(EVERY_S, _SHARE * took))
@@ -92,37 +92,11 @@ class Client:
 
     def __init__(self, topic: Topic, task: asyncio.Task[Any]) -> None:
         self.topic = topic
+        self.task = task
         self.version = -1
         self.sent_at = time.monotonic()
-        self.gone = False
-        self.stuck = False
-        self.sending = False
-        self._task = task
-        self._waiting: asyncio.Future[None] | None = None
-
-    def ring(self) -> None:
-        """There is something for it."""
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
-
-    async def rung(self) -> None:
-        """Wait until there is."""
-        self._waiting = asyncio.get_running_loop().create_future()
-        await self._waiting
-
-    def check(self, now: float) -> None:
-        """Let it say that it lives, or let it go if it takes nothing any more."""
-        if not self.sending:
-            if now - self.sent_at >= _HEARTBEAT_S:
-                self.ring()
-        elif now - self.sent_at >= _PATIENCE_S and not self.stuck:
-            self.stuck = True
-            self._task.cancel()
-
-    def lose(self) -> None:
-        """It has gone."""
-        self.gone = True
-        self.ring()
+        self.gone = self.stuck = self.sending = False
+        self.news = asyncio.Event()  # there is something for it
 
 
 class Streams:
@@ -135,20 +109,15 @@ class Streams:
         self._clients: set[Client] = set()
         self._guard: asyncio.Task[None] | None = None
 
-    @property
-    def open(self) -> int:
-        """How many there are."""
-        return len(self._clients)
-
     def end(self) -> None:
         """Let all of them end: the server stops. Called in the event loop."""
         self.ending = True
         for client in self._clients:
-            client.ring()
+            client.news.set()
 
     async def send(self, topic: Topic, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request with the stream of a topic, until the client goes or the server stops."""
-        if self.open >= MOST:
+        if len(self._clients) >= MOST:
             full = refused(503, f"{MOST} streams are open, which is this server's limit", {"retry-after": "10"})
             await full(scope, receive, send)
             return
@@ -198,19 +167,27 @@ class Streams:
             elif time.monotonic() - client.sent_at >= _HEARTBEAT_S:
                 await passed(_ALIVE)
             else:
-                await client.rung()
+                await client.news.wait()
+                client.news.clear()
         if not client.gone:
             await passed(b"event: end\ndata: {}\n\n", more=False)
 
     async def _watch(self) -> None:
+        """Wake clients that should hear that the server lives, and let go of those that take nothing any more."""
         while True:
             await asyncio.sleep(_GUARD_S)
             now = time.monotonic()
             for client in self._clients:
-                client.check(now)
+                if not client.sending:
+                    if now - client.sent_at >= _HEARTBEAT_S:
+                        client.news.set()
+                elif now - client.sent_at >= _PATIENCE_S and not client.stuck:
+                    client.stuck = True
+                    client.task.cancel()
 
 
 async def _gone(receive: Receive, client: Client) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-    client.lose()
+    client.gone = True
+    client.news.set()

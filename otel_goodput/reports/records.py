@@ -238,22 +238,16 @@ _PANDAS: Final = {int: "int64", int | None: "Int64", bool: "bool"}
 _POLARS: Final = {int: "Int64", int | None: "Int64", bool: "Boolean"}
 
 
-def _pandas_moments(pandas: Any, values: list[Any], _: Any) -> Any:
-    return pandas.Series(pandas.to_datetime(pandas.array(values, dtype="Int64"), unit="ns", utc=True))
-
-
-def _polars_moments(polars: Any, values: list[Any], _: Any) -> Any:
-    return polars.Series(values, dtype=polars.Int64).cast(polars.Datetime("ns", "UTC"))
-
-
 # By library: what makes a column of moments, and one of other values.
 FRAMES: Final[Mapping[str, tuple[Column, Column]]] = {
     "pandas": (
-        _pandas_moments,
+        lambda pandas, values, _: pandas.Series(
+            pandas.to_datetime(pandas.array(values, dtype="Int64"), unit="ns", utc=True)
+        ),
         lambda pandas, values, type_: pandas.Series(values, dtype=_PANDAS.get(type_, "object")),
     ),
     "polars": (
-        _polars_moments,
+        lambda polars, values, _: polars.Series(values, dtype=polars.Int64).cast(polars.Datetime("ns", "UTC")),
         lambda polars, values, type_: polars.Series(values, dtype=getattr(polars, _POLARS.get(type_, "String"))),
     ),
 }
