@@ -15,7 +15,7 @@ from otel_goodput._journal.account import Account, nothing
 from otel_goodput._journal.records import CONTINUED, DETAILED, HALF, MOST_SPANS, ROOT
 from otel_goodput._recording import ids
 from otel_goodput._recording.emitter import SpanEmitter
-from otel_goodput._recording.finished import AttemptSpan, ContinuationSpan, continued_span
+from otel_goodput._recording.finished import attempt_span, continuation_span, continued_span
 from otel_goodput._recording.trace_layout import Budget, TraceLayout
 
 
@@ -110,8 +110,7 @@ class AttemptTraces:
         """
         if not self._rooted:
             self._rooted = True
-            emitter = self._emitter
-            self._roots.append(AttemptSpan(self.run_id, self.attempt, emitter.resource, emitter.scope, moment))
+            self._roots.append(attempt_span(self.run_id, self.attempt, self._emitter.origin, moment))
             self._append(ROOT, 0, 0, 0, self.layout.root(0).span_id, NO_STEP, moment)
             for group in range(1, self.budget.groups):
                 self._roots += self._further(group, 0, 0, moment)
@@ -146,6 +145,6 @@ class AttemptTraces:
     def _further(self, group: int, number: int, before: int, moment: int) -> tuple[ReadableSpan, ...]:
         """Return the spans that begin trace `number` of a group, after its trace `before`, at `moment` (ns)."""
         layout = self.layout.of(group)
-        place = (layout, number, before, self._emitter.resource, self._emitter.scope, moment)
+        place = (layout, number, before, self._emitter.origin, moment)
         self._append(CONTINUED, 1, group, 0, layout.root(number).span_id, before * HALF + number, moment)
-        return continued_span(*place), ContinuationSpan(*place)
+        return continued_span(*place), continuation_span(*place)

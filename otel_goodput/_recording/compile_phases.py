@@ -22,7 +22,7 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._journal.records import EXPORT, PARENT, SUMMARIZED, signed
 from otel_goodput._recording import ids
-from otel_goodput._recording.finished import PhaseReadableSpan, phase_attributes
+from otel_goodput._recording.finished import phase_attributes
 from otel_goodput._recording.nesting import identity
 from otel_goodput._recording.sampling import Gate
 from otel_goodput._recording.short_span import ShortSpan
@@ -179,16 +179,9 @@ class CompilePhases:
         parent = self._context(phase.parent, phase.parent) if isinstance(phase.parent, ShortSpan) else phase.parent
         number, flags = line.traces.layout.number_of(parent.trace_id) or 0, ev.NONBLOCKING if phase.aside else 0
         attributes = phase_attributes(rules.COMPILE, phase.step, phase.function, flags, 0, number)
-        span = PhaseReadableSpan(
-            Phase.COMPILE,
-            SpanContext(parent.trace_id, phase.key, False, ids.SAMPLED),
-            parent,
-            line.emitter.resource,
-            attributes | dict(more or {}),
-            start_time=phase.start,
-            end_time=end,
-            instrumentation_scope=line.emitter.scope,
-        )
+        context = SpanContext(parent.trace_id, phase.key, False, ids.SAMPLED)
+        attributes |= dict(more or {})
+        span = line.emitter.origin.span(Phase.COMPILE, context, parent, phase.start, end, attributes)
         line.emitter.emit(span)
 
     def _context(self, span: trace_api.Span, step: ShortSpan | None) -> SpanContext:

@@ -6,6 +6,7 @@ only once. What a dead attempt did not export is rebuilt from its journal (:func
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from opentelemetry.sdk.resources import Resource
@@ -26,9 +27,44 @@ from otel_goodput._recording.trace_layout import SMALL, TraceLayout
 from otel_goodput._timeline.span_index import NO_PHASE, SpanEntry, SpanIndex, Unexported
 from otel_goodput.version import __version__
 
+UNSET: Final = Status(StatusCode.UNSET)
+
 
 class PhaseReadableSpan(ReadableSpan):
     """A finished span for exporters. Its type tells our span processor that the ledger already includes it."""
+
+
+class AttemptSpan(PhaseReadableSpan):
+    """The root of an attempt's trace, linked to the previous attempt's."""
+
+
+class ContinuationSpan(PhaseReadableSpan):
+    """The root of a further trace, linked to the root of the previous trace and to the attempt's root."""
+
+
+class Origin(NamedTuple):
+    """What all spans of an attempt have in common, and what makes them."""
+
+    resource: Resource
+    scope: InstrumentationScope
+
+    def span(
+        self,
+        name: str,
+        context: SpanContext,
+        parent: SpanContext | None,
+        start: int,
+        end: int,
+        attributes: types.Attributes = None,
+        links: Sequence[Link] = (),
+        status: Status = UNSET,
+        kind: type[PhaseReadableSpan] = PhaseReadableSpan,
+    ) -> PhaseReadableSpan:
+        """Return a finished span; times in ns."""
+        return kind(
+            name, context, parent, self.resource, attributes, (), links, status=status,
+            start_time=start, end_time=end, instrumentation_scope=self.scope,
+        )  # fmt: skip
 
 
 _NAMES: Final = {
@@ -70,21 +106,12 @@ def phase_attributes(
     return attributes
 
 
-class AttemptSpan(PhaseReadableSpan):
-    """The root of an attempt's trace, linked to the previous attempt's; `moment` is when the first job began, ns."""
-
-    def __init__(self, run_id: str, attempt: int, resource: Resource, scope: InstrumentationScope, moment: int) -> None:
-        context = ids.attempt_span_context(run_id, attempt)
-        super().__init__(
-            semconv.ATTEMPT_SPAN,
-            SpanContext(context.trace_id, context.span_id, False, ids.SAMPLED),
-            None,
-            resource,
-            links=(Link(ids.attempt_span_context(run_id, attempt - 1)),) if attempt > 0 else (),
-            start_time=moment,
-            end_time=moment,
-            instrumentation_scope=scope,
-        )
+def attempt_span(run_id: str, attempt: int, origin: Origin, moment: int) -> PhaseReadableSpan:
+    """Return the root of an attempt's trace; `moment` is when the first job began, ns."""
+    root = ids.attempt_span_context(run_id, attempt)
+    context = SpanContext(root.trace_id, root.span_id, False, ids.SAMPLED)
+    links = (Link(ids.attempt_span_context(run_id, attempt - 1)),) if attempt > 0 else ()
+    return origin.span(semconv.ATTEMPT_SPAN, context, None, moment, moment, None, links, kind=AttemptSpan)
 
 
 def sampled_copy(span: ReadableSpan, parent: SpanContext | None) -> PhaseReadableSpan:
@@ -114,60 +141,26 @@ def _attributes(layout: TraceLayout, number: int) -> dict[str, int]:
     return {key: value for key, value in attributes.items() if value}
 
 
-def _links(behind: SpanContext, first: SpanContext) -> list[Link]:
-    return [Link(behind), *([Link(first)] if behind.span_id != first.span_id else [])]
+def continuation_span(layout: TraceLayout, number: int, before: int, origin: Origin, moment: int) -> PhaseReadableSpan:
+    """Return the root of the trace `number` of a group, which follows `before` (see :meth:`TraceLayout.behind`).
 
-
-class ContinuationSpan(PhaseReadableSpan):
-    """The root of a further trace, linked to the root of the previous trace and to the attempt's root.
-
-    Args:
-        layout: the traces of a group.
-        number, before: numbers of the new trace and of the previous one (see :meth:`TraceLayout.behind`).
-        resource, scope: of the span.
-        moment: when the new trace's first span began, ns.
+    `moment` is when the new trace's first span began, ns.
     """
-
-    def __init__(
-        self,
-        layout: TraceLayout,
-        number: int,
-        before: int,
-        resource: Resource,
-        scope: InstrumentationScope,
-        moment: int,
-    ) -> None:
-        super().__init__(
-            semconv.CONTINUATION_SPAN,
-            layout.root(number),
-            None,
-            resource,
-            _attributes(layout, number),
-            links=_links(layout.behind(number, before), layout.of(0).root(0)),
-            start_time=moment,
-            end_time=moment,
-            instrumentation_scope=scope,
-        )
+    behind, first = layout.behind(number, before), layout.of(0).root(0)
+    links = [Link(behind), *([Link(first)] if behind.span_id != first.span_id else [])]
+    own = _attributes(layout, number)
+    root = layout.root(number)
+    return origin.span(semconv.CONTINUATION_SPAN, root, None, moment, moment, own, links, kind=ContinuationSpan)
 
 
-def continued_span(
-    layout: TraceLayout, number: int, before: int, resource: Resource, scope: InstrumentationScope, moment: int
-) -> PhaseReadableSpan:
+def continued_span(layout: TraceLayout, number: int, before: int, origin: Origin, moment: int) -> PhaseReadableSpan:
     """Return the span in the previous trace that links to the root of trace `number`, begun at `moment` (ns)."""
     parent = layout.behind(number, before)
     theirs = layout if parent == layout.root(before) else layout.of(layout.group - 1)
     key = ids.continued_span_id(layout.run_id, layout.attempt, number, layout.group)
-    return PhaseReadableSpan(
-        semconv.CONTINUED_SPAN,
-        SpanContext(parent.trace_id, key, False, ids.SAMPLED),
-        parent,
-        resource,
-        _attributes(theirs, before),
-        links=[Link(layout.root(number))],
-        start_time=moment,
-        end_time=moment,
-        instrumentation_scope=scope,
-    )
+    context, links = SpanContext(parent.trace_id, key, False, ids.SAMPLED), [Link(layout.root(number))]
+    own = _attributes(theirs, before)
+    return origin.span(semconv.CONTINUED_SPAN, context, parent, moment, moment, own, links)
 
 
 # Attributes of a summary: the number of steps or phases, and of their durations the sum, minimum, median, P90, maximum.
@@ -187,8 +180,7 @@ def summary_span(
     parent: SpanContext,
     number: int,
     identity: tuple[str, int, int],
-    resource: Resource,
-    scope: InstrumentationScope,
+    origin: Origin,
 ) -> PhaseReadableSpan:
     """Return the span that stands for many unexported steps, or for many unexported phases of one name.
 
@@ -198,7 +190,7 @@ def summary_span(
         parent: the span's parent.
         number: which of the attempt's traces it is in.
         identity: run id, attempt and process.
-        resource, scope: of the span.
+        origin: of the span.
     """
     figures = (summary.steps, summary.total, summary.min, summary.median, summary.p90, summary.max)
     attributes: dict[str, types.AttributeValue] = dict(zip(_PHASES if name else _STEPS, figures, strict=True))
@@ -210,16 +202,9 @@ def summary_span(
         attributes |= {semconv.GOODPUT_STEPS_FIRST: summary.first, semconv.GOODPUT_STEPS_LAST: summary.last}
     if number:
         attributes[semconv.GOODPUT_TRACE_NUMBER] = number
-    return PhaseReadableSpan(
-        semconv.PHASES_SUMMARY_SPAN if name else semconv.STEPS_SUMMARY_SPAN,
-        SpanContext(parent.trace_id, key, False, ids.SAMPLED),
-        parent,
-        resource,
-        attributes,
-        start_time=summary.start,
-        end_time=summary.end,
-        instrumentation_scope=scope,
-    )
+    kind = semconv.PHASES_SUMMARY_SPAN if name else semconv.STEPS_SUMMARY_SPAN
+    context = SpanContext(parent.trace_id, key, False, ids.SAMPLED)
+    return origin.span(kind, context, parent, summary.start, summary.end, attributes)
 
 
 # Phases in the trace that their step number selects; all others are in trace 0.
@@ -265,11 +250,10 @@ class _Builder:
     def __init__(self, run_id: str, left: Unexported, process: int, resource: Resource, followed: bool) -> None:
         self._identity = (run_id, left.attempt, process)
         self._left = left
-        self._resource = resource
+        self._origin = Origin(resource, InstrumentationScope(semconv.SCOPE_NAME, __version__))
         self._followed = followed
         self._root = ids.attempt_span_context(run_id, left.attempt)
         self._job = ids.job_span_context(*self._identity)
-        self._scope = InstrumentationScope(semconv.SCOPE_NAME, __version__)
         self._layout = TraceLayout(run_id, left.attempt, left.steps, left.group)
         if left.share < SMALL:
             self._job = self._layout.root(0)
@@ -279,9 +263,9 @@ class _Builder:
             run_id, attempt, _ = self._identity
             group = entry.flags
             if entry.step > 0 or group:
-                place = (max(0, entry.step), entry.parent, self._resource, self._scope, entry.start)
-                return ContinuationSpan(self._layout.of(group), *place)
-            return AttemptSpan(run_id, attempt, self._resource, self._scope, entry.start)
+                number, layout = max(0, entry.step), self._layout.of(group)
+                return continuation_span(layout, number, entry.parent, self._origin, entry.start)
+            return attempt_span(run_id, attempt, self._origin, entry.start)
         phase = semconv.PHASES[entry.phase]
         interrupted = entry.end is None or bool(entry.end_flags & INTERRUPTED)
         end_flags = entry.end_flags | (INTERRUPTED if interrupted else 0)
@@ -294,20 +278,15 @@ class _Builder:
         if entry.phase == rules.SAVE:
             durable = entry.end is not None and not end_flags & (ev.FAILED | ev.PENDING)
             attributes[semconv.GOODPUT_CHECKPOINT_DURABLE] = durable
-        links = (Link(self._job),) if own else self._links(entry)
-        context = SpanContext(trace, entry.key, False, ids.SAMPLED)
-        return PhaseReadableSpan(
+        return self._origin.span(
             entry.name if phase in (semconv.Phase.CUSTOM, semconv.Phase.PART) and entry.name else phase,
-            context,
+            SpanContext(trace, entry.key, False, ids.SAMPLED),
             None if own else self._parent(entry, trace),
-            self._resource,
+            entry.start,
+            max(entry.start, self._left.last_sign if entry.end is None else entry.end),
             attributes,
-            (),
-            links,
-            status=status,
-            start_time=entry.start,
-            end_time=max(entry.start, self._left.last_sign if entry.end is None else entry.end),
-            instrumentation_scope=self._scope,
+            (Link(self._job),) if own else self._links(entry),
+            status,
         )
 
     def _job_at(self, moment: int) -> SpanContext:
@@ -352,4 +331,4 @@ class _Builder:
     def summary(self, summary: Summary, name: str = "") -> ReadableSpan:
         number = 0 if name else self._layout.number(summary.first)
         parent = self._layout.root(number) if number else self._job_at(summary.end)
-        return summary_span(summary, name, parent, number, self._identity, self._resource, self._scope)
+        return summary_span(summary, name, parent, number, self._identity, self._origin)

@@ -13,6 +13,7 @@ from opentelemetry.util import types
 
 from otel_goodput._recording import plain
 from otel_goodput._recording.departure import Place
+from otel_goodput._recording.finished import UNSET
 from otel_goodput._recording.nesting import SPAN_KEY, Nested
 from otel_goodput._recording.observation import Observation
 from otel_goodput._recording.sampling import Gate
@@ -22,7 +23,6 @@ from otel_goodput.semconv import ERROR_TYPE, GOODPUT_PART_NAME, GOODPUT_PHASE, G
 # Attributes that identify the phase, and so cannot be changed after its begin.
 _SETTLED = frozenset({GOODPUT_PHASE, GOODPUT_STEP, GOODPUT_PART_NAME})
 _LIMIT = 128  # maximum number of attributes, and of events; the SDK's default
-UNSET = Status(StatusCode.UNSET)
 
 
 class ShortSpan(Nested):

@@ -217,14 +217,13 @@ class PhaseTracer:
         """Export summaries of steps and phases that were not exported; with `final` also incomplete summaries."""
         line = self.line
         traces, emitter = line.traces, line.emitter
-        place = (traces.identity, emitter.resource, emitter.scope)
         with self._summing:
             steps = [("", one, one.first) for one in line.thinner.summaries(final=final)]
             phases = [(name, one, line.latest.step) for name, one in line.admission.summaries(final=final)]
             for name, summary, step in (*steps, *phases):
                 number = traces.layout.number(step)
                 if self._has_room(root := traces.root(number)):
-                    emitter.emit(summary_span(summary, name, root, number, *place))
+                    emitter.emit(summary_span(summary, name, root, number, traces.identity, emitter.origin))
 
     def _has_room(self, root: SpanContext) -> bool:
         """Reserve room for a summary in the trace of `root`; return False if there is none."""

@@ -27,8 +27,8 @@ from otel_goodput._accounting.rules import DATA_LOADING, STEP
 from otel_goodput._journal.records import EXPORT, LOADING, OUTLIER, STEPPING
 from otel_goodput._journal.thinning import pack
 from otel_goodput._recording.fast_span import FastSpan
+from otel_goodput._recording.finished import UNSET
 from otel_goodput._recording.nesting import PHASE, PHASE_KEY, SPAN_KEY
-from otel_goodput._recording.short_span import UNSET
 from otel_goodput._recording.step_line import TIMED, StepLine
 
 # Without the GIL, another thread may take a reference while they are counted: no span is used again.
