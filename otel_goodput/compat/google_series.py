@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final
 
-from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
@@ -71,8 +70,7 @@ class GoogleSeries:
             for metric, of in instruments.ROWS
             if metric in metrics
         }
-        pairs = [(row, self._resource) for row in rows(points)]
-        return self._exporter.write_rows(pairs, WRITE_S) is MetricExportResult.SUCCESS
+        return bool(self._exporter.write_rows(rows(points), self._resource, WRITE_S))
 
     def close(self) -> None:
         """Send the points that are held: a series takes one in five seconds. A later write opens the exporter again."""

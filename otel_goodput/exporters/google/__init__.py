@@ -74,8 +74,8 @@ def open_gcp(context: ExporterContext) -> Exporters:
         CloudMonitoringExporter(
             connection,
             _delivery(MONITORING, "points", connection, context),
-            partial(_delivery, MONITORING, "descriptions of metrics", connection, context),
             service_client(MONITORING, connection),
+            partial(_delivery, MONITORING, "descriptions of metrics", connection, context),
             context.run_id,
             context.process_index,
         ),

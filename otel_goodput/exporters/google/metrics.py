@@ -18,7 +18,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
 
-from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
+from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
@@ -26,15 +26,7 @@ from otel_goodput._runtime.guard import contain, report_once
 from otel_goodput.exporters.fitting import converted_metrics
 from otel_goodput.exporters.google.connection import Connection, hide_deprecations, stock_exporter
 from otel_goodput.exporters.google.delivery import Delivery, Outcome, short
-from otel_goodput.exporters.google.series import (
-    SHARE_OF_TIMEOUT,
-    Labels,
-    SeriesExporter,
-    TimeSeriesRequests,
-    fitting_metric,
-    location,
-    series_of,
-)
+from otel_goodput.exporters.google.series import Labels, Series, TimeSeriesExporter, fitting_metric, location, series_of
 
 _MONITORING: Final = "opentelemetry.exporter.cloud_monitoring"
 HEAD_START_S: Final = 1.0  # how long the first points wait for their descriptors
@@ -150,14 +142,12 @@ class MetricTranslation:
         self._series += type(request).pb(request).time_series
 
 
-class CloudMonitoringExporter(SeriesExporter):
+class CloudMonitoringExporter(TimeSeriesExporter):
     """Exports metrics to Cloud Monitoring, under ``workload.googleapis.com/``.
 
     Args:
-        connection: to Google.
-        delivery: of points to Cloud Monitoring.
+        connection, delivery, client: as for :class:`TimeSeriesExporter`.
         describing: makes the delivery of metric descriptors, given the function to which it reports failures.
-        client: returns the client for Cloud Monitoring.
         run_id, process_index: identify the series of this process over the attempts of the run.
     """
 
@@ -165,38 +155,32 @@ class CloudMonitoringExporter(SeriesExporter):
         self,
         connection: Connection,
         delivery: Delivery,
-        describing: Callable[[Callable[..., object]], Delivery],
         client: Callable[[], Any],
+        describing: Callable[[Callable[..., object]], Delivery],
         run_id: str,
         process_index: int,
     ) -> None:
-        super().__init__(delivery, TimeSeriesRequests(connection, client))
-        self._connection = connection
-        self._delivery = delivery
-        self._client = client
+        super().__init__(connection, delivery, client)
         self._identity = {semconv.SERVICE_NAMESPACE: run_id, semconv.SERVICE_INSTANCE_ID: str(process_index)}
         self._lock = threading.Lock()
         self._labels = Labels()
         self._translation: MetricTranslation | None = None
-        self._latest = MetricExportResult.FAILURE
         self._descriptions = Descriptions(describing, self._create)
 
-    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
-        seconds = timeout_millis / 1000
+    def series(self, data: MetricsData, seconds: float) -> Iterable[Series] | None:
         with self._lock:
-            fitted = converted_metrics(metrics_data, lambda _, metric: fitting_metric(metric, self._labels), self._task)
+            fitted = converted_metrics(data, lambda _, metric: fitting_metric(metric, self._labels), self._task)
             if self._translation is None:
                 # This looks up the project and maybe credentials; if that fails, it is a failed delivery.
-                lookup = self._delivery(lambda _: self._connection.project, seconds * SHARE_OF_TIMEOUT)
+                lookup = self._delivery(lambda _: self._connection.project, seconds)
                 if lookup.outcome is not Outcome.DELIVERED:
-                    return MetricExportResult.FAILURE
+                    return None
                 self._translation = MetricTranslation(self._connection.project)
             descriptors, series = self._translation(fitted)
-            if self._latest is MetricExportResult.SUCCESS:
+            if self._well:
                 self._descriptions.report()
             self._descriptions.want(descriptors)
-        self._latest = self.write(map(series_of, series), seconds)
-        return self._latest
+        return map(series_of, series)
 
     def _task(self, resource: Resource) -> Resource:
         """Return the resource of a ``generic_task``: one for each process of a run, the same in all its attempts.

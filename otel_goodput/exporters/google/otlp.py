@@ -6,14 +6,13 @@ seconds after the one before it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from opentelemetry.sdk.metrics import Histogram
 from opentelemetry.sdk.metrics.export import (
     Metric,
-    MetricExportResult,
     MetricsData,
     NumberDataPoint,
     ResourceMetrics,
@@ -103,25 +102,23 @@ class TelemetryMetricExporter(SeriesExporter):
     """
 
     def __init__(self, connection: Connection, delivery: Delivery, process: int) -> None:
-        exponential = {Histogram: ExponentialBucketHistogramAggregation()}
-        super().__init__(delivery, self._request, preferred_aggregation=exponential)
+        super().__init__(delivery, preferred_aggregation={Histogram: ExponentialBucketHistogramAggregation()})
         self._labels = Labels(renamed=False)
         self._requests = _Requests(connection, process, "metrics", "metrics")
 
     @property
-    def refused(self) -> int:
-        return super().refused + self._requests.rejections.refused
+    def dropped(self) -> int:
+        return super().dropped + self._requests.rejections.refused
 
-    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
-        return self.write(self._series(metrics_data), timeout_millis / 1000)
+    def series(self, data: MetricsData, seconds: float) -> list[Series]:
+        return [
+            _one(resource, scope, fitted, point)
+            for resource, scope, metric in every_metric(data)
+            if (fitted := fitting_metric(metric, self._labels)) is not None
+            for point in fitted.data.data_points
+        ]
 
-    def _series(self, data: MetricsData) -> Iterator[Series]:
-        for resource, scope, metric in every_metric(data):
-            fitted = fitting_metric(metric, self._labels)
-            for point in () if fitted is None else fitted.data.data_points:
-                yield _one(resource, scope, fitted, point)
-
-    def _request(self, series: Sequence[Series]) -> Send:
+    def request(self, series: Sequence[Series]) -> Send:
         return self._requests(_gathered(series), series[0].data[0].resource)
 
 

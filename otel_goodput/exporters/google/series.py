@@ -17,14 +17,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from opentelemetry.sdk.metrics.export import Metric, MetricExporter, MetricExportResult, NumberDataPoint
+from opentelemetry.sdk.metrics.export import Metric, MetricExporter, MetricExportResult, MetricsData, NumberDataPoint
 from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
 from otel_goodput._resources.detected import DetectedResource
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._text.redact import encodable
-from otel_goodput.exporters.fitting import INT64_MAX, INT64_MIN, with_points
+from otel_goodput.exporters.fitting import INT64_MAX, INT64_MIN, every_point, with_points
 from otel_goodput.exporters.google.connection import Connection, load
 from otel_goodput.exporters.google.delivery import HOPELESS, Delivery, Outcome, Send, short
 from otel_goodput.exporters.wrappers import SPACING
@@ -165,6 +165,9 @@ class SeriesWriter:
         self._early: dict[Hashable, int] = {}  # how often in a row it was rejected as too early
         self._starts: dict[Hashable, int] = {}  # later start of a cumulative series that had to restart, unix ns
         self._avoided: dict[Hashable, float] = {}
+        self._undelivered: set[Hashable] = set()  # series whose held point could not be delivered
+        self._replaced = 0  # such points whose place newer ones took
+        self._over = False
         self._taken, self._bad = False, 0  # of the current batch: whether points were accepted, how many were rejected
         self.refused = 0
 
@@ -173,6 +176,11 @@ class SeriesWriter:
         """Number of points that are not written yet."""
         return len(self._held)
 
+    @property
+    def lost(self) -> int:
+        """Number of points that were rejected, or that could not be delivered and will not be tried again."""
+        return self.refused + self._replaced + (len(self._held) if self._over else 0)
+
     def write(self, series: Iterable[Series], budget_s: float) -> bool:
         """Write points that may be written now, hold the others. Return False if a request could not be delivered."""
         with self._lock:
@@ -180,6 +188,8 @@ class SeriesWriter:
             self._latest = set()
             for one in series:
                 self._latest.add(one.key)
+                self._replaced += one.key in self._undelivered
+                self._undelivered.discard(one.key)
                 if self._avoided.get(one.key, now) <= now:
                     self._held[one.key] = one
                 else:
@@ -192,6 +202,7 @@ class SeriesWriter:
         A series without a point in the latest export (a ratio that is not known any more) is not given a later time.
         """
         with self._lock:
+            self._over = True
             due = {one.key for one in self._due()}
             self._held = {key: one for key, one in self._held.items() if key in self._latest or key in due}
             until = time.monotonic() + budget_s
@@ -232,6 +243,7 @@ class SeriesWriter:
             self._accept(batch)
             return True
         if answer.outcome is not Outcome.REFUSED:
+            self._undelivered.update(one.key for one in batch)
             if answer.repeated:  # they may have been written: the next points must keep their distance
                 for one in batch:
                     self._written[one.key] = max(one.end, self._written.get(one.key, 0))
@@ -251,7 +263,8 @@ class SeriesWriter:
             self._refuse(bad, answer.text)
             bad = []
         well = True
-        for part in (good, bad) if len(bad) < len(batch) else _halves(batch):
+        middle = len(batch) // 2
+        for part in (good, bad) if len(bad) < len(batch) else (batch[:middle], batch[middle:]):
             if part:
                 well = self._deliver(part, until, tried=tried or not known) and well
         return well
@@ -262,6 +275,7 @@ class SeriesWriter:
             self._written[one.key] = max(one.end, self._written.get(one.key, 0))
             self._early.pop(one.key, None)
             self._held.pop(one.key, None)
+            self._undelivered.discard(one.key)
 
     def _judge(self, one: Series, text: str, tried: bool) -> None:
         """Handle a point that was too early: an earlier try has written it, or somebody else writes this series."""
@@ -285,6 +299,7 @@ class SeriesWriter:
     def _refuse(self, batch: Sequence[Series], text: str) -> None:
         for one in batch:
             self._held.pop(one.key, None)
+            self._undelivered.discard(one.key)
             self._avoided[one.key] = time.monotonic() + AVOIDED_S
         self.refused += len(batch)
         self._bad += len(batch)
@@ -309,37 +324,50 @@ def _reasons(text: str, count: int) -> dict[int, str]:
     return reasons or dict.fromkeys(range(count), text)
 
 
-def _halves(batch: Sequence[Series]) -> tuple[Sequence[Series], Sequence[Series]]:
-    middle = len(batch) // 2
-    return batch[:middle], batch[middle:]
-
-
 class SeriesExporter(MetricExporter):
     """A metric exporter whose points are written as series.
 
     Args:
-        delivery, request: as for :class:`SeriesWriter`.
+        delivery: delivers requests to the service.
         preferences: of the metric reader, as for the SDK's ``MetricExporter``.
     """
 
-    def __init__(self, delivery: Delivery, request: Callable[[Sequence[Series]], Send], **preferences: Any) -> None:
+    def __init__(self, delivery: Delivery, **preferences: Any) -> None:
         super().__init__(**preferences)
-        self._writer = SeriesWriter(delivery, request)
+        self._delivery = delivery
+        self._writer = SeriesWriter(delivery, self.request)
+        self._lost = 0  # points that are in no series
+        self._well = False  # whether the latest export succeeded
+
+    def series(self, data: MetricsData, seconds: float) -> Iterable[Series] | None:
+        """Return the points as series; None if nothing can be written now. It may take `seconds`."""
+        raise NotImplementedError
+
+    def request(self, series: Sequence[Series]) -> Send:
+        """Make one request of some series, with their `start` and `end`, and return the function that sends it."""
+        raise NotImplementedError
 
     @property
-    def refused(self) -> int:
-        """Number of points that the service rejected."""
-        return self._writer.refused
+    def dropped(self) -> int:
+        """Number of points that are lost."""
+        return self._lost + self._writer.lost
 
     @property
     def held(self) -> int:
         """Number of points that are not written yet."""
         return self._writer.held
 
-    def write(self, series: Iterable[Series], timeout_s: float) -> MetricExportResult:
-        """Write points within an export's timeout. It succeeds if they are written, or will be tried again."""
-        well = self._writer.write(series, timeout_s * SHARE_OF_TIMEOUT)
-        return MetricExportResult.SUCCESS if well else MetricExportResult.FAILURE
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
+        """Write points. It succeeds if they are written, or will be tried again."""
+        seconds = timeout_millis / 1000 * SHARE_OF_TIMEOUT
+        series: Iterable[Series] | None = None
+        try:
+            series = self.series(metrics_data, seconds)
+        finally:
+            if series is None:
+                self._lost += sum(1 for _ in every_point(metrics_data))
+        self._well = series is not None and self._writer.write(series, seconds)
+        return MetricExportResult.SUCCESS if self._well else MetricExportResult.FAILURE
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
         return True
@@ -348,59 +376,22 @@ class SeriesExporter(MetricExporter):
         self._writer.finish(timeout_millis / 1000)
 
 
-# --- Cloud Monitoring's messages --------------------------------------------------------------------------------------
-
-_TYPES: Final = "google.cloud.monitoring_v3.types"
-_CUMULATIVE: Final = 3  # google.api.MetricDescriptor.MetricKind
-
-
-def time_series(
-    metric: str, labels: Mapping[str, str], resource: str, where: Mapping[str, str], value: float, end: int
-) -> Any:
-    """Return a ``TimeSeries``, a protobuf message, with one `value` at `end` (unix ns).
+class TimeSeriesExporter(SeriesExporter):
+    """A metric exporter to Cloud Monitoring: the data of a series is a ``TimeSeries``, a protobuf message.
 
     Args:
-        metric: type of the metric.
-        labels: the metric's.
-        resource: type of the monitored resource.
-        where: the resource's labels.
-        value: an int or a float, which are different types of value.
-        end: of the point, unix ns.
+        connection: to Google.
+        delivery: of points to Cloud Monitoring.
+        client: returns the client for Cloud Monitoring.
     """
-    types = load(_TYPES)
-    data = types.TimeSeries.pb(types.TimeSeries())
-    data.metric.type = metric
-    data.metric.labels.update(labels)
-    data.resource.type = resource
-    data.resource.labels.update(where)
-    point = data.points.add()
-    point.interval.end_time.FromNanoseconds(end)
-    if isinstance(value, int):
-        point.value.int64_value = value
-    else:
-        point.value.double_value = value
-    return data
 
-
-def series_of(data: Any) -> Series:
-    """Return a ``TimeSeries`` (a protobuf message with one point) as what the writer takes."""
-    interval = data.points[0].interval
-    labels = tuple(sorted(data.metric.labels.items()))
-    start = interval.start_time.ToNanoseconds() if data.metric_kind == _CUMULATIVE else None
-    where = tuple(sorted(data.resource.labels.items()))
-    key = (data.metric.type, labels, where)
-    return Series(key, called(data.metric.type, labels), start, interval.end_time.ToNanoseconds(), data)
-
-
-class TimeSeriesRequests:
-    """Makes the request for some series whose data is a ``TimeSeries``; a call returns the function that sends it."""
-
-    def __init__(self, connection: Connection, client: Callable[[], Any]) -> None:
+    def __init__(self, connection: Connection, delivery: Delivery, client: Callable[[], Any]) -> None:
+        super().__init__(delivery)
         self._connection = connection
         self._client = client
 
-    def __call__(self, series: Sequence[Series]) -> Send:
-        request = load(_TYPES).CreateTimeSeriesRequest()
+    def request(self, series: Sequence[Series]) -> Send:
+        request = load(TYPES).CreateTimeSeriesRequest()
         message = type(request).pb(request)
         for one in series:
             interval = one.data.points[0].interval
@@ -414,3 +405,17 @@ class TimeSeriesRequests:
             self._client().create_time_series(request=request, timeout=seconds, retry=None)
 
         return send
+
+
+TYPES: Final = "google.cloud.monitoring_v3.types"
+_CUMULATIVE: Final = 3  # google.api.MetricDescriptor.MetricKind
+
+
+def series_of(data: Any) -> Series:
+    """Return a ``TimeSeries`` (a protobuf message with one point) as what the writer takes."""
+    interval = data.points[0].interval
+    labels = tuple(sorted(data.metric.labels.items()))
+    start = interval.start_time.ToNanoseconds() if data.metric_kind == _CUMULATIVE else None
+    where = tuple(sorted(data.resource.labels.items()))
+    key = (data.metric.type, labels, where)
+    return Series(key, called(data.metric.type, labels), start, interval.end_time.ToNanoseconds(), data)

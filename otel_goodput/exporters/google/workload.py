@@ -10,23 +10,15 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, NumberDataPoint
+from opentelemetry.sdk.metrics.export import MetricsData, NumberDataPoint
 from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
 from otel_goodput._metrics import workload_series
 from otel_goodput._text.durations import NS, parse_duration
-from otel_goodput.exporters.google.connection import Connection
+from otel_goodput.exporters.google.connection import Connection, load
 from otel_goodput.exporters.google.delivery import Delivery
-from otel_goodput.exporters.google.series import (
-    VALUE_LENGTH,
-    Series,
-    SeriesExporter,
-    TimeSeriesRequests,
-    location,
-    series_of,
-    time_series,
-)
+from otel_goodput.exporters.google.series import TYPES, VALUE_LENGTH, Series, TimeSeriesExporter, location, series_of
 from otel_goodput.semconv import Category
 
 PERCENT: Final = 100.0
@@ -210,38 +202,32 @@ _CONVERSIONS: Final[Sequence[tuple[semconv.Metric, set[str], Callable[[Points], 
 )
 
 
-class WorkloadExporter(SeriesExporter):
+class WorkloadExporter(TimeSeriesExporter):
     """Exports goodput to Google's own series in Cloud Monitoring.
 
     Args:
-        connection: to Google.
-        delivery: of requests to Cloud Monitoring.
-        client: returns the client for Cloud Monitoring.
+        connection, delivery, client: as for :class:`TimeSeriesExporter`.
         replica: replica id of this process, if the resource has none.
     """
 
     def __init__(self, connection: Connection, delivery: Delivery, client: Callable[[], Any], replica: str) -> None:
-        super().__init__(delivery, TimeSeriesRequests(connection, client))
+        super().__init__(connection, delivery, client)
         self._replica = replica
-        self._nameless = 0
 
-    @property
-    def refused(self) -> int:
-        """Number of points that Cloud Monitoring rejected, or that lack a needed attribute."""
-        return super().refused + self._nameless
-
-    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
-        pairs: list[tuple[Row, Resource]] = []
-        for resource in metrics_data.resource_metrics:
+    def series(self, data: MetricsData, seconds: float) -> list[Series]:
+        series: list[Series] = []
+        for resource in data.resource_metrics:
             metrics = _by_name(resource)
-            self._nameless += nameless(metrics)
-            pairs += [(row, resource.resource) for row in rows(metrics)]
-        return self.write_rows(pairs, timeout_millis / 1000)
+            self._lost += nameless(metrics)
+            series += self._of(rows(metrics), resource.resource)
+        return series
 
-    def write_rows(self, pairs: Iterable[tuple[Row, Resource]], seconds: float) -> MetricExportResult:
-        """Write rows, each of a resource, within `seconds`."""
-        finite = ((row, resource) for row, resource in pairs if math.isfinite(row.value))
-        return self.write([_series(row, resource, self._replica) for row, resource in finite], seconds)
+    def write_rows(self, rows: Iterable[Row], resource: Resource, seconds: float) -> bool:
+        """Write rows of a resource within `seconds`. Return whether they are written, or will be tried again."""
+        return self._writer.write(self._of(rows, resource), seconds)
+
+    def _of(self, rows: Iterable[Row], resource: Resource) -> list[Series]:
+        return [_series(row, resource, self._replica) for row in rows if math.isfinite(row.value)]
 
 
 def _by_name(resource: Any) -> dict[str, Points]:
@@ -273,5 +259,16 @@ def _series(row: Row, resource: Resource, replica_id: str) -> Series:
         workload_series.ID: str(known.get(semconv.RUN_ID) or known.get(semconv.SERVICE_NAME, ""))[:VALUE_LENGTH],
         workload_series.REPLICA_ID: str(known.get(semconv.REPLICA_ID, replica_id)),
     }
-    value = int(row.value) if row.series.value_type == workload_series.INT64 else float(row.value)
-    return series_of(time_series(row.series.type, labels, workload_series.RESOURCE, replica, value, row.end))
+    types = load(TYPES)
+    data = types.TimeSeries.pb(types.TimeSeries())
+    data.metric.type = row.series.type
+    data.metric.labels.update(labels)
+    data.resource.type = workload_series.RESOURCE
+    data.resource.labels.update(replica)
+    point = data.points.add()
+    point.interval.end_time.FromNanoseconds(row.end)
+    if row.series.value_type == workload_series.INT64:
+        point.value.int64_value = int(row.value)
+    else:
+        point.value.double_value = float(row.value)
+    return series_of(data)

@@ -53,16 +53,45 @@ def test_a_metric_that_may_not_be_written(
 
 def test_a_metric_without_quota_is_written_once_it_has_some(google: GoogleEmulator, opened: Open) -> None:
     google.deny("middle", grpc.StatusCode.RESOURCE_EXHAUSTED, QUOTA)
-    exporter = opened("gcp").metric_exporter
+    exporters = opened("gcp")
+    exporter = exporters.metric_exporter
     assert isinstance(exporter, MetricExporter)
     assert exporter.export(figures(1.0, 0), timeout_millis=1_000) is MetricExportResult.FAILURE
     assert values(google) == {"first": [1.0], "last": [1.0]}
+    assert dropped_items(exporters)["metrics"] == 0, "the one that is left may still be written"
     # Nothing that was written is sent again.
     assert sum(request.items > 1 for request in google.requests if request.method == "CreateTimeSeries") == 1
     google.heal()
     assert exporter.export(figures(2.0, 10), timeout_millis=20_000) is MetricExportResult.SUCCESS
     assert values(google) == {"first": [1.0, 2.0], "middle": [2.0], "last": [1.0, 2.0]}
     assert not google.refusals
+    assert dropped_items(exporters)["metrics"] == 1, "a newer point took its place"
+
+
+@pytest.mark.parametrize("name", ["gcp", "gcp-otlp"])
+def test_what_is_counted_as_lost_while_nothing_is_accepted(google: GoogleEmulator, opened: Open, name: str) -> None:
+    """Points whose place newer ones take, and at the end those that are left: each once, and none that arrived."""
+    exporters = opened(name)
+    exporter = exporters.metric_exporter
+    assert exporter is not None
+    assert exporter.export(figures(1.0, 0), timeout_millis=20_000) is MetricExportResult.SUCCESS
+    google.fail("*", "UNAVAILABLE", None)
+    for value in (2.0, 3.0):
+        assert exporter.export(figures(value, 10 * int(value)), timeout_millis=1_000) is MetricExportResult.FAILURE
+    assert dropped_items(exporters)["metrics"] == 3
+    exporter.shutdown(timeout_millis=1_000)
+    assert dropped_items(exporters)["metrics"] == 6
+    arrived = google.series if name == "gcp" else google.otlp_series
+    assert [[point.value for point in points] for points in arrived.values()] == [[1.0]] * 3
+
+
+def test_points_without_a_project_are_lost(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OTEL_GOODPUT_GCP_PROJECT")
+    exporters = opened("gcp")
+    exporter = exporters.metric_exporter
+    assert exporter is not None
+    assert exporter.export(figures(1.0, 0), timeout_millis=1_000) is MetricExportResult.FAILURE
+    assert dropped_items(exporters)["metrics"] == 3
 
 
 def test_one_without_permission_and_one_without_quota(google: GoogleEmulator, opened: Open) -> None:
