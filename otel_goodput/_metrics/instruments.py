@@ -28,20 +28,14 @@ from otel_goodput.semconv import Category, JobState, Metric
 
 # Hits and misses of the persistent compilation cache, and the seconds that hits saved; None if it is not in use.
 Cache = Callable[[], tuple[int, int, float] | None]
-Waits = Callable[[], Mapping[str, int]]  # ns by stage, of those that are known
+Waits = Callable[[], Mapping[str, int]]  # how long this attempt waited before its program ran: ns by known stage
 Rows = Iterable[tuple[float, Mapping[str, str]]]
 """Values with their attributes."""
 NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
 
 
 def register_process(meter: Meter, cache: Cache, waits: Waits) -> None:
-    """Create the instruments of this process that are not part of the account.
-
-    Args:
-        meter: creates them.
-        cache: returns what the persistent compilation cache did.
-        waits: returns how long this attempt waited before its program ran.
-    """
+    """Create the instruments of this process that are not part of the account."""
     _create(meter, semconv.COMPILE_CACHE, lambda: _lookups(cache()))
     _create(meter, semconv.COMPILE_TIME_SAVED, lambda: _present((result := cache()) and result[2]))
     _create(
@@ -106,17 +100,15 @@ class Durations:
     """The histograms of durations; recorded to on the keeper's thread."""
 
     def __init__(self, meter: Meter) -> None:
-        step, phase, part = semconv.STEP_DURATION, semconv.PHASE_DURATION, semconv.PART_DURATION
-        self._step = meter.create_histogram(step.name, step.unit, step.brief)
-        self._phase = meter.create_histogram(phase.name, phase.unit, phase.brief)
-        self._part = meter.create_histogram(part.name, part.unit, part.brief)
+        metrics = semconv.STEP_DURATION, semconv.PHASE_DURATION, semconv.PART_DURATION
+        histograms = (meter.create_histogram(metric.name, metric.unit, metric.brief) for metric in metrics)
+        self._step, self._phase, self._part = histograms
         self._names = Names()
 
     def steps(self, nets: list[int]) -> None:
         """Record net step times, ns."""
-        record = self._step.record
         for net in nets:
-            record(net / NS)
+            self._step.record(net / NS)
 
     def phases(self, ended: list[EndedPhases]) -> None:
         """Record phases that have ended."""
@@ -272,11 +264,6 @@ def _window_slices(totals: Totals) -> Rows:
         yield from _slices(partition.slice_efficiency, {semconv.GOODPUT_WINDOW: window_name(span)})
 
 
-def _regained(totals: Totals) -> float | None:
-    """Return None while the latest disruption has not been made up for, whatever earlier ones took."""
-    return totals.history[-1].regained if totals.history else None
-
-
 def _straggler(totals: Totals) -> float | None:
     slowest = straggler(totals.paces)
     return None if slowest is None else slowest.ratio
@@ -317,7 +304,8 @@ ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
     (semconv.WINDOW_DISRUPTIONS, _window_disruptions),
     (semconv.OVERLAPPED_LOADING, _value(lambda totals: totals.overlapped_data_loading, NS)),
     (semconv.FIRST_STEP, _of_known_steps(lambda totals: totals.first_step, NS)),
-    (semconv.REGAINED, _of_known_steps(_regained, NS)),
+    # Not known while the latest disruption has not been made up for, whatever earlier ones took.
+    (semconv.REGAINED, _of_known_steps(lambda totals: totals.history[-1].regained if totals.history else None, NS)),
     (semconv.SCHEDULING_RATIO, _value(lambda totals: totals.scheduling)),
     (semconv.PROGRAM_RATIO, _of_known_steps(lambda totals: totals.program)),
     (semconv.PRODUCTIVITY, _of_known_steps(lambda totals: totals.productivity)),
@@ -338,13 +326,13 @@ ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
 def register_account(meter: Meter, totals: Callable[[], Totals | None]) -> None:
     """Create the instruments of the account on `meter`; `totals` returns it, None if there is nothing to measure."""
     snapshot = Snapshot(totals)
+
+    def observed(metric: Metric, rows: Callable[[Totals], Rows]) -> Rows:
+        account = snapshot(metric.name)
+        return () if account is None else rows(account)
+
     for metric, rows in ROWS:
-        _create(meter, metric, partial(_observed, snapshot, metric, rows))
-
-
-def _observed(snapshot: Snapshot, metric: Metric, rows: Callable[[Totals], Rows]) -> Rows:
-    totals = snapshot(metric.name)
-    return () if totals is None else rows(totals)
+        _create(meter, metric, partial(observed, metric, rows))
 
 
 def register(
@@ -354,33 +342,22 @@ def register(
     dropped: Callable[[], dict[str, int]],
     queue_depth: Callable[[], int | None] = lambda: None,
 ) -> Durations:
-    """Create the instruments on `meter`.
+    """Create the instruments on `meter`; returns the histograms, to record durations as they become known.
 
-    Args:
-        meter: creates the instruments.
-        totals: returns the current account; None if there is nothing to measure.
-        overhead: returns the time this package took on the training thread, ns.
-        dropped: returns the number of lost items, by signal.
-        queue_depth: returns how many batches are ready; None if not known.
-
-    Returns:
-        the histograms, to record durations as they become known.
+    `totals` returns the current account (None if there is nothing to measure), `overhead` the time this package took on
+    the training thread in ns, `dropped` the number of lost items by signal, `queue_depth` how many batches are ready
+    (None if not known).
     """
+
+    def depth() -> Rows:
+        ready = queue_depth()
+        return _present(None if ready is None else int(ready))  # the user's function may return anything
+
+    def lost() -> Rows:
+        return ((count, {semconv.GOODPUT_SIGNAL: signal}) for signal, count in dropped().items())
+
     register_account(meter, totals)
-    _create(meter, semconv.QUEUE_DEPTH, lambda: _depth(queue_depth))
+    _create(meter, semconv.QUEUE_DEPTH, depth)
     _create(meter, semconv.OVERHEAD, lambda: _present(overhead() / NS))
-    _create(
-        meter,
-        semconv.DROPPED,
-        lambda: ((count, {semconv.GOODPUT_SIGNAL: signal}) for signal, count in dropped().items()),
-    )
+    _create(meter, semconv.DROPPED, lost)
     return Durations(meter)
-
-
-def _depth(queue_depth: Callable[[], int | None]) -> Rows:
-    try:
-        depth = queue_depth()
-        return _present(None if depth is None else int(depth))  # the user's function may return anything
-    except Exception as error:
-        contain("queue_depth", error)
-        return ()

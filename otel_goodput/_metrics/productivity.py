@@ -21,10 +21,8 @@ from otel_goodput._text.durations import NS
 class Inputs(NamedTuple):
     """Inputs that do not follow from events; each is None if not known.
 
-    Attributes:
-        submitted_at: when the run was first submitted, ns since the epoch.
-        flops_per_step: floating-point operations of the model in one step.
-        peak_flops: peak FLOP/s of all chips together.
+    When the run was first submitted, ns since the epoch; floating-point operations of the model in one step; the peak
+    FLOP/s of all chips together.
     """
 
     submitted_at: int | None = None
@@ -53,12 +51,7 @@ class Inputs(NamedTuple):
 
 
 class Productivity:
-    """The inputs of one run: from the configuration, from earlier attempts, and those that become known later.
-
-    Args:
-        config: the user's configuration.
-        run: the run's folder; None for a run in memory.
-    """
+    """The inputs of one run: configured, from earlier attempts, and those that become known later."""
 
     def __init__(self, config: Config, run: RunDirectory | None) -> None:
         self._ideal_step_time_s = config.ideal_step_time
@@ -98,21 +91,15 @@ def read_inputs(run: RunDirectory) -> Inputs:
     try:
         saved = read_json(run.productivity_path)
         moment, flops, peak = (saved.get(name) for name in Inputs._fields)
-        return Inputs(
-            None if moment is None else whole(moment),
-            None if flops is None else _finite(flops),
-            None if peak is None else _finite(peak),
-        )
+        return Inputs(None if moment is None else whole(moment), _finite(flops), _finite(peak))
     except (OSError, ValueError, TypeError, AttributeError):
         return Inputs()
 
 
-def _finite(value: object) -> float:
-    """Convert to a float.
-
-    Raises:
-        ValueError: it is not a finite number from 0.
-    """
+def _finite(value: object) -> float | None:
+    """Convert to a float, if it is not None. Raises ValueError if it is not a finite number from 0."""
+    if value is None:
+        return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= sys.float_info.max:
         raise ValueError(f"{value!r} is not a finite number >= 0")
     return float(value)

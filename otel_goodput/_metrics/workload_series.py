@@ -34,14 +34,7 @@ DOUBLE: Final = "DOUBLE"
 
 
 class WorkloadSeries(NamedTuple):
-    """One of Google's series.
-
-    Attributes:
-        type: metric type.
-        value_type: ``INT64`` or ``DOUBLE``.
-        labels: label keys of the metric.
-        brief: description.
-    """
+    """One of Google's series: metric type, ``INT64`` or ``DOUBLE``, label keys of the metric, description."""
 
     type: str
     value_type: str
@@ -49,54 +42,31 @@ class WorkloadSeries(NamedTuple):
     brief: str
 
 
-GOODPUT_TIME: Final = WorkloadSeries(
-    f"{PREFIX}goodput_time", DOUBLE, (GOODPUT_SOURCE, ACCELERATOR_TYPE, CLUSTER_NAME), "Productive seconds of the run."
-)
-BADPUT_TIME: Final = WorkloadSeries(
-    f"{PREFIX}badput_time",
-    DOUBLE,
-    (BADPUT_SOURCE, ACCELERATOR_TYPE, CLUSTER_NAME),
-    "Unproductive seconds of the run, by source.",
-)
-ELAPSED_TIME: Final = WorkloadSeries(
-    f"{PREFIX}total_elapsed_time", DOUBLE, (ACCELERATOR_TYPE, WINDOW_TYPE, CLUSTER_NAME), "Elapsed seconds of the run."
-)
-DISRUPTIONS: Final = WorkloadSeries(
-    f"{PREFIX}disruptions", INT64, (ACCELERATOR_TYPE, WINDOW_TYPE, CLUSTER_NAME), "Restarts and rollbacks of the run."
-)
-MAX_STEP: Final = WorkloadSeries(
-    f"{PREFIX}max_productive_steps", INT64, (ACCELERATOR_TYPE, CLUSTER_NAME), "Highest step kept."
-)
-STEP_DEVIATION: Final = WorkloadSeries(
-    f"{PREFIX}step_time_deviation",
-    DOUBLE,
-    (ACCELERATOR_TYPE, CLUSTER_NAME),
-    "Seconds that recent steps are above the usual time.",
-)
+def _series(name: str, brief: str, *labels: str, whole: bool = False) -> WorkloadSeries:
+    """Return a series, of integers if `whole`. Almost all have these two labels besides their own."""
+    return WorkloadSeries(
+        f"{PREFIX}{name}", INT64 if whole else DOUBLE, (*labels, ACCELERATOR_TYPE, CLUSTER_NAME), brief
+    )
+
+
+GOODPUT_TIME: Final = _series("goodput_time", "Productive seconds of the run.", GOODPUT_SOURCE)
+BADPUT_TIME: Final = _series("badput_time", "Unproductive seconds of the run, by source.", BADPUT_SOURCE)
+ELAPSED_TIME: Final = _series("total_elapsed_time", "Elapsed seconds of the run.", WINDOW_TYPE)
+DISRUPTIONS: Final = _series("disruptions", "Restarts and rollbacks of the run.", WINDOW_TYPE, whole=True)
+MAX_STEP: Final = _series("max_productive_steps", "Highest step kept.", whole=True)
+STEP_DEVIATION: Final = _series("step_time_deviation", "Seconds that recent steps are above the usual time.")
 PERFORMANCE: Final = WorkloadSeries(f"{PREFIX}performance", DOUBLE, (), "Ideal step time in seconds.")
-INTERVAL_GOODPUT: Final = WorkloadSeries(
-    f"{PREFIX}interval_goodput",
-    DOUBLE,
-    (GOODPUT_SOURCE, ACCELERATOR_TYPE, WINDOW_SIZE, CLUSTER_NAME),
-    "Productive time of a rolling window, percent.",
+INTERVAL_GOODPUT: Final = _series(
+    "interval_goodput", "Productive time of a rolling window, percent.", GOODPUT_SOURCE, WINDOW_SIZE
 )
-INTERVAL_BADPUT: Final = WorkloadSeries(
-    f"{PREFIX}interval_badput",
-    DOUBLE,
-    (BADPUT_SOURCE, ACCELERATOR_TYPE, WINDOW_SIZE, CLUSTER_NAME),
-    "Unproductive time of a rolling window by source, percent.",
+INTERVAL_BADPUT: Final = _series(
+    "interval_badput", "Unproductive time of a rolling window by source, percent.", BADPUT_SOURCE, WINDOW_SIZE
 )
-STEPPING_SLICES: Final = WorkloadSeries(
-    f"{PREFIX}stepping_slice_efficiency",
-    DOUBLE,
-    (ACCELERATOR_TYPE, WINDOW_TYPE, WINDOW_SIZE, CLUSTER_NAME),
-    "Time-weighted share of slices stepping.",
+STEPPING_SLICES: Final = _series(
+    "stepping_slice_efficiency", "Time-weighted share of slices stepping.", WINDOW_TYPE, WINDOW_SIZE
 )
-AVAILABLE_SLICES: Final = WorkloadSeries(
-    f"{PREFIX}available_slice_efficiency",
-    DOUBLE,
-    (ACCELERATOR_TYPE, WINDOW_TYPE, WINDOW_SIZE, CLUSTER_NAME),
-    "Time-weighted share of slices available.",
+AVAILABLE_SLICES: Final = _series(
+    "available_slice_efficiency", "Time-weighted share of slices available.", WINDOW_TYPE, WINDOW_SIZE
 )
 
 SERIES: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, WorkloadSeries))

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from functools import cached_property
 from typing import Any, ClassVar, Final
 
+from opentelemetry.sdk.resources import Resource
+
+from otel_goodput import semconv
 from otel_goodput._accounting.totals import Totals
-from otel_goodput._runtime.guard import report_once
+from otel_goodput._metrics import instruments
+from otel_goodput._resources import process
+from otel_goodput._runtime.guard import contain, report_once, started
+from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_PROJECT
 from otel_goodput._text.durations import NS, window_name
-from otel_goodput.compat import goodput, google_series, handles
+from otel_goodput.compat import goodput
+from otel_goodput.compat.goodput import harmless
 from otel_goodput.compat.goodput_utils import (
     Badput,
     BadputType,
@@ -23,10 +32,9 @@ from otel_goodput.compat.goodput_utils import (
     badput_seconds,
     goodput_percent,
 )
-from otel_goodput.compat.google_series import GoogleSeries
-from otel_goodput.compat.handles import harmless
-from otel_goodput.compat.uploader import Uploader
-from otel_goodput.exporters.spec import ExporterUnavailable
+from otel_goodput.exporters.google import open_workload
+from otel_goodput.exporters.google.connection import on_google_cloud
+from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
 from otel_goodput.exporters.tensorboard import ScalarWriter
 
 __all__ = [
@@ -37,6 +45,165 @@ __all__ = [
     "MetricType",
     "MonitoringWindowType",
 ]
+
+LONGEST_S: Final = 60.0  # to wait at a stop, where the user sets no limit: a hanging network must not keep the job
+
+
+class Uploader:
+    """Calls `upload` every `interval` seconds. Start and stop it as often as you like.
+
+    Args:
+        name: for messages.
+        interval: seconds.
+        upload: may raise; that is logged once, and it is called again.
+        finish: called after the last upload.
+    """
+
+    def __init__(
+        self, name: str, interval: float, upload: Callable[[], None], finish: Callable[[], None] = lambda: None
+    ) -> None:
+        self._name = name
+        self._interval = min(max(0.1, float(interval)), threading.TIMEOUT_MAX)
+        self._upload = upload
+        self._finish = finish
+        self._stopping = threading.Event()
+        self._once_more = threading.Event()  # at the stop
+        self._thread: threading.Thread | None = None
+        self._changing = threading.Lock()  # never held while anything is waited for
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> None:
+        """Start it, unless it is running."""
+        with self._changing:
+            if not self.running:
+                self._begin()
+
+    def _begin(self) -> threading.Thread:
+        # Of its own: a thread that was given up at a stop must not go on because another one begins.
+        work = self._stopping, self._once_more = threading.Event(), threading.Event()
+        thread = threading.Thread(target=self._run, args=work, name=f"otel-goodput-{self._name}", daemon=True)
+        if started(thread, "uploads wait until the end"):
+            self._thread = thread
+        return thread
+
+    def stop(self, *, last: bool, seconds: float | None) -> None:
+        """Stop it, after uploading once more if `last` is true, also if it never ran; wait `seconds` at most."""
+        with self._changing:
+            thread = self._thread if self.running else None
+            if thread is None:
+                if not last:
+                    return
+                thread = self._begin()
+            self._thread = None
+            if last:
+                self._once_more.set()
+            self._stopping.set()
+        limit = LONGEST_S if seconds is None else max(0.0, seconds)
+        thread.join(limit)
+        if thread.is_alive():
+            text = "the last upload of %s took more than %g s and was given up"
+            report_once(f"upload {self._name}", text, self._name, limit)
+
+    def _run(self, stopping: threading.Event, once_more: threading.Event) -> None:
+        while not stopping.wait(self._interval):
+            self._do(self._upload)
+        if once_more.is_set():
+            self._do(self._upload)
+        self._do(self._finish)
+
+    def _do(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except ValueError as error:  # there is nothing to upload yet
+            report_once(f"upload {self._name} {error}", "nothing to upload of %s: %s", self._name, error)
+        except Exception as error:
+            contain(f"upload of {self._name}", error)
+
+
+# --- Google's own goodput series, with what `GCPOptions` say of their labels ------------------------------------------
+
+WRITE_S: Final = 10.0  # for one round of series
+
+OF_RUN: Final = (
+    semconv.TIME,
+    semconv.STALLED_RATIO,
+    semconv.DISRUPTIONS,
+    semconv.STEP_MAX,
+    semconv.STEP_DEVIATION,
+    semconv.STEP_IDEAL,
+)
+OF_WINDOWS: Final = (semconv.RATIO, semconv.BADPUT_RATIO, semconv.STALLED_RATIO)
+# The same for elastic jobs.
+SLICES_OF_RUN: Final = (semconv.SLICE_EFFICIENCY,)
+SLICES_OF_WINDOWS: Final = (semconv.SLICE_WINDOW_EFFICIENCY,)
+
+
+class GoogleSeries:
+    """Writes the series of one job.
+
+    Args:
+        job_name: the workload's id.
+        options: overrides of what is found out from the machine.
+    """
+
+    def __init__(self, job_name: str, options: GCPOptions) -> None:
+        self._job_name = job_name
+        self._options = options
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is a place to write to: a project is named, or this is Google Cloud."""
+        if self._options.project_id or on_google_cloud(os.environ):
+            return True
+        report_once(
+            "compat project",
+            "nothing is written to Cloud Monitoring: this is not Google Cloud, and GCPOptions names no project_id",
+        )
+        return False
+
+    def write(self, totals: Totals, metrics: tuple[semconv.Metric, ...]) -> bool:
+        """Write the series made of `metrics`; returns whether they were written or will be tried again."""
+        from otel_goodput.exporters.google.workload import rows
+
+        now = time.time_ns()
+        points: dict[str, list[tuple[Mapping[str, Any], float, int]]] = {
+            metric.name: [(attributes, value, now) for value, attributes in of(totals)]
+            for metric, of in instruments.ROWS
+            if metric in metrics
+        }
+        return bool(self._exporter.write_rows(rows(points), self._resource, WRITE_S))
+
+    def close(self) -> None:
+        """Send the points that are held: a series takes one in five seconds. A later write opens the exporter again."""
+        exporter = self.__dict__.pop("_exporter", None)
+        if exporter is not None:
+            exporter.shutdown(WRITE_S * 1000)
+
+    @cached_property
+    def _exporter(self) -> Any:
+        environ = dict(os.environ)
+        if self._options.project_id:
+            environ[OTEL_GOODPUT_GCP_PROJECT.name] = self._options.project_id
+        context = ExporterContext(self._job_name, self._job_name, environ=environ)
+        return open_workload(context).metric_exporter
+
+    @cached_property
+    def _resource(self) -> Resource:
+        options = self._options
+        named = {
+            semconv.CLOUD_AVAILABILITY_ZONE: options.location,
+            semconv.ACCELERATOR_TYPE: options.acc_type,
+            semconv.K8S_CLUSTER_NAME: options.cluster_name,
+            semconv.REPLICA_ID: options.replica_id,
+        }
+        overrides = {name: value for name, value in named.items() if value}
+        return process.describe(self._job_name, self._job_name, 0, 0, 1, overrides, traced=False)
+
+
+# --- the monitor ------------------------------------------------------------------------------------------------------
 
 FOLDER: Final = "goodput"  # below the TensorBoard directory
 
@@ -161,8 +328,8 @@ class GoodputMonitor:
             shares += _tags(badput_percent(seconds, totals.run.elapsed))
         self._draw([(tag, share, step) for tag, share in shares])
         if self._options.enable_gcp_goodput_metrics and self._google.wanted:
-            more = google_series.SLICES_OF_RUN if self._slices else ()
-            self._google.write(totals, (*google_series.OF_RUN, *more))
+            more = SLICES_OF_RUN if self._slices else ()
+            self._google.write(totals, (*OF_RUN, *more))
 
     def _upload_step_deviation(self) -> None:
         """Draw the steps that are new. (Cloud Monitoring gets the deviation of the run with the other figures.)"""
@@ -175,18 +342,18 @@ class GoodputMonitor:
         if not (self._options.enable_gcp_goodput_metrics and self._google_windows.wanted):
             return
         self._add_windows()
-        more = google_series.SLICES_OF_WINDOWS if self._slices else ()
-        self._google_windows.write(self._rolled(), (*google_series.OF_WINDOWS, *more))
+        more = SLICES_OF_WINDOWS if self._slices else ()
+        self._google_windows.write(self._rolled(), (*OF_WINDOWS, *more))
 
     def _add_windows(self) -> None:
-        handle = handles.handle_of(*self._names)
+        handle = goodput.handle_of(*self._names)
         if handle is not None:
             handle.recorder.add_windows(*map(window_name, self._windows))
 
     def _rolled(self) -> Totals:
         """The account with this monitor's windows, and no others."""
         totals = self._calculator.totals()
-        if handles.handle_of(*self._names) is not None:
+        if goodput.handle_of(*self._names) is not None:
             return replace(totals, rolling=[one for one in totals.rolling if one[0] in self._windows])
         now = datetime.now(timezone.utc)
         since = {span: now - timedelta(seconds=span / NS) for span in self._windows}

@@ -13,6 +13,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TextIO
 
@@ -26,39 +27,25 @@ from opentelemetry.sdk.metrics.export import (
 from otel_goodput import semconv
 from otel_goodput._text.quantities import short_duration, width
 from otel_goodput._text.redact import printable
+from otel_goodput.exporters import spec
 from otel_goodput.exporters.fitting import every_metric
-from otel_goodput.exporters.spec import (
-    METRICS,
-    Destination,
-    ExporterContext,
-    Exporters,
-    ExporterSpec,
-    ExporterUnavailable,
-    Situation,
-)
 
 TERMINAL_INTERVAL_MS: Final = 5000.0
 DEFAULT_COLUMNS: Final = 80
-
 # The step time shown is the mean of the steps that ended within about this time, so that it does not jump every second.
 STEP_TIME_WINDOW_NS: Final = 60 * 10**9
-
 SOURCES_SHOWN: Final = 3
-# A share below this would be printed as "0.0 %".
-NEGLIGIBLE: Final = 0.0005
-
-NOT_KNOWN: Final = "not known"
-
+NEGLIGIBLE: Final = 0.0005  # a share below this would be printed as "0.0 %"
 SEPARATOR: Final = " · "
 
 
-def open_console(context: ExporterContext) -> Exporters:
+def open_console(context: spec.ExporterContext) -> spec.Exporters:
     """Open the exporter: metrics only. Raises ExporterUnavailable if there is no stderr."""
     stream = context.stream if context.stream is not None else sys.stderr
     if stream is None:
-        raise ExporterUnavailable("console", "the process has no stderr")
-    terminal = is_terminal(stream) and not is_interactive()
-    return Exporters(
+        raise spec.ExporterUnavailable("console", "the process has no stderr")
+    terminal = _for_a_terminal(stream)
+    return spec.Exporters(
         name="console",
         span_exporter=None,
         metric_exporter=ConsoleMetricExporter(context.stream, terminal=terminal),
@@ -66,36 +53,32 @@ def open_console(context: ExporterContext) -> Exporters:
     )
 
 
-def is_terminal(stream: TextIO | None) -> bool:
-    """Return whether `stream` is a terminal; False if it is closed, or None as a daemon's stderr."""
+def _for_a_terminal(stream: TextIO | None) -> bool:
+    """Return whether `stream` is a terminal, and not that of a REPL or a notebook, where lines would be in the way."""
+    notebook = hasattr(builtins, "__IPYTHON__") or "ipykernel" in sys.modules
+    if stream is None or hasattr(sys, "ps1") or sys.flags.interactive or notebook:
+        return False
     try:
-        return stream is not None and stream.isatty()
-    except ValueError:
+        return stream.isatty()
+    except ValueError:  # it is closed
         return False
 
 
-def is_interactive() -> bool:
-    """Return whether this interpreter is a REPL or a notebook, where lines from a thread would be in the way."""
-    return bool(
-        hasattr(sys, "ps1") or sys.flags.interactive or hasattr(builtins, "__IPYTHON__") or "ipykernel" in sys.modules
-    )
+def describe(_: spec.ExporterContext) -> list[spec.Destination]:
+    return [spec.Destination(spec.METRICS, "stderr")]
 
 
-def describe(_: ExporterContext) -> list[Destination]:
-    return [Destination(METRICS, "stderr")]
-
-
-def auto(situation: Situation) -> str:
+def auto(situation: spec.Situation) -> str:
     stream = situation.stream if situation.stream is not None else sys.stderr
-    return "stderr is a terminal" if is_terminal(stream) and not is_interactive() else ""
+    return "stderr is a terminal" if _for_a_terminal(stream) else ""
 
 
-CONSOLE: Final = ExporterSpec(
+CONSOLE: Final = spec.ExporterSpec(
     "console",
     "a line about the run on stderr; on a terminal every five seconds, above progress bars of tqdm and rich",
     open_console,
     describe,
-    signals=(METRICS,),
+    signals=(spec.METRICS,),
     auto=auto,
     number=32,
 )
@@ -114,11 +97,9 @@ class Summary:
 
 
 class ConsoleMetricExporter(MetricExporter):
-    """Writes one line per export.
+    """Writes one line per export; on a `terminal` it fits in the width.
 
-    Args:
-        stream: where to; None is what stderr is at the time, for a live display of rich puts its own in its place.
-        terminal: the line must fit in its width.
+    `stream`: None is what stderr is at the time, for a live display of rich puts its own in its place.
     """
 
     def __init__(self, stream: TextIO | None, *, terminal: bool) -> None:
@@ -146,31 +127,21 @@ class ConsoleMetricExporter(MetricExporter):
 
 
 def _print(summary: Summary, stream: TextIO, *, terminal: bool) -> None:
-    # The last column stays free: some terminals wrap there.
-    text = _writable(render(summary, _columns(stream) - 1 if terminal else None), stream)
+    columns = DEFAULT_COLUMNS
+    with suppress(OSError, ValueError):
+        columns = os.get_terminal_size(stream.fileno()).columns or DEFAULT_COLUMNS
+    text = render(summary, columns - 1 if terminal else None)  # the last column stays free: some terminals wrap there
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeError:
+        text = text.replace("·", "|").encode(encoding, "replace").decode(encoding)
     tqdm = getattr(sys.modules.get("tqdm"), "tqdm", None)
     if terminal and tqdm is not None and getattr(tqdm, "_instances", None):  # it draws its bars again, below the line
         tqdm.write(text, file=stream)
     else:
         stream.write(f"{text}\n")
     stream.flush()
-
-
-def _columns(stream: TextIO) -> int:
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or DEFAULT_COLUMNS
-    except (OSError, ValueError):
-        return DEFAULT_COLUMNS
-
-
-def _writable(text: str, stream: TextIO) -> str:
-    """Replace the characters of `text` that the stream's encoding does not have."""
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    try:
-        text.encode(encoding)
-    except UnicodeError:
-        text = text.replace("·", "|").encode(encoding, "replace").decode(encoding)
-    return text
 
 
 # --- from metrics to figures ------------------------------------------------------------------------------------------
@@ -249,7 +220,7 @@ def _summarize(data: MetricsData, steps: _StepTime) -> Summary | None:
 
 def render(summary: Summary, columns: int | None = None) -> str:
     """Return the line, at most `columns` cells wide: all but one source of badput go first, then parts from the end."""
-    head = [f"goodput {_percent(summary.goodput) if summary.goodput is not None else NOT_KNOWN}"]
+    head = [f"goodput {'not known' if summary.goodput is None else _percent(summary.goodput)}"]
     if summary.step is not None:
         head.append(f"step {summary.step}")
     if summary.step_time is not None:
@@ -261,15 +232,12 @@ def render(summary: Summary, columns: int | None = None) -> str:
         tail.append(f"{summary.disruptions} disruption{'s' if summary.disruptions > 1 else ''}")
 
     sources = [f"{printable(source)} {_percent(share)}" for source, share in summary.badput[:SOURCES_SHOWN]]
-    line = _line(head, sources, tail)
-    while columns is not None and line and width(line) > columns:
+    while True:
+        badput = [f"badput: {', '.join(sources)}"] if sources else []
+        line = SEPARATOR.join([*head, *badput, *tail])
+        if columns is None or not line or width(line) <= columns:
+            return line
         (sources if len(sources) > 1 else tail or sources or head).pop()
-        line = _line(head, sources, tail)
-    return line
-
-
-def _line(head: list[str], sources: list[str], tail: list[str]) -> str:
-    return SEPARATOR.join([*head, *([f"badput: {', '.join(sources)}"] if sources else []), *tail])
 
 
 def _percent(share: float) -> str:

@@ -23,29 +23,21 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from otel_goodput._runtime import files
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._settings.options import Settings
+from otel_goodput.exporters import spec
 from otel_goodput.exporters.otlp_json import Json, encode_metrics, encode_spans
-from otel_goodput.exporters.spec import (
-    SIGNALS,
-    Destination,
-    ExporterContext,
-    Exporters,
-    ExporterSpec,
-    ExporterUnavailable,
-    Situation,
-)
 from otel_goodput.exporters.wrappers import SpacedExporter
 
 DEFAULT_MAX_BYTES: Final = 64 * 2**20
 _BLOCK: Final = 64 * 2**10
 
 
-def open_file(context: ExporterContext) -> Exporters:
+def open_file(context: spec.ExporterContext) -> spec.Exporters:
     """Open the exporter; the first export creates the file. Raises ExporterUnavailable if no directory is known."""
     directory = context.directory
     if directory is None:
-        raise ExporterUnavailable("file", "no local directory is known", "set OTEL_GOODPUT_DIR to a local path")
+        raise spec.ExporterUnavailable("file", "no local directory is known", "set OTEL_GOODPUT_DIR to a local path")
     suffix = f"attempt{context.attempt:04d}-p{context.process_index:04d}"
-    return Exporters(
+    return spec.Exporters(
         name="file",
         span_exporter=FileSpanExporter(directory, f"traces-{suffix}"),
         # The file may later be sent to Cloud Monitoring, which rejects points too close together.
@@ -53,17 +45,17 @@ def open_file(context: ExporterContext) -> Exporters:
     )
 
 
-def describe(context: ExporterContext) -> list[Destination]:
-    return [Destination(signal, f"{context.directory}/{signal}-*.jsonl") for signal in SIGNALS]
+def describe(context: spec.ExporterContext) -> list[spec.Destination]:
+    return [spec.Destination(signal, f"{context.directory}/{signal}-*.jsonl") for signal in spec.SIGNALS]
 
 
-def auto(situation: Situation) -> str:
+def auto(situation: spec.Situation) -> str:
     configured = situation.environ.get(Settings.directory.variable, "")
     known = situation.directory is not None or (configured and "://" not in configured)
     return "a local directory is known" if known else ""
 
 
-FILE: Final = ExporterSpec(
+FILE: Final = spec.ExporterSpec(
     "file",
     "OTLP JSON lines in the run's folder, readable by the collector's `otlp_json_file` receiver",
     open_file,

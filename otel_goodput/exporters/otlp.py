@@ -25,6 +25,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from otel_goodput._runtime.answers import TooLong, bound, whole
 from otel_goodput._runtime.deadline import LAST_WORD_S, ShutdownSignal
 from otel_goodput._runtime.guard import quietly, report_once
+from otel_goodput.exporters import spec
 from otel_goodput.exporters.otlp_answers import NotAccepted, Rejections, accepted, causes, read
 from otel_goodput.exporters.otlp_variables import (
     EXPORTER_MODULES,
@@ -37,17 +38,6 @@ from otel_goodput.exporters.otlp_variables import (
     protocol,
     timeout,
     variables,
-)
-from otel_goodput.exporters.spec import (
-    METRICS,
-    SIGNALS,
-    TRACES,
-    Destination,
-    ExporterContext,
-    Exporters,
-    ExporterSpec,
-    ExporterUnavailable,
-    Situation,
 )
 from otel_goodput.exporters.wrappers import BufferingSpanExporter, SpacedExporter
 
@@ -121,8 +111,7 @@ class _Checked:
 def _body(response: requests.Response) -> bytes:
     """Return the body of an answer, as it was sent. That of a failure is not needed: empty if it cannot be read.
 
-    Raises:
-        RequestException: it cannot be read. What was sent has arrived, so it is not sent again at once.
+    Raises RequestException if it cannot be read. What was sent has arrived, so it is not sent again at once.
     """
     try:
         return whole(partial(response.raw.read, decode_content=False))
@@ -136,8 +125,7 @@ def _body(response: requests.Response) -> bytes:
 def session(environ: Mapping[str, str], place: Endpoint, rejections: Rejections) -> requests.Session:
     """Return the session that OpenTelemetry would use, with checks; `rejections` counts what the receiver rejects.
 
-    Raises:
-        ExporterUnavailable: OpenTelemetry's variable for credentials names a provider that is not installed.
+    Raises ExporterUnavailable if OpenTelemetry's variable for credentials names a provider that is not installed.
     """
     common, own = (environ.get(name.format(place.signal.upper()), "") for name in _PROVIDER_VARIABLES)
     import requests
@@ -159,8 +147,8 @@ def _provided(name: str) -> requests.Session:
         made = provider.load()()
         if isinstance(made, requests.Session):
             return made
-        raise ExporterUnavailable("otlp", f"the credential provider {name!r} does not make a requests.Session")
-    raise ExporterUnavailable("otlp", f"the credential provider {name!r} is not installed")
+        raise spec.ExporterUnavailable("otlp", f"the credential provider {name!r} does not make a requests.Session")
+    raise spec.ExporterUnavailable("otlp", f"the credential provider {name!r} is not installed")
 
 
 # --- a receiver that does not listen yet, such as a collector that is slow to start -----------------------------------
@@ -176,13 +164,8 @@ class Listener:
     """The receiver at an address, which may not listen yet.
 
     Exports wait for it only while the process stops; before that, a later export can succeed. They wait only if it is
-    likely to appear: it was reached before, or the process is young. And they wait only while it refuses connections;
-    for a receiver that accepts them and does not answer there is the exporter's own timeout.
-
-    Args:
-        address: host and port.
-        stopping: tells when the process stops, and how long there is time to wait.
-        young_s: how long (s) from now a receiver that was never reached may still be starting.
+    likely to appear: it was reached before, or the process is younger than `young_s`. And they wait only while it
+    refuses connections; for a receiver that accepts them and does not answer there is the exporter's own timeout.
     """
 
     def __init__(self, address: Address, stopping: ShutdownSignal, young_s: float = YOUNG_S) -> None:
@@ -241,10 +224,7 @@ class Listener:
 class _Receiver:
     """OpenTelemetry's exporter of a signal, which waits for its receiver at the end. All else is the exporter's.
 
-    Args:
-        exporter: sends what it is given, and returns `failed` if that failed.
-        listener: waits for the receiver; None: nothing does.
-        rejections: counts what the receiver rejects.
+    `failed` is what it returns if an export failed; without a `listener` nothing waits.
     """
 
     def __init__(self, exporter: Any, failed: object, listener: Listener | None, rejections: Rejections) -> None:
@@ -275,45 +255,42 @@ class _Receiver:
 # --- the exporter -----------------------------------------------------------------------------------------------------
 
 _HISTOGRAM_VARIABLE: Final = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
-_STOCK: Final = {TRACES: "trace_exporter:OTLPSpanExporter", METRICS: "metric_exporter:OTLPMetricExporter"}
+_STOCK: Final = {spec.TRACES: "trace_exporter:OTLPSpanExporter", spec.METRICS: "metric_exporter:OTLPMetricExporter"}
 
 
-def open_otlp(context: ExporterContext) -> Exporters:
-    """Open OpenTelemetry's exporters for both signals.
+def open_otlp(context: spec.ExporterContext) -> spec.Exporters:
+    """Open OpenTelemetry's exporters for both signals. Raises ImportError if the extra `otlp` is not installed.
 
-    Raises:
-        ImportError: the extra `otlp` is not installed.
-        ExporterUnavailable: a header cannot be sent, so that every export would fail; or OpenTelemetry's variable for
-            credentials names a provider that is not installed.
+    Raises ExporterUnavailable if a header cannot be sent, so that every export would fail, and as :func:`session`.
     """
     environ = context.environ
-    given = [headers(environ, signal, protocol(environ, signal)) for signal in SIGNALS]
+    given = [headers(environ, signal, protocol(environ, signal)) for signal in spec.SIGNALS]
     for problem in dict.fromkeys(text for each in given for text in each.unsendable):
-        raise ExporterUnavailable("otlp", problem, "see OTEL_EXPORTER_OTLP_HEADERS")
+        raise spec.ExporterUnavailable("otlp", problem, "see OTEL_EXPORTER_OTLP_HEADERS")
     for problem in dict.fromkeys(text for each in given for text in each.malformed):
         report_once(problem, "%s; it is left out", problem)
     listeners: dict[Address, Listener] = {}
     opened: dict[str, Any] = {}
-    for signal, failed in ((TRACES, SpanExportResult.FAILURE), (METRICS, MetricExportResult.FAILURE)):
+    for signal, failed in ((spec.TRACES, SpanExportResult.FAILURE), (spec.METRICS, MetricExportResult.FAILURE)):
         rejections = Rejections(endpoint(environ, signal))
         listener, place = None, address(environ, signal)
         if place is not None:
             listener = listeners.setdefault(place, Listener(place, context.stopping))
         opened[signal] = _Receiver(_stock(signal, context, rejections), failed, listener, rejections)
-    return Exporters(
+    return spec.Exporters(
         "otlp",
-        BufferingSpanExporter(opened[TRACES], context.stopping),
-        SpacedExporter(opened[METRICS], context.stopping),
+        BufferingSpanExporter(opened[spec.TRACES], context.stopping),
+        SpacedExporter(opened[spec.METRICS], context.stopping),
     )
 
 
-def _stock(signal: str, context: ExporterContext, rejections: Rejections) -> Any:
+def _stock(signal: str, context: spec.ExporterContext, rejections: Rejections) -> Any:
     """Return OpenTelemetry's exporter of a signal; `rejections` is given the answers of its receiver."""
     environ, place = context.environ, endpoint(context.environ, signal)
     module, _, name = _STOCK[signal].partition(":")
     make = getattr(import_module(f"{EXPORTER_MODULES[place.wire]}.{module}"), name)
     settings: dict[str, Any] = {"timeout": timeout(environ, signal, context.grace_period_s)}
-    if signal == METRICS and not environ.get(_HISTOGRAM_VARIABLE):
+    if signal == spec.METRICS and not environ.get(_HISTOGRAM_VARIABLE):
         from opentelemetry.sdk.metrics import Histogram
         from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 
@@ -344,25 +321,25 @@ class _JudgedClient:
 
 def packages(environ: Mapping[str, str]) -> list[str]:
     """Return the modules that the protocols of both signals need."""
-    return list(dict.fromkeys(EXPORTER_MODULES[protocol(environ, signal)] for signal in SIGNALS))
+    return list(dict.fromkeys(EXPORTER_MODULES[protocol(environ, signal)] for signal in spec.SIGNALS))
 
 
-def describe(context: ExporterContext) -> list[Destination]:
-    return [Destination(each.signal, str(each)) for each in endpoints(context.environ)]
+def describe(context: spec.ExporterContext) -> list[spec.Destination]:
+    return [spec.Destination(each.signal, str(each)) for each in endpoints(context.environ)]
 
 
 def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
     """Return the endpoint of each signal."""
-    return [endpoint(environ, signal) for signal in SIGNALS]
+    return [endpoint(environ, signal) for signal in spec.SIGNALS]
 
 
-def auto(situation: Situation) -> str:
+def auto(situation: spec.Situation) -> str:
     # Prefer the common variable, which people look for first.
-    names = (name for signal in SIGNALS for name in reversed(variables(signal, "ENDPOINT")))
+    names = (name for signal in spec.SIGNALS for name in reversed(variables(signal, "ENDPOINT")))
     return next((f"{name} is set" for name in names if situation.environ.get(name)), "")
 
 
-OTLP: Final = ExporterSpec(
+OTLP: Final = spec.ExporterSpec(
     "otlp",
     "OpenTelemetry's own exporters, gRPC or HTTP, with the standard variables",
     open_otlp,

@@ -66,11 +66,7 @@ def accepted(message: Any) -> Accepted:
 
 
 def read(signal: str, status: int, headers: Headers, body: bytes) -> Accepted:
-    """Return what the answer to an export of `signal` says; `status` is below 400.
-
-    Raises:
-        NotAccepted: it is not a success.
-    """
+    """Return what the answer to an export of `signal` says. Raises NotAccepted if it is no success."""
     if not 200 <= status < 300:
         raise NotAccepted(redirection(status, headers))
     given = headers.get("Content-Type") or ""
@@ -113,11 +109,7 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 class Rejections:
-    """What `receiver` has rejected of requests that it accepted; each reason is reported once.
-
-    Attributes:
-        refused: number of spans or points.
-    """
+    """What `receiver` has rejected of requests that it accepted: how many items, and why, each reason reported once."""
 
     def __init__(self, receiver: object) -> None:
         self._receiver = str(receiver)

@@ -10,13 +10,12 @@ from __future__ import annotations
 import base64
 import math
 import numbers
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 
 from opentelemetry.sdk.metrics import Exemplar
 from opentelemetry.sdk.metrics.export import (
     ExponentialHistogram,
-    ExponentialHistogramDataPoint,
     Gauge,
     Histogram,
     HistogramDataPoint,
@@ -158,8 +157,7 @@ def _span(span: ReadableSpan) -> Json:
         raise ValueError(f"span {span.name!r} has no context")
     return _trimmed(
         {
-            **_ids(context),
-            "traceState": context.trace_state.to_header() if context.trace_state else "",
+            **_context(context),
             "parentSpanId": f"{span.parent.span_id:016x}" if span.parent else "",
             "flags": _flags(span.parent),
             "name": str(span.name),
@@ -177,35 +175,26 @@ def _span(span: ReadableSpan) -> Json:
     )
 
 
-def _ids(context: SpanContext) -> Json:
-    return {"traceId": f"{context.trace_id:032x}", "spanId": f"{context.span_id:016x}"}
+def _context(context: SpanContext) -> Json:
+    state = context.trace_state.to_header() if context.trace_state else ""
+    return {"traceId": f"{context.trace_id:032x}", "spanId": f"{context.span_id:016x}", "traceState": state}
 
 
 def _flags(context: SpanContext | None) -> int:
     return _HAS_IS_REMOTE | (_IS_REMOTE if context is not None and context.is_remote else 0)
 
 
+def _dropping(part: Event | Link) -> Json:
+    """Return the attributes of an event or a link, and how many of them the SDK has dropped."""
+    return {"attributes": _attributes(part.attributes), "droppedAttributesCount": part.dropped_attributes}
+
+
 def _event(event: Event) -> Json:
-    return _trimmed(
-        {
-            "timeUnixNano": _unsigned(event.timestamp),
-            "name": event.name,
-            "attributes": _attributes(event.attributes),
-            "droppedAttributesCount": event.dropped_attributes,
-        }
-    )
+    return _trimmed({"timeUnixNano": _unsigned(event.timestamp), "name": event.name, **_dropping(event)})
 
 
 def _link(link: Link) -> Json:
-    return _trimmed(
-        {
-            **_ids(link.context),
-            "traceState": link.context.trace_state.to_header() if link.context.trace_state else "",
-            "attributes": _attributes(link.attributes),
-            "droppedAttributesCount": link.dropped_attributes,
-            "flags": _flags(link.context),
-        }
-    )
+    return _trimmed({**_context(link.context), **_dropping(link), "flags": _flags(link.context)})
 
 
 def _scope(scope: InstrumentationScope | None) -> Json:
@@ -235,12 +224,20 @@ def encode_metrics(data: MetricsData) -> Json:
     )
 
 
+_KINDS_OF_DATA: Final[dict[type, str]] = {
+    Gauge: "gauge",
+    Sum: "sum",
+    Histogram: "histogram",
+    ExponentialHistogram: "exponentialHistogram",
+}
+
+
 def _metric(metric: Metric) -> Json | None:
     data: Any = metric.data
-    kind, encode = _KINDS_OF_DATA.get(type(data), ("", _number_point))
-    if not kind:
+    kind = _KINDS_OF_DATA.get(type(data))
+    if kind is None:
         return None
-    body: Json = {"dataPoints": [encode(point) for point in data.data_points]}
+    body: Json = {"dataPoints": [_point(point, start=kind != "gauge") for point in data.data_points]}
     if isinstance(data, Sum) and data.is_monotonic:
         body["isMonotonic"] = True
     if not isinstance(data, Gauge):
@@ -252,8 +249,8 @@ def _number(value: float) -> Json:
     return {"asInt": _decimal(value)} if isinstance(value, int) else {"asDouble": _double(value)}
 
 
-def _point(point: NumberDataPoint | HistogramDataPoint | ExponentialHistogramDataPoint, *, start: bool = True) -> Json:
-    return _trimmed(
+def _point(point: Any, *, start: bool) -> Json:
+    message = _trimmed(
         {
             "attributes": _attributes(point.attributes),
             "startTimeUnixNano": _unsigned(point.start_time_unix_nano) if start else "",
@@ -261,6 +258,23 @@ def _point(point: NumberDataPoint | HistogramDataPoint | ExponentialHistogramDat
             "exemplars": [_exemplar(exemplar) for exemplar in point.exemplars],
         }
     )
+    if isinstance(point, NumberDataPoint):
+        return {**message, **_number(point.value)}
+    message["count"] = _unsigned(point.count)
+    # sum, min and max are optional fields: 0 differs from absent.
+    for name in ("sum", "min", "max"):
+        if getattr(point, name) is not None:
+            message[name] = _double(getattr(point, name))
+    if isinstance(point, HistogramDataPoint):
+        counts, bounds = map(_unsigned, point.bucket_counts), map(_double, point.explicit_bounds)
+        return {**message, "bucketCounts": list(counts), "explicitBounds": list(bounds)}
+    message |= {"scale": point.scale, "zeroCount": _unsigned(point.zero_count)}
+    if point.flags:
+        message["flags"] = point.flags
+    for side, half in (("positive", point.positive), ("negative", point.negative)):
+        if half.bucket_counts:
+            message[side] = {"offset": half.offset, "bucketCounts": list(map(_unsigned, half.bucket_counts))}
+    return message
 
 
 def _exemplar(exemplar: Exemplar) -> Json:
@@ -273,51 +287,3 @@ def _exemplar(exemplar: Exemplar) -> Json:
     if exemplar.span_id is not None and exemplar.trace_id is not None:
         message |= {"spanId": f"{exemplar.span_id:016x}", "traceId": f"{exemplar.trace_id:032x}"}
     return {**message, **_number(exemplar.value)}
-
-
-def _number_point(point: NumberDataPoint) -> Json:
-    return {**_point(point), **_number(point.value)}
-
-
-def _gauge_point(point: NumberDataPoint) -> Json:
-    return {**_point(point, start=False), **_number(point.value)}
-
-
-def _extent(point: HistogramDataPoint | ExponentialHistogramDataPoint) -> Json:
-    # sum, min and max are optional fields: 0 differs from absent.
-    return {name: _double(getattr(point, name)) for name in ("sum", "min", "max") if getattr(point, name) is not None}
-
-
-def _histogram_point(point: HistogramDataPoint) -> Json:
-    return {
-        **_point(point),
-        "count": _unsigned(point.count),
-        **_extent(point),
-        "bucketCounts": [_unsigned(count) for count in point.bucket_counts],
-        "explicitBounds": [_double(bound) for bound in point.explicit_bounds],
-    }
-
-
-def _exponential_point(point: ExponentialHistogramDataPoint) -> Json:
-    buckets = {
-        side: {"offset": half.offset, "bucketCounts": [_unsigned(count) for count in half.bucket_counts]}
-        for side, half in (("positive", point.positive), ("negative", point.negative))
-        if half.bucket_counts
-    }
-    return {
-        **_point(point),
-        "count": _unsigned(point.count),
-        **_extent(point),
-        "scale": point.scale,
-        "zeroCount": _unsigned(point.zero_count),
-        **({"flags": point.flags} if point.flags else {}),
-        **buckets,
-    }
-
-
-_KINDS_OF_DATA: Final[dict[type, tuple[str, Callable[[Any], Json]]]] = {
-    Gauge: ("gauge", _gauge_point),
-    Sum: ("sum", _number_point),
-    Histogram: ("histogram", _histogram_point),
-    ExponentialHistogram: ("exponentialHistogram", _exponential_point),
-}

@@ -78,12 +78,9 @@ PARSER: Final = "opentelemetry.util.re"  # the logger of OpenTelemetry's parser 
 
 
 class Headers(NamedTuple):
-    """The headers of a signal.
+    """The headers of a signal by name, in lower case, and messages about those that cannot be sent.
 
-    Attributes:
-        values: by name; names are in lower case.
-        malformed: messages about items that are not headers; OpenTelemetry drops them.
-        unsendable: messages about headers that the protocol cannot carry.
+    OpenTelemetry drops what is `malformed`; the protocol cannot carry what is `unsendable`.
     """
 
     values: dict[str, str]
@@ -203,7 +200,10 @@ def endpoint(environ: Mapping[str, str], signal: str) -> Endpoint:
 
 
 def address(environ: Mapping[str, str], signal: str) -> tuple[str, int] | None:
-    """Return host and port of the endpoint of `signal`; None if they cannot be determined."""
+    """Return host and port to connect to; None for gRPC targets like ``unix:`` and ``dns:``, and behind a proxy.
+
+    Raises ValueError if it is not a URL, or has no host; over HTTP also if it has no scheme.
+    """
     try:
         return endpoint(environ, signal).address()
     except ValueError:

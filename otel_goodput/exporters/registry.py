@@ -72,11 +72,9 @@ def names() -> tuple[str, ...]:
 
 @cache
 def spec(name: str) -> ExporterSpec:
-    """Return the spec of the exporter `name`.
+    """Return the spec of the exporter `name`. Raises ConfigurationError if the name is unknown.
 
-    Raises:
-        ConfigurationError: the name is unknown.
-        ExporterUnavailable: another package registers it, and it cannot be imported or is not an ExporterSpec.
+    Raises ExporterUnavailable if another package registers it, and it cannot be imported or is not an ExporterSpec.
     """
     if name in OURS:
         module, _, attribute = OURS[name].partition(":")
@@ -111,9 +109,7 @@ def numbers(exporters: Iterable[str]) -> dict[str, int]:
 def open_exporter(name: str, context: ExporterContext) -> Exporters:
     """Open the exporter `name`, wrapped so that it never raises and does nothing in forked children.
 
-    Raises:
-        ConfigurationError: the name is unknown.
-        ExporterUnavailable: it cannot be opened in this process.
+    Raises ConfigurationError if the name is unknown, ExporterUnavailable if it cannot be opened in this process.
     """
     described = spec(name)
     try:
@@ -164,10 +160,7 @@ def resolve(
 
     `auto` stands for every exporter that gives a reason (:attr:`ExporterSpec.auto`) and whose packages are installed.
     `directory` is where files may be written (else a local path in OTEL_GOODPUT_DIR), `stream` is the stream that a
-    person may read (None: stderr).
-
-    Raises:
-        ConfigurationError: a name is unknown, or `none` is combined with others.
+    person may read (None: stderr). Raises ConfigurationError if a name is unknown, or `none` is combined with others.
     """
     wanted = [name.strip().lower() for name in choice if name.strip()]
     for name in wanted:

@@ -30,16 +30,8 @@ from otel_goodput._runtime.installation import install_command
 from otel_goodput._settings.envvars import OTEL_GOODPUT_TENSORBOARD_DIR
 from otel_goodput._text.redact import encodable, without_credentials
 from otel_goodput.errors import JournalError
+from otel_goodput.exporters import spec
 from otel_goodput.exporters.fitting import own_metrics
-from otel_goodput.exporters.spec import (
-    METRICS,
-    Destination,
-    ExporterContext,
-    Exporters,
-    ExporterSpec,
-    ExporterUnavailable,
-    Situation,
-)
 from otel_goodput.semconv import Metric
 
 # An object in a bucket cannot be appended to: a file is uploaded whole each time, so another one is begun at this size.
@@ -56,8 +48,8 @@ _number = count()
 class ScalarWriter:
     """Writes scalars to an event file of its own in `directory`, which is made if it is not there. Thread-safe.
 
-    The writer has no thread, and nothing happens in a forked child unless it is
-    called there.
+    The writer has no thread, and nothing happens in a forked child unless it is called there. `lost` counts the values
+    that were given up, because they could not be written for too long.
 
     Args:
         directory: path or fsspec URL, such as ``gs://bucket/run``. The last part of a path may not be a link.
@@ -76,18 +68,11 @@ class ScalarWriter:
         self._lock = threading.Lock()
         self._kept: deque[bytes] = deque()
         self._bytes = 0  # of what is kept
-        self._given_up = 0
+        self.lost = 0
         self._step: int | None = None  # of the latest value
-        self._place: _Bucket | _Folder
-        if "://" in directory:
-            self._place = _Bucket(directory, self._records.head)
-        else:
-            self._place = _Folder(directory, self._records.head, shared=shared, of=of)
-
-    @property
-    def lost(self) -> int:
-        """How many values were given up, because they could not be written for too long."""
-        return self._given_up
+        head = self._records.head
+        bucket = "://" in directory
+        self._place = _Bucket(directory, head) if bucket else _Folder(directory, head, shared=shared, of=of)
 
     @property
     def unwritten(self) -> int:
@@ -107,14 +92,10 @@ class ScalarWriter:
             self._bytes += len(record)
             while self._bytes > MOST_KEPT:
                 self._bytes -= len(self._kept.popleft())
-                self._given_up += 1
+                self.lost += 1
 
     def flush(self) -> None:
-        """Write to the disk, or the URL, what it was given.
-
-        Raises:
-            OSError: that is not possible. What was not written is kept for the next time.
-        """
+        """Write what it was given. Raises OSError if that is not possible; it is kept for the next time."""
         with self._lock:
             if self._kept:
                 self._place.append(b"".join(self._kept))
@@ -122,11 +103,7 @@ class ScalarWriter:
                 self._bytes = 0
 
     def close(self) -> None:
-        """Flush, and close the file.
-
-        Raises:
-            OSError: what is left could not be written.
-        """
+        """Flush, and close the file. Raises OSError if what is left could not be written."""
         try:
             self.flush()
         finally:
@@ -142,7 +119,7 @@ class _Records:
             from tensorboard.plugins.scalar.summary_v2 import scalar_pb
             from tensorboard.summary.writer.record_writer import RecordWriter
         except ImportError as error:
-            raise ExporterUnavailable("tensorboard", str(error), install_command("tensorboard")) from error
+            raise spec.ExporterUnavailable("tensorboard", str(error), install_command("tensorboard")) from error
         self._event: Any = Event
         self._session: Any = SessionLog
         self._summary: Any = scalar_pb
@@ -172,12 +149,31 @@ def _name() -> str:
     return f"events.out.tfevents.{now:010d}.{socket.gethostname()}.{os.getpid()}.{next(_number):06d}{OURS}"
 
 
-def _alone(names: Iterable[str]) -> bool:
-    """Return whether all event files among these `names` are of this module's writers."""
-    return all(name.endswith(OURS) for name in names if "tfevents" in name)
+class _Place:
+    """Where event files are."""
+
+    def names(self) -> Iterable[str]:
+        """Return the names of what is there. Raises what it likes if they are not known."""
+        raise NotImplementedError
+
+    def append(self, data: bytes) -> None:
+        """Append the whole of `data`, or nothing. Raises OSError."""
+        raise NotImplementedError
+
+    def alone(self) -> bool:
+        """Whether it is known that no other writer has event files here."""
+        try:
+            return all(name.endswith(OURS) for name in self.names() if "tfevents" in name)
+        except FileNotFoundError:
+            return True
+        except Exception:  # each fsspec filesystem raises its own errors
+            return False
+
+    def close(self) -> None:
+        """Close the file."""
 
 
-class _Folder:
+class _Folder(_Place):
     """A file in a folder."""
 
     def __init__(self, directory: str, head: Callable[[], bytes], *, shared: bool, of: Path | None) -> None:
@@ -190,7 +186,6 @@ class _Folder:
         self._begin()
 
     def append(self, data: bytes) -> None:
-        """Append the whole of `data`, or nothing. Raises OSError."""
         try:
             # A file without links has been deleted while open: what is written to it would be lost.
             if self._fd is None or os.fstat(self._fd).st_nlink == 0:
@@ -202,12 +197,8 @@ class _Folder:
             self.close()  # another file may do better, such as after a mount has come back
             raise OSError(error.errno, error.strerror, str(self._path)) from error
 
-    def alone(self) -> bool:
-        """Whether it is known that no other writer has event files here."""
-        try:
-            return _alone(each.name for each in Path(self._path).iterdir())
-        except OSError:
-            return False
+    def names(self) -> Iterable[str]:
+        return files.names(self._path)
 
     def _begin(self) -> None:
         files.make_folders(self._path, self._of, shared=self._shared)
@@ -228,7 +219,7 @@ class _Folder:
             os.close(fd)
 
 
-class _Bucket:
+class _Bucket(_Place):
     """A file at a URL, uploaded whole each time."""
 
     def __init__(self, url: str, head: Callable[[], bytes]) -> None:
@@ -236,7 +227,7 @@ class _Bucket:
         try:
             self._filesystem, self._path = open_filesystem(url, "log directory")
         except JournalError as error:
-            raise ExporterUnavailable("tensorboard", str(error)) from error
+            raise spec.ExporterUnavailable("tensorboard", str(error)) from error
         except Exception as error:  # some connect already here
             raise self._failed(error) from error
         self._head = head
@@ -244,7 +235,6 @@ class _Bucket:
         self._there = b""  # what the file holds
 
     def append(self, data: bytes) -> None:
-        """Append the whole of `data`, or nothing. Raises OSError."""
         name, there = self._name, self._there
         if not there or len(there) >= LARGEST:
             name, there = _name(), self._head()
@@ -256,20 +246,11 @@ class _Bucket:
             raise self._failed(error) from error
         self._name, self._there = name, whole
 
-    def alone(self) -> bool:
-        """Whether it is known that no other writer has event files here."""
-        try:
-            return _alone(str(name) for name in self._filesystem.ls(self._path, detail=False))
-        except FileNotFoundError:
-            return True
-        except Exception:  # each fsspec filesystem raises its own errors
-            return False
+    def names(self) -> Iterable[str]:
+        return map(str, self._filesystem.ls(self._path, detail=False))
 
     def _failed(self, error: Exception) -> OSError:
         return OSError(f"{self._url}: {type(error).__name__}: {without_credentials(str(error))}")
-
-    def close(self) -> None:
-        pass
 
 
 FOLDER: Final = "tensorboard"  # in the run's folder
@@ -278,7 +259,7 @@ Attributes = Mapping[str, Any]
 
 
 def _window(group: str, attributes: Attributes) -> str:
-    """The group of a window's figures: that of the run has the plain name."""
+    """Return the group of a window's figures: that of the run has the plain name."""
     window = attributes.get(semconv.GOODPUT_WINDOW, semconv.WINDOW_RUN)
     return group if window == semconv.WINDOW_RUN else f"{group}_{window}"
 
@@ -313,12 +294,7 @@ _BY_NAME: Final = {metric.name: tag for metric, tag in TAGS.items()}
 
 
 class TensorBoardExporter(MetricExporter):
-    """Writes scalars. What was always 0 is not drawn: that a reason or a category exists is no news.
-
-    Args:
-        directory: where the event files go, a path or a URL.
-        shared, of: as for :class:`~otel_goodput.exporters.tensorboard.ScalarWriter`.
-    """
+    """Writes scalars. What was always 0 is not drawn: that a reason or a category exists is no news."""
 
     def __init__(self, directory: str, *, shared: bool = False, of: Path | None = None) -> None:
         super().__init__()
@@ -341,7 +317,7 @@ class TensorBoardExporter(MetricExporter):
             for tag, value, wall_time in self._scalars(points, metrics_data):
                 self._writer.write(tag, value, step, wall_time)
             self._writer.flush()
-        except (OSError, ExporterUnavailable) as error:
+        except (OSError, spec.ExporterUnavailable) as error:
             if self._writer is None:
                 self._lost += len(points)
             self._report(error)
@@ -399,49 +375,49 @@ def _points(data: MetricsData) -> Iterator[_Point]:
 
 def _step_times(data: MetricsData) -> tuple[int, float]:
     """Return how many steps the histogram of step times holds, and their seconds."""
-    points: list[Any] = [
-        point
-        for metric in own_metrics(data)
-        if metric.name == semconv.STEP_DURATION.name
-        for point in metric.data.data_points
-    ]
+    metrics = (metric for metric in own_metrics(data) if metric.name == semconv.STEP_DURATION.name)
+    points: list[Any] = [point for metric in metrics for point in metric.data.data_points]
     return sum(point.count for point in points), sum(point.sum for point in points)
 
 
-def directory_of(environ: Mapping[str, str], folder: Path | None) -> str:
-    """Where scalars go: what the variable says, else into the run's `folder`; empty if neither is known."""
-    return environ.get(OTEL_GOODPUT_TENSORBOARD_DIR.name, "").strip() or (str(folder / FOLDER) if folder else "")
+def _named(environ: Mapping[str, str]) -> str:
+    return environ.get(OTEL_GOODPUT_TENSORBOARD_DIR.name, "").strip()
 
 
-def open_tensorboard(context: ExporterContext) -> Exporters:
+def _directory_of(context: spec.ExporterContext) -> str:
+    """Where scalars go: what the variable says, else into the run's folder; empty if neither is known."""
+    folder = context.directory
+    return _named(context.environ) or (str(folder / FOLDER) if folder else "")
+
+
+def open_tensorboard(context: spec.ExporterContext) -> spec.Exporters:
     """Open the exporter; the first export creates a file. Raises ExporterUnavailable if no directory is known."""
-    directory = directory_of(context.environ, context.directory)
+    directory = _directory_of(context)
     if not directory:
         hint = f"set {OTEL_GOODPUT_TENSORBOARD_DIR.name} to a path or URL"
-        raise ExporterUnavailable("tensorboard", "no directory is known", hint)
-    chosen = bool(context.environ.get(OTEL_GOODPUT_TENSORBOARD_DIR.name, "").strip())
+        raise spec.ExporterUnavailable("tensorboard", "no directory is known", hint)
+    chosen = bool(_named(context.environ))
     if chosen and "://" not in directory:
         directory = str(files.named(directory))  # what the user names may be a link
     # The run's folder is closed to others. A folder of the user's own is often read by another user's TensorBoard.
     of = None if chosen or context.directory is None else context.directory.parent
-    return Exporters("tensorboard", None, TensorBoardExporter(directory, shared=chosen, of=of))
+    return spec.Exporters("tensorboard", None, TensorBoardExporter(directory, shared=chosen, of=of))
 
 
-def describe(context: ExporterContext) -> list[Destination]:
-    return [Destination(METRICS, directory_of(context.environ, context.directory) or "nowhere")]
+def describe(context: spec.ExporterContext) -> list[spec.Destination]:
+    return [spec.Destination(spec.METRICS, _directory_of(context) or "nowhere")]
 
 
-def auto(situation: Situation) -> str:
-    named = situation.environ.get(OTEL_GOODPUT_TENSORBOARD_DIR.name, "").strip()
-    return f"{OTEL_GOODPUT_TENSORBOARD_DIR.name} names a directory" if named else ""
+def auto(situation: spec.Situation) -> str:
+    return f"{OTEL_GOODPUT_TENSORBOARD_DIR.name} names a directory" if _named(situation.environ) else ""
 
 
-TENSORBOARD: Final = ExporterSpec(
+TENSORBOARD: Final = spec.ExporterSpec(
     "tensorboard",
     "TensorBoard scalars, in the run's folder or in `OTEL_GOODPUT_TENSORBOARD_DIR`",
     open_tensorboard,
     describe,
-    (METRICS,),
+    (spec.METRICS,),
     extra="tensorboard",
     packages=lambda _: ("tensorboard",),
     auto=auto,

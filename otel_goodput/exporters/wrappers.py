@@ -207,12 +207,7 @@ class SafeSpanExporter(_Safe, SpanExporter):
 
 
 class SafeMetricExporter(_Safe, DelegatingMetricExporter):
-    """A metric exporter that never raises, does nothing in forked children, and whose counters begin at 0.
-
-    Args:
-        name, exporter: what is wrapped.
-        stopping: tells when what is exported may be the last.
-    """
+    """A metric exporter that never raises, does nothing in forked children, and whose counters begin at 0."""
 
     def __init__(self, name: str, exporter: MetricExporter, stopping: ShutdownSignal) -> None:
         DelegatingMetricExporter.__init__(self, exporter)
@@ -259,14 +254,10 @@ class BufferingSpanExporter(DelegatingSpanExporter):
     The SDK's processor drops spans once it has handed them over, even if their export fails. Most exporters do not
     distinguish a service that cannot be reached from one that rejects the spans. If the oldest batch fails repeatedly
     while the newest is delivered, the service rejects it, and it is dropped. Batches are not merged, because a service
-    that accepts each of them may reject them together.
+    that accepts each of them may reject them together. Once the process stops, kept spans are tried once more, however
+    often they failed.
 
-    Args:
-        exporter: exports each batch; its attribute `refused`, if any, is the number of spans that the service rejected.
-        stopping: tells when the process stops. Kept spans are then tried once more, however often they failed.
-
-    Attributes:
-        lost: number of spans dropped: no room, an exception, or failures while newer ones were delivered.
+    `lost` counts the spans dropped: no room, an exception, or failures while newer ones were delivered.
     """
 
     def __init__(self, exporter: SpanExporter, stopping: ShutdownSignal | None = None) -> None:
@@ -366,13 +357,9 @@ class SpacedExporter(DelegatingMetricExporter):
     Cloud Monitoring rejects, for good, a point less than five seconds after the previous one of its series
     (https://cloud.google.com/monitoring/quotas), and the exports at the end of a job and at exit can come at any time.
     It may be behind any OTLP endpoint, and a collector can only pass on what it receives. So the last values get the
-    earliest time at which they may be written, a few seconds in the future at most. The mark is for collectors, which
-    have to gather the metrics of other senders over an interval, but must not hold ours back.
-
-    Args:
-        exporter: exports the metrics.
-        stopping: tells when a job has ended and when the process stops. Points exported before that keep their time,
-            unless newer ones have been exported.
+    earliest time at which they may be written, a few seconds in the future at most. Points exported before the end of a
+    job keep their time, unless newer ones have been exported. The mark is for collectors, which have to gather the
+    metrics of other senders over an interval, but must not hold ours back.
     """
 
     def __init__(self, exporter: MetricExporter, stopping: ShutdownSignal) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_goodput.compat import handles
+from otel_goodput.compat import goodput
 
 
 @pytest.fixture(autouse=True)
@@ -19,6 +19,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("OTEL_GOODPUT_INTEGRATIONS", "none")
     monkeypatch.setenv("OTEL_GOODPUT_DEVICE_CLOCK", "host")
     yield directory
-    for handle in tuple(handles._handles.values()):
+    for handle in tuple(goodput._handles.values()):
         handle.recorder.shutdown()
-    handles._handles.clear()
+    goodput._handles.clear()

@@ -20,11 +20,10 @@ from fsspec.implementations.memory import MemoryFileSystem
 from waits import until
 
 from compat.calls import JOB, LOGGER, recorder, tell, utc
-from otel_goodput.compat import handles
+from otel_goodput.compat import goodput
 from otel_goodput.compat.goodput import ElasticGoodputRecorder
 from otel_goodput.compat.goodput_utils import BadputType, GCPOptions
-from otel_goodput.compat.google_series import GoogleSeries
-from otel_goodput.compat.monitoring import ElasticGoodputMonitor, GoodputMonitor
+from otel_goodput.compat.monitoring import ElasticGoodputMonitor, GoodputMonitor, GoogleSeries
 
 pytestmark = pytest.mark.servers
 
@@ -123,7 +122,7 @@ def test_two_monitors_one_with_rolling_windows(google: GoogleEmulator, tmp_path:
         "900",
         "7200",
     }
-    spans = [span for span, _ in handles.open_handle(JOB, LOGGER).recorder.totals().rolling]
+    spans = [span for span, _ in goodput.open_handle(JOB, LOGGER).recorder.totals().rolling]
     assert spans == [3600 * 10**9, 24 * 3600 * 10**9, 900 * 10**9, 7200 * 10**9]
 
 

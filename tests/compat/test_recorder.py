@@ -24,7 +24,7 @@ import otel_goodput
 from compat.calls import BEGIN, JOB, LOGGER, Call, calculator, entry, recorder, tell, utc
 from otel_goodput._accounting import Totals
 from otel_goodput._text.durations import NS
-from otel_goodput.compat import handles
+from otel_goodput.compat import goodput
 from otel_goodput.compat.goodput import Event, GoodputRecorder
 from otel_goodput.compat.goodput import GoodputRecorder as WithEvents
 from otel_goodput.reports.ml_goodput_entries import rows_of
@@ -40,7 +40,7 @@ def told(*calls: Call) -> Totals:
     of = recorder()
     for call in calls:
         tell(of, call)
-    handle = handles.handle_of(JOB, LOGGER)
+    handle = goodput.handle_of(JOB, LOGGER)
     assert handle is not None
     handle.recorder.shutdown()
     return otel_goodput.open_run(os.environ["OTEL_GOODPUT_DIR"]).totals()
@@ -116,7 +116,7 @@ def test_times_without_a_zone_are_utc() -> None:
     of.record_job_start_time(naive[0])
     of.record_step_start_time(0, naive[1])
     of.record_job_end_time(naive[2])
-    totals = handles.open_handle(JOB, LOGGER).recorder.totals()
+    totals = goodput.open_handle(JOB, LOGGER).recorder.totals()
     assert totals.started_at == BEGIN * NS
     assert seconds(totals) == {"other": 1, "productive": 4}
 
@@ -134,7 +134,7 @@ def test_nothing_is_raised_in_training(caplog: pytest.LogCaptureFixture, monkeyp
     of.record_checkpoint_progress(1, utc(0))
     of.flush()
     of.record_job_end_time()
-    assert handles.open_handle(JOB, LOGGER).recorder.totals().finished
+    assert goodput.open_handle(JOB, LOGGER).recorder.totals().finished
     assert "'yesterday' is not a datetime" in caplog.text
 
 
@@ -143,7 +143,7 @@ def test_without_logging_there_is_no_account(place: Path) -> None:
     of.record_job_start_time()
     of.record_step_start_time(0)
     of.flush()
-    assert handles.handle_of(JOB, LOGGER) is None and not place.exists()
+    assert goodput.handle_of(JOB, LOGGER) is None and not place.exists()
     with pytest.raises(ValueError, match="there is no account of job 'job'"):
         calculator().get_job_goodput()
 
@@ -156,9 +156,9 @@ def test_recorders_of_a_job_are_one() -> None:
     second.record_job_end_time()
     other = GoodputRecorder(JOB, "another", True)
     other.record_job_start_time()
-    totals = handles.open_handle(JOB, LOGGER).recorder.totals()
+    totals = goodput.open_handle(JOB, LOGGER).recorder.totals()
     assert totals.finished and totals.kept == 2
-    assert handles.open_handle(JOB, "another").recorder.run_id == "job.another"
+    assert goodput.open_handle(JOB, "another").recorder.run_id == "job.another"
 
 
 def test_loading_on_another_thread_is_beside_the_steps() -> None:
@@ -176,7 +176,7 @@ def test_loading_on_another_thread_is_beside_the_steps() -> None:
     loader.join()
     of.record_step_start_time(1)
     of.record_job_end_time()
-    totals = handles.open_handle(JOB, LOGGER).recorder.totals()
+    totals = goodput.open_handle(JOB, LOGGER).recorder.totals()
     assert totals.kept == 2 and "data_loading" not in seconds(totals)
     assert totals.overlapped_data_loading >= 50_000_000
 
@@ -191,7 +191,7 @@ def test_the_events_of_googles_guide() -> None:
                 pass
             with of.record_event(Event.STEP, step):
                 time.sleep(0.01)
-    found = seconds(handles.open_handle(JOB, LOGGER).recorder.totals())
+    found = seconds(goodput.open_handle(JOB, LOGGER).recorder.totals())
     assert found.keys() >= {"productive", "data_loading", "warm-up", "accelerator_init"}
     assert found["productive"] >= 0.03 and found["warm-up"] >= 0.01
 
@@ -280,7 +280,7 @@ def test_an_export_of_the_same_calls_gives_the_same(calls: list[Call]) -> None:
     of = recorder()
     for call in calls:
         tell(of, call)
-    handle = handles.open_handle(JOB, LOGGER)
+    handle = goodput.open_handle(JOB, LOGGER)
     last = BEGIN + calls[-1][1]
     live = otel_goodput.open_run(os.environ["OTEL_GOODPUT_DIR"], run_id="job").totals(at=last)
     handle.recorder.shutdown()

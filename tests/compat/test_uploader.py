@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from waits import until
 
-from otel_goodput.compat.uploader import Uploader
+from otel_goodput.compat.monitoring import Uploader
 
 
 def at_once(count: int, work: Callable[[], object]) -> None:

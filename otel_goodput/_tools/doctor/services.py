@@ -25,7 +25,7 @@ from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT
 from otel_goodput._tools.doctor.findings import PROBLEM, WARNING, Finding, ok
 from otel_goodput.errors import GoodputError
 from otel_goodput.exporters import otlp_answers, registry
-from otel_goodput.exporters.google import GoogleExporterSpec, service_client
+from otel_goodput.exporters.google import GoogleExporterSpec
 from otel_goodput.exporters.google.connection import MONITORING, TELEMETRY, TRACE, Connection, Service, load
 from otel_goodput.exporters.google.delivery import Failure, advice_on, failure_of, short
 from otel_goodput.exporters.google.otlp import stub
@@ -210,13 +210,13 @@ class Probe(NamedTuple):
 def _write_spans(connection: Connection, seconds: float) -> object:
     types = load("google.cloud.trace_v2.types")
     request = types.BatchWriteSpansRequest(name=f"projects/{connection.project}")
-    return service_client(TRACE, connection)().batch_write_spans(request=request, timeout=seconds, retry=None)
+    return connection.client(TRACE).batch_write_spans(request=request, timeout=seconds, retry=None)
 
 
 def _write_series(connection: Connection, seconds: float) -> object:
     types = load("google.cloud.monitoring_v3.types")
     request = types.CreateTimeSeriesRequest(name=f"projects/{connection.project}")
-    return service_client(MONITORING, connection)().create_time_series(request=request, timeout=seconds, retry=None)
+    return connection.client(MONITORING).create_time_series(request=request, timeout=seconds, retry=None)
 
 
 def _export(signal: str, request_name: str, group: str) -> Send:

@@ -106,6 +106,10 @@ class Service(NamedTuple):
 TRACE: Final = Service("Cloud Trace", "cloudtrace.googleapis.com:443", "roles/cloudtrace.agent")
 MONITORING: Final = Service("Cloud Monitoring", "monitoring.googleapis.com:443", "roles/monitoring.metricWriter")
 TELEMETRY: Final = Service("Telemetry API", "telemetry.googleapis.com:443", "roles/telemetry.writer")
+_CLIENTS: Final = {
+    TRACE: ("google.cloud.trace_v2", "TraceServiceClient", "trace_service", "TraceServiceGrpcTransport"),
+    MONITORING: ("google.cloud.monitoring_v3", "MetricServiceClient", "metric_service", "MetricServiceGrpcTransport"),
+}
 
 
 class NoProject(GoodputError):
@@ -116,22 +120,20 @@ class NoProject(GoodputError):
 
 
 class Connection:
-    """Credentials, project and channels for Google's services.
+    """Credentials, project and channels for Google's services. `environ` may name the project, and another endpoint.
 
-    Args:
-        environ: environment variables; they may name the project, and an endpoint other than Google's.
-
-    Attributes:
-        failing: names of the services that do not take what is sent, which has been reported.
+    `failing`: names of the services that do not take what is sent, which has been reported. `given`: the project
+    according to the variables alone; it may be empty.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._given = next((text for name in PROJECT_SOURCES if (text := environ.get(name, "").strip())), "")
+        self.given = next((text for name in PROJECT_SOURCES if (text := environ.get(name, "").strip())), "")
         self._endpoint = environ.get(OTEL_GOODPUT_GCP_ENDPOINT.name, "").strip().rstrip("/")
         self._lock, self._renewing = threading.Lock(), threading.Lock()
         self._default: tuple[Any, str] | None = None
         self._missed: tuple[float, Exception] | None = None  # when the search for credentials failed, and why
         self._channels: dict[str, Any] = {}
+        self._clients: dict[Service, Any] = {}
         self.failing: set[str] = set()
 
     @property
@@ -144,22 +146,16 @@ class Connection:
         return self._endpoint.partition("://")[2] or self._endpoint or service.host
 
     def credentials(self) -> Any:
-        """Return Application Default Credentials; None for an emulator.
-
-        Raises:
-            google.auth.exceptions.GoogleAuthError: there are none.
-        """
+        """Return Application Default Credentials; None for an emulator. Raises GoogleAuthError if there are none."""
         return None if self.plaintext else self._find()[0]
 
     @property
     def project(self) -> str:
         """The project to write to.
 
-        Raises:
-            NoProject: neither a variable nor the credentials name one.
-            google.auth.exceptions.GoogleAuthError: no variable names one, and there are no credentials.
+        Raises NoProject if neither a variable nor the credentials name one, GoogleAuthError if there are none.
         """
-        project = self._given or ("" if self.plaintext else self._find()[1])
+        project = self.given or ("" if self.plaintext else self._find()[1])
         if not project:
             raise NoProject
         return project
@@ -168,7 +164,7 @@ class Connection:
         """Return the project if it is known already; empty for an emulator, which has no real project."""
         if self.plaintext:
             return ""
-        return self._given or ("" if self._default is None else self._default[1])
+        return self.given or ("" if self._default is None else self._default[1])
 
     def _find(self) -> tuple[Any, str]:
         with self._lock:
@@ -202,12 +198,9 @@ class Connection:
         return requests.Request(session)
 
     def authorize(self, seconds: float) -> None:
-        """Get a new token if the present one is not valid, within about `seconds`.
+        """Get a new token if the present one is not valid, within about `seconds`. Raises GoogleAuthError.
 
         gRPC would do that too, but at each failure it logs a traceback with the token server's whole answer.
-
-        Raises:
-            google.auth.exceptions.GoogleAuthError: no token can be obtained.
         """
         credentials = self.credentials()
         if credentials is None or credentials.valid:
@@ -217,11 +210,7 @@ class Connection:
                 credentials.refresh(partial(self._http, timeout=seconds))
 
     def channel(self, service: Service) -> Any:
-        """Return the ``grpc.Channel`` to a service, the same one every time.
-
-        Raises:
-            google.auth.exceptions.GoogleAuthError: there are no credentials.
-        """
+        """Return the ``grpc.Channel`` to a service, the same one every time. Raises GoogleAuthError."""
         credentials = self.credentials()
         with self._lock:
             target = self.target(service)
@@ -252,6 +241,15 @@ class Connection:
                 return continuation(details._replace(metadata=signed), request)  # gRPC's details are a named tuple
 
         return Signer()
+
+    def client(self, service: Service) -> Any:
+        """Return Google's client for Cloud Trace or Cloud Monitoring, the same every time. Raises GoogleAuthError."""
+        if service not in self._clients:
+            package, name, module, transport = _CLIENTS[service]
+            transports = load(f"{package}.services.{module}.transports")
+            transport = getattr(transports, transport)(channel=self.channel(service))
+            self._clients[service] = getattr(load(package), name)(transport=transport)
+        return self._clients[service]
 
     def renew(self) -> None:
         """Have the next request get a new token, because the present one was rejected."""

@@ -116,7 +116,7 @@ class Delivery:
     """Delivers requests to one service, with retries and a circuit breaker.
 
     Args:
-        service: the service.
+        service: where they go.
         items: what is sent to it, a plural noun for messages.
         connection: project, credentials and address.
         stopping: tells when the process stops, and how long it then waits.
@@ -136,7 +136,7 @@ class Delivery:
         self._service = service
         self._items = items
         self._report_once = report
-        self._connection = connection
+        self.connection = connection
         self._stopping = stopping
         self._rpc_s = rpc_s
         self._open_until = 0.0
@@ -145,11 +145,9 @@ class Delivery:
         self._reported: set[str] = set()
 
     def __call__(self, send: Send, budget_s: float) -> RequestResult:
-        """Send a request, and try again until an answer settles it or the time is over.
+        """Send a request, and try again until an answer settles it, `budget_s` are over, or the process has to end.
 
-        Args:
-            send: sends the request; raises the errors of gRPC or Google's client.
-            budget_s: seconds for all tries together; if the process stops, its end counts instead.
+        `send` raises the errors of gRPC or Google's client.
         """
         begun = time.monotonic()
         if begun < self._open_until and not self._stopping.begun:
@@ -160,7 +158,7 @@ class Delivery:
         while (left := self._left(until)) > 0:
             seconds = min(left, self._rpc_s)
             try:
-                self._connection.authorize(seconds)
+                self.connection.authorize(seconds)
                 send(seconds)
             except Exception as error:
                 failure = failure_of(error)
@@ -169,7 +167,7 @@ class Delivery:
                 return RequestResult(Outcome.DELIVERED, repeated=repeated)
             if failure.code == "UNAUTHENTICATED" and not renewed:
                 renewed = True
-                self._connection.renew()
+                self.connection.renew()
                 continue
             if failure.cause == "credentials" or (failure.code in PERMANENT and failure.written is None):
                 self._open_circuit(failure)
@@ -223,13 +221,13 @@ class Delivery:
 
     def _arrived(self) -> None:
         self._openings, self._open_until = 0, 0.0
-        self._connection.failing.discard(self._service.name)
+        self.connection.failing.discard(self._service.name)
         if self._silent_since is not None:
             lasted, self._silent_since = time.monotonic() - self._silent_since, None
             logger.info("%s accepts data again, after %.0f s", self._service.name, lasted)
 
     def _open_circuit(self, failure: Failure) -> None:
-        self._silence()
+        self._silent_since = self._silent_since or time.monotonic()
         pause = min(FIRST_PAUSE_S * 2**self._openings, LONGEST_PAUSE_S)
         self._openings += 1
         self._open_until = time.monotonic() + pause
@@ -237,20 +235,16 @@ class Delivery:
         self._report(failure, f"refuses {self._items}", f"it is retried after pauses of {minutes:.0f} min at most")
 
     def _late(self, failure: Failure) -> None:
-        self._silence()
-        if failure.code == "DEADLINE_EXCEEDED" and self._service.name in self._connection.failing:
+        self._silent_since = self._silent_since or time.monotonic()
+        if failure.code == "DEADLINE_EXCEEDED" and self._service.name in self.connection.failing:
             return  # the cause has been reported; this time there was too little time for an answer
         away = failure.code == "UNAVAILABLE"
         self._report(failure, "cannot be reached" if away else f"does not accept {self._items}", "it is retried")
 
-    def _silence(self) -> None:
-        if self._silent_since is None:
-            self._silent_since = time.monotonic()
-
     def _report(self, failure: Failure, what: str, then: str) -> None:
         service, text = self._service, short(failure.text).rstrip(".")
-        self._connection.failing.add(service.name)
-        help_ = advice_on(failure.cause, service, self._connection.target(service), self._project())
+        self.connection.failing.add(service.name)
+        help_ = advice_on(failure.cause, service, self.connection.target(service), self._project())
         then = "The process stops" if self._stopping.begun else f"Training goes on; {then}"
         self._report_once(
             f"{service.name} {failure.cause}",
@@ -260,7 +254,7 @@ class Delivery:
 
     def _project(self) -> str:
         try:
-            return self._connection.project
+            return self.connection.project
         except Exception:  # a missing project may be the very failure to report
             return "?"
 
@@ -362,9 +356,3 @@ class DeliveredSpanExporter(SpanExporter):
                 middle = len(batch) // 2
                 waiting += [batch[middle:], batch[:middle]]
         return SpanExportResult.SUCCESS
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return True
-
-    def shutdown(self) -> None:
-        """Do nothing: no spans are held here."""

@@ -24,7 +24,7 @@ from opentelemetry.sdk.resources import Resource
 from otel_goodput import semconv
 from otel_goodput._runtime.guard import contain, report_once
 from otel_goodput.exporters.fitting import converted_metrics
-from otel_goodput.exporters.google.connection import Connection, hide_deprecations, stock_exporter
+from otel_goodput.exporters.google.connection import MONITORING, hide_deprecations, stock_exporter
 from otel_goodput.exporters.google.delivery import Delivery, Outcome, short
 from otel_goodput.exporters.google.series import Labels, Series, TimeSeriesExporter, fitting_metric, location, series_of
 
@@ -37,10 +37,7 @@ class Descriptions:
     """Creates metric descriptors in a thread of its own, until it is closed.
 
     The thread starts with the object: the first points may be sent at exit, where Python 3.12+ starts no threads.
-
-    Args:
-        delivery: makes the delivery of requests, given the function to which it reports failures.
-        create: sends a request, given its timeout in seconds.
+    `delivery` makes the delivery of requests, given the function to which it reports failures.
     """
 
     def __init__(
@@ -145,22 +142,18 @@ class MetricTranslation:
 class CloudMonitoringExporter(TimeSeriesExporter):
     """Exports metrics to Cloud Monitoring, under ``workload.googleapis.com/``.
 
-    Args:
-        connection, delivery, client: as for :class:`TimeSeriesExporter`.
-        describing: makes the delivery of metric descriptors, given the function to which it reports failures.
-        run_id, process_index: identify the series of this process over the attempts of the run.
+    `run_id` and `process_index` identify the series of this process over the attempts of the run; `describing` makes
+    the delivery of metric descriptors, given the function to which it reports failures.
     """
 
     def __init__(
         self,
-        connection: Connection,
         delivery: Delivery,
-        client: Callable[[], Any],
         describing: Callable[[Callable[..., object]], Delivery],
         run_id: str,
         process_index: int,
     ) -> None:
-        super().__init__(connection, delivery, client)
+        super().__init__(delivery)
         self._identity = {semconv.SERVICE_NAMESPACE: run_id, semconv.SERVICE_INSTANCE_ID: str(process_index)}
         self._lock = threading.Lock()
         self._labels = Labels()
@@ -172,10 +165,10 @@ class CloudMonitoringExporter(TimeSeriesExporter):
             fitted = converted_metrics(data, lambda _, metric: fitting_metric(metric, self._labels), self._task)
             if self._translation is None:
                 # This looks up the project and maybe credentials; if that fails, it is a failed delivery.
-                lookup = self._delivery(lambda _: self._connection.project, seconds)
+                lookup = self._delivery(lambda _: self._delivery.connection.project, seconds)
                 if lookup.outcome is not Outcome.DELIVERED:
                     return None
-                self._translation = MetricTranslation(self._connection.project)
+                self._translation = MetricTranslation(self._delivery.connection.project)
             descriptors, series = self._translation(fitted)
             if self._well:
                 self._descriptions.report()
@@ -192,7 +185,9 @@ class CloudMonitoringExporter(TimeSeriesExporter):
         return Resource({**attributes, semconv.CLOUD_REGION: where})
 
     def _create(self, request: Any, seconds: float) -> None:
-        self._client().create_metric_descriptor(request=request, timeout=seconds, retry=None)
+        self._delivery.connection.client(MONITORING).create_metric_descriptor(
+            request=request, timeout=seconds, retry=None
+        )
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: object) -> None:
         until = time.monotonic() + timeout_millis / 1000

@@ -75,17 +75,11 @@ class _Requests:
 
 
 class TelemetrySpanExporter(DeliveredSpanExporter):
-    """Exports spans over OTLP.
+    """Exports spans over OTLP. `process` is the instance id if the resource has none."""
 
-    Args:
-        connection: to Google.
-        delivery: of requests to the Telemetry API.
-        process: index of this process, the instance id if the resource has none.
-    """
-
-    def __init__(self, connection: Connection, delivery: Delivery, process: int) -> None:
+    def __init__(self, delivery: Delivery, process: int) -> None:
         super().__init__(delivery)
-        self._requests = _Requests(connection, process, "trace", "spans")
+        self._requests = _Requests(delivery.connection, process, "trace", "spans")
 
     @property
     def refused(self) -> int:
@@ -96,15 +90,12 @@ class TelemetrySpanExporter(DeliveredSpanExporter):
 
 
 class TelemetryMetricExporter(SeriesExporter):
-    """Exports metrics over OTLP, which become Prometheus metrics in Cloud Monitoring.
+    """Exports metrics over OTLP, which become Prometheus metrics in Cloud Monitoring."""
 
-    Its arguments are those of :class:`TelemetrySpanExporter`.
-    """
-
-    def __init__(self, connection: Connection, delivery: Delivery, process: int) -> None:
+    def __init__(self, delivery: Delivery, process: int) -> None:
         super().__init__(delivery, preferred_aggregation={Histogram: ExponentialBucketHistogramAggregation()})
         self._labels = Labels(renamed=False)
-        self._requests = _Requests(connection, process, "metrics", "metrics")
+        self._requests = _Requests(delivery.connection, process, "metrics", "metrics")
 
     @property
     def dropped(self) -> int:

@@ -25,7 +25,7 @@ from otel_goodput._resources.detected import DetectedResource
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._text.redact import encodable
 from otel_goodput.exporters.fitting import INT64_MAX, INT64_MIN, every_point, with_points
-from otel_goodput.exporters.google.connection import Connection, load
+from otel_goodput.exporters.google.connection import MONITORING, load
 from otel_goodput.exporters.google.delivery import HOPELESS, Delivery, Outcome, Send, short
 from otel_goodput.exporters.wrappers import SPACING
 from otel_goodput.semconv import METRICS
@@ -145,15 +145,7 @@ def called(metric: str, labels: Iterable[tuple[str, str]]) -> str:
 
 
 class SeriesWriter:
-    """Writes points of series, as soon as each is allowed.
-
-    Args:
-        delivery: delivers requests to the service.
-        request: makes one request of some series, with their `start` and `end`; returns the function that sends it.
-
-    Attributes:
-        refused: number of points that the service rejected.
-    """
+    """Writes points of series as soon as each is allowed; `refused` counts those that the service rejected."""
 
     def __init__(self, delivery: Delivery, request: Callable[[Sequence[Series]], Send]) -> None:
         self._delivery = delivery
@@ -167,7 +159,7 @@ class SeriesWriter:
         self._avoided: dict[Hashable, float] = {}
         self._undelivered: set[Hashable] = set()  # series whose held point could not be delivered
         self._replaced = 0  # such points whose place newer ones took
-        self._over = False
+        self._left = 0  # points that were held at the end
         self._taken, self._bad = False, 0  # of the current batch: whether points were accepted, how many were rejected
         self.refused = 0
 
@@ -179,7 +171,7 @@ class SeriesWriter:
     @property
     def lost(self) -> int:
         """Number of points that were rejected, or that could not be delivered and will not be tried again."""
-        return self.refused + self._replaced + (len(self._held) if self._over else 0)
+        return self.refused + self._replaced + self._left
 
     def write(self, series: Iterable[Series], budget_s: float) -> bool:
         """Write points that may be written now, hold the others. Return False if a request could not be delivered."""
@@ -202,15 +194,13 @@ class SeriesWriter:
         A series without a point in the latest export (a ratio that is not known any more) is not given a later time.
         """
         with self._lock:
-            self._over = True
             due = {one.key for one in self._due()}
             self._held = {key: one for key, one in self._held.items() if key in self._latest or key in due}
             until = time.monotonic() + budget_s
             for _ in range(LAST_TRIES):
-                if not self._held:
+                if not self._held or not self._send(self._shifted(), until):
                     break
-                if not self._send(self._shifted(), until):
-                    return False
+            self._left = len(self._held)
             return not self._held
 
     def _due(self) -> list[Series]:
@@ -325,12 +315,7 @@ def _reasons(text: str, count: int) -> dict[int, str]:
 
 
 class SeriesExporter(MetricExporter):
-    """A metric exporter whose points are written as series.
-
-    Args:
-        delivery: delivers requests to the service.
-        preferences: of the metric reader, as for the SDK's ``MetricExporter``.
-    """
+    """A metric exporter whose points are written as series; `preferences` are those of the SDK's ``MetricExporter``."""
 
     def __init__(self, delivery: Delivery, **preferences: Any) -> None:
         super().__init__(**preferences)
@@ -377,18 +362,7 @@ class SeriesExporter(MetricExporter):
 
 
 class TimeSeriesExporter(SeriesExporter):
-    """A metric exporter to Cloud Monitoring: the data of a series is a ``TimeSeries``, a protobuf message.
-
-    Args:
-        connection: to Google.
-        delivery: of points to Cloud Monitoring.
-        client: returns the client for Cloud Monitoring.
-    """
-
-    def __init__(self, connection: Connection, delivery: Delivery, client: Callable[[], Any]) -> None:
-        super().__init__(delivery)
-        self._connection = connection
-        self._client = client
+    """A metric exporter to Cloud Monitoring: the data of a series is a ``TimeSeries``, a protobuf message."""
 
     def request(self, series: Sequence[Series]) -> Send:
         request = load(TYPES).CreateTimeSeriesRequest()
@@ -401,8 +375,9 @@ class TimeSeriesExporter(SeriesExporter):
             message.time_series.append(one.data)
 
         def send(seconds: float) -> None:
-            message.name = f"projects/{self._connection.project}"
-            self._client().create_time_series(request=request, timeout=seconds, retry=None)
+            connection = self._delivery.connection
+            message.name = f"projects/{connection.project}"
+            connection.client(MONITORING).create_time_series(request=request, timeout=seconds, retry=None)
 
         return send
 

@@ -10,7 +10,7 @@ only: metrics and filters use span names, which must stay few.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from opentelemetry.sdk.resources import Resource
@@ -23,7 +23,7 @@ from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration
 from otel_goodput.errors import GoodputError
 from otel_goodput.exporters.fitting import fitting
-from otel_goodput.exporters.google.connection import Connection, hide_deprecations, load, stock_exporter
+from otel_goodput.exporters.google.connection import TRACE, hide_deprecations, load, stock_exporter
 from otel_goodput.exporters.google.delivery import PATIENCE_S, DeliveredSpanExporter, Delivery, Outcome, Send
 from otel_goodput.exporters.google.series import settled
 
@@ -73,11 +73,7 @@ class SpanTranslation:
         self._stock = stock_exporter(_TRACE, "CloudTraceSpanExporter", project, self, resource_regex=NOTHING)
 
     def __call__(self, spans: Sequence[ReadableSpan]) -> Any:
-        """Return the request that writes the spans.
-
-        Raises:
-            GoodputError: one of them cannot be translated.
-        """
+        """Return the request that writes the spans. Raises GoodputError if one of them cannot be translated."""
         hide_deprecations()
         with quietly(_TRACE):  # it logs each failure with a traceback, also for each half of a batch
             if self._stock.export(spans) is not SpanExportResult.SUCCESS:
@@ -112,29 +108,20 @@ class SpanTranslation:
 
 
 class CloudTraceExporter(DeliveredSpanExporter):
-    """Exports spans to Cloud Trace.
+    """Exports spans to Cloud Trace. `resource`: regular expression of the resource attributes added to every span."""
 
-    Args:
-        connection: to Google.
-        delivery: of requests to Cloud Trace.
-        client: returns the client for Cloud Trace.
-        resource: regular expression of the resource attributes that are added to every span.
-    """
-
-    def __init__(self, connection: Connection, delivery: Delivery, client: Callable[[], Any], resource: str) -> None:
+    def __init__(self, delivery: Delivery, resource: str) -> None:
         super().__init__(delivery)
-        self._connection = connection
-        self._client = client
         self._resource = resource
         self._translation: SpanTranslation | None = None
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         if self._translation is None:
             # This looks up the project and maybe credentials; if that fails, it is a failed delivery.
-            lookup = self._delivery(lambda _: self._connection.project, PATIENCE_S)
+            lookup = self._delivery(lambda _: self._delivery.connection.project, PATIENCE_S)
             if lookup.outcome is not Outcome.DELIVERED:
                 return SpanExportResult.FAILURE
-            self._translation = SpanTranslation(self._connection.project, self._resource)
+            self._translation = SpanTranslation(self._delivery.connection.project, self._resource)
         for resource in {id(span.resource): span.resource for span in spans}.values():
             settled(resource)
         return super().export([fitting(span, floats=False) for span in spans])
@@ -144,6 +131,6 @@ class CloudTraceExporter(DeliveredSpanExporter):
         request = self._translation(spans)
 
         def send(seconds: float) -> None:
-            self._client().batch_write_spans(request=request, timeout=seconds, retry=None)
+            self._delivery.connection.client(TRACE).batch_write_spans(request=request, timeout=seconds, retry=None)
 
         return send

@@ -16,7 +16,7 @@ from opentelemetry.sdk.resources import Resource
 from otel_goodput import semconv
 from otel_goodput._metrics import workload_series
 from otel_goodput._text.durations import NS, parse_duration
-from otel_goodput.exporters.google.connection import Connection, load
+from otel_goodput.exporters.google.connection import load
 from otel_goodput.exporters.google.delivery import Delivery
 from otel_goodput.exporters.google.series import TYPES, VALUE_LENGTH, Series, TimeSeriesExporter, location, series_of
 from otel_goodput.semconv import Category
@@ -203,15 +203,10 @@ _CONVERSIONS: Final[Sequence[tuple[semconv.Metric, set[str], Callable[[Points], 
 
 
 class WorkloadExporter(TimeSeriesExporter):
-    """Exports goodput to Google's own series in Cloud Monitoring.
+    """Exports goodput to Google's own series; `replica` is the id of this process if the resource has none."""
 
-    Args:
-        connection, delivery, client: as for :class:`TimeSeriesExporter`.
-        replica: replica id of this process, if the resource has none.
-    """
-
-    def __init__(self, connection: Connection, delivery: Delivery, client: Callable[[], Any], replica: str) -> None:
-        super().__init__(connection, delivery, client)
+    def __init__(self, delivery: Delivery, replica: str) -> None:
+        super().__init__(delivery)
         self._replica = replica
 
     def series(self, data: MetricsData, seconds: float) -> list[Series]:

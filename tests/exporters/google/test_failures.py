@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from otel_goodput._runtime.deadline import ShutdownSignal
 from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
-from otel_goodput.exporters.google import service_client
 from otel_goodput.exporters.google.connection import MONITORING, Connection
 from otel_goodput.exporters.google.delivery import PERMANENT, TRANSIENT, Delivery, Outcome, failure_of
 
@@ -60,7 +59,7 @@ def test_a_service_that_is_known_to_be_away_is_not_complained_of_for_being_late(
     connection = Connection(
         {OTEL_GOODPUT_GCP_ENDPOINT.name: google.endpoint, OTEL_GOODPUT_GCP_PROJECT.name: "test-project"}
     )
-    client, told, stopping = service_client(MONITORING, connection), list[str](), ShutdownSignal()
+    told, stopping = list[str](), ShutdownSignal()
 
     def report(_: str, text: str, *words: object) -> None:
         told.append(text % words)
@@ -68,7 +67,9 @@ def test_a_service_that_is_known_to_be_away_is_not_complained_of_for_being_late(
     metrics, others = (Delivery(MONITORING, "points", connection, stopping, 0.5, report) for _ in range(2))
 
     def send(seconds: float) -> None:
-        client().create_time_series(name="projects/test-project", time_series=[], timeout=seconds, retry=None)
+        connection.client(MONITORING).create_time_series(
+            name="projects/test-project", time_series=[], timeout=seconds, retry=None
+        )
 
     google.fail("CreateTimeSeries", "UNAVAILABLE", None)
     assert metrics(send, 0.4).outcome is Outcome.TIMED_OUT
