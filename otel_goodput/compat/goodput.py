@@ -81,11 +81,9 @@ def run_id_of(job_name: str, logger_name: str) -> str:
 
 
 def moment(at: datetime | None) -> int | None:
-    """A time as ns since the epoch; without a time zone it is UTC.
+    """A time as ns since the epoch; without a time zone it is UTC. Raises TypeError if it is not a datetime.
 
-    Raises:
-        TypeError: it is not a datetime.
-        ValueError: a record cannot hold it (``datetime.max``), or it is no time (pandas' ``NaT``).
+    Raises ValueError if a record cannot hold it (``datetime.max``), or it is no time (pandas' ``NaT``).
     """
     if at is None:
         return None
@@ -112,11 +110,7 @@ def harmless(function: Callable[P, None]) -> Callable[P, None]:
 
 
 class Handle:
-    """Records a job by starts and ends.
-
-    Attributes:
-        recorder: what records it.
-    """
+    """Records a job by starts and ends, with its `recorder`."""
 
     def __init__(self, job_name: str, logger_name: str) -> None:
         _warn_of_lost_disks()
@@ -134,11 +128,7 @@ class Handle:
         return {number: length / NS for number, length in tuple(self._lengths)}
 
     def start(self, phase: str, name: str | int = "", time: datetime | None = None) -> None:
-        """Record a start.
-
-        Raises:
-            TypeError, ValueError: as :func:`moment`.
-        """
+        """Record a start. Raises TypeError or ValueError, as :func:`moment`."""
         if self.recorder.closed:  # in a forked child, whose copies of our locks may be held for ever
             return
         at = moment(time)
@@ -153,11 +143,7 @@ class Handle:
         self._died, self._recorded_at = None, self._now() if at is None else at
 
     def end(self, phase: str, name: str | int = "", time: datetime | None = None) -> None:
-        """Record an end.
-
-        Raises:
-            TypeError, ValueError: as :func:`moment`.
-        """
+        """Record an end. Raises TypeError or ValueError, as :func:`moment`."""
         if self.recorder.closed:
             return
         at = moment(time)
@@ -497,22 +483,14 @@ class GoodputCalculator:
     # --- the account --------------------------------------------------------------------------------------------------
 
     def totals(self) -> Totals:
-        """The account of the run so far.
-
-        Raises:
-            ValueError: there is no such job, or no time has passed.
-        """
+        """The account of the run so far. Raises ValueError if there is no such job, or no time has passed."""
         handle = self._handle()
         if handle is not None:
             return _lasting(handle.recorder.totals())
         return _lasting(self._journal().totals())
 
     def within(self, begin: datetime, end: datetime) -> Partition:
-        """The account of an interval.
-
-        Raises:
-            ValueError: there is no such job, or it did not run in that interval.
-        """
+        """The account of an interval. Raises ValueError if there is no such job, or it did not run then."""
         return self._in(begin, end).windows[0][2]
 
     def _badput(self, totals: Totals) -> Badput:
@@ -532,11 +510,7 @@ class GoodputCalculator:
         return handle_of(self.job_name, self._logger_name)
 
     def _journal(self) -> Run:
-        """The run, as it is on disk now.
-
-        Raises:
-            ValueError: there is none.
-        """
+        """The run, as it is on disk now. Raises ValueError if there is none."""
         handle = self._handle()
         place = None if handle is None else handle.recorder.path
         try:

@@ -37,26 +37,15 @@ from otel_goodput.exporters.google.connection import on_google_cloud
 from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
 from otel_goodput.exporters.tensorboard import ScalarWriter
 
-__all__ = [
-    "BadputType",
-    "ElasticGoodputMonitor",
-    "GCPOptions",
-    "GoodputMonitor",
-    "MetricType",
-    "MonitoringWindowType",
-]
+__all__ = ["BadputType", "ElasticGoodputMonitor", "GCPOptions", "GoodputMonitor", "MetricType", "MonitoringWindowType"]
 
 LONGEST_S: Final = 60.0  # to wait at a stop, where the user sets no limit: a hanging network must not keep the job
 
 
 class Uploader:
-    """Calls `upload` every `interval` seconds. Start and stop it as often as you like.
+    """Calls `upload` every `interval` seconds until it is stopped, then `finish`. It can be started again.
 
-    Args:
-        name: for messages.
-        interval: seconds.
-        upload: may raise; that is logged once, and it is called again.
-        finish: called after the last upload.
+    What `upload` raises is logged once, and it is called again.
     """
 
     def __init__(
@@ -142,12 +131,7 @@ SLICES_OF_WINDOWS: Final = (semconv.SLICE_WINDOW_EFFICIENCY,)
 
 
 class GoogleSeries:
-    """Writes the series of one job.
-
-    Args:
-        job_name: the workload's id.
-        options: overrides of what is found out from the machine.
-    """
+    """Writes the series of a job, with the workload's id `job_name`; `options` override what the machine says."""
 
     def __init__(self, job_name: str, options: GCPOptions) -> None:
         self._job_name = job_name

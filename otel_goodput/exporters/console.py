@@ -17,12 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TextIO
 
-from opentelemetry.sdk.metrics.export import (
-    MetricExporter,
-    MetricExportResult,
-    MetricsData,
-    NumberDataPoint,
-)
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData, NumberDataPoint
 
 from otel_goodput import semconv
 from otel_goodput._text.quantities import short_duration, width

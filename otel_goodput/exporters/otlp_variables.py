@@ -28,7 +28,6 @@ EXPORTER_MODULES: Final[dict[str, str]] = {
 }
 
 DEFAULT_TIMEOUT_S: Final = 10.0
-
 MIN_TIMEOUT_S: Final = 0.1
 
 
@@ -107,9 +106,8 @@ def headers(environ: Mapping[str, str], signal: str, wire: str) -> Headers:
         if any(names.fullmatch(name) and values.fullmatch(value) for name, value in parsed.items()):
             sendable |= parsed
         else:
-            unsendable.append(
-                f"item {place} of {variable} cannot be sent over {wire}: it contains characters that are not allowed"
-            )
+            why = "it contains characters that are not allowed"
+            unsendable.append(f"item {place} of {variable} cannot be sent over {wire}: {why}")
     return Headers(sendable, tuple(malformed), tuple(unsendable))
 
 

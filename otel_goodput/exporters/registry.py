@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 from otel_goodput._runtime.deadline import Closer, close_all
 from otel_goodput._runtime.guard import report_once
@@ -26,9 +26,6 @@ from otel_goodput.exporters.wrappers import SafeMetricExporter, SafeSpanExporter
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
-
-    from opentelemetry.sdk.metrics.export import MetricExporter
-    from opentelemetry.sdk.trace.export import SpanExporter
 
 T = TypeVar("T")
 
@@ -130,7 +127,7 @@ def open_exporter(name: str, context: ExporterContext) -> Exporters:
     )
 
 
-def _by_signal(opened: Exporters) -> dict[str, SpanExporter | MetricExporter]:
+def _by_signal(opened: Exporters) -> dict[str, Any]:
     both = {TRACES: opened.span_exporter, METRICS: opened.metric_exporter}
     return {signal: each for signal, each in both.items() if each is not None}
 
@@ -150,11 +147,7 @@ def dropped_items(opened: Exporters) -> dict[str, int]:
 
 
 def resolve(
-    choice: Sequence[str],
-    environ: Mapping[str, str],
-    *,
-    directory: Path | None = None,
-    stream: TextIO | None = None,
+    choice: Sequence[str], environ: Mapping[str, str], *, directory: Path | None = None, stream: TextIO | None = None
 ) -> tuple[str, ...]:
     """Return the names of the exporters to open: `auto` expanded, `none` removed, each name once, in the order given.
 
@@ -170,10 +163,10 @@ def resolve(
         if set(wanted) != {NONE}:
             raise ConfigurationError(f"exporter {NONE!r} cannot be combined with others, got {', '.join(wanted)}")
         return ()
-    resolved: dict[str, None] = {}
+    resolved: list[str] = []
     for name in wanted:
-        resolved.update(dict.fromkeys(_auto(environ, directory, stream) if name == AUTO else (name,)))
-    return tuple(resolved)
+        resolved += _auto(environ, directory, stream) if name == AUTO else [name]
+    return tuple(dict.fromkeys(resolved))
 
 
 def _auto(environ: Mapping[str, str], directory: Path | None, stream: TextIO | None) -> list[str]:

@@ -28,8 +28,8 @@ from otel_goodput.exporters import otlp_answers, registry
 from otel_goodput.exporters.google import GoogleExporterSpec
 from otel_goodput.exporters.google.connection import MONITORING, TELEMETRY, TRACE, Connection, Service, load
 from otel_goodput.exporters.google.delivery import Failure, advice_on, failure_of, short
+from otel_goodput.exporters.google.monitoring import NOWHERE
 from otel_goodput.exporters.google.otlp import stub
-from otel_goodput.exporters.google.series import NOWHERE
 from otel_goodput.exporters.registry import importable
 
 ROOTS: Final = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"

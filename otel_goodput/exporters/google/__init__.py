@@ -42,7 +42,7 @@ WORKLOAD_PACKAGES: Final = ("google.cloud.monitoring_v3",)
 
 def open_gcp(context: spec.ExporterContext) -> spec.Exporters:
     """Open the exporter to Cloud Trace and Cloud Monitoring."""
-    from otel_goodput.exporters.google.metrics import CloudMonitoringExporter
+    from otel_goodput.exporters.google.monitoring import CloudMonitoringExporter
     from otel_goodput.exporters.google.spans import RESOURCE, RESOURCE_VARIABLE, CloudTraceExporter
     from otel_goodput.exporters.wrappers import BufferingSpanExporter
 

@@ -11,14 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from opentelemetry.sdk.metrics import Histogram
-from opentelemetry.sdk.metrics.export import (
-    Metric,
-    MetricsData,
-    NumberDataPoint,
-    ResourceMetrics,
-    ScopeMetrics,
-    Sum,
-)
+from opentelemetry.sdk.metrics.export import Metric, MetricsData, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum
 from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
@@ -27,7 +20,7 @@ from otel_goodput import semconv
 from otel_goodput.exporters.fitting import every_metric, with_points
 from otel_goodput.exporters.google.connection import TELEMETRY, Connection, load
 from otel_goodput.exporters.google.delivery import DeliveredSpanExporter, Delivery, Send
-from otel_goodput.exporters.google.series import Labels, Series, SeriesExporter, called, fitting_metric, location
+from otel_goodput.exporters.google.monitoring import Labels, Series, SeriesExporter, called, fitting_metric, location
 from otel_goodput.exporters.otlp_answers import Rejections, accepted
 
 _ENCODERS: Final = "opentelemetry.exporter.otlp.proto.common"

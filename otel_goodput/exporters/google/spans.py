@@ -25,7 +25,7 @@ from otel_goodput.errors import GoodputError
 from otel_goodput.exporters.fitting import fitting
 from otel_goodput.exporters.google.connection import TRACE, hide_deprecations, load, stock_exporter
 from otel_goodput.exporters.google.delivery import PATIENCE_S, DeliveredSpanExporter, Delivery, Outcome, Send
-from otel_goodput.exporters.google.series import settled
+from otel_goodput.exporters.google.monitoring import settled
 
 _TRACE: Final = "opentelemetry.exporter.cloud_trace"
 TEXT: Final = ".text"  # appended to the key of an attribute in ns

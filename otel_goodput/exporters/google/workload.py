@@ -1,7 +1,7 @@
 """The `workload` exporter: Google's own goodput series, which the ML Goodput dashboards of Google Cloud show.
 
-They are what ml-goodput-measurement writes (names, labels and units in ``workload_series.SERIES``), made from the same
-metrics that every other exporter gets.
+They are what ml-goodput-measurement writes (names, labels and units in ``workload_series``), made from the same metrics
+that every other exporter gets.
 """
 
 from __future__ import annotations
@@ -14,11 +14,18 @@ from opentelemetry.sdk.metrics.export import MetricsData, NumberDataPoint
 from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
-from otel_goodput._metrics import workload_series
+from otel_goodput._metrics import workload_series as google
 from otel_goodput._text.durations import NS, parse_duration
 from otel_goodput.exporters.google.connection import load
 from otel_goodput.exporters.google.delivery import Delivery
-from otel_goodput.exporters.google.series import TYPES, VALUE_LENGTH, Series, TimeSeriesExporter, location, series_of
+from otel_goodput.exporters.google.monitoring import (
+    TYPES,
+    VALUE_LENGTH,
+    Series,
+    TimeSeriesExporter,
+    location,
+    series_of,
+)
 from otel_goodput.semconv import Category
 
 PERCENT: Final = 100.0
@@ -38,16 +45,13 @@ _ACCELERATORS: Final = {
     "H200 SXM": "NVIDIA-H200",
 }
 
-_SLICES: Final = {
-    semconv.SLICE_STEPPING: workload_series.STEPPING_SLICES,
-    semconv.SLICE_AVAILABLE: workload_series.AVAILABLE_SLICES,
-}
+_SLICES: Final = {semconv.SLICE_STEPPING: google.STEPPING_SLICES, semconv.SLICE_AVAILABLE: google.AVAILABLE_SLICES}
 
 
 class Row(NamedTuple):
     """A value for one of Google's series, with the labels that differ between rows. `end` in unix ns."""
 
-    series: workload_series.WorkloadSeries
+    series: google.WorkloadSeries
     value: float
     labels: dict[str, str]
     end: int
@@ -76,33 +80,25 @@ _WHOLE_STEPS: Final = {semconv.STEP_KEPT: Category.PRODUCTIVE, semconv.STEP_LOST
 def _with_whole_steps(metrics: Mapping[str, Points]) -> dict[str, Points]:
     """Give stalled time to what its steps came to."""
     shares: dict[tuple[str, str], float] = {}  # by window and category
-    for attributes, share, _ in metrics.get(semconv.STALLED_RATIO.name, ()):
+    for attributes, ratio, _ in metrics.get(semconv.STALLED_RATIO.name, ()):
         category = _WHOLE_STEPS.get(attributes.get(semconv.GOODPUT_STEP_STATE, ""))
-        if category is not None and share:
+        if category is not None and ratio:
             window = attributes[semconv.GOODPUT_WINDOW]
-            shares[window, category] = share
-            shares[window, Category.STALLED] = shares.get((window, Category.STALLED), 0.0) - share
+            shares[window, category] = ratio
+            shares[window, Category.STALLED] = shares.get((window, Category.STALLED), 0.0) - ratio
     if not shares:
         return dict(metrics)
     elapsed = math.fsum(seconds for _, seconds, _ in metrics.get(semconv.TIME.name, ()))
 
-    def moved(name: str, default: str, unit: float) -> Points:
-        return [
-            (
-                point,
-                value + unit * shares.get((point.get(semconv.GOODPUT_WINDOW, semconv.WINDOW_RUN), category), 0.0),
-                end,
-            )
-            for point, value, end in metrics.get(name, ())
-            for category in [point.get(semconv.GOODPUT_CATEGORY, default)]
-        ]
+    def share(point: Mapping[str, Any]) -> float:
+        window = point.get(semconv.GOODPUT_WINDOW, semconv.WINDOW_RUN)
+        return shares.get((window, point.get(semconv.GOODPUT_CATEGORY, Category.PRODUCTIVE)), 0.0)
 
-    return {
-        **metrics,
-        semconv.TIME.name: moved(semconv.TIME.name, "", elapsed),
-        semconv.RATIO.name: moved(semconv.RATIO.name, Category.PRODUCTIVE, 1.0),
-        semconv.BADPUT_RATIO.name: moved(semconv.BADPUT_RATIO.name, "", 1.0),
-    }
+    whole = dict(metrics)
+    for metric, unit in ((semconv.TIME, elapsed), (semconv.RATIO, 1.0), (semconv.BADPUT_RATIO, 1.0)):
+        points = metrics.get(metric.name, ())
+        whole[metric.name] = [(point, value + unit * share(point), end) for point, value, end in points]
+    return whole
 
 
 def nameless(metrics: Mapping[str, Points]) -> int:
@@ -118,23 +114,18 @@ def _time(points: Points) -> Iterator[Row]:
     for attributes, seconds, _ in points:
         category = attributes[semconv.GOODPUT_CATEGORY]
         if category == Category.PRODUCTIVE:
-            yield Row(
-                workload_series.GOODPUT_TIME,
-                seconds,
-                {workload_series.GOODPUT_SOURCE: workload_series.TOTAL},
-                end,
-            )
+            yield Row(google.GOODPUT_TIME, seconds, {google.GOODPUT_SOURCE: google.TOTAL}, end)
         else:
             source = _source(attributes)
             spent[source] = spent.get(source, 0.0) + seconds
     for source, seconds in spent.items():
-        yield Row(workload_series.BADPUT_TIME, seconds, {workload_series.BADPUT_SOURCE: source}, end)
+        yield Row(google.BADPUT_TIME, seconds, {google.BADPUT_SOURCE: source}, end)
     elapsed = math.fsum(seconds for _, seconds, _ in points)
-    yield Row(workload_series.ELAPSED_TIME, elapsed, {workload_series.WINDOW_TYPE: workload_series.CUMULATIVE}, end)
+    yield Row(google.ELAPSED_TIME, elapsed, {google.WINDOW_TYPE: google.CUMULATIVE}, end)
 
 
 def _source(attributes: Mapping[str, Any]) -> str:
-    source = workload_series.BADPUT_SOURCES[attributes[semconv.GOODPUT_CATEGORY]]
+    source = google.BADPUT_SOURCES[attributes[semconv.GOODPUT_CATEGORY]]
     name = attributes.get(semconv.GOODPUT_CUSTOM_NAME)
     return f"{source}.{str(name).upper()}" if name else source
 
@@ -150,11 +141,8 @@ def _windows(points: Points) -> Iterator[tuple[Mapping[str, Any], float, int]]:
 
 def _interval_goodput(points: Points) -> Iterator[Row]:
     for attributes, share, end in _windows(points):
-        labels = {
-            workload_series.GOODPUT_SOURCE: workload_series.TOTAL,
-            workload_series.WINDOW_SIZE: _window_size(attributes),
-        }
-        yield Row(workload_series.INTERVAL_GOODPUT, share * PERCENT, labels, end)
+        labels = {google.GOODPUT_SOURCE: google.TOTAL, google.WINDOW_SIZE: _window_size(attributes)}
+        yield Row(google.INTERVAL_GOODPUT, share * PERCENT, labels, end)
 
 
 def _interval_badput(points: Points) -> Iterator[Row]:
@@ -163,28 +151,26 @@ def _interval_badput(points: Points) -> Iterator[Row]:
         key = _window_size(attributes), _source(attributes)
         shares[key] = shares.get(key, 0.0) + share
     for (size, source), share in shares.items():
-        labels = {workload_series.BADPUT_SOURCE: source, workload_series.WINDOW_SIZE: size}
-        yield Row(workload_series.INTERVAL_BADPUT, share * PERCENT, labels, points[0][2])
+        labels = {google.BADPUT_SOURCE: source, google.WINDOW_SIZE: size}
+        yield Row(google.INTERVAL_BADPUT, share * PERCENT, labels, points[0][2])
 
 
 def _disruptions(points: Points) -> Iterator[Row]:
-    labels = {workload_series.WINDOW_TYPE: workload_series.CUMULATIVE}
-    yield Row(workload_series.DISRUPTIONS, sum(count for _, count, _ in points), labels, points[0][2])
+    labels = {google.WINDOW_TYPE: google.CUMULATIVE}
+    yield Row(google.DISRUPTIONS, sum(count for _, count, _ in points), labels, points[0][2])
 
 
 def _slices(points: Points) -> Iterator[Row]:
     for attributes, share, end in points:
         window = attributes.get(semconv.GOODPUT_WINDOW)
         labels = {
-            workload_series.WINDOW_TYPE: (
-                workload_series.SLICES_INTERVAL if window else workload_series.SLICES_CUMULATIVE
-            ),
-            workload_series.WINDOW_SIZE: _window_size(attributes) if window else WHOLE_RUN,
+            google.WINDOW_TYPE: google.SLICES_INTERVAL if window else google.SLICES_CUMULATIVE,
+            google.WINDOW_SIZE: _window_size(attributes) if window else WHOLE_RUN,
         }
         yield Row(_SLICES[attributes[semconv.GOODPUT_SLICE_STATE]], share, labels, end)
 
 
-def _plain(series: workload_series.WorkloadSeries) -> Callable[[Points], Iterator[Row]]:
+def _plain(series: google.WorkloadSeries) -> Callable[[Points], Iterator[Row]]:
     return lambda points: (Row(series, value, {}, end) for _, value, end in points)
 
 
@@ -192,9 +178,9 @@ def _plain(series: workload_series.WorkloadSeries) -> Callable[[Points], Iterato
 _CONVERSIONS: Final[Sequence[tuple[semconv.Metric, set[str], Callable[[Points], Iterator[Row]]]]] = (
     (semconv.TIME, {semconv.GOODPUT_CATEGORY}, _time),
     (semconv.DISRUPTIONS, set(), _disruptions),
-    (semconv.STEP_MAX, set(), _plain(workload_series.MAX_STEP)),
-    (semconv.STEP_DEVIATION, set(), _plain(workload_series.STEP_DEVIATION)),
-    (semconv.STEP_IDEAL, set(), _plain(workload_series.PERFORMANCE)),
+    (semconv.STEP_MAX, set(), _plain(google.MAX_STEP)),
+    (semconv.STEP_DEVIATION, set(), _plain(google.STEP_DEVIATION)),
+    (semconv.STEP_IDEAL, set(), _plain(google.PERFORMANCE)),
     (semconv.RATIO, {semconv.GOODPUT_WINDOW}, _interval_goodput),
     (semconv.BADPUT_RATIO, {semconv.GOODPUT_WINDOW, semconv.GOODPUT_CATEGORY}, _interval_badput),
     (semconv.SLICE_EFFICIENCY, {semconv.GOODPUT_SLICE_STATE}, _slices),
@@ -243,26 +229,26 @@ def _series(row: Row, resource: Resource, replica_id: str) -> Series:
     known = resource.attributes
     accelerator = str(known.get(semconv.ACCELERATOR_TYPE, UNKNOWN))
     labels = {
-        workload_series.ACCELERATOR_TYPE: _ACCELERATORS.get(accelerator, accelerator),
-        workload_series.CLUSTER_NAME: str(known.get(semconv.K8S_CLUSTER_NAME, "")),
+        google.ACCELERATOR_TYPE: _ACCELERATORS.get(accelerator, accelerator),
+        google.CLUSTER_NAME: str(known.get(semconv.K8S_CLUSTER_NAME, "")),
         **row.labels,
     }
     labels = {key: labels[key][:VALUE_LENGTH] for key in row.series.labels if labels[key]}
     replica = {
-        workload_series.LOCATION: where,
+        google.LOCATION: where,
         # The run, because two runs of one job at once would write the same series. By default it has the job's name.
-        workload_series.ID: str(known.get(semconv.RUN_ID) or known.get(semconv.SERVICE_NAME, ""))[:VALUE_LENGTH],
-        workload_series.REPLICA_ID: str(known.get(semconv.REPLICA_ID, replica_id)),
+        google.ID: str(known.get(semconv.RUN_ID) or known.get(semconv.SERVICE_NAME, ""))[:VALUE_LENGTH],
+        google.REPLICA_ID: str(known.get(semconv.REPLICA_ID, replica_id)),
     }
     types = load(TYPES)
     data = types.TimeSeries.pb(types.TimeSeries())
     data.metric.type = row.series.type
     data.metric.labels.update(labels)
-    data.resource.type = workload_series.RESOURCE
+    data.resource.type = google.RESOURCE
     data.resource.labels.update(replica)
     point = data.points.add()
     point.interval.end_time.FromNanoseconds(row.end)
-    if row.series.value_type == workload_series.INT64:
+    if row.series.value_type == google.INT64:
         point.value.int64_value = int(row.value)
     else:
         point.value.double_value = float(row.value)

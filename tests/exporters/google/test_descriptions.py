@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from otel_goodput.exporters.google.delivery import Outcome, RequestResult
-from otel_goodput.exporters.google.metrics import HEAD_START_S, Descriptions
+from otel_goodput.exporters.google.monitoring import HEAD_START_S, Descriptions
 
 REQUEST = SimpleNamespace(metric_descriptor=SimpleNamespace(type="workload.googleapis.com/g"))
 

@@ -19,7 +19,7 @@ from opentelemetry.trace import Link, Status, StatusCode
 
 from exporters.telemetry import context, rich_spans
 from otel_goodput.exporters.fitting import fitting, fitting_metrics
-from otel_goodput.exporters.google.series import Labels
+from otel_goodput.exporters.google.monitoring import Labels
 from otel_goodput.exporters.google.spans import RESOURCE, SpanTranslation
 
 NOW = time.time_ns()

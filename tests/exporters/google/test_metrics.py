@@ -29,7 +29,7 @@ from exporters.google.conftest import Open
 from exporters.google.faults import FAULTS
 from exporters.telemetry import collect, observed, recorded
 from otel_goodput import Recorder, semconv
-from otel_goodput.exporters.google.metrics import HEAD_START_S
+from otel_goodput.exporters.google.monitoring import HEAD_START_S
 from otel_goodput.exporters.registry import dropped_items
 
 NS = 10**9

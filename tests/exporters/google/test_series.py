@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from otel_goodput._runtime.deadline import ShutdownSignal
 from otel_goodput.exporters.google.connection import MONITORING, Connection
 from otel_goodput.exporters.google.delivery import Delivery
-from otel_goodput.exporters.google.series import Series, SeriesWriter
+from otel_goodput.exporters.google.monitoring import Series, SeriesWriter
 
 NS = 10**9
 PROJECT = "projects/test-project"
