@@ -27,7 +27,7 @@ _MODULES: Final = {
     "measurement": "goodput",
     "monitoring": "monitoring",
     "monitoring_elastic": "monitoring",
-    "checkpoint_badput_calculator": "checkpoint_badput_calculator",
+    "checkpoint_badput_calculator": "goodput_utils",
 }
 
 

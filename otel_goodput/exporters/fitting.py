@@ -12,7 +12,9 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from opentelemetry.attributes import BoundedAttributes
+from opentelemetry.sdk.metrics import Histogram
 from opentelemetry.sdk.metrics.export import Metric, MetricsData, ResourceMetrics, ScopeMetrics
+from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util import BoundedList
@@ -25,6 +27,8 @@ _Item = TypeVar("_Item")
 Attributes = Mapping[str, Any] | None
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+EXPONENTIAL: Final[dict[type, Any]] = {Histogram: ExponentialBucketHistogramAggregation()}
+"""The preferred aggregation of exporters, where the receiver takes it: no bounds have to fit the values."""
 UNNAMED: Final = "unnamed"
 LEAST_INTERVAL: Final = 1_000_000  # ns; Cloud Monitoring stores milliseconds, and rejects an interval without length
 

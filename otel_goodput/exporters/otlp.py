@@ -26,6 +26,7 @@ from otel_goodput._runtime.answers import TooLong, bound, whole
 from otel_goodput._runtime.deadline import LAST_WORD_S, ShutdownSignal
 from otel_goodput._runtime.guard import quietly, report_once
 from otel_goodput.exporters import spec
+from otel_goodput.exporters.fitting import EXPONENTIAL
 from otel_goodput.exporters.otlp_answers import NotAccepted, Rejections, accepted, causes, read
 from otel_goodput.exporters.otlp_variables import (
     EXPORTER_MODULES,
@@ -291,10 +292,7 @@ def _stock(signal: str, context: spec.ExporterContext, rejections: Rejections) -
     make = getattr(import_module(f"{EXPORTER_MODULES[place.wire]}.{module}"), name)
     settings: dict[str, Any] = {"timeout": timeout(environ, signal, context.grace_period_s)}
     if signal == spec.METRICS and not environ.get(_HISTOGRAM_VARIABLE):
-        from opentelemetry.sdk.metrics import Histogram
-        from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
-
-        settings["preferred_aggregation"] = {Histogram: ExponentialBucketHistogramAggregation()}
+        settings["preferred_aggregation"] = EXPONENTIAL
     if place.wire == HTTP:
         settings["session"] = session(environ, place, rejections)
     with quietly(PARSER):  # its messages contain the values of headers

@@ -23,7 +23,7 @@ from opentelemetry.sdk.metrics.export import MetricsData
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.trace import Link, TraceState
 
-from otel_goodput.exporters.otlp_json import encode_metrics, encode_spans, encode_value
+from otel_goodput.exporters.file import encode_metrics, encode_spans, encode_value
 
 from .telemetry import RESOURCE, START, collect, context, observed, recorded, rich_spans, spans
 

@@ -27,7 +27,7 @@ HEAVY = (
     "tensorboard",
     "opentelemetry.exporter",
     "opentelemetry.proto",
-    "otel_goodput.exporters.otlp_json",
+    "otel_goodput.exporters.file",
     "otel_goodput._tools.cli",
     "otel_goodput._tools.doctor",
     "asyncio",

@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from opentelemetry.sdk.metrics import Histogram
 from opentelemetry.sdk.metrics.export import Metric, MetricsData, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum
-from opentelemetry.sdk.metrics.view import ExponentialBucketHistogramAggregation
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 
 from otel_goodput import semconv
-from otel_goodput.exporters.fitting import every_metric, with_points
+from otel_goodput.exporters.fitting import EXPONENTIAL, every_metric, with_points
 from otel_goodput.exporters.google.connection import TELEMETRY, Connection, load
 from otel_goodput.exporters.google.delivery import DeliveredSpanExporter, Delivery, Send
 from otel_goodput.exporters.google.monitoring import Labels, Series, SeriesExporter, called, fitting_metric, location
@@ -86,7 +84,7 @@ class TelemetryMetricExporter(SeriesExporter):
     """Exports metrics over OTLP, which become Prometheus metrics in Cloud Monitoring."""
 
     def __init__(self, delivery: Delivery, process: int) -> None:
-        super().__init__(delivery, preferred_aggregation={Histogram: ExponentialBucketHistogramAggregation()})
+        super().__init__(delivery, preferred_aggregation=EXPONENTIAL)
         self._labels = Labels(renamed=False)
         self._requests = _Requests(delivery.connection, process, "metrics", "metrics")
 
