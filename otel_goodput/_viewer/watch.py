@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from otel_goodput._journal.mirror import Mirror, open_filesystem, plain
-from otel_goodput._journal.rundir import RunDirectory, folder_name
+from otel_goodput._journal.rundir import ListedRun, RunDirectory, folder_name
 from otel_goodput._runtime import files
 from otel_goodput._text.redact import redacting_logger, shown, without_credentials
 from otel_goodput._timeline.run_state import DIED, RUNNING, SILENT, ended
@@ -347,7 +347,7 @@ class Watch:
     def _long(self) -> bool:
         """Whether reading all of the run takes longer than somebody waits for a page."""
         folder = self.run.folder
-        return len(folder.segments(0)) > _SHORT or len(folder.pace_paths(None)) > _FEW
+        return len(folder.segments(0)) > _SHORT or len(ListedRun(folder.path).there) > _FEW
 
     def _make(self, *, quick: bool = False) -> _Made:
         at, began = time.time(), time.thread_time()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,12 @@ def live(directory: Path, name: str, first: int, last: int, *, dies: bool = Fals
 def lived(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """A run of two attempts, killed in step 24 and gone on with from step 20, and of two processes."""
     directory = tmp_path_factory.mktemp("lived")
-    for process in (0, 1):
-        who = {"process": process, "processes": 3, "evaluated": EVIL}  # the third has left nothing
-        live(directory, "lived", 0, 24, dies=True, **who)
-        live(directory, "lived", 20, 59, **who)
+    who = {"processes": 3, "evaluated": EVIL}  # the third has left nothing
+    with ThreadPoolExecutor(2) as both:
+        for first, last, dies in ((0, 24, True), (20, 59, False)):
+            begun = [both.submit(live, directory, "lived", first, last, dies=dies, process=k, **who) for k in (0, 1)]
+            for each in begun:
+                each.result()
     return RunDirectory(directory / "lived")
 
 
