@@ -125,7 +125,7 @@ def _alone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
     if "jax" in sys.modules and request.node.get_closest_marker("jax") is None:
         # Another test in this process has put it to use; this one's steps are the host's all the same.
-        monkeypatch.setattr("otel_goodput._integrations.jax_marker.started", lambda: False)
+        monkeypatch.setattr("otel_goodput._integrations.markers.jax_started", lambda: False)
     token = context.attach(context.Context())
     yield
     context.detach(token)

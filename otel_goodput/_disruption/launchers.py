@@ -12,8 +12,7 @@ from typing import Final, NamedTuple
 
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._settings.envvars import OTEL_GOODPUT_EXIT_CODE
-from otel_goodput._settings.placement import LARGEST
-from otel_goodput._settings.schedulers import LAUNCHERS, Launcher
+from otel_goodput._settings.placement import LARGEST, LAUNCHERS, Launcher
 from otel_goodput.semconv import Reason
 
 

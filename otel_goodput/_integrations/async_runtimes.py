@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-from otel_goodput._integrations import jax_marker, torch_marker
+from otel_goodput._integrations import markers
 from otel_goodput._integrations.markers import Marker
 from otel_goodput._runtime.guard import report_once
 
@@ -111,9 +111,9 @@ TORCH_KNOWN: Final = frozenset({"cpu", "cuda", "xpu", "mps", "xla", "meta", "laz
 TORCH_DEVICES: Final = ("mtia", "hpu", "maia", "ipu", PRIVATE)
 
 ASYNC_RUNTIMES: Final[tuple[AsyncRuntime, ...]] = (
-    AsyncRuntime("jax", "jax._src.xla_bridge", lambda _: jax_marker.started(), jax_marker.jax_marker),
-    AsyncRuntime("torch (cuda)", "torch", lambda torch: bool(torch.cuda.is_initialized()), torch_marker.torch_marker),
-    AsyncRuntime("torch (xpu)", "torch", _torch_xpu, lambda: torch_marker.torch_marker("xpu")),
+    AsyncRuntime("jax", "jax._src.xla_bridge", lambda _: markers.jax_started(), markers.jax_marker),
+    AsyncRuntime("torch (cuda)", "torch", lambda torch: bool(torch.cuda.is_initialized()), markers.torch_marker),
+    AsyncRuntime("torch (xpu)", "torch", _torch_xpu, lambda: markers.torch_marker("xpu")),
     AsyncRuntime("torch (mps)", "torch", _torch_mps),
     AsyncRuntime("torch ({})", "torch", _torch_other),
     AsyncRuntime("torch_xla", "torch_xla", _torch_xla),

@@ -30,8 +30,15 @@ from typing import Any, Final, TypeAlias
 
 from opentelemetry import trace as trace_api
 
-from otel_goodput._integrations.commits import Commit, Promise, promise_of, step_number
-from otel_goodput._integrations.orbax_log import CheckpointLogger, Place, StageListener
+from otel_goodput._integrations.orbax_log import (
+    CheckpointLogger,
+    Commit,
+    Place,
+    Promise,
+    StageListener,
+    promise_of,
+    step_number,
+)
 from otel_goodput._recording.contexts import RestoreContext, SaveContext, enclosing
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain

@@ -14,7 +14,7 @@ steps without a mark yet               sleeps until the mark is set; after ``STA
 a mark that is due within ``SOON`` ns  waits for it in C++
 any other mark or array                polls it, at times that bracket the expected end (:meth:`Watcher._next_poll`)
 ready                                  estimates the end (:meth:`Watcher._end_of`), divides the time between the steps
-                                       (see ``shares``) and writes one record for all of them
+                                       (:func:`divide`) and writes one record for all of them
 deleted array                          gives the step up: it ends by the host's clock
 never ready                            gives the step up after ``DEADLINE`` ns
 =====================================  =============================================================================
@@ -28,19 +28,81 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import accumulate, chain, islice
-from operator import sub
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, chain, islice, repeat
+from operator import floordiv, sub
+from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._integrations.markers import ready
-from otel_goodput._integrations.shares import Shares, StepLengths, divide, durations_of
 from otel_goodput._journal.records import BUSY, DEVICE_ENDS, MOST_ENDS, successive
 from otel_goodput._recording.observation import Observation
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain, started
+
+RECENT: Final = 16  # steps from which the length of the next one is estimated
+MEASURED: Final = 4  # steps from which on that is more than a guess
+
+
+class StepLengths:
+    """How long the recent steps took.
+
+    Attributes:
+        usual: the median; 0 if none is known.
+        shortest: the shortest; likewise.
+    """
+
+    def __init__(self) -> None:
+        self._recent: deque[int] = deque(maxlen=RECENT)
+        self.usual = self.shortest = 0
+
+    @property
+    def known(self) -> int:
+        """The usual length; 0 until some steps have been measured."""
+        return self.usual if len(self._recent) >= MEASURED else 0
+
+    def add(self, length: int) -> None:
+        self._recent.append(length)
+        recent = sorted(self._recent)
+        self.usual, self.shortest = recent[len(recent) // 2], recent[0]
+
+
+class Shares(NamedTuple):
+    """When each of several steps ended.
+
+    Attributes:
+        ends: of the steps.
+        length: of each step but the one that gets the rest: the first if the device was `busy`, else the last.
+        busy: the device was never idle between two of the steps.
+    """
+
+    ends: list[int]
+    length: int
+    busy: bool
+
+
+def divide(starts: Sequence[int], free: int, end: int, usual: int) -> Shares:
+    """Divide the time up to `end` between steps dispatched at `starts`; the device was `free` before.
+
+    They get the longest length with which all of them end by `end`. If the device was idle between two of them, the
+    length of those before does not follow from `end`; it is the `usual` one, if that is shorter. A step begins when it
+    was dispatched and the one before is over. Readers of the journal find the same ends.
+    """
+    count = len(starts)
+    most = (end - max(starts[0], free)) // count
+    longest: int = min(map(floordiv, map(sub, repeat(end), starts), range(count, 0, -1)))
+    if longest >= most:
+        return Shares([end - most * behind for behind in range(count - 1, -1, -1)], most, True)
+    length = max(0, min(longest, usual or longest))
+    ends = accumulate(starts, lambda before, start: max(before, start) + length, initial=free)
+    return Shares([*(min(each, end) for each in islice(ends, 1, count)), end], length, False)
+
+
+def durations_of(starts: Sequence[int], free: int, ends: Sequence[int]) -> Iterator[int]:
+    """Yield how long each of the steps that ended at `ends` was on the device."""
+    return map(sub, ends, map(max, starts, chain((free,), ends)))
+
 
 IN_FLIGHT: Final = 1024  # observations in the queue at most
 # All in ns:
@@ -427,12 +489,18 @@ class Watcher:
                 self._record_each(observations, hosts)  # the loop waits for each step
                 return lengths[len(lengths) // 2]
         shares = divide(starts, free, end, self.lengths.usual)
-        length = shares.last
+        durations = list(durations_of(starts, free, shares.ends))
         if successive(keys) and all(each.regular for each in observations):
-            self._record_shares(observations, keys, shares)
+            for at in range(0, len(keys), MOST_ENDS):
+                ends, flags = shares.ends[at : at + MOST_ENDS], BUSY if shares.busy else 0
+                self._tracer.jobs.append(DEVICE_ENDS, len(ends), flags, 0, keys[at], shares.length, ends[-1])
+            self._end = end
+            rest = iter(durations)
+            for each in observations:
+                each.settle(list(islice(rest, len(each.keys))))
         else:
-            self._record_each(observations, [shares.end_of(at) for at in range(len(keys))])
-        return length
+            self._record_each(observations, shares.ends)
+        return durations[-1]
 
     def _record(self, observation: Observation, ends: Sequence[int]) -> None:
         """Record when the first steps of `observation` ended, ns."""
@@ -453,22 +521,6 @@ class Watcher:
                 self._give_up(each)
             else:
                 self._record(each, own_ends)
-
-    def _record_shares(self, observations: Sequence[Observation], keys: Sequence[int], shares: Shares) -> None:
-        """Record the ends of the steps of successive turns, many in one record."""
-        steps, flags = len(keys), BUSY if shares.busy else 0
-        for at in range(0, steps, MOST_ENDS):
-            until = min(at + MOST_ENDS, steps)
-            last = shares.end_of(until - 1)
-            self._tracer.jobs.append(DEVICE_ENDS, until - at, flags, 0, keys[at], shares.length, last)
-        self._end = shares.end
-        durations = shares.durations()
-        if len(observations) == 1:
-            observations[0].settle(durations)
-            return
-        rest = iter(durations)
-        for each in observations:
-            each.settle(list(islice(rest, len(each.keys))))
 
     def _give_up(self, observation: Observation) -> None:
         keys = tuple(observation.keys)

@@ -1,6 +1,6 @@
 """Which run a launch belongs to: the leader decides and writes it down, and the other processes look it up.
 
-A launcher tells all of its processes the same variables (``schedulers.launch_key``), such as the address of the first
+A launcher tells all of its processes the same variables (``placement.launch_key``), such as the address of the first
 one. The leader writes a small file under that key, in the directory of the runs. What it holds may be of an earlier
 launch, because ports are used again: it counts only if its leader is alive, or if it was written after this process
 had started.

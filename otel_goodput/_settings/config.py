@@ -13,7 +13,7 @@ from otel_goodput._runtime.guard import TRUE, report_once
 from otel_goodput._settings import envvars, placement
 from otel_goodput._settings.options import DIRECTORY, MOST_PROCESSES, Options, Setting, Settings
 from otel_goodput._settings.options import read as read_table
-from otel_goodput._settings.schedulers import LAUNCHERS, LaunchKey, launch_key
+from otel_goodput._settings.placement import LAUNCHERS, LaunchKey, launch_key
 from otel_goodput._text.redact import encodable
 from otel_goodput.errors import ConfigurationError
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from otel_goodput._integrations.async_runtimes import AsyncRuntime
-from otel_goodput._integrations.markers import Mark
+from otel_goodput._integrations.markers import Mark, Marker
 
 
 class Work:
@@ -60,12 +60,8 @@ class Queue:
             self.late += self.clock() - end
 
 
-class QueueMarker:
+class QueueMarker(Marker):
     """Marks in a queue; `early`: how long before its work is done a mark is ready, ns."""
-
-    waits = False
-    prepared = True
-    order_uncertain = False
 
     def __init__(self, queue: Queue, early: int = 0) -> None:
         self.queue = queue
@@ -73,9 +69,6 @@ class QueueMarker:
         self.marks = 0
         self.error: Exception | None = None
         self.closed = False
-
-    def prepare(self) -> bool:
-        return True
 
     def mark(self) -> Mark:
         if self.error is not None:
@@ -85,9 +78,6 @@ class QueueMarker:
 
     def results(self) -> Sequence[Mark]:
         return [self.queue.mark()] * 3
-
-    def mark_devices_of(self, late: Sequence[Any]) -> bool:
-        return False
 
     def close(self) -> None:
         self.closed = True

@@ -28,7 +28,7 @@ from waits import until
 
 import otel_goodput
 from otel_goodput import Recorder
-from otel_goodput._integrations import compilations
+from otel_goodput._integrations import jax as integration
 
 jax = pytest.importorskip("jax")
 pytestmark = pytest.mark.jax
@@ -306,7 +306,7 @@ def test_what_comes_from_a_cache_leaves_nothing_open(watched: Watched) -> None:
 
 def test_none_is_lost_between_those_who_close_them(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     """The keeper and whoever asks close traces that nothing came of, while their threads go on with others."""
-    monkeypatch.setattr(compilations, "AT_ONCE", -(10**12))
+    monkeypatch.setattr(integration, "AT_ONCE", -(10**12))
     goodput = watched.recorder
     begun = threading.Barrier(5)
     event = "/jax/core/compile/jaxpr_trace_duration"

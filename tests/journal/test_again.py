@@ -16,7 +16,7 @@ from recorded import Recording
 import otel_goodput as goodput
 from otel_goodput._journal.rundir import RunDirectory, runs
 from otel_goodput._settings.config import RESTART_SOURCES, read
-from otel_goodput._settings.schedulers import LAUNCHERS
+from otel_goodput._settings.placement import LAUNCHERS
 from otel_goodput.reports.run import RecordedRun
 
 from .again import Training, said

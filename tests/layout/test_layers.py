@@ -25,7 +25,6 @@ LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
                 "_runtime.files",
                 "_runtime.installation",
                 "_settings.placement",
-                "_settings.schedulers",
             }
         ),
     ),
