@@ -155,7 +155,7 @@ _RUNS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
     "linear_call": lambda params: params["callee"],
     "custom_linear_solve": lambda params: params["jaxprs"].solve,
 }
-# Parameter with the axes that a shard_map splits: in jax 0.8 and later, in 0.6. Before, `auto` had the other axes.
+# Parameter with the axes that a shard_map splits: in jax 0.8 and later, and before.
 _MANUAL: Final = ("newly_manual_axes", "manual_axes")
 # Primitives whose computation has no jaxpr to look into.
 _OPAQUE: Final = frozenset({"ffi_call", "custom_call", "tpu_custom_call", "triton_kernel_call", "bass_call"})
@@ -296,8 +296,7 @@ def _times(name: str, params: Mapping[str, Any]) -> int:
         return int(params[_TRIPS[name]])
     if name == "shard_map":
         sizes: Mapping[Any, int] = params["mesh"].shape
-        manual = next((params[key] for key in _MANUAL if key in params), set(sizes) - set(params.get("auto", ())))
-        return prod(sizes[axis] for axis in manual)
+        return prod(sizes[axis] for axis in next(params[key] for key in _MANUAL if key in params))
     if name == "pallas_call":
         return prod(size for size in params["grid_mapping"].grid if isinstance(size, int))
     return 1
@@ -322,12 +321,6 @@ def _ragged_dot_general(equation: Any) -> int:
     dimensions = equation.params["ragged_dot_dimension_numbers"]
     (_, contracted), (_, batch) = dimensions.dot_dimension_numbers
     return _product(left, right, {*contracted, *batch, *dimensions.rhs_group_dimensions})
-
-
-def _ragged_dot(equation: Any) -> int:
-    """Count for jax before 0.5: each row of ``left`` (m, k) with one of the groups of ``right`` (g, k, n)."""
-    left, right = (variable.aval for variable in equation.invars[:2])
-    return _product(left, right, {0, 1})
 
 
 def _product(left: Any, right: Any, shared: set[int]) -> int:
@@ -387,6 +380,5 @@ def _meetings(
 _PRODUCTS: Final[Mapping[str, Callable[[Any], int]]] = {
     "dot_general": _dot_general,
     "ragged_dot_general": _ragged_dot_general,
-    "ragged_dot": _ragged_dot,
     "conv_general_dilated": _convolution,
 }

@@ -82,9 +82,7 @@ def checkpoint_logger(
         find: returns the tracer to record with, or None.
         leads: returns whether this process does the accounting; other processes do not look for commits.
     """
-    logging = import_module(f"{PACKAGE}.logging")
-    base = getattr(logging, "AbstractLogger", None) or logging.abstract_logger.AbstractLogger  # until Orbax 0.6
-    base.register(CheckpointLogger)
+    import_module(f"{PACKAGE}.logging").AbstractLogger.register(CheckpointLogger)
 
     def unwatched() -> PhaseTracer | None:
         tracer = find()
@@ -116,13 +114,8 @@ class Saving:
             return self._span, self.step
         span = enclosing(Phase.CHECKPOINT_SAVE)
         if span is None:
-            tracer = self._tracer
             context = SaveContext(
-                lambda: None if tracer.closed else tracer,
-                Phase.CHECKPOINT_SAVE,
-                step=self.step,
-                durable=True,
-                start_time=self._start,
+                _open(self._tracer), Phase.CHECKPOINT_SAVE, step=self.step, durable=True, start_time=self._start
             )
             save = context.__enter__()
             if not save.is_recording():
@@ -159,7 +152,15 @@ class Saving:
         if not self.promised:
             self._promise.end(self._span, saved, self._tracer.clock())
         if self._context is not None:
-            self._context.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+            _leave(self._context, error)
+
+
+def _open(tracer: PhaseTracer) -> Callable[[], PhaseTracer | None]:
+    return lambda: None if tracer.closed else tracer
+
+
+def _leave(context: SaveContext | RestoreContext, error: BaseException | None) -> None:
+    context.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
 
 class Hook:
@@ -277,12 +278,12 @@ class Hook:
                     tracer.restored(number, key)
 
             return restored
-        context = RestoreContext(lambda: None if tracer.closed else tracer, Phase.CHECKPOINT_RESTORE, step=number)
+        context = RestoreContext(_open(tracer), Phase.CHECKPOINT_RESTORE, step=number)
         context.__enter__()
 
         def done(_: Any, error: BaseException | None) -> None:
             record_stages()
-            context.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+            _leave(context, error)
 
         return done
 
@@ -293,10 +294,7 @@ class Hook:
         commits = self._undecided(manager)
         context = save = None
         if commits and saving is None and enclosing(Phase.CHECKPOINT_SAVE) is None:
-            tracer = self._tracer
-            context = SaveContext(
-                lambda: None if tracer.closed else tracer, Phase.CHECKPOINT_SAVE, step=commits[-1].step, durable=False
-            )
+            context = SaveContext(_open(self._tracer), Phase.CHECKPOINT_SAVE, step=commits[-1].step, durable=False)
             save = context.__enter__()
         for commit in commits:  # last: a thread interrupted before this never calls answer()
             commit.ask()
@@ -305,7 +303,7 @@ class Hook:
             self._answer(commits, error, True)
             if context is not None and save is not None:
                 save.set_attribute(GOODPUT_CHECKPOINT_DURABLE, all(commit.kept for commit in commits))
-                context.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+                _leave(context, error)
 
         return done
 

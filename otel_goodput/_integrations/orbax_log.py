@@ -145,7 +145,6 @@ class Commit:
             self._span = tracer.start_span(Phase.CHECKPOINT_SAVE, attributes, start)
 
     def of(self, owner: object) -> bool:
-        """Return whether `owner` knows how the commit ends."""
         return any(known() is owner for known in self._owners)
 
     def ask(self) -> None:
@@ -216,25 +215,20 @@ class Stage(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A kind of entry: the manager's call as a whole, and the stages inside of it."""
+    """A kind of entry: the phase that it is about, the manager's call as a whole, and the stages inside of it."""
 
+    phase: str
     total: Stage
     stages: tuple[Stage, ...]
 
 
-class LoggedEntry(NamedTuple):
-    """An entry with its step and the time at which it was logged: what :func:`record_stages` takes."""
-
-    entry: Mapping[str, Any]
-    step: int | None
-    end: int
-
-
+LoggedEntry: TypeAlias = "tuple[Mapping[str, Any], int | None, int]"  # its step, and when it was logged, ns
 _RESTORE: Final = ("checkpoint_manager_start_time", "checkpoint_manager_duration_secs")
 _READ: Final = ("checkpointer_start_time", "checkpointer_duration_secs")
 
 ENTRIES: Final[Mapping[str, Entry]] = {
     "save": Entry(
+        Phase.CHECKPOINT_SAVE,
         Stage(
             CheckpointStage.SAVE_TOTAL,
             "checkpoint_manager_blocking_start_time",
@@ -246,8 +240,13 @@ ENTRIES: Final[Mapping[str, Entry]] = {
             Stage(CheckpointStage.SAVE_FIND_OLD, "get_old_steps_start_time", "get_old_steps_duration_secs"),
         ),
     ),
-    "restore": Entry(Stage(CheckpointStage.RESTORE_TOTAL, *_RESTORE), (Stage(CheckpointStage.RESTORE_READ, *_READ),)),
+    "restore": Entry(
+        Phase.CHECKPOINT_RESTORE,
+        Stage(CheckpointStage.RESTORE_TOTAL, *_RESTORE),
+        (Stage(CheckpointStage.RESTORE_READ, *_READ),),
+    ),
     "emergency_restore": Entry(
+        Phase.CHECKPOINT_RESTORE,
         Stage(CheckpointStage.EMERGENCY_TOTAL, *_RESTORE),
         (
             Stage(CheckpointStage.EMERGENCY_READ, *_READ),
@@ -258,13 +257,9 @@ ENTRIES: Final[Mapping[str, Entry]] = {
 
 
 def record_stages(tracer: PhaseTracer, entry: Any, step: int | None, end: int) -> None:
-    """Record the stages of an entry inside the current span; missing and invalid fields are left out.
+    """Record the stages of an entry that Orbax logged at `end` (ns by the account's clock), inside the current span.
 
-    Args:
-        tracer: records them.
-        entry: as Orbax logs it.
-        step: of the checkpoint.
-        end: when the entry was logged, ns by the account's clock.
+    Missing and invalid fields are left out.
     """
     kind = ENTRIES.get(str(entry.get("event_type"))) if isinstance(entry, Mapping) else None
     if kind is None:
@@ -370,7 +365,7 @@ class StageListener:
         entry = args[0] if args else kwargs.get("entry")
         # Of several entries the first counts: loggers pass an entry on to each other.
         if entries is not None and not entries and isinstance(entry, Mapping):
-            entries.append(LoggedEntry(dict(entry), step_number(entry.get("step")), self._tracer.clock()))
+            entries.append((dict(entry), step_number(entry.get("step")), self._tracer.clock()))
 
     def _deleted(self, event: str, seconds: float, /, **_: object) -> None:
         if event not in DELETED or self._closed or self._tracer.closed:
@@ -385,14 +380,6 @@ class StageListener:
                 self._tracer.stage(CheckpointStage.SAVE_DELETE_OLD, step, end - length, end)
         except Exception as error:
             contain("orbax deletion", error)
-
-
-# The phase that each kind of entry is about.
-PHASES: Final = {
-    "save": Phase.CHECKPOINT_SAVE,
-    "restore": Phase.CHECKPOINT_RESTORE,
-    "emergency_restore": Phase.CHECKPOINT_RESTORE,
-}
 
 
 class CheckpointLogger:
@@ -412,12 +399,11 @@ class CheckpointLogger:
     def log_entry(self, entry: Any, *_: object, **__: object) -> None:
         """Record one entry of Orbax's, on the thread that saved or restored."""
         tracer = self._find()
-        kind = str(entry.get("event_type")) if isinstance(entry, Mapping) else ""
-        if tracer is None or kind not in PHASES:
+        kind = ENTRIES.get(str(entry.get("event_type"))) if isinstance(entry, Mapping) else None
+        if tracer is None or kind is None:
             return
-        phase = PHASES[kind]
-        end = tracer.clock()
-        start = end - (length_of(entry.get(ENTRIES[kind].total.seconds)) or 0)
+        phase, end = kind.phase, tracer.clock()
+        start = end - (length_of(entry.get(kind.total.seconds)) or 0)
         step = step_number(entry.get("step"))
         if phase == Phase.CHECKPOINT_RESTORE:
             if (around := enclosing(phase)) is not None:
@@ -441,9 +427,7 @@ class CheckpointLogger:
         with SaveContext(lambda: tracer, phase, step=step, durable=True, start_time=start, end_time=end) as save:
             self._save(tracer, save.span, entry, step, end)
 
-    def _save(
-        self, tracer: PhaseTracer, span: trace_api.Span, entry: Mapping[str, Any], step: int | None, end: int
-    ) -> None:
+    def _save(self, tracer: PhaseTracer, span: trace_api.Span, entry: Any, step: int | None, end: int) -> None:
         record_stages(tracer, entry, step, end)
         promise = promise_of(tracer, span)
         promise.begin(span)

@@ -26,7 +26,7 @@ from .test_orbax import RESTORE, SAVE, STATE, GatedArgs, Job, pytestmark, said
 
 __all__ = ["pytestmark"]
 
-AbstractLogger = getattr(logging, "AbstractLogger", None) or logging.abstract_logger.AbstractLogger
+AbstractLogger = logging.AbstractLogger
 OF_ENTRY = {kind: (told.total, *told.stages) for kind, told in ENTRIES.items()}
 
 
