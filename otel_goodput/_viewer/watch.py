@@ -259,7 +259,6 @@ class Watch:
         self._making = threading.Lock()
         self._event_lock = threading.Lock()
         self._looking_up = threading.Lock()
-        self._redacted = Redaction()
         self._changed = -1, (0, 0)
         self._state = ""
         self._lives = ("", 0)  # state and number of attempts
@@ -276,6 +275,10 @@ class Watch:
         self._made: _Made | None = None
         self._index = TimeIndex(self.run.folder)
         self._tails = deque[tuple[int, bytes]]()  # spans since the document: until when (ns), and the event
+
+    @cached_property
+    def _redacted(self) -> Redaction:
+        return Redaction()  # not of each run of the list: most are never looked at
 
     @cached_property
     def topic(self) -> Topic:

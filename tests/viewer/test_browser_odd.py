@@ -143,7 +143,7 @@ def test_a_document_that_cannot_be_read_is_told_of(
 ) -> None:
     look.open(rewritten(story_page, tmp_path / "page.html", change), ready=False)
     assert words in look.text("#message")
-    assert look.page.is_hidden("#session") and look.page.is_hidden("#loading")
+    assert look.page.is_hidden("#run-page") and look.page.is_hidden("#loading")
 
 
 def test_a_folder_without_a_run_has_a_page(tmp_path: Path, look: Look) -> None:

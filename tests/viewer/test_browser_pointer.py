@@ -251,7 +251,7 @@ def test_show_me_leads_to_the_largest_loss(timeline: Look) -> None:
     timeline.page.click("#show-me")
     source = timeline.js("goodput.model.categories[goodput.state.category].name")
     assert source == timeline.js("goodput.model.verdict_source.category")
-    timeline.page.wait_for_selector("#stretches")
+    timeline.page.wait_for_selector("#intervals")
     owners = timeline.js(
         """[...goodput.model.owners.begin].map((begin, row) => [begin, goodput.model.owners.length[row]])
         .filter((_, row) => goodput.model.owners.category[row] === goodput.state.category)"""
@@ -260,8 +260,8 @@ def test_show_me_leads_to_the_largest_loss(timeline: Look) -> None:
     assert all(begin <= first and first + length <= end for first, length in owners)
     pieces = timeline.page.locator("#partition .piece[data-category]:not(.dim)")
     assert pieces.count() == 1 and pieces.first.get_attribute("data-category") == source
-    timeline.page.locator("#stretches button", has_text="Clear").click()
-    timeline.until("goodput.state.category === null && !document.getElementById('stretches')")
+    timeline.page.locator("#intervals button", has_text="Clear").click()
+    timeline.until("goodput.state.category === null && !document.getElementById('intervals')")
 
 
 def test_dragging_on_a_chart_selects_for_all_panels(timeline: Look) -> None:

@@ -5,7 +5,7 @@ import { axisStyle, drawPlot, lengthAxis, timeAxis } from "./plot.js";
 import { head, make, swatch, table, tableRow, watch } from "./elements.js";
 import { fillCard } from "./mount.js";
 import { count, duration, percent } from "./format.js";
-import { isDetailed, isSettled, scopeOf, scopeTitle, stepRowsIn, tally } from "./scope.js";
+import { isDetailed, isSettled, scopeOf, scopeTitle, stepRowsIn, timeByCategory } from "./scope.js";
 
 // Part of the cadence: the categories it is made of, and the colour it is drawn in.
 const CADENCE_PARTS = [
@@ -23,7 +23,7 @@ export function startCadence(model, state) {
 }
 
 /**
- * Stretches from the first to the last step start of each attempt in a scope: [{begin, end, steps}], `steps` of which
+ * Intervals from the first to the last step start of each attempt in a scope: [{begin, end, steps}], `steps` of which
  * each lasts to the next one's start. From the steps, or where these are not held, from bins of steps.
  */
 function stepStretches(model, scope) {
@@ -57,7 +57,7 @@ function stepStretches(model, scope) {
     .filter((one) => one.steps > 0);
 }
 
-/** {steps, total, parts: [[name, ns, category]], exact}: sums over the stretches; the parts add up to the total. */
+/** {steps, total, parts: [[name, ns, category]], exact}: sums over the intervals; the parts add up to the total. */
 export function cadenceOf(model, scope) {
   const stretchesFound = stepStretches(model, scope);
   const sums = new Array(model.categories.length).fill(0);
@@ -65,7 +65,7 @@ export function cadenceOf(model, scope) {
   let device = 0;
   for (const one of stretchesFound) {
     steps += one.steps;
-    tally(model, one.begin, one.end).forEach((ns, category) => (sums[category] += ns));
+    timeByCategory(model, one.begin, one.end).forEach((ns, category) => (sums[category] += ns));
     if (isDetailed(model, scope)) device += stepsOnDevice(model, one);
   }
   const total = sums.reduce((sum, ns) => sum + ns, 0);
@@ -89,17 +89,17 @@ function sumOver(model, sums, names) {
   return names ? model.categories.reduce((sum, { name }, at) => sum + (names.includes(name) ? sums[at] : 0), 0) : 0;
 }
 
-/** Time in a stretch in which the device worked on steps. */
-function stepsOnDevice(model, stretch) {
+/** Time in an interval in which the device worked on steps. */
+function stepsOnDevice(model, interval) {
   const { device } = model;
   const begins = [];
   const ends = [];
   for (let row = 0; row < device.rows; row++) {
-    if (device.owner[row] < 0 || device.end[row] < stretch.begin || device.begin[row] > stretch.end) continue;
+    if (device.owner[row] < 0 || device.end[row] < interval.begin || device.begin[row] > interval.end) continue;
     begins.push(device.begin[row]);
     ends.push(device.end[row]);
   }
-  return covered(begins, ends, begins.length, stretch);
+  return covered(begins, ends, begins.length, interval);
 }
 
 const CADENCE_COLUMNS = [

@@ -79,7 +79,7 @@ function clockSinceStart(ns, step) {
   return `${sign}${days ? `${days} d ` : ""}${clock}${rest}`;
 }
 
-/** A stretch of time: from, to and length. */
+/** An interval of time: from, to and length. */
 export function rangeText(model, [begin, end], lengthText) {
   const step = end - begin >= 60e9 ? 1e9 : 1e6;
   return `${timeText(model, begin, step)} – ${timeText(model, end, step)} (${lengthText})`;

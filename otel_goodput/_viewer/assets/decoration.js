@@ -174,7 +174,7 @@ export function drawFlags(context, frame, disruptions, colors, { top, high, bott
   return flags;
 }
 
-/** A stretch of time: what the map shows, the range of all panels, or what is measured. */
+/** An interval of time: what the map shows, the range of all panels, or what is measured. */
 export function drawStretch(context, frame, [begin, end], colors, { top, bottom, width, kind }) {
   const left = Math.max(-2, frame.x(begin) / frame.ratio);
   const right = Math.min(width + 2, frame.x(end) / frame.ratio);

@@ -1,6 +1,6 @@
 // How much of the time the leader's device was busy, as far as that was observed.
 import { spanEnd } from "./data.js";
-import { isDetailed, tally } from "./scope.js";
+import { isDetailed, timeByCategory } from "./scope.js";
 
 /**
  * {pieces: [[name, ns]], exact}, adding up to the scope's length, or null where the device was never observed. Exact
@@ -46,7 +46,7 @@ function roughUse(model, scope, total) {
 /** Time between attempts in a scope, in which there was no process. */
 function gaps(model, scope) {
   if (scope.kind === "attempt") return 0;
-  const sums = tally(model, scope.begin, scope.end);
+  const sums = timeByCategory(model, scope.begin, scope.end);
   return sums[model.categories.findIndex((one) => one.name === "infrastructure_recovery")] || 0;
 }
 

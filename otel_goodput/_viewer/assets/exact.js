@@ -4,7 +4,7 @@ import { readPart } from "./data.js";
 import { uncovered } from "./spans.js";
 
 const MOST_PARTS = 8; // windows kept; the one that was used longest ago goes first
-const MOST_SPANS = 15000; // a stretch with about more than that is looked at from too far away
+const MOST_SPANS = 15000; // an interval with about more than that is looked at from too far away
 const REST_MS = 150; // after the last change of the view
 const SPANS = { steps: ["attempt", "start", "number"], phases: ["attempt", "start", "phase", "name", "step"] };
 
@@ -76,7 +76,7 @@ class ExactSpans {
     }
   }
 
-  /** The first stretch of the view that is summed up and near enough to be shown span by span, or null. */
+  /** The first interval of the view that is summed up and near enough to be shown span by span, or null. */
   wanted() {
     const { view } = this.state;
     if (!view || this.model.detail.complete) return null;

@@ -5,7 +5,7 @@ import { reasonText } from "./disruptions.js";
 import { count, duration, moment, percent, seconds } from "./format.js";
 import { FLAGS, laneBins } from "./lanes.js";
 import { OVER, lowerBound } from "./data.js";
-import { SKIPPED, isSettled, tally } from "./scope.js";
+import { SKIPPED, isSettled, timeByCategory } from "./scope.js";
 
 const CLOCKS = ["device", "host", "unknown: only the dispatch was recorded"];
 const FLAG_WORDS = {
@@ -14,7 +14,7 @@ const FLAG_WORDS = {
   outlier: "outlier",
   interrupted: "interrupted: closed by recovery or shutdown",
   recompilation: "compiled again",
-  flood: "summed up in the trace",
+  summedUp: "summed up in the trace",
   exported: "",
 };
 
@@ -314,10 +314,10 @@ export function sharesOf(source, track, begin, end) {
     .filter(({ ns }) => ns > 0);
 }
 
-/** What a stretch is made of: {shares: [{title, paint, kind, ns}], exact, steps: {count, lost, first, last, exact}}. */
+/** What an interval is made of: {shares: [{title, paint, kind, ns}], exact, steps: {count, lost, first, last, exact}}. */
 export function measureRange(source, begin, end) {
   const { model } = source;
-  const sums = tally(model, begin, end);
+  const sums = timeByCategory(model, begin, end);
   const shares = source.categories
     .map((paint, kind) => ({ title: paint.title, paint, kind, ns: sums[kind] }))
     .filter(({ ns }) => ns > 0);

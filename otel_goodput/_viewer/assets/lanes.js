@@ -13,7 +13,7 @@ export const FLAGS = {
   outlier: 8,
   interrupted: 16,
   recompilation: 32,
-  flood: 64,
+  summedUp: 64,
 };
 export const ROW_HEIGHT = 20;
 const IN_FLIGHT = 2; // the fate of a step

@@ -100,7 +100,7 @@ async function main() {
   } finally {
     loading.hidden = true;
   }
-  document.getElementById("session").hidden = false;
+  document.getElementById("run-page").hidden = false;
   state.fromHash(location.hash);
   window.goodput = { model, state, timeline: null };
   let spans = null;

@@ -7,7 +7,7 @@ import { nanoseconds, runEnd, scopeOf } from "./scope.js";
 
 const PARTIAL =
   "This run is long: its steps and other processes are still loading and will appear here.";
-const STRETCHES = 6;
+const MOST_INTERVALS = 6;
 const FILLED = 0.5;
 const STATES = {
   running: "running",
@@ -136,7 +136,7 @@ function drawWarnings(model) {
   );
 }
 
-/** In the header: which stretch of time the panels tell about, and how to leave it. */
+/** In the header: which interval of time the panels tell about, and how to leave it. */
 function drawScope(model, state) {
   const scope = scopeOf(model, state);
   const mount = document.getElementById("range-bar");
@@ -160,23 +160,23 @@ function sourceIndex(model) {
 /** Emphasise the largest loss everywhere, and put all of it into the timeline. */
 function showMe(model, state) {
   const category = sourceIndex(model);
-  const times = stretches(model, category);
+  const times = intervals(model, category);
   const changes = { category };
   if (times.list.length) {
     const pad = (times.end - times.begin) * 0.03 + 1e6;
     changes.view = [Math.max(0, times.begin - pad), Math.min(model.end, times.end + pad)];
   }
   state.set(changes);
-  goTo(times.list.length > 1 ? "stretches" : "timeline-card");
+  goTo(times.list.length > 1 ? "intervals" : "timeline-card");
 }
 
-/** Where a category has its time: the longest stretches, and all from first to last. Without owners: of bins. */
-export function stretches(model, category) {
+/** Where a category has its time: the longest intervals, and all from first to last. Without owners: of bins. */
+export function intervals(model, category) {
   const { owners, bins } = model;
   const list = [];
   const add = (begin, length, held) => {
     const last = list[list.length - 1];
-    // What fills most of a stretch makes it one, such as lost steps with the loads between them.
+    // What fills most of an interval makes it one, such as lost steps with the loads between them.
     if (last && last.ns + held >= FILLED * (begin + length - last.begin)) {
       last.end = begin + length;
       last.ns += held;
@@ -200,16 +200,16 @@ export function stretches(model, category) {
     end,
     total,
     number: list.length,
-    list: list.sort((one, other) => other.ns - one.ns).slice(0, STRETCHES),
+    list: list.sort((one, other) => other.ns - one.ns).slice(0, MOST_INTERVALS),
   };
 }
 
 function drawStretches(model, state) {
   const card = document.getElementById("verdict-card");
-  document.getElementById("stretches")?.remove();
+  document.getElementById("intervals")?.remove();
   const category = model.categories[state.category ?? -1];
   if (!category) return;
-  const times = stretches(model, state.category);
+  const times = intervals(model, state.category);
   if (!times.list.length) return;
   const items = times.list.map((one) => {
     const go = () => {
@@ -221,15 +221,15 @@ function drawStretches(model, state) {
   });
   const listed = times.list.reduce((sum, one) => sum + one.ns, 0);
   const where = model.owners
-    ? count(times.number, "stretch", "stretches")
-    : `${count(times.number, "stretch", "stretches")} of bins`;
+    ? count(times.number, "interval", "intervals")
+    : `${count(times.number, "interval", "intervals")} of bins`;
   const lead =
     `${where}, ${duration(times.total)} in all` +
     (times.number > items.length ? `; the ${items.length} longest hold ${percent(listed, times.total)}:` : ":");
   card.append(
     make(
       "div",
-      { id: "stretches", class: "stretches" },
+      { id: "intervals", class: "intervals" },
       make("p", {}, swatch(cssFill(sourceStyle(category))), make("b", { text: sourceTitle(category) }), ` ${lead}`),
       make("ol", {}, ...items),
       button("Clear", () => state.set({ category: null }), { class: "quiet" }),

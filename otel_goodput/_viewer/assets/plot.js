@@ -1,4 +1,4 @@
-// Charts over time: uPlot with our axes, colours and tip. Dragging selects a stretch of time for all panels.
+// Charts over time: uPlot with our axes, colours and tip. Dragging selects an interval of time for all panels.
 import { axisText } from "./clock.js";
 import { axisDuration } from "./format.js";
 import { make } from "./elements.js";

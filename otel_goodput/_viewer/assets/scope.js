@@ -1,7 +1,7 @@
-// What the panels tell about: the whole run, one attempt, or a stretch of time; and its partition.
+// What the panels tell about: the whole run, one attempt, or an interval of time; and its partition.
 import { lowerBound } from "./data.js";
 
-/** {kind: "run" | "attempt" | "range", begin, end, attempt}: the stretch selected, else the attempt, else the run. */
+/** {kind: "run" | "attempt" | "range", begin, end, attempt}: the interval selected, else the attempt, else the run. */
 export function scopeOf(model, state) {
   if (state.range) {
     const [begin, end] = state.range;
@@ -56,7 +56,7 @@ export function partitionOf(model, scope) {
   else if (scope.kind === "attempt") byCategory = reportedSeconds(model, scope.attempt.seconds);
   else {
     exact = isSettled(model, scope.begin, scope.end);
-    byCategory = tally(model, scope.begin, scope.end);
+    byCategory = timeByCategory(model, scope.begin, scope.end);
   }
   const pieces = byCategory.map((ns, category) => ({ category, ns })).filter((piece) => piece.ns > 0);
   const productive = (piece) => (model.categories[piece.category].name === "productive" ? 1 : 0);
@@ -73,7 +73,7 @@ function reportedSeconds(model, given) {
 }
 
 /** ns by category between two moments: exact from owners; without them, of a bin cut by an edge the share in time. */
-export function tally(model, begin, end) {
+export function timeByCategory(model, begin, end) {
   const sums = new Array(model.categories.length).fill(0);
   const { bins } = model;
   const owners = ownersOf(model, begin, end);

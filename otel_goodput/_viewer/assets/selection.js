@@ -1,4 +1,4 @@
-// Beside the timeline: what is selected, what it is connected with, and what a stretch of time is made of.
+// Beside the timeline: what is selected, what it is connected with, and what an interval of time is made of.
 import { scaleText } from "./axis.js";
 import { cssFill } from "./colors.js";
 import { button, make, swatch } from "./elements.js";

@@ -1,4 +1,4 @@
-// Spans of a lane, and what any stretch of time is made of: exact, from running sums, in O(log n).
+// Spans of a lane, and what any interval of time is made of: exact, from running sums, in O(log n).
 import { lowerBound } from "./data.js";
 
 const DEEPEST = 24; // spans above one another in a lane; what lies deeper is laid over the last
@@ -42,7 +42,7 @@ export class SpanTrack {
 
   /** [[begin, end]] that spans cover without a gap. */
   covered() {
-    return joinedStretches(Array.from(this.begins, (begin, at) => [begin, this.ends[at]]));
+    return joinedIntervals(Array.from(this.begins, (begin, at) => [begin, this.ends[at]]));
   }
 
   /** Index of the first span that ends behind `time`. */
@@ -179,10 +179,10 @@ function longerTracks(base, entries, kindCount) {
   return layers.map(({ track, more }) => (more.length ? trackOf(more, kindCount, track) : track));
 }
 
-/** Stretches [begin, end], in order of their begin, with those joined that touch or overlap. */
-export function joinedStretches(stretches) {
+/** Intervals [begin, end], in order of their begin, with those joined that touch or overlap. */
+export function joinedIntervals(intervals) {
   const ranges = [];
-  for (const [begin, end] of stretches) {
+  for (const [begin, end] of intervals) {
     const last = ranges[ranges.length - 1];
     if (last && begin <= last[1]) last[1] = Math.max(last[1], end);
     else ranges.push([begin, end]);

@@ -2,7 +2,7 @@
 import { OVER, lowerBound } from "./data.js";
 import { mergeSpans, renamed } from "./exact.js";
 import { Rows } from "./rows.js";
-import { joinedStretches } from "./spans.js";
+import { joinedIntervals } from "./spans.js";
 
 const MOST_ROWS = 50000; // beside the document; what comes then waits for the next one
 const MOST_BINS = 2048; // of more, every two become one
@@ -70,7 +70,7 @@ export class LiveSpans {
     const { model, parts } = this;
     const windows = [...model.detail.windows, ...parts.map((part) => [part.begin, part.until])];
     windows.sort((one, other) => one[0] - other[0] || one[1] - other[1]);
-    model.detail = { ...model.detail, windows: joinedStretches(windows) };
+    model.detail = { ...model.detail, windows: joinedIntervals(windows) };
   }
 
   // --- steps and phases --------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ export class LiveSpans {
     }
   }
 
-  /** Where a stretch of the device's time is already, or -1. While it is open its begin may still change. */
+  /** Where an interval of the device's time is already, or -1. While it is open its begin may still change. */
   deviceRow(values) {
     const known = this.device.find(["begin", "owner"], values);
     if (known >= 0) return known;

@@ -176,7 +176,7 @@ class Timeline extends Viewport {
     this.tell("measure");
   }
 
-  /** While the second point is looked for the stretch follows the pointer. */
+  /** While the second point is looked for the interval follows the pointer. */
   hoverMeasure(time) {
     if (!this.measuring() || this.measure.begin === null) return;
     this.measure.end = time;

@@ -1,4 +1,4 @@
-// The stretch of time that the timeline shows, and how it is moved. The state holds it, so that an address does too.
+// The interval of time that the timeline shows, and how it is moved. The state holds it, so that an address does too.
 
 const NARROWEST = 100; // ns that a view shows at least
 const MARGIN = 0.01; // of the run, shown beyond its ends
@@ -45,7 +45,7 @@ export class Viewport {
     this.setView(begin + shift, end + shift);
   }
 
-  /** Show a stretch with some room around it. */
+  /** Show an interval with some room around it. */
   fit(begin, end) {
     const room = Math.max((end - begin) * 0.25, 500);
     this.setView(begin - room, end + room);
