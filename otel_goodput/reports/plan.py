@@ -268,38 +268,21 @@ def make_plan(figures: Figures) -> Plan:
             raise ConfigurationError(f"{name} must be a positive number of seconds, not {value!r}")
     mtbf, save = figures.mtbf, figures.save
     assert mtbf is not None and save is not None
-    choices = {
-        "best": _best(figures, best_interval(mtbf, save)),
-        "daly": _choice(figures, daly(mtbf, save)),
-        "young": _choice(figures, young(mtbf, save)),
-    }
-    if figures.interval is not None:
-        choices["now"] = _choice(figures, figures.interval)
-    return Plan(figures, choices)
+    period = None if figures.step is None else figures.step * (1 + figures.between)
 
+    def choice(interval: float) -> Choice:
+        whole = expected_goodput(
+            interval, mtbf=mtbf, save=save, restore=figures.restore or 0.0, reschedule=figures.reschedule or 0.0
+        )
+        steps = None if period is None else max(1, round(interval / period))
+        return Choice(interval, steps, whole / (1 + figures.between))
 
-def _choice(figures: Figures, interval: float) -> Choice:
-    period = _period(figures)
-    return Choice(interval, None if period is None else max(1, round(interval / period)), _expected(figures, interval))
-
-
-def _best(figures: Figures, interval: float) -> Choice:
-    """Return the best interval, in whole steps (at least one) if the time of a step is known."""
-    period = _period(figures)
-    if period is None:
-        return _choice(figures, interval)
-    below = max(1, math.floor(interval / period))
-    return max((_choice(figures, steps * period) for steps in (below, below + 1)), key=lambda choice: choice.goodput)
-
-
-def _period(figures: Figures) -> float | None:
-    return None if figures.step is None else figures.step * (1 + figures.between)
-
-
-def _expected(figures: Figures, interval: float) -> float:
-    mtbf, save, restore, reschedule = (getattr(figures, name) for name in ("mtbf", "save", "restore", "reschedule"))
-    whole = expected_goodput(interval, mtbf=mtbf, save=save, restore=restore, reschedule=reschedule)
-    return whole / (1 + figures.between)
+    best = best_interval(mtbf, save)
+    if period is not None:  # in whole steps, at least one
+        below = max(1, math.floor(best / period))
+        best = max((below * period, (below + 1) * period), key=lambda interval: choice(interval).goodput)
+    intervals = {"best": best, "daly": daly(mtbf, save), "young": young(mtbf, save), "now": figures.interval}
+    return Plan(figures, {name: choice(interval) for name, interval in intervals.items() if interval is not None})
 
 
 # --- for people -------------------------------------------------------------------------------------------------------

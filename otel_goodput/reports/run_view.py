@@ -28,7 +28,7 @@ from otel_goodput._timeline.overviews import overview_of
 from otel_goodput._timeline.run_state import DIED, ENDED, FAILED, RUNNING, SILENT, state_of
 from otel_goodput.errors import GoodputError
 from otel_goodput.reports import SPANS, ProgressCallback, no_progress
-from otel_goodput.reports.detail import IN_TRACE, Detail, read_detail
+from otel_goodput.reports.detail import IN_TRACE, Detail, Phase, Step, read_detail
 from otel_goodput.reports.excerpt import Excerpt, excerpt, summed_up
 from otel_goodput.reports.exported import Exported, TraceIds, exported
 from otel_goodput.reports.report import Report, corrected_overview
@@ -179,34 +179,22 @@ class RunView:
             else:
                 state, cut = report.state, True  # the journal has gone on since
             view = cls(listed, report, report.totals.at, Overview(0, 1), Detail(reached=report.totals.at))
-            view._read(state, problem, spans, progress, past=at is not None, cut=cut, quick=quick)
+            partition: _Partition | None = None
+            try:
+                partition = view._read_leader(state, spans, progress, past=at is not None, cut=cut, quick=quick)
+            except Exception as error:  # whatever a folder contains
+                problem = problem or f"its journal cannot be read: {shown(str(error) or type(error).__name__)}"
+            view.overview = corrected_overview(view.overview, report.corrections)
+            shown_spans: list[Step | Phase] = [*view.detail.steps, *view.detail.phases]
+            view.exported = exported(
+                listed.folder, {one.key for one in shown_spans if one.flags & IN_TRACE}, progress=progress
+            )
+            view.processes = view._all_processes(progress, quick)
+            view._describe_leader(state, problem)
+            view.attempts = view._attempts(partition)
+            view.usage = () if quick else usages(listed.folder, view.at)
         view.run, view.traces.run = run, run.folder  # of a living run, more is requested later
         return view
-
-    def _read(
-        self,
-        state: str,
-        problem: str,
-        spans: int,
-        progress: ProgressCallback,
-        *,
-        past: bool,
-        cut: bool,
-        quick: bool,
-    ) -> None:
-        partition: _Partition | None = None
-        try:
-            partition = self._read_leader(state, spans, progress, past=past, cut=cut, quick=quick)
-        except Exception as error:  # whatever a folder contains
-            problem = problem or f"its journal cannot be read: {shown(str(error) or type(error).__name__)}"
-        self.overview = corrected_overview(self.overview, self.report.corrections)
-        in_trace = {one.key for one in self.detail.steps if one.flags & IN_TRACE}
-        in_trace |= {one.key for one in self.detail.phases if one.flags & IN_TRACE}
-        self.exported = exported(self.run.folder, in_trace, progress=progress)
-        self.processes = self._all_processes(progress, quick)
-        self._describe_leader(state, problem)
-        self.attempts = self._attempts(partition)
-        self.usage = () if quick else usages(self.run.folder, self.at)
 
     def _read_leader(
         self, state: str, spans: int, progress: ProgressCallback, *, past: bool, cut: bool, quick: bool

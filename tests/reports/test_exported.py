@@ -38,7 +38,7 @@ def told(run: RunDirectory) -> dict[str, Any]:
 
 def test_the_page_has_what_spans_say_without_secrets(run: RunDirectory) -> None:
     held = told(run)
-    steps = [dict(zip(row[::2], row[1::2], strict=True)) for row in held["told"]]
+    steps = [dict(zip(row[::2], row[1::2], strict=True)) for row in held["pairs"]]
     number = held["names"].index("goodput.step")
     assert {row.get(number) for row in steps} >= {str(one) for one in range(21)}
     [failed] = held["more"].values()
