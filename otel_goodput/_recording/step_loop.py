@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from sys import _getframe
 from threading import get_ident
 from types import CodeType, FrameType, TracebackType
 from typing import Final, Generic, TypeVar
@@ -39,24 +40,25 @@ class Steps(Generic[T]):
     _handed = 0  # when the latest batch was returned, ns: the begin of the loop's body
 
     def __init__(self, tracer: PhaseTracer | None, batches: Iterable[T], start: int | None) -> None:
-        self._tracer = tracer
+        self._line = None if tracer is None else tracer.line
         self._number = start
         self._given = start is not None
         self._source = batches
         self._place = departure.Place()
         self._thread = get_ident()
-        if tracer is not None:
-            leave_loop(tracer)
-            tracer.line.begin_loop(sys.exc_info()[1], _called_from())
-        self._turns = None if tracer is None else Turns(tracer.line)
+        self._turns: Turns | None = None
+        if self._line is not None:
+            leave_loop(self._line)
+            self._line.begin_loop(sys.exc_info()[1], _called_from())
+            self._turns = Turns(self._line)
         self._batches = begin_pass(lambda: tracer, lambda: iter(batches))
 
     def __iter__(self) -> Iterator[tuple[int, T]]:
-        tracer = self._tracer
-        if tracer is not None and not tracer.blocks(None):
-            tracer.line.thread.moves(None)
-            tracer.line.misused.pulled(self._thread)
-        frame = sys._getframe(1)
+        line = self._line
+        if line is not None and not line.blocks(None):
+            line.thread.moves(None)
+            line.misused.pulled(self._thread)
+        frame = _getframe(1)
         return _Passage(self, frame.f_code, frame.f_lasti)
 
     def __len__(self) -> int:
@@ -71,19 +73,19 @@ class Steps(Generic[T]):
         return True
 
     def __next__(self) -> tuple[int, T]:
-        return self._advance(sys._getframe(1))
+        return self._advance(_getframe(1))
 
     def _advance(self, asking: FrameType) -> tuple[int, T]:
         """Complete the open step and begin the next one, which the frame `asking` asks for."""
-        tracer = self._tracer
-        if tracer is None or (line := tracer.line).closed:
+        line = self._line
+        if line is None or line.closed:
             return self._unrecorded()
         number = line.next_number() if self._number is None else self._number
         before, turns = self._step, self._turns
         load = None
         try:
             try:
-                now = tracer.clock()
+                now = line.clock()
                 if before is not None and turns is not None:
                     load = turns.load(before, number, now)
                 if load is None:
@@ -93,7 +95,7 @@ class Steps(Generic[T]):
                 contain("steps", error)
             batch = next(self._batches)
             try:
-                now = tracer.clock()
+                now = line.clock()
                 place = self._place
                 if id(asking) != place.frame or asking.f_lasti != place.at:  # else it is the same loop
                     place.ask(asking)
@@ -102,7 +104,7 @@ class Steps(Generic[T]):
                         line.misused.pulled(self._thread)
                 step = None if load is None or turns is None else turns.step(load, number, now)
                 self._step = step or self._begin_step(line, load, number, now)
-                self._handed = now if step is not None else tracer.clock()
+                self._handed = now if step is not None else line.clock()
             except Exception as error:
                 contain("steps", error)
             self._number = number + 1
@@ -141,11 +143,10 @@ class Steps(Generic[T]):
 
     def _give_up(self, before: FastSpan | None, load: FastSpan | None, error: BaseException) -> None:
         """Close all open spans, because there is no next item or `error` interrupted ``__next__()``."""
-        tracer = self._tracer
-        if tracer is None:
+        if self._line is None:
             return
         try:
-            now = tracer.clock()
+            now = self._line.clock()
             begun = self._step
             if begun is not None and begun is not before:
                 begun.abandon(now)
@@ -161,9 +162,8 @@ class Steps(Generic[T]):
 
     def close(self) -> None:
         """Leave the loop and end the step in progress, if there is one."""
-        tracer = self._tracer
-        if tracer is not None:
-            self._leave(tracer.clock(), raising(tracer))
+        if self._line is not None:
+            self._leave(self._line.clock(), raising(self._line))
 
     def _leave(self, now: int, failed: bool) -> None:
         try:
@@ -180,14 +180,14 @@ class Steps(Generic[T]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._tracer is not None:
-            self._leave(self._tracer.clock(), error is not None and not clean_exit(error))
+        if self._line is not None:
+            self._leave(self._line.clock(), error is not None and not clean_exit(error))
 
     def _drop(self, code: CodeType | None, begun: int) -> None:
         """Leave the loop, which began at the bytecode offset `begun` of `code`, because its iterator is dropped."""
         # A step that has ended already needs none of this; at the end of the interpreter, modules are gone.
-        if self._step is not None and not self._step.closed and self._tracer is not None:
-            now = self._tracer.clock()
+        if self._step is not None and not self._step.closed and self._line is not None:
+            now = self._line.clock()
             if departure.at_head(code, begun, depth=2):
                 self._handed = now  # the body did no work, no matter how long a busy machine took to get there
             self._leave(now, departure.by_exception(code, depth=2))
@@ -207,13 +207,14 @@ class _Passage(Iterator[tuple[int, T]]):
         begun: bytecode offset in it at which the loop begins.
     """
 
-    __slots__ = ("_begun", "_code", "_steps")
+    __slots__ = ("_advance", "_begun", "_code", "_steps")
 
     def __init__(self, steps: Steps[T], code: CodeType, begun: int) -> None:
         self._steps, self._code, self._begun = steps, code, begun
+        self._advance = steps._advance
 
     def __next__(self) -> tuple[int, T]:
-        return self._steps._advance(sys._getframe(1))
+        return self._advance(_getframe(1))
 
     def __del__(self) -> None:
         # A loop that is left by `break`, `return` or an exception drops its iterator at once.
@@ -222,24 +223,24 @@ class _Passage(Iterator[tuple[int, T]]):
 
 def _called_from() -> tuple[str, int]:
     """Return file and line of the call that begins a loop: the first outside of this package."""
-    frame = sys._getframe(2)
+    frame = _getframe(2)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == _US:
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
 
 
-def leave_loop(tracer: PhaseTracer) -> None:
+def leave_loop(line: StepLine) -> None:
     """End the open step of an earlier loop whose iterator is still referenced, because a new loop begins."""
     try:
-        step = tracer.line.open_step
-        if step is not None and step.loop is not None and tracer.blocks(None):
-            step.lapse(tracer.clock(), failed=raising(tracer))
-        tracer.line.leave_lapsed()
+        step = line.open_step
+        if step is not None and step.loop is not None and line.blocks(None):
+            step.lapse(line.clock(), failed=raising(line))
+        line.leave_lapsed()
     except Exception as error:
         contain("steps", error)
 
 
-def raising(tracer: PhaseTracer) -> bool:
+def raising(line: StepLine) -> bool:
     """Return whether a failure is being handled that was not when the loop began; ``sys.exit(0)`` is not a failure."""
     error = sys.exc_info()[1]
-    return error is not None and id(error) != tracer.line.handled and not clean_exit(error)
+    return error is not None and id(error) != line.handled and not clean_exit(error)
