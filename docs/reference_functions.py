@@ -13,8 +13,8 @@ from opentelemetry.util.types import AttributeValue
 import otel_goodput
 from otel_goodput import errors, testing
 from otel_goodput._recording.fast_span import FastSpan
-from otel_goodput._recording.phase_span import Save
 from otel_goodput._recording.phases import Phases
+from otel_goodput._recording.tracer import Save
 from otel_goodput._settings.options import OPTIONS
 from otel_goodput.reports.report import Report
 

@@ -260,9 +260,6 @@ GOODPUT_STEPS_MAX: Final = _span("goodput.steps.duration.max", "steps", "longest
 GOODPUT_TRACE_NUMBER: Final = _span(
     "goodput.trace.number", "any in a further trace of an attempt", "which of its traces, from 1", "int"
 )
-GOODPUT_TRACE_GROUP: Final = _span(
-    "goodput.trace.group", "continuation, continued", "the group of processes whose trace it is, above 0", "int"
-)
 GOODPUT_PHASES_NAME: Final = _span(
     "goodput.phases.name", "phases", "name of the summarized phases: the phase, or the user's name"
 )

@@ -26,7 +26,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from otel_goodput import api
 from otel_goodput._accounting import Totals
-from otel_goodput._recording.finished import AttemptSpan
+from otel_goodput._recording.finished import is_attempt
 from otel_goodput._runtime import host
 from otel_goodput._runtime.recorder import Recorder
 from otel_goodput._settings.options import Options
@@ -140,7 +140,7 @@ class Recording:
         Args:
             name: only those of this name.
         """
-        return [span for span in self.exported() if not isinstance(span, AttemptSpan) and name in (None, span.name)]
+        return [span for span in self.exported() if not is_attempt(span) and name in (None, span.name)]
 
     def span(self, name: str) -> ReadableSpan:
         """Return the only finished span of this name.

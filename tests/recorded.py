@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from otel_goodput import testing
 from otel_goodput._accounting import Event
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._recording.finished import AttemptSpan
+from otel_goodput._recording.finished import is_attempt
 from otel_goodput._timeline.reader import all_events
 from otel_goodput.reports.run import RecordedRun
 
@@ -87,7 +87,7 @@ def trace_of(span: ReadableSpan) -> int:
 
 def is_root(span: ReadableSpan) -> bool:
     """Whether it is the root of an attempt's trace."""
-    return isinstance(span, AttemptSpan)
+    return is_attempt(span)
 
 
 def orphans(spans: Sequence[ReadableSpan]) -> list[ReadableSpan]:

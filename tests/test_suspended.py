@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import warm
 
-from otel_goodput._runtime.clock import Suspensions, leaping
+from otel_goodput._runtime.host import Suspensions, leaping
 
 pytestmark = pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="only Linux tells of a suspension")
 

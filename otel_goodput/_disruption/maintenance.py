@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 from otel_goodput._disruption.metadata import NotGoogles, address, ask
 from otel_goodput._disruption.notices import Notices
-from otel_goodput._runtime.clock import Clock
 from otel_goodput._runtime.guard import logger, report_once
+from otel_goodput._runtime.host import Clock
 from otel_goodput._text.redact import printable
 from otel_goodput.semconv import GOODPUT_NOTICE_SOURCE, GOODPUT_NOTICE_VALUE, Reason
 

@@ -31,8 +31,8 @@ from otel_goodput._disruption import actions
 from otel_goodput._disruption.actions import Action
 from otel_goodput._disruption.notices import Notices
 from otel_goodput._runtime import deadline
-from otel_goodput._runtime.clock import Clock
 from otel_goodput._runtime.guard import contain, contained, report_once, started
+from otel_goodput._runtime.host import Clock
 from otel_goodput.semconv import GOODPUT_NOTICE_SOURCE, Reason
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)

@@ -32,8 +32,8 @@ from otel_goodput._integrations.async_runtimes import AsyncRuntimes
 from otel_goodput._integrations.markers import CombinedMark, Mark, Marker, MarkingOrder, Outputs, ready
 from otel_goodput._integrations.watcher import GLANCE, GROUP, Watcher
 from otel_goodput._journal.records import signed
-from otel_goodput._recording.observation import Observation
-from otel_goodput._recording.short_span import ShortSpan
+from otel_goodput._recording import misuse
+from otel_goodput._recording.short_span import Observation, ShortSpan
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain, containing
 from otel_goodput.semconv import FALLBACK_CLOCKS, ClockState, Phase
@@ -151,7 +151,7 @@ class DeviceClock:
                 for runtime in new:
                     marker = runtime.marker()
                     if marker is None:
-                        self._tracer.misused.unmarked(runtime.name)
+                        self._tracer.misused.warn(misuse.UNSEEN_RUNTIME, runtime=runtime.name)
                     else:
                         self._markers.append(marker)
                 self._prepare_again()

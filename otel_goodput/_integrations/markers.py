@@ -15,7 +15,7 @@ from types import MethodType
 from typing import Any, Final, NamedTuple, Protocol
 
 from otel_goodput._integrations.jax import ignored
-from otel_goodput._recording.observation import ALONE, Observation
+from otel_goodput._recording.short_span import ALONE, Observation
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._text.redact import redacting_logger
 

@@ -4,7 +4,7 @@ To wait in C++ without the GIL costs one wake-up, and is exact. But a thread tha
 aborts the process, and an array that is donated or deleted meanwhile crashes it. So the thread waits only for marks,
 which nobody else can reach, and only shortly before they are due; all else is polled.
 
-What is in flight is one queue of :class:`~otel_goodput._recording.observation.Observation`. The training thread appends
+What is in flight is one queue of :class:`~otel_goodput._recording.short_span.Observation`. The training thread appends
 to it and gives the last one its mark; this thread removes the first ones:
 
 =====================================  =============================================================================
@@ -37,7 +37,7 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._integrations.markers import ready
 from otel_goodput._journal.records import BUSY, DEVICE_ENDS, MOST_ENDS, successive
-from otel_goodput._recording.observation import Observation
+from otel_goodput._recording.short_span import Observation
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain, started
 

@@ -17,7 +17,7 @@ from otel_goodput._accounting.events import events_of
 from otel_goodput._journal.journal import DRAINED, Journal
 from otel_goodput._journal.notes import Note, Notes
 from otel_goodput._journal.records import ERROR, TRACE, signed
-from otel_goodput._runtime.clock import Clock, Suspensions
+from otel_goodput._runtime.host import Clock, Suspensions
 
 # If the journal grows faster than the ledger can follow, callers must not wait forever.
 PATIENCE_S: Final = 1.0

@@ -37,9 +37,9 @@ COMPOUND: Final = (LOADING, STEPPING, DEVICE_ENDS)
 NAME: Final = 64  # `phase` is the index of the part, `name` the id; the rest holds 24 bytes of UTF-8
 PARENT: Final = 65  # the span `key` has the parent `step` (as an unsigned 64-bit id)
 TRACE: Final = 66  # the span `key` is in a foreign trace: `step`, `time` are the high and low half of its id
-# `phase` 0, the layout of traces: one trace has `key` steps; a summary has up to `step` % HALF steps; `flags` spans fit
-# (MOST_SPANS: that many or more; DETAILED: it shows single steps); `step` // HALF is the group of processes.
-# `phase` 1, a new trace: number `step` % HALF of the group `flags`, with the root `key`, after number `step` // HALF.
+# `phase` 0, the layout of traces: one trace has `key` steps; a summary has up to `step` steps; `flags` spans fit
+# (MOST_SPANS: that many or more; DETAILED: it shows single steps).
+# `phase` 1, a new trace: number `step` % HALF, with the root `key`, after number `step` // HALF.
 CONTINUED: Final = 68
 HALF: Final = 1 << 32
 MOST_SPANS: Final = 0x7FFF

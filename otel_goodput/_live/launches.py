@@ -19,7 +19,7 @@ from otel_goodput._journal.mirror import open_filesystem
 from otel_goodput._journal.rundir import RunDirectory, folder_name
 from otel_goodput._journal.sidecars import checked_json, read_json, whole
 from otel_goodput._runtime import files
-from otel_goodput._runtime.clock import Clock
+from otel_goodput._runtime.host import Clock
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.options import Settings
 from otel_goodput._text.redact import redacting_logger, without_credentials

@@ -23,7 +23,7 @@ from otel_goodput._live import succession
 from otel_goodput._live.launches import Agreement, Launches, Vacancy, process_began
 from otel_goodput._live.succession import CONTINUED, FollowUpCheck, PreviousRun
 from otel_goodput._runtime import files
-from otel_goodput._runtime.clock import Clock
+from otel_goodput._runtime.host import Clock
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.options import Settings
 from otel_goodput._text.quantities import plural

@@ -18,7 +18,7 @@ from otel_goodput._accounting import Event, rules
 from otel_goodput._accounting import events as ev
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.rundir import RunDirectory, folder_name
-from otel_goodput._runtime.clock import Clock
+from otel_goodput._runtime.host import Clock
 from otel_goodput._settings.options import Settings
 from otel_goodput._text.redact import redacting_logger
 from otel_goodput._timeline.recovery import Restored

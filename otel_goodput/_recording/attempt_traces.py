@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -24,8 +23,7 @@ class AttemptTraces:
 
     Attributes:
         own: each step has a trace of its own.
-        job_context: span context of the job, the latest one if there are several.
-        job_span: span of the latest job; None before the first.
+        job_context, job_span: of the latest job; the span is None before the first.
         job_key: span id of the first job.
     """
 
@@ -54,7 +52,7 @@ class AttemptTraces:
         self._begun: dict[int, object] = {0: None}
         self._latest = 0  # number of the trace begun last
         self._rooted = process > 0  # only process 0 writes the attempt's root
-        self._roots: deque[ReadableSpan] = deque()
+        self._roots: list[ReadableSpan] = []  # the root, until it is emitted
 
     @property
     def identity(self) -> tuple[str, int, int]:
@@ -88,14 +86,11 @@ class AttemptTraces:
         return ids.step_trace_id(self.run_id, self.attempt, step)
 
     def record_layout(self, longest: int) -> None:
-        """Record the layout of traces, and the maximum of `longest` steps in a summary, in the journal.
-
-        A restart needs both to export what this process could not.
-        """
+        """Record the layout, and that a summary has at most `longest` steps, for a restart that exports the rest."""
         budget = self.budget
         if budget.limit:
             flags = min(budget.most, MOST_SPANS) | (DETAILED if budget.detailed else 0)
-            self._append(CONTINUED, 0, flags, 0, self.layout.steps, budget.group * HALF + longest, self._clock())
+            self._append(CONTINUED, 0, flags, 0, self.layout.steps, longest, self._clock())
 
     @property
     def parent_of_job(self) -> SpanContext:
@@ -104,22 +99,19 @@ class AttemptTraces:
         return SpanContext(root.trace_id, root.span_id, True, ids.SAMPLED) if self.process else root
 
     def begin_root(self, moment: int) -> None:
-        """Have process 0 record the attempt's root, and export it with :meth:`write_roots`; only the first call does.
+        """Have process 0 record the attempt's root, and export it with :meth:`write_root`; only the first call does.
 
         `moment` is the begin of the job, ns.
         """
         if not self._rooted:
             self._rooted = True
-            self._roots.append(attempt_span(self.run_id, self.attempt, self._emitter.origin, moment))
+            self._roots.append(attempt_span(self.run_id, self.attempt, self._emitter.resource, moment))
             self._append(ROOT, 0, 0, 0, self.layout.root(0).span_id, NO_STEP, moment)
-            for group in range(1, self.budget.groups):
-                self._roots += self._further(group, 0, 0, moment)
 
-    def write_roots(self) -> None:
-        """Emit the queued root spans: the attempt's, and those of further groups of processes."""
+    def write_root(self) -> None:
+        """Emit the attempt's root, unless that is done; safe to call on several threads."""
         with suppress(IndexError):
-            while True:
-                self._emitter.emit(self._roots.popleft())
+            self._emitter.emit(self._roots.pop())
 
     def place_job(self, span: trace_api.Span) -> None:
         """Take `span`, which has just begun, as the job: what has no other parent hangs on it."""
@@ -137,14 +129,7 @@ class AttemptTraces:
         self._latest = number
         if self.process:
             return  # process 0 emits them for all processes
-        moment = self._clock()
-        for group in range(self.budget.groups):
-            for span in self._further(group, number, before, moment):
-                self._emitter.emit(span)
-
-    def _further(self, group: int, number: int, before: int, moment: int) -> tuple[ReadableSpan, ...]:
-        """Return the spans that begin trace `number` of a group, after its trace `before`, at `moment` (ns)."""
-        layout = self.layout.of(group)
-        place = (layout, number, before, self._emitter.origin, moment)
-        self._append(CONTINUED, 1, group, 0, layout.root(number).span_id, before * HALF + number, moment)
-        return continued_span(*place), continuation_span(*place)
+        layout, moment = self.layout, self._clock()
+        self._append(CONTINUED, 1, 0, 0, layout.root(number).span_id, before * HALF + number, moment)
+        for make in (continued_span, continuation_span):
+            self._emitter.emit(make(layout, number, before, self._emitter.resource, moment))

@@ -22,12 +22,13 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._journal.records import EXPORT, PARENT, SUMMARIZED, signed
 from otel_goodput._recording import ids
-from otel_goodput._recording.finished import phase_attributes
+from otel_goodput._recording.finished import phase_span
 from otel_goodput._recording.nesting import identity
 from otel_goodput._recording.sampling import Gate
 from otel_goodput._recording.short_span import ShortSpan
 from otel_goodput._recording.step_line import StepLine
 from otel_goodput._recording.trace_layout import NOTABLE
+from otel_goodput._timeline.span_index import SpanEntry
 from otel_goodput.semconv import Phase
 
 MOST: Final = 100  # functions of one name with titles of their own; the names in a journal are bounded
@@ -43,7 +44,6 @@ class FunctionTitles:
         self._traced: defaultdict[str, deque[str]] = defaultdict(partial(deque, maxlen=MOST))
 
     def title(self, name: str, function: object) -> str:
-        """Return the title of `function`, whose name is `name`."""
         known = self._known.setdefault(name, {})
         key = fingerprint(function)
         title = known.get(key)
@@ -105,7 +105,6 @@ class CompilePhase:
     Attributes:
         key: its span id.
         function: what is compiled; empty if not known.
-        start: when it began, ns.
         parent: what it is in.
         step: number of the step that it is in; ``NO_STEP`` if it is in none.
         aside: it does not block training.
@@ -133,7 +132,7 @@ class CompilePhases:
     def begin(self, function: str, start: int, blocking: bool | None = None) -> CompilePhase:
         """Begin the compilation of `function` at `start` (ns), on this thread; writes to the journal only.
 
-        `blocking`: whether it holds up training; by default, whether this is the training thread.
+        `blocking`: by default, whether this is the training thread.
         """
         line = self._line
         around = line.nesting.here()
@@ -162,9 +161,9 @@ class CompilePhases:
         return CompilePhase(key, function, start, parent, number, aside, gate, taken)
 
     def end(self, phase: CompilePhase, end: int, compiled: str = "") -> bool:
-        """End `phase` at `end` (ns); `compiled` is the title of its function, empty if it was only traced.
+        """End `phase` at `end` (ns); return whether :meth:`emit` should export it.
 
-        Returns whether :meth:`emit` should export it.
+        `compiled` is the title of its function, empty if it was only traced.
         """
         line = self._line
         name = line.account.journal.name(compiled) if compiled else 0
@@ -178,11 +177,9 @@ class CompilePhases:
         line = self._line
         parent = self._context(phase.parent, phase.parent) if isinstance(phase.parent, ShortSpan) else phase.parent
         number, flags = line.traces.layout.number_of(parent.trace_id) or 0, ev.NONBLOCKING if phase.aside else 0
-        attributes = phase_attributes(rules.COMPILE, phase.step, phase.function, flags, 0, number)
+        entry = SpanEntry(phase.key, rules.COMPILE, phase.function, phase.step, flags, phase.start, end=end)
         context = SpanContext(parent.trace_id, phase.key, False, ids.SAMPLED)
-        attributes |= dict(more or {})
-        span = line.emitter.origin.span(Phase.COMPILE, context, parent, phase.start, end, attributes)
-        line.emitter.emit(span)
+        line.emitter.emit(phase_span(entry, context, parent, number, line.emitter.resource, more))
 
     def _context(self, span: trace_api.Span, step: ShortSpan | None) -> SpanContext:
         """Return the parent of what is compiled in `span`: that span, or our root if `span` is not part of the job."""

@@ -19,15 +19,14 @@ from opentelemetry import trace as trace_api
 from opentelemetry.trace import INVALID_SPAN, Status, StatusCode
 from opentelemetry.util import types
 
-from otel_goodput._recording import plain
+from otel_goodput._recording import misuse, plain
 from otel_goodput._recording.decorators import F, decorate
 from otel_goodput._recording.departure import clean_exit
 from otel_goodput._recording.fast_span import FastSpan
 from otel_goodput._recording.nesting import PHASE, Nested, current_span, innermost, leave
-from otel_goodput._recording.phase_span import PhaseSpan, Save
 from otel_goodput._recording.plain import error_name
 from otel_goodput._recording.short_span import alive
-from otel_goodput._recording.tracer import Find, PhaseTracer
+from otel_goodput._recording.tracer import Find, PhaseSpan, PhaseTracer, Save
 from otel_goodput._runtime.guard import contain, unrecorded
 from otel_goodput.errors import PhaseError
 from otel_goodput.semconv import (
@@ -258,7 +257,7 @@ class PhaseContext:
             span.set_status(Status(StatusCode.ERROR, f"{kind.__name__}: {plain.message(error)}"))
         if span.is_recording():  # else a shutdown has ended it
             if not entry.here:
-                tracer.line.misused.elsewhere(self._phase)
+                tracer.line.misused.warn(misuse.ELSEWHERE, phase=self._phase)
             if not tracer.closed:
                 self._finish(tracer, span, error)
             span.end(self._end_time(tracer, span))
@@ -395,7 +394,7 @@ class JobContext(PhaseContext):
         super().__del__()
         tracer = self._find() if not self._used else None
         if tracer is not None:
-            tracer.line.misused.never_entered()
+            tracer.line.misused.warn(misuse.NEVER_ENTERED)
 
     def _holds_up(self, tracer: PhaseTracer) -> bool:
         return False

@@ -14,10 +14,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def decorate(again: Callable[[], Any], function: F, done: Callable[[Any, Any], object] | None = None) -> F:
-    """Return `function` with each call inside a new context manager from `again`.
+    """Return `function` with each call inside a new context manager from `again`; coroutines and generators as a whole.
 
-    Coroutines and generators run inside it until they end. `done` is called inside it with what the context manager
-    binds, and what the function or the coroutine returned.
+    `done` is called inside it with what the context manager binds, and what the function or the coroutine returned.
     """
     wrapped: Any
     if inspect.iscoroutinefunction(function):
@@ -97,7 +96,6 @@ def not_callable(callback: object, decorator: Any) -> Any:
 def _fitted(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], error: TypeError
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return those arguments that `function` takes, and None for required ones that are missing."""
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     positional = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]

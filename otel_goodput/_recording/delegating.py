@@ -16,7 +16,7 @@ from otel_goodput import semconv
 from otel_goodput._accounting.events import NO_STEP
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.records import EXPORTED, SUMMED
-from otel_goodput._recording.finished import AttemptSpan, ContinuationSpan, PhaseReadableSpan
+from otel_goodput._recording.finished import PhaseReadableSpan
 
 
 class DelegatingSpanExporter(SpanExporter):
@@ -69,17 +69,15 @@ class DelegatingMetricExporter(MetricExporter):
         self._exporter.shutdown(timeout_millis=timeout_millis, **kwargs)
 
 
+_ROOTS: Final = frozenset({semconv.ATTEMPT_SPAN, semconv.CONTINUATION_SPAN})
 _SUMMARIES: Final = frozenset({semconv.STEPS_SUMMARY_SPAN, semconv.PHASES_SUMMARY_SPAN})
 
 
 class AcknowledgingExporter(DelegatingSpanExporter):
     """Passes spans to `exporter` and records each success in the journal.
 
-    Args:
-        exporter: receives the spans. If it keeps what it could not deliver, `waiting` is the number of these spans; an
-            export succeeds, and the shutdown leaves none, once all of them are delivered.
-        account: the account whose journal is written.
-        number: number of the exporter, the same in every attempt.
+    If the exporter keeps what it could not deliver, `waiting` is the number of these spans; an export succeeds, and the
+    shutdown leaves none, once all of them are delivered. Its `number` is the same in every attempt.
     """
 
     def __init__(self, exporter: SpanExporter, account: Account, number: int) -> None:
@@ -127,12 +125,10 @@ class AcknowledgingExporter(DelegatingSpanExporter):
             attributes = span.attributes or {}
             # The resource of a user's provider says nothing of this attempt; those of earlier ones do.
             attempt = span.resource.attributes.get(semconv.ATTEMPT, self._account.journal.attempt)
-            context = span.get_span_context()
-            if context is not None and (
-                isinstance(span, (AttemptSpan, ContinuationSpan)) or semconv.GOODPUT_PHASE in attributes
-            ):
+            context, ours = span.get_span_context(), isinstance(span, PhaseReadableSpan)
+            if context is not None and (semconv.GOODPUT_PHASE in attributes or (ours and span.name in _ROOTS)):
                 self._last[attempt, attributes.get(semconv.GOODPUT_PHASE)] = context.span_id
-            if span.name in _SUMMARIES and isinstance(span, PhaseReadableSpan) and isinstance(attempt, int):
+            if ours and span.name in _SUMMARIES and isinstance(attempt, int):
                 whose = attempt, str(attributes.get(semconv.GOODPUT_PHASES_NAME, ""))
                 self._ends[whose] = max(self._ends.get(whose, 0), span.end_time or 0)
 

@@ -19,12 +19,9 @@ from opentelemetry.sdk.trace import (
     SpanProcessor,
     SynchronousMultiSpanProcessor,
 )
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from otel_goodput._recording.finished import Origin
 from otel_goodput._runtime.guard import contain, report_once, started
-from otel_goodput.semconv import DROPPED, SCOPE_NAME
-from otel_goodput.version import __version__
+from otel_goodput.semconv import DROPPED
 
 _FORWARDING = (ConcurrentMultiSpanProcessor, SynchronousMultiSpanProcessor)
 MANY_WAITING: Final = 128  # spans that wait; the background is woken
@@ -79,14 +76,12 @@ class SpanEmitter(SpanProcessor):
         resource: the resource of the spans.
 
     Attributes:
-        origin, scope: what the spans have in common, and of that our instrumentation scope.
         starters: the processors that are notified of starts.
         dropped: number of spans that were dropped because too many waited.
     """
 
     def __init__(self, processors: Sequence[SpanProcessor], resource: Resource) -> None:
-        self.origin = Origin(resource, InstrumentationScope(SCOPE_NAME, __version__))
-        self.resource, self.scope = self.origin
+        self.resource = resource
         self._processors = tuple(processors)
         self.starters = tuple(each for each in processors if _hears_starts(each))
         self.dropped = 0

@@ -19,16 +19,16 @@ from opentelemetry import trace as trace_api
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
+from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 from opentelemetry.util import types
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.rules import DATA_LOADING, PART, STEP
 from otel_goodput._journal.records import ERRED, EXPORT, INTERRUPTED, OUTLIER, SUMMARIZED
-from otel_goodput._recording import plain
+from otel_goodput._recording import misuse, plain
 from otel_goodput._recording.decorators import F, decorate
 from otel_goodput._recording.departure import clean_exit
-from otel_goodput._recording.finished import PhaseReadableSpan, phase_attributes
+from otel_goodput._recording.finished import SCOPE, phase_attributes, phase_span
 from otel_goodput._recording.ids import SAMPLED, UNSAMPLED
 from otel_goodput._recording.nesting import (
     PHASE,
@@ -46,6 +46,7 @@ from otel_goodput._recording.plain import error_name
 from otel_goodput._recording.short_span import ShortSpan, alive
 from otel_goodput._recording.step_line import EXPORTED, KEPT, SLOW, THINNED, TIMED, StepLine
 from otel_goodput._runtime.guard import contain, report_once
+from otel_goodput._timeline.span_index import SpanEntry
 from otel_goodput.semconv import ERROR_TYPE, GOODPUT_STEP_DEVICE_DURATION, PHASES
 
 
@@ -91,7 +92,7 @@ class FastSpan(ShortSpan):
         """Return a part of the open step, not begun yet."""
         step = line.spans.step
         if step is None and line.blocks(None):
-            line.misused.part_outside(name)
+            line.misused.warn(misuse.PART_OUTSIDE, name=name)
         span = cls(line, PART, ev.NO_STEP if step is None else step.step, None, None, None)
         span.title, span.label = name, line.account.journal.name(name)
         return span
@@ -321,7 +322,7 @@ class FastSpan(ShortSpan):
             if self.thread == get_ident():
                 detach(token)
             elif self.loop is None:  # else it is said what to write for such a loop
-                line.misused.elsewhere(PHASES[self._phase])
+                line.misused.warn(misuse.ELSEWHERE, phase=PHASES[self._phase])
         elif line.current().get(PHASE_KEY) is self:
             line.attach(self._within)  # it was begun by the loop, see next_in_loop()
         if self._outermost:
@@ -462,13 +463,11 @@ class FastSpan(ShortSpan):
 
     @property
     def instrumentation_scope(self) -> InstrumentationScope:
-        return self._line.emitter.scope
+        return SCOPE
 
     @property
     def attributes(self) -> Mapping[str, types.AttributeValue]:
-        parent, flags = self.parent, ev.NONBLOCKING if self._blocking is False else 0
-        number = 0 if parent is None else self._line.traces.layout.number_of(parent.trace_id) or 0
-        own = phase_attributes(self._phase, self.step, self.title, flags, 0, number)
+        own = phase_attributes(self._recorded(None, 0), self._trace_number(self.parent))
         return MappingProxyType({**own, **(self._attributes or {})})
 
     @property
@@ -476,6 +475,14 @@ class FastSpan(ShortSpan):
         """Those that the user added; of a root, behind a link to the job."""
         links = tuple(self._links or ())
         return (Link(self._line.traces.job_context), *links) if self.parent is None else links
+
+    def _recorded(self, end: int | None, end_flags: int) -> SpanEntry:
+        """Return what its records say of it."""
+        flags = ev.NONBLOCKING if self._blocking is False else 0
+        return SpanEntry(self._key, self._phase, self.title, self.step, flags, self._start, 0, 0, end, end_flags)
+
+    def _trace_number(self, parent: SpanContext | None) -> int:
+        return 0 if parent is None else self._line.traces.layout.number_of(parent.trace_id) or 0
 
     def renumber(self, step: int) -> None:
         """Set the number of its step, which was not known before."""
@@ -516,7 +523,7 @@ class FastSpan(ShortSpan):
         return self._line.clock()
 
     def refuse(self, key: str) -> None:
-        self._line.misused.changed(key)
+        self._line.misused.warn(misuse.CHANGED, key=key)
 
     def end(self, end_time: int | None = None) -> None:
         self.close(self._line.clock() if end_time is None else end_time)
@@ -549,34 +556,26 @@ class FastSpan(ShortSpan):
         """
         if not (self._sampled or self._keep):
             self.keep()
-        line, parent, context = self._line, self._parent or self.parent, self._context
+        parent = self._parent or self.parent
+        attributes: Mapping[str, types.AttributeValue] | None = self._attributes
         if parent is None:
-            context, links, number = context or self.identity, self.links, 0
+            context, links = self._context or self.identity, self.links
         else:
-            trace = parent.trace_id
-            context = context or SpanContext(trace, self._key, False, SAMPLED)
-            links, number = self._links or (), line.traces.layout.number_of(trace) or 0
-        begin_flags = ev.NONBLOCKING if self._blocking is False else 0
-        attributes = phase_attributes(self._phase, self.step, self.title, begin_flags, flags, number)
+            context = self._context or SpanContext(parent.trace_id, self._key, False, SAMPLED)
+            links = self._links or ()
         if device is not None:
-            attributes[GOODPUT_STEP_DEVICE_DURATION] = device
-        if self._attributes is not None:
-            attributes.update(self._attributes)
-        emitter = line.emitter
-        return PhaseReadableSpan(  # by position, which is quicker
-            self._name or self.title or PHASES[self._phase],
+            attributes = {GOODPUT_STEP_DEVICE_DURATION: device, **(attributes or {})}
+        return phase_span(
+            self._recorded(end, flags),
             context,
             parent,
-            emitter.resource,
+            self._trace_number(parent),
+            self._line.emitter.resource,
             attributes,
+            self._name,
             self._events or (),
             links,
-            SpanKind.INTERNAL,
-            None,
             self._status,
-            self._start,
-            end,
-            emitter.scope,
         )
 
 

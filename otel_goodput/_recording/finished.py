@@ -1,117 +1,117 @@
-"""Finished spans for exporters: roots of traces, links between traces, summaries, and phases that are exported late.
+"""Finished spans for exporters: phases of this attempt and of dead ones, summaries, roots of traces, and links between.
 
-The account already includes what they stand for. Roots and links have no duration, so that each is exported at once and
-only once. What a dead attempt did not export is rebuilt from its journal (:func:`unexported_spans`).
+A phase's span is made from its records, whoever recorded it, and from what the user has set on it. The account already
+includes what the spans stand for. Roots and links have no duration, so that each is exported at once and only once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, Status, StatusCode
+from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode
 from opentelemetry.util import types
 
 from otel_goodput import semconv
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._journal import records
-from otel_goodput._journal.records import INTERRUPTED, OUTLIER
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.thinning import Summary
 from otel_goodput._recording import ids
 from otel_goodput._recording.trace_layout import SMALL, TraceLayout
 from otel_goodput._timeline.span_index import NO_PHASE, SpanEntry, SpanIndex, Unexported
+from otel_goodput.semconv import PHASES, SCOPE_NAME
 from otel_goodput.version import __version__
 
-UNSET: Final = Status(StatusCode.UNSET)
-
-
-class PhaseReadableSpan(ReadableSpan):
-    """A finished span for exporters. Its type tells our span processor that the ledger already includes it."""
-
-
-class AttemptSpan(PhaseReadableSpan):
-    """The root of an attempt's trace, linked to the previous attempt's."""
-
-
-class ContinuationSpan(PhaseReadableSpan):
-    """The root of a further trace, linked to the root of the previous trace and to the attempt's root."""
-
-
-class Origin(NamedTuple):
-    """What all spans of an attempt have in common, and what makes them."""
-
-    resource: Resource
-    scope: InstrumentationScope
-
-    def span(
-        self,
-        name: str,
-        context: SpanContext,
-        parent: SpanContext | None,
-        start: int,
-        end: int,
-        attributes: types.Attributes = None,
-        links: Sequence[Link] = (),
-        status: Status = UNSET,
-        kind: type[PhaseReadableSpan] = PhaseReadableSpan,
-    ) -> PhaseReadableSpan:
-        """Return a finished span; times in ns."""
-        return kind(
-            name, context, parent, self.resource, attributes, (), links, status=status,
-            start_time=start, end_time=end, instrumentation_scope=self.scope,
-        )  # fmt: skip
-
-
+SCOPE: Final = InstrumentationScope(SCOPE_NAME, __version__)
+UNSET: Final = Status()
 _NAMES: Final = {
     rules.CUSTOM_PHASE: semconv.GOODPUT_CUSTOM_NAME,
     rules.PART: semconv.GOODPUT_PART_NAME,
     rules.PHASE_INDEX[semconv.Phase.ELASTIC_WAIT]: semconv.GOODPUT_ELASTIC_KIND,
     rules.COMPILE: semconv.GOODPUT_COMPILE_FUNCTION,
 }
+_NAMED_SO: Final = frozenset({rules.CUSTOM_PHASE, rules.PART})  # the span has the phase's own name
+# Phases in the trace that their step number selects; all others are in trace 0.
+_OF_STEPS: Final = frozenset({rules.STEP, rules.DATA_LOADING, rules.PART, rules.COMPILE})
 
 
-def phase_attributes(
-    phase: int, step: int, name: str, flags: int, end_flags: int, trace: int
-) -> dict[str, types.AttributeValue]:
-    """Return the attributes of a phase that follow from its records, of a living attempt and of a dead one.
+class PhaseReadableSpan(ReadableSpan):
+    """A finished span for exporters. Its type tells our span processor that the ledger already includes it."""
 
-    Args:
-        phase: index into ``semconv.PHASES``.
-        step: number of its step; negative if it has none.
-        name: its name, empty if it has none.
-        flags, end_flags: those of its START and its END; 0 for an END that is still to come.
-        trace: the number of its trace.
-    """
-    attributes: dict[str, types.AttributeValue] = {semconv.GOODPUT_PHASE: semconv.PHASES[phase]}
-    if step >= 0:
-        attributes[semconv.GOODPUT_STEP] = step
-    if name and phase in _NAMES:
-        attributes[_NAMES[phase]] = name
-    if flags & ev.NONBLOCKING:
+
+def is_attempt(span: ReadableSpan) -> bool:
+    """Whether `span` is the root of an attempt's trace."""
+    return isinstance(span, PhaseReadableSpan) and span.name == semconv.ATTEMPT_SPAN
+
+
+def phase_attributes(entry: SpanEntry, number: int) -> dict[str, types.AttributeValue]:
+    """Return the attributes that follow from the records of a phase in trace `number`."""
+    phase, end_flags = entry.phase, entry.end_flags
+    attributes: dict[str, types.AttributeValue] = {semconv.GOODPUT_PHASE: PHASES[phase]}
+    if entry.step >= 0:
+        attributes[semconv.GOODPUT_STEP] = entry.step
+    if entry.name and phase in _NAMES:
+        attributes[_NAMES[phase]] = entry.name
+    if entry.flags & ev.NONBLOCKING:
         attributes[semconv.GOODPUT_BLOCKING] = False
-    if trace:
-        attributes[semconv.GOODPUT_TRACE_NUMBER] = trace
+    if number:
+        attributes[semconv.GOODPUT_TRACE_NUMBER] = number
     if end_flags:
-        if phase == rules.STEP and end_flags & (ev.FAILED | INTERRUPTED):
+        if phase == rules.STEP and end_flags & (ev.FAILED | records.INTERRUPTED):
             attributes[semconv.GOODPUT_STEP_COMPLETED] = False
-        if end_flags & OUTLIER:
+        if end_flags & records.OUTLIER:
             attributes[semconv.GOODPUT_STEP_OUTLIER] = True
-        if end_flags & INTERRUPTED:
+        if end_flags & records.INTERRUPTED:
             attributes[semconv.GOODPUT_INTERRUPTED] = True
     return attributes
 
 
-def attempt_span(run_id: str, attempt: int, origin: Origin, moment: int) -> PhaseReadableSpan:
-    """Return the root of an attempt's trace; `moment` is when the first job began, ns."""
-    root = ids.attempt_span_context(run_id, attempt)
-    context = SpanContext(root.trace_id, root.span_id, False, ids.SAMPLED)
-    links = (Link(ids.attempt_span_context(run_id, attempt - 1)),) if attempt > 0 else ()
-    return origin.span(semconv.ATTEMPT_SPAN, context, None, moment, moment, None, links, kind=AttemptSpan)
+def phase_span(
+    entry: SpanEntry,
+    context: SpanContext,
+    parent: SpanContext | None,
+    number: int,
+    resource: Resource,
+    attributes: Mapping[str, types.AttributeValue] | None = None,
+    title: str | None = None,
+    events: Sequence[Event] = (),
+    links: Sequence[Link] = (),
+    status: Status = UNSET,
+) -> PhaseReadableSpan:
+    """Return the span of a phase, from its records and what else is known of it.
+
+    Args:
+        entry: its records.
+        context, parent, number: its identity, its parent, and the number of its trace.
+        resource: of the span.
+        attributes: those that do not follow from the records.
+        title: a name that the user gave it later.
+        events, links, status: as the user has set them, or as they follow from how it ended.
+    """
+    described = phase_attributes(entry, number)
+    if attributes:
+        described.update(attributes)
+    name = title or (entry.name if entry.phase in _NAMED_SO else "") or PHASES[entry.phase]
+    return PhaseReadableSpan(  # by position, which is quicker
+        name,
+        context,
+        parent,
+        resource,
+        described,
+        events,
+        links,
+        SpanKind.INTERNAL,
+        None,
+        status,
+        entry.start,
+        entry.end,
+        SCOPE,
+    )
 
 
 def sampled_copy(span: ReadableSpan, parent: SpanContext | None) -> PhaseReadableSpan:
@@ -135,33 +135,57 @@ def sampled_copy(span: ReadableSpan, parent: SpanContext | None) -> PhaseReadabl
     )
 
 
-def _attributes(layout: TraceLayout, number: int) -> dict[str, int]:
-    """Return the attributes that identify trace `number`: its number and its group, without those that are 0."""
-    attributes = {semconv.GOODPUT_TRACE_NUMBER: number, semconv.GOODPUT_TRACE_GROUP: layout.group}
-    return {key: value for key, value in attributes.items() if value}
+# --- roots and links --------------------------------------------------------------------------------------------------
 
 
-def continuation_span(layout: TraceLayout, number: int, before: int, origin: Origin, moment: int) -> PhaseReadableSpan:
-    """Return the root of the trace `number` of a group, which follows `before` (see :meth:`TraceLayout.behind`).
-
-    `moment` is when the new trace's first span began, ns.
-    """
-    behind, first = layout.behind(number, before), layout.of(0).root(0)
-    links = [Link(behind), *([Link(first)] if behind.span_id != first.span_id else [])]
-    own = _attributes(layout, number)
-    root = layout.root(number)
-    return origin.span(semconv.CONTINUATION_SPAN, root, None, moment, moment, own, links, kind=ContinuationSpan)
+def attempt_span(run_id: str, attempt: int, resource: Resource, moment: int) -> PhaseReadableSpan:
+    """Return the root of an attempt's trace, linked to the previous one's; `moment`: when its first job began, ns."""
+    links = (Link(ids.attempt_span_context(run_id, attempt - 1)),) if attempt > 0 else ()
+    context = ids.trace_root_context(run_id, attempt, 0)
+    return _at_once(semconv.ATTEMPT_SPAN, context, None, resource, {}, links, moment)
 
 
-def continued_span(layout: TraceLayout, number: int, before: int, origin: Origin, moment: int) -> PhaseReadableSpan:
-    """Return the span in the previous trace that links to the root of trace `number`, begun at `moment` (ns)."""
-    parent = layout.behind(number, before)
-    theirs = layout if parent == layout.root(before) else layout.of(layout.group - 1)
-    key = ids.continued_span_id(layout.run_id, layout.attempt, number, layout.group)
-    context, links = SpanContext(parent.trace_id, key, False, ids.SAMPLED), [Link(layout.root(number))]
-    own = _attributes(theirs, before)
-    return origin.span(semconv.CONTINUED_SPAN, context, parent, moment, moment, own, links)
+def continuation_span(
+    layout: TraceLayout, number: int, before: int, resource: Resource, moment: int
+) -> PhaseReadableSpan:
+    """Return the root of trace `number`, begun at `moment` (ns), linked to that of trace `before` and the attempt's."""
+    links = [Link(layout.root(before)), *([Link(layout.root(0))] if before else [])]
+    attributes = {semconv.GOODPUT_TRACE_NUMBER: number}
+    return _at_once(semconv.CONTINUATION_SPAN, layout.root(number), None, resource, attributes, links, moment)
 
+
+def continued_span(layout: TraceLayout, number: int, before: int, resource: Resource, moment: int) -> PhaseReadableSpan:
+    """Return the span in trace `before` that links to the root of trace `number`, begun at `moment` (ns)."""
+    parent = layout.root(before)
+    key = ids.continued_span_id(layout.run_id, layout.attempt, number)
+    context = SpanContext(parent.trace_id, key, False, ids.SAMPLED)
+    attributes = {semconv.GOODPUT_TRACE_NUMBER: before} if before else {}
+    return _at_once(semconv.CONTINUED_SPAN, context, parent, resource, attributes, [Link(layout.root(number))], moment)
+
+
+def _at_once(
+    name: str,
+    context: SpanContext,
+    parent: SpanContext | None,
+    resource: Resource,
+    attributes: dict[str, int],
+    links: Sequence[Link],
+    moment: int,
+) -> PhaseReadableSpan:
+    return PhaseReadableSpan(
+        name,
+        context,
+        parent,
+        resource,
+        attributes,
+        links=links,
+        start_time=moment,
+        end_time=moment,
+        instrumentation_scope=SCOPE,
+    )
+
+
+# --- summaries --------------------------------------------------------------------------------------------------------
 
 # Attributes of a summary: the number of steps or phases, and of their durations the sum, minimum, median, P90, maximum.
 _STEPS: Final = (
@@ -175,22 +199,11 @@ _PHASES: Final = (
 
 
 def summary_span(
-    summary: Summary,
-    name: str,
-    parent: SpanContext,
-    number: int,
-    identity: tuple[str, int, int],
-    origin: Origin,
+    summary: Summary, name: str, parent: SpanContext, number: int, identity: tuple[str, int, int], resource: Resource
 ) -> PhaseReadableSpan:
-    """Return the span that stands for many unexported steps, or for many unexported phases of one name.
+    """Return the span in trace `number` that stands for many unexported steps, or phases of one `name`.
 
-    Args:
-        summary: the figures of the steps or phases.
-        name: name of the phases; empty for steps.
-        parent: the span's parent.
-        number: which of the attempt's traces it is in.
-        identity: run id, attempt and process.
-        origin: of the span.
+    `identity`: run id, attempt and process.
     """
     figures = (summary.steps, summary.total, summary.min, summary.median, summary.p90, summary.max)
     attributes: dict[str, types.AttributeValue] = dict(zip(_PHASES if name else _STEPS, figures, strict=True))
@@ -202,13 +215,19 @@ def summary_span(
         attributes |= {semconv.GOODPUT_STEPS_FIRST: summary.first, semconv.GOODPUT_STEPS_LAST: summary.last}
     if number:
         attributes[semconv.GOODPUT_TRACE_NUMBER] = number
-    kind = semconv.PHASES_SUMMARY_SPAN if name else semconv.STEPS_SUMMARY_SPAN
-    context = SpanContext(parent.trace_id, key, False, ids.SAMPLED)
-    return origin.span(kind, context, parent, summary.start, summary.end, attributes)
+    return PhaseReadableSpan(
+        semconv.PHASES_SUMMARY_SPAN if name else semconv.STEPS_SUMMARY_SPAN,
+        SpanContext(parent.trace_id, key, False, ids.SAMPLED),
+        parent,
+        resource,
+        attributes,
+        start_time=summary.start,
+        end_time=summary.end,
+        instrumentation_scope=SCOPE,
+    )
 
 
-# Phases in the trace that their step number selects; all others are in trace 0.
-_OF_STEPS = frozenset({rules.STEP, rules.DATA_LOADING, rules.PART, rules.COMPILE})
+# --- of dead attempts -------------------------------------------------------------------------------------------------
 
 
 class UnexportedSpan(NamedTuple):
@@ -235,59 +254,60 @@ def unexported_spans(
         }
         if semconv.TRACE_ID in resource.attributes:
             theirs[semconv.TRACE_ID] = f"{ids.attempt_trace_id(run_id, left.attempt):032x}"
-        build = _Builder(run_id, left, process, resource.merge(Resource(theirs)), left.attempt < latest)
+        dead = _DeadAttempt(run_id, left, process, resource.merge(Resource(theirs)), left.attempt < latest)
         if left.share >= SMALL:
-            spans += [UnexportedSpan(build.summary(one), recovered | left.summed_by(one)) for one in left.summaries]
+            spans += [UnexportedSpan(dead.summary(one), recovered | left.summed_by(one)) for one in left.summaries]
             for name, summary in left.phase_summaries:
-                spans.append(UnexportedSpan(build.summary(summary, name), recovered | left.summed_by(summary, name)))
+                spans.append(UnexportedSpan(dead.summary(summary, name), recovered | left.summed_by(summary, name)))
         for place, entry in enumerate(left.spans, 1):
             exported_by = frozenset(exporter for exporter, reached in left.reached.items() if place <= reached)
-            spans.append(UnexportedSpan(build.span(entry), recovered | exported_by))
+            spans.append(UnexportedSpan(dead.span(entry), recovered | exported_by))
     return spans
 
 
-class _Builder:
+class _DeadAttempt:
+    """Completes the records of a dead attempt: what its process knew follows from the run's id and the layout."""
+
     def __init__(self, run_id: str, left: Unexported, process: int, resource: Resource, followed: bool) -> None:
         self._identity = (run_id, left.attempt, process)
         self._left = left
-        self._origin = Origin(resource, InstrumentationScope(semconv.SCOPE_NAME, __version__))
+        self._resource = resource
         self._followed = followed
         self._root = ids.attempt_span_context(run_id, left.attempt)
-        self._job = ids.job_span_context(*self._identity)
-        self._layout = TraceLayout(run_id, left.attempt, left.steps, left.group)
-        if left.share < SMALL:
-            self._job = self._layout.root(0)
+        self._layout = TraceLayout(run_id, left.attempt, left.steps)
+        self._job = self._layout.root(0) if left.share < SMALL else ids.job_span_context(*self._identity)
 
     def span(self, entry: SpanEntry) -> ReadableSpan:
+        run_id, attempt, _ = self._identity
         if entry.phase == NO_PHASE:
-            run_id, attempt, _ = self._identity
-            group = entry.flags
-            if entry.step > 0 or group:
-                number, layout = max(0, entry.step), self._layout.of(group)
-                return continuation_span(layout, number, entry.parent, self._origin, entry.start)
-            return attempt_span(run_id, attempt, self._origin, entry.start)
-        phase = semconv.PHASES[entry.phase]
-        interrupted = entry.end is None or bool(entry.end_flags & INTERRUPTED)
-        end_flags = entry.end_flags | (INTERRUPTED if interrupted else 0)
+            if entry.step > 0:
+                return continuation_span(self._layout, entry.step, entry.parent, self._resource, entry.start)
+            return attempt_span(run_id, attempt, self._resource, entry.start)
+        interrupted = entry.end is None or bool(entry.end_flags & records.INTERRUPTED)
+        end_flags = entry.end_flags | (records.INTERRUPTED if interrupted else 0)
         failed = interrupted or bool(entry.end_flags & records.ERRED)
-        status = Status(StatusCode.ERROR, "the process died" if interrupted else None) if failed else Status()
         own = self._own_trace(entry) if self._left.own_traces else 0
         trace = own or entry.trace or self._around(entry).trace_id
-        number = self._layout.number_of(trace) or 0
-        attributes = phase_attributes(entry.phase, entry.step, entry.name, entry.flags, end_flags, number)
+        attributes = {}
         if entry.phase == rules.SAVE:
             durable = entry.end is not None and not end_flags & (ev.FAILED | ev.PENDING)
             attributes[semconv.GOODPUT_CHECKPOINT_DURABLE] = durable
-        return self._origin.span(
-            entry.name if phase in (semconv.Phase.CUSTOM, semconv.Phase.PART) and entry.name else phase,
+        end = max(entry.start, self._left.last_sign if entry.end is None else entry.end)
+        return phase_span(
+            entry._replace(end=end, end_flags=end_flags),
             SpanContext(trace, entry.key, False, ids.SAMPLED),
             None if own else self._parent(entry, trace),
-            entry.start,
-            max(entry.start, self._left.last_sign if entry.end is None else entry.end),
+            self._layout.number_of(trace) or 0,
+            self._resource,
             attributes,
-            (Link(self._job),) if own else self._links(entry),
-            status,
+            links=(Link(self._job),) if own else self._links(entry),
+            status=Status(StatusCode.ERROR, "the process died" if interrupted else None) if failed else UNSET,
         )
+
+    def summary(self, summary: Summary, name: str = "") -> ReadableSpan:
+        number = 0 if name else self._layout.number(summary.first)
+        parent = self._layout.root(number) if number else self._job_at(summary.end)
+        return summary_span(summary, name, parent, number, self._identity, self._resource)
 
     def _job_at(self, moment: int) -> SpanContext:
         """Return the job at `moment` (ns). Its id does not follow from the run if a user's provider has begun it."""
@@ -327,8 +347,3 @@ class _Builder:
         followed = self._followed and entry.end is None
         linked = [attempt - 1] * (attempt > 0) + [attempt + 1] * followed
         return tuple(Link(ids.attempt_span_context(run_id, each, process)) for each in linked)
-
-    def summary(self, summary: Summary, name: str = "") -> ReadableSpan:
-        number = 0 if name else self._layout.number(summary.first)
-        parent = self._layout.root(number) if number else self._job_at(summary.end)
-        return summary_span(summary, name, parent, number, self._identity, self._origin)

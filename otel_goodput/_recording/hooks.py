@@ -12,17 +12,13 @@ from contextlib import AbstractContextManager
 from threading import get_ident
 from typing import Any, NamedTuple, Protocol
 
-from otel_goodput._recording.observation import Observation
-from otel_goodput._recording.short_span import ShortSpan
+from otel_goodput._recording.short_span import Observation, ShortSpan
 
 
 class CacheFigures(NamedTuple):
-    """What the cache did so far.
+    """What the cache did so far: functions that it had, and functions that were compiled and stored.
 
-    Attributes:
-        hits: compiled functions that it had.
-        misses: functions that had to be compiled and were then stored in it.
-        saved: what the hits took to compile at the time, less what it took to fetch them, s; may be negative.
+    `saved`: what the hits took to compile at the time, less what it took to fetch them, s; may be negative.
     """
 
     hits: int
@@ -34,90 +30,75 @@ class CompileCache:
     """The counts of one recorder. Compiling threads add to them without a lock: each has counts of its own."""
 
     def __init__(self) -> None:
-        # By thread ident. A thread that reuses the ident of an ended one goes on with its counts.
-        self._lookups: tuple[dict[int, int], dict[int, int]] = ({}, {})  # misses, hits
-        self._saved: dict[int, float] = {}
-        self._used = False
+        # Hits, misses and what was saved, by thread ident. A thread that reuses the ident of an ended one goes on.
+        self._counts: dict[int, list[float]] = {}
 
-    def use(self) -> None:
-        """Note that the cache is in use, before it has had or missed anything."""
-        self._used = True
+    def use(self) -> list[float]:
+        """Note that the cache is in use; return the counts of this thread."""
+        return self._counts.setdefault(get_ident(), [0, 0, 0.0])
 
     def add(self, *, hit: bool) -> None:
         """Count a function that the cache had, or that was compiled and stored."""
-        counts, thread = self._lookups[hit], get_ident()
-        counts[thread] = counts.get(thread, 0) + 1
-        self._used = True
+        self.use()[0 if hit else 1] += 1
 
     def save(self, seconds: float) -> None:
         """Add what a hit saved; negative if compiling would have been quicker."""
-        thread = get_ident()
-        self._saved[thread] = self._saved.get(thread, 0.0) + seconds
-        self._used = True
+        self.use()[2] += seconds
 
     def to_json(self) -> dict[str, float]:
         """Return hits, misses and seconds saved, ``saved_s``; empty if no cache is in use."""
         figures = self.figures()
-        if figures is None:
-            return {}
-        return {"hits": figures.hits, "misses": figures.misses, "saved_s": figures.saved}
+        return {} if figures is None else dict(zip(("hits", "misses", "saved_s"), figures, strict=True))
 
     def figures(self) -> CacheFigures | None:
         """Return the counts of all threads; None if no cache is in use."""
-        if not self._used:
+        if not self._counts:
             return None
-        misses, hits = (sum(counts.copy().values()) for counts in self._lookups)  # copy() is atomic
-        return CacheFigures(hits, misses, sum(self._saved.copy().values(), 0.0))
+        hits, misses, saved = map(sum, zip(*self._counts.copy().values(), strict=True))  # copy() is atomic
+        return CacheFigures(int(hits), int(misses), saved)
 
 
 class Device(Protocol):
     """Notified of blocking phases, so that work on the device can be attributed to the phase that dispatched it.
 
-    All methods but :meth:`poll` are called on the thread that opens and closes the phases.
+    All methods but `poll`, which checks whether a device has come into use, are called on the thread that opens and
+    closes the phases. Times are ns.
     """
 
     awake: bool  # a device may be in use; if False, steps and loads need not be reported
-    # In a loop of short steps, a load and a step that begin before `short_until` (ns) need not be reported: the loop
-    # only sets `step`, and calls join() when it ends.
+    # In a loop of short steps, a load and a step that begin before `short_until` need not be reported: the loop only
+    # sets `step`, and calls join() when it ends.
     short_until: int
     step: ShortSpan | None
 
     @property
-    def brief(self) -> bool:
-        """Whether steps are marked, but are too short to be timed one by one."""
+    def brief(self) -> bool: ...  # steps are marked, but are too short to be timed one by one
 
-    def observe(self, span: ShortSpan, output: Any) -> None:
-        """Take the moment when `output` is ready as the device end of the open step `span`."""
+    def poll(self) -> None: ...
 
-    def compiled(self, moment: int) -> None:
-        """Called when a blocking compilation ended at `moment` (ns); the compiled work is dispatched only now."""
+    def observe(self, span: ShortSpan, output: Any) -> None: ...  # `output` is ready when `span` has left the device
 
-    def poll(self) -> None:
-        """Check whether a device has come into use. Called on any thread."""
+    def compiled(self, moment: int) -> None: ...  # a blocking compilation ended; its work is dispatched only now
 
-    def begin(self, key: int, phase: int, start: int) -> None:
-        """Called when the blocking phase `key` begins at `start` (ns); work dispatched from now on belongs to it."""
+    def begin(self, key: int, phase: int, start: int) -> None: ...  # what is dispatched from now on is this phase's
 
-    def end(self, key: int, end: int) -> None:
-        """Called when the phase `key` (not a step) ended at `end` (ns), before its end is recorded."""
+    def end(self, key: int, end: int) -> None: ...  # of a phase that is no step, before its end is recorded
+
+    def load(self, start: int) -> None: ...  # a data load begins, perhaps inside a phase
+
+    def loaded(self, end: int) -> None: ...  # what is dispatched from now on belongs to the phase around the load
 
     def end_step(self, span: ShortSpan, end: int, *, begun: bool = True) -> Observation | None:
-        """Called when the step `span` ended at `end` (ns); return the observation of its device end, if there is one.
+        """The step `span` ended; return the observation of its device end, if there is one.
 
         `begun`: False if the step was left before it did any work; we then do not observe it ourselves.
         """
 
     def join(self, span: ShortSpan, end: int) -> Observation | None:
-        """Called when `step` ended and a load began at `end` (ns); return the observation that it shares.
+        """`step` ended and a load began at once; return the observation that the step shares.
 
         None: nothing was done; call :meth:`end_step` and :meth:`load`.
         """
-
-    def load(self, start: int) -> None:
-        """Called when a data load begins at `start` (ns), perhaps inside a phase."""
-
-    def loaded(self, end: int) -> None:
-        """Called when a data load ended at `end` (ns); work dispatched from now on belongs to the phase around it."""
 
 
 Work = Callable[[], None]
@@ -149,7 +130,6 @@ class Hooks:
         self._at_tick: tuple[Work, ...] = ()
 
     def watch_device(self, device: Device) -> None:
-        """Notify `device` of phases and of the outputs that users observe."""
         self.device = device
 
     def profile(
@@ -173,7 +153,6 @@ class Hooks:
         self.queue_depth = queue_depth
 
     def scheduled(self, waits: Mapping[str, int]) -> None:
-        """Set how long this attempt waited before its program ran, ns by stage."""
         self.waits = waits
 
     def at_tick(self, *work: Work) -> None:
@@ -181,11 +160,9 @@ class Hooks:
         self._at_tick += work
 
     def not_at_tick(self, work: Work) -> None:
-        """Unregister `work`, which was registered with :meth:`at_tick`."""
         self._at_tick = tuple(each for each in self._at_tick if each != work)
 
     def tick(self) -> None:
-        """Call everything registered with :meth:`at_tick`."""
         for work in self._at_tick:
             work()
 
@@ -194,5 +171,4 @@ class Hooks:
         return None if self.queue_depth is None else self.queue_depth()
 
     def close(self) -> None:
-        """Unregister the device and the loader, because recording is over."""
         self.device = self.queue_depth = None

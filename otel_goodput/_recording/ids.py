@@ -71,21 +71,18 @@ def attempt_span_context(run_id: str, attempt: int, process: int = 0) -> SpanCon
     return SpanContext(attempt_trace_id(run_id, attempt), attempt_span_id(run_id, attempt, process), True, SAMPLED)
 
 
-def trace_root_context(run_id: str, attempt: int, number: int, group: int = 0) -> SpanContext:
-    """Return the root of trace `number` of a group of processes, the same on all processes.
-
-    Trace 0 of group 0 is the attempt's own trace.
-    """
-    if not number and not group:
+def trace_root_context(run_id: str, attempt: int, number: int) -> SpanContext:
+    """Return the root of trace `number`, the same on all processes; trace 0 is the attempt's own trace."""
+    if not number:
         root = attempt_span_context(run_id, attempt)
         return SpanContext(root.trace_id, root.span_id, False, SAMPLED)
-    which = (run_id, attempt, number, *([group] if group else ()))
+    which = (run_id, attempt, number)
     return SpanContext(_digest(_TRACE_BITS, "attempt", *which), _digest(_SPAN_BITS, "volume", *which), False, SAMPLED)
 
 
-def continued_span_id(run_id: str, attempt: int, number: int, group: int = 0) -> int:
-    """Return the id of the span in the previous trace that links to trace `number` of `group`."""
-    return _digest(_SPAN_BITS, "follow", run_id, attempt, number, *([group] if group else ()))
+def continued_span_id(run_id: str, attempt: int, number: int) -> int:
+    """Return the id of the span in the previous trace that links to trace `number`."""
+    return _digest(_SPAN_BITS, "follow", run_id, attempt, number)
 
 
 def job_span_context(run_id: str, attempt: int, process: int = 0, life: int = 0) -> SpanContext:

@@ -12,7 +12,7 @@ from opentelemetry.util import types
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.events import NONBLOCKING, START
 from otel_goodput._journal.account import Account, nothing
-from otel_goodput._recording import ids, nesting
+from otel_goodput._recording import ids, misuse, nesting
 from otel_goodput._recording.attempt_traces import AttemptTraces
 from otel_goodput._recording.misuse import Misuse
 from otel_goodput._recording.open_spans import JobThread
@@ -50,7 +50,6 @@ class JobSpans:
 
     @property
     def none_yet(self) -> bool:
-        """Whether no job has begun."""
         return not self._begun
 
     @property
@@ -86,7 +85,7 @@ class JobSpans:
         span = self._starter.start(Phase.JOB, parent, attributes, start, links)
         if self._generator is None and span.get_span_context().trace_flags.sampled:
             traces.begin_root(start)  # a job that the user's sampler drops is not exported, nor is its root
-        traces.write_roots()
+        traces.write_root()
         traces.place_job(span)
         return span
 
@@ -121,7 +120,6 @@ class JobSpans:
             self._pass_on(self._append_after)
 
     def close(self) -> None:
-        """Stop recording."""
         self._closed = True
         self._pass_on(nothing)
 
@@ -139,13 +137,13 @@ class JobSpans:
             if self.none_yet:
                 self.begin_implicit(record[-1])
             if phase == rules.STEP:
-                self._misused.outside()
+                self._misused.warn(misuse.NO_JOB)
                 self._pass_on_all()
         self._account.append(kind, phase, flags, *record)
 
     def _append_after(self, kind: int, phase: int, flags: int, *record: int) -> None:
         """Append a record after the end of the job: warn of steps, which no longer count."""
         if kind == START and phase == rules.STEP and not flags & NONBLOCKING:
-            self._misused.after()
+            self._misused.warn(misuse.AFTER_JOB)
             self._pass_on_all()
         self._account.append(kind, phase, flags, *record)

@@ -270,10 +270,8 @@ class Place:
 class Nesting:
     """How the phases of one recorder and the spans of others are nested.
 
-    Args:
-        resource: of the spans of the recorder's provider.
-        shared: the provider is the user's own.
-        ours: returns whether a trace (by id) is one of the attempt's.
+    `resource` is that of the recorder's provider, which is the user's own if `shared`; `ours` returns whether a trace
+    (by id) is one of the attempt's.
     """
 
     def __init__(self, resource: Resource, *, shared: bool, ours: Callable[[int], bool]) -> None:

@@ -29,9 +29,8 @@ from otel_goodput._recording.decorators import F, decorate, forgiving
 from otel_goodput._recording.fast_span import FastSpan
 from otel_goodput._recording.loading import Loading, Loads, QueueDepth, record_passes
 from otel_goodput._recording.nesting import innermost
-from otel_goodput._recording.phase_span import Save
 from otel_goodput._recording.step_loop import Steps
-from otel_goodput._recording.tracer import Find
+from otel_goodput._recording.tracer import Find, Save
 from otel_goodput._runtime.guard import contain, refuse, report_once, unrecorded
 from otel_goodput.errors import PhaseError
 from otel_goodput.semconv import Phase

@@ -38,7 +38,6 @@ def _numpy_array(kind: type) -> bool:
 
 
 def kind_of(value: object) -> str:
-    """Return the name of a value's type, for messages."""
     return type(value).__qualname__
 
 
@@ -66,13 +65,7 @@ def integer(value: object) -> int | None:
 def numbered(value: object, phase: str, what: str = "a step number") -> int | None:
     """Return `value` as a number for `phase`; None, with one warning, if reading it could wait.
 
-    Args:
-        value: what the user gave.
-        phase: name of the function.
-        what: what the number is, for messages.
-
-    Raises:
-        PhaseError: it is no integer from 0 that a record can hold.
+    `what` it is, is for messages. Raises PhaseError if it is no integer from 0 that a record can hold.
     """
     number = integer(value)
     if number is None and type(value).__module__ != "builtins" and not _numpy_scalar(type(value)):
@@ -92,11 +85,7 @@ def numbered(value: object, phase: str, what: str = "a step number") -> int | No
 
 
 def moment(value: object, phase: str) -> int | None:
-    """Return a time of a phase, ns; None if none was given.
-
-    Raises:
-        PhaseError: it is no integer of ns that a record can hold.
-    """
+    """Return a time of a phase, ns; None if none was given. Raises PhaseError if a record cannot hold it."""
     if value is None:
         return None
     number = integer(value)
@@ -142,11 +131,7 @@ def text(value: object) -> str | None:
 
 
 def name(value: object, phase: str) -> str:
-    """Return the name of a phase, without surrounding white space.
-
-    Raises:
-        PhaseError: it is blank, or no text.
-    """
+    """Return the name of a phase, without surrounding white space. Raises PhaseError if it is blank, or no text."""
     title = text(value)
     if title is None:
         raise PhaseError(phase, f'{phase}() needs a name, as in goodput.{phase}("eval"), not {quoted(value)}')
@@ -171,7 +156,6 @@ def attribute(key: object, value: object) -> dict[str, types.AttributeValue]:
 
 
 def attributes(given: object) -> dict[str, types.AttributeValue]:
-    """Return those attributes that can be taken."""
     taken: dict[str, types.AttributeValue] = {}
     if issubclass(type(given), Mapping):
         for key, value in list(given.items())[:_MOST]:  # type: ignore[attr-defined]

@@ -41,8 +41,7 @@ FLEETING: Final = 3  # a step left at the head of its loop takes less than 1 / F
 class StepSampler:
     """Decides which steps are exported; used by the training thread only.
 
-    Args:
-        every: after the first 100 steps, export the steps whose number is a multiple of this.
+    After the first 100 steps, those whose number is a multiple of `every` are.
 
     Attributes:
         threshold: a step that takes longer is an outlier, ns.
@@ -118,8 +117,7 @@ class StepSampler:
 class PhaseSampler(Sampler):
     """Records every phase and samples those that `take` accepts; other spans follow their parents.
 
-    Args:
-        take: called with the attributes and the trace id of a new phase; returns whether to export it.
+    `take` is called with the attributes and the trace id of a new phase.
     """
 
     def __init__(self, take: Callable[[Mapping[str, AttributeValue], int], bool]) -> None:
@@ -176,10 +174,7 @@ def sparse(ordinal: int) -> bool:
 class Gate:
     """Decides which phases of one name are exported; safe to use from any thread.
 
-    Attributes:
-        name: name of the spans.
-        shared: phases of several names share this gate.
-        thinner: collects the phases that are not exported.
+    `shared`: phases of several names share this gate. `thinner` collects the phases that are not exported.
     """
 
     __slots__ = ("_begun", "_failed", "_pace", "name", "shared", "thinner")
@@ -194,7 +189,6 @@ class Gate:
         self._pace = StepSampler(1)
 
     def take(self) -> bool:
-        """Count a phase that begins; return whether it is exported whatever happens in it."""
         return sparse(next(self._begun))
 
     def stands_out(self, duration: int, failed: bool) -> bool:
@@ -203,7 +197,6 @@ class Gate:
         return sparse(next(self._failed)) if failed else slow
 
     def leave_out(self, start: int, end: int) -> None:
-        """Add a phase from `start` to `end` (ns), which is not exported, to the summary."""
         self.thinner.add(0, start, end)
 
 
@@ -229,8 +222,8 @@ class Admission:
     def gate(self, phase: str, name: str, aside: bool = False) -> Gate:
         """Return the gate for phases of kind `phase` with this `name`, creating it if needed.
 
-        Phases that do not block training (`aside`) have a separate gate. A save and its background part are then
-        counted separately, and either both are sampled or neither is.
+        Phases that do not block training (`aside`) have a separate gate, so that a save and its background part are
+        either both sampled or not.
         """
         gate = self._gates.get((phase, name, aside))
         if gate is None:

@@ -17,6 +17,7 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.records import DROPPED, ERRED, EXPORT, INTERRUPTED, LARGEST, PARENT, SUMMARIZED, signed
+from otel_goodput._recording import misuse
 from otel_goodput._recording.attempt_traces import AttemptTraces
 from otel_goodput._recording.emitter import SpanEmitter
 from otel_goodput._recording.finished import PhaseReadableSpan, sampled_copy
@@ -40,14 +41,9 @@ def _exception(kind: str, description: str) -> str:
 class PhaseSpanProcessor(SpanProcessor):
     """Feeds an account from the spans of a tracer provider.
 
-    Args:
-        account: receives the events.
-        thread: the job's thread.
-        hooks: its device clock is notified of blocking phases.
-        traces: None if the ids of traces do not derive from run and attempt.
-        spans: the processor maintains its `phases`.
-        emitter: exports spans that were not sampled and are exported after all.
-        admission: decides which phases are exported; None if another sampler than ours does.
+    Without `traces`, ids of traces do not derive from run and attempt. `spans` are the open ones, of which this
+    maintains the `phases`. `emitter` exports spans that were not sampled and are exported after all. `admission`
+    decides which are exported; None if another sampler than ours does.
     """
 
     def __init__(
@@ -139,9 +135,8 @@ class PhaseSpanProcessor(SpanProcessor):
         return self._admission is None and phase != rules.JOB and scope is not None and scope.name == SCOPE_NAME
 
     def _count(self, context: SpanContext) -> None:
-        """Count a span of the user's own, and warn if there are too many in a trace."""
         if self._admission is not None and context.trace_flags.sampled and self._admission.crowded(context.trace_id):
-            self._misused.own_spans(OTHERS)
+            self._misused.warn(misuse.OWN_SPANS, count=OTHERS)
 
     def _exported(self, span: Span, attributes: Mapping[str, types.AttributeValue]) -> bool:
         """Register the gate of a phase that begins; return whether its span is sampled."""
@@ -200,7 +195,7 @@ class PhaseSpanProcessor(SpanProcessor):
             flags |= INTERRUPTED
         phase = self._phases[context.span_id]
         if rules.PHASE_INDEX.get(str(attributes.get(semconv.GOODPUT_PHASE))) != phase:
-            self._misused.changed(semconv.GOODPUT_PHASE)
+            self._misused.warn(misuse.CHANGED, key=semconv.GOODPUT_PHASE)
         end = min(span.end_time or self._account.clock(), LARGEST)
         if self._hooks.device is not None:
             self._hooks.device.end(context.span_id, end)
@@ -250,11 +245,7 @@ class PhaseSpans:
     """Starts the spans of phases with the tracer of the provider in use, and loses no phase of the account.
 
     A phase that the user's sampler drops, or at whose start their sampler or span processor raises, gets a span of
-    another provider.
-
-    Args:
-        tracer: of the provider in use; passes spans to `processor`, as the others do.
-        other: returns a tracer of a provider that has this sampler and these span processors.
+    another provider: `other` returns a tracer of one with this sampler and these span processors.
     """
 
     def __init__(
@@ -278,7 +269,6 @@ class PhaseSpans:
         start_time: int,
         links: Sequence[Link] = (),
     ) -> trace_api.Span:
-        """Start a span at `start_time` (ns)."""
         how: dict[str, Any] = {"context": context, "attributes": attributes, "links": links, "start_time": start_time}
         before = set(self._spans.phases)
         try:

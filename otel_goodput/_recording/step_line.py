@@ -9,14 +9,15 @@ from typing import Final
 from opentelemetry.trace import SpanContext
 
 from otel_goodput._accounting.events import LOOP, NO_STEP
+from otel_goodput._accounting.resuming import LABELS, Past
 from otel_goodput._accounting.rules import STEP
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.records import INTERRUPTED, PARENT, signed
 from otel_goodput._journal.thinning import SUMMARY, Thinner
+from otel_goodput._recording import misuse
 from otel_goodput._recording.emitter import LONGEST_WAIT_S, SpanEmitter
 from otel_goodput._recording.hooks import Hooks
 from otel_goodput._recording.job_spans import JobSpans
-from otel_goodput._recording.labels import CheckpointLabels
 from otel_goodput._recording.misuse import Misuse
 from otel_goodput._recording.nesting import Nested, Place, current_span, innermost, leave, runtime_context
 from otel_goodput._recording.open_spans import OpenSpans, in_event_loop
@@ -123,6 +124,49 @@ def thinner_of(admission: Admission) -> Thinner:
     steps = admission.layout.steps
     each = min(-(-steps // admission.budget.summaries()), MOST_STEPS)
     return Thinner(max(SUMMARY, each), steps)
+
+
+class CheckpointLabels:
+    """The labels of the checkpoints that the run has saved; the account follows the same rules (R4).
+
+    `moved`: a checkpoint was restored that says which step is the next.
+    """
+
+    def __init__(self, past: Past) -> None:
+        self._past = past
+        self._done = dict(past.labels)  # label -> last step that was done when the save began
+        self._own = False  # the latest restored checkpoint is one of these
+        self.moved = False
+
+    def save(self, label: int, done: int) -> None:
+        """Note that the checkpoint `label` stands for the steps up to `done`."""
+        if done >= 0:
+            self._done[label] = done
+            if len(self._done) > LABELS:
+                del self._done[next(iter(self._done))]
+
+    def restore(self, label: int, latest: int, *, again: bool) -> int | None:
+        """Return the last step that the restored checkpoint `label` stands for; None if it moves nothing.
+
+        `latest` is the step that began last in this process. `again`: none has begun since the restore before.
+        """
+        own = label in self._done
+        reached = max(self._past.reached, latest)
+        if not own and ((again and self._own) or 0 <= reached < label):
+            return None
+        self._own = own
+        self.moved = True
+        return self._done.get(label, label)
+
+    def begins_anew(self, number: int) -> bool:
+        """Whether the first step, `number`, repeats the run from its start, although a checkpoint is durable."""
+        return not self.moved and number <= self._past.safe and number <= max(0, self._past.first)
+
+    @property
+    def durable(self) -> tuple[int, int]:
+        """The label of the run's durable checkpoint when this attempt began, and the last step it stands for."""
+        safe = self._past.safe
+        return next((label for label, done in reversed(self._done.items()) if done == safe), safe), safe
 
 
 class StepLine:
@@ -234,7 +278,7 @@ class StepLine:
         """Handle the begin of a step whose `number` is not above the latest: warn unless it is known to be repeated."""
         latest = self.latest
         if latest is not self._restored and not (latest.undone and latest.step == number):
-            self.misused.back(number, latest.step)
+            self.misused.warn(misuse.WENT_BACK, number=number, latest=latest.step)
 
     @property
     def begun(self) -> int:
@@ -271,7 +315,8 @@ class StepLine:
     def begin_first(self, number: int) -> None:
         """Handle the begin of step `number`, the first one since a restart or a restore."""
         if self.latest.step < 0 and self.labels.begins_anew(number):
-            self.misused.starts_over(number, *self.labels.durable)
+            label, done = self.labels.durable
+            self.misused.warn(misuse.BEGINS_ANEW, number=number, label=label, done=done, next=done + 1)
         self.number_loads(number)
 
     def forget_number(self) -> None:

@@ -3,8 +3,8 @@
 When a trace has as many spans as it may hold, the attempt continues in the next one. Processes do not communicate about
 this. The step number and the settings determine the trace of a step, so any process can link to any of the traces. The
 number of processes determines each one's share of a trace: the leader has half of it, or more if the others (the
-followers) need less; the followers share the rest. If there are more followers than spans in the rest, processes form
-groups with separate traces, so that every process can report a failure.
+followers) need less; the followers share the rest. Each has one span at least, to report a failure, even if there are
+more followers than spans in the rest.
 """
 
 from __future__ import annotations
@@ -38,39 +38,28 @@ def steps_in_a_trace(limit: int, every: int) -> int:
 
 
 class TraceLayout:
-    """The traces of an attempt that one group of its processes uses; trace 0 of group 0 has the attempt's root.
+    """The traces of an attempt, of so many `steps` each; trace 0 has the attempt's root."""
 
-    Args:
-        run_id, attempt: identify the attempt.
-        steps: number of steps in each trace.
-        group: the group of processes.
-    """
-
-    def __init__(self, run_id: str, attempt: int, steps: int = ENDLESS, group: int = 0) -> None:
+    def __init__(self, run_id: str, attempt: int, steps: int = ENDLESS) -> None:
         self.steps = steps
         self.run_id = run_id
         self.attempt = attempt
-        self.group = group
         self._roots: dict[int, SpanContext] = {}
         self._numbers: dict[int, int] = {}
         self.root(0)
-
-    def of(self, group: int) -> TraceLayout:
-        """Return the traces of the group `group`."""
-        return self if group == self.group else TraceLayout(self.run_id, self.attempt, self.steps, group)
 
     def number(self, step: int) -> int:
         """Return the number of the trace that `step` is in; 0 for a negative `step`."""
         return min(step // self.steps, NUMBERS - 1) if step > 0 else 0
 
     def root(self, number: int) -> SpanContext:
-        """Return the root of trace `number`; for trace 0 of group 0, the attempt's root."""
+        """Return the root of trace `number`; for trace 0, the attempt's root."""
         root = self._roots.get(number)
         if root is None:
             if len(self._roots) >= KNOWN:
                 first = self._roots[0]
                 self._roots, self._numbers = {0: first}, {first.trace_id: 0}
-            root = self._roots[number] = ids.trace_root_context(self.run_id, self.attempt, number, self.group)
+            root = self._roots[number] = ids.trace_root_context(self.run_id, self.attempt, number)
             self._numbers[root.trace_id] = number
         return root
 
@@ -78,13 +67,6 @@ class TraceLayout:
         """Return whether `context` is the root of the trace that `step` is in; always False in trace 0."""
         root = self._roots.get(step // self.steps) if step >= self.steps else None
         return root is not None and context.span_id == root.span_id
-
-    def behind(self, number: int, before: int) -> SpanContext:
-        """Return the root of the trace that precedes trace `number`.
-
-        That is trace `before` of the same group; for the first trace of a further group, trace 0 of the previous group.
-        """
-        return self.of(self.group - 1).root(0) if self.group and not number else self.root(before)
 
     def number_of(self, trace_id: int) -> int | None:
         """Return the number of the trace with this id; None if it is not one whose root was used."""
@@ -104,31 +86,11 @@ RESERVED: Final = 8  # spans of every trace for its root and its links to other 
 TRACES: Final = 10_000  # traces counted at a time
 
 
-def _followers(limit: int) -> int:
-    """Return the spans of a trace of `limit` left for followers, which is also the maximum of followers in a trace."""
-    return max(1, (limit - RESERVED) // 2)
-
-
-def groups(limit: int, processes: int) -> int:
-    """Return the number of groups of processes, each with separate traces. The leader is in group 0."""
-    return -(-processes // _followers(limit)) if limit and processes - 1 > _followers(limit) else 1
-
-
-def group(limit: int, processes: int, process: int, *, leads: bool = True) -> int:
-    """Return the group of a process."""
-    return 0 if leads or groups(limit, processes) == 1 else process // _followers(limit)
-
-
 def share(limit: int, processes: int, *, leads: bool = True) -> int:
-    """Return how many spans a process may put into one trace of its group.
-
-    Args:
-        limit: spans in a trace, of all processes together.
-        processes: number of processes.
-        leads: whether the process is the leader.
-    """
-    followers = min(processes - 1, _followers(limit))
-    each = max(1, _followers(limit) // followers) if followers else 0
+    """Return how many of the `limit` spans in a trace are those of a process, of so many; `leads`: of the leader."""
+    rest = max(1, (limit - RESERVED) // 2)  # spans left for followers
+    followers = min(processes - 1, rest)
+    each = max(1, rest // followers) if followers else 0
     return max(1, limit - RESERVED - each * followers) if leads else each
 
 
@@ -146,15 +108,9 @@ class _Spent:
 
 
 class Budget:
-    """Limits and counts the spans that one process puts into each trace.
-
-    Args:
-        limit: our spans in a trace, of all processes together; 0 means no limit.
-        processes, process, leads: same as for :func:`group`.
+    """Limits and counts the spans that one process puts into each trace; see :func:`share`. A `limit` of 0 is none.
 
     Attributes:
-        limit: as given.
-        groups, group: the number of groups, and the group of this process.
         most: this process's share: spans in one trace.
         small: the share is for failures alone; the process's job is not exported.
         detailed: this process exports single steps, as the leader does.
@@ -162,10 +118,8 @@ class Budget:
         refused: number of spans that there was no room for.
     """
 
-    def __init__(self, limit: int = 0, processes: int = 1, process: int = 0, *, leads: bool = True) -> None:
+    def __init__(self, limit: int = 0, processes: int = 1, *, leads: bool = True) -> None:
         self.limit = limit
-        self.groups = groups(limit, processes)
-        self.group = group(limit, processes, process, leads=leads)
         self._spent: dict[int, _Spent] = {}
         self.most = share(limit, processes, leads=leads) if limit else ENDLESS
         self.small = self.most < SMALL
@@ -178,7 +132,6 @@ class Budget:
         self.refused = 0
 
     def summaries(self) -> int:
-        """Return the number of step summaries that one trace has room for."""
         return max(1, self.most // 8)
 
     def take(self, trace_id: int, worth: int) -> bool:

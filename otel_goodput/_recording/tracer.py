@@ -3,24 +3,47 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
+from opentelemetry import context as context_api
 from opentelemetry import trace as trace_api
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.trace import SpanContext
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace.sampling import Sampler
+from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext, Status, StatusCode, Tracer
 from opentelemetry.util import types
 
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.events import LABEL, NO_STEP, NONBLOCKING
+from otel_goodput._accounting.resuming import Past
+from otel_goodput._journal.account import Account
+from otel_goodput._recording import plain
+from otel_goodput._recording.attempt_traces import AttemptTraces
 from otel_goodput._recording.compile_phases import CompilePhases
+from otel_goodput._recording.emitter import SpanEmitter
 from otel_goodput._recording.fast_span import FastSpan
 from otel_goodput._recording.finished import summary_span
-from otel_goodput._recording.nesting import Nested, identity
+from otel_goodput._recording.hooks import Hooks
+from otel_goodput._recording.ids import SAMPLED, PrivateIdGenerator
+from otel_goodput._recording.job_spans import JobSpans
+from otel_goodput._recording.misuse import Misuse
+from otel_goodput._recording.nesting import Nested, Nesting, identity
+from otel_goodput._recording.open_spans import JobThread, OpenSpans
+from otel_goodput._recording.sampling import Admission, StepSampler
 from otel_goodput._recording.span_processor import PhaseSpanProcessor, PhaseSpans
-from otel_goodput._recording.step_line import StepLine
-from otel_goodput._recording.trace_layout import VITAL
-from otel_goodput.semconv import GOODPUT_BLOCKING, GOODPUT_PHASE, GOODPUT_STEP, GOODPUT_TRACE_NUMBER, Phase
+from otel_goodput._recording.step_line import CheckpointLabels, StepLine, StepPolicy
+from otel_goodput._recording.trace_layout import VITAL, Budget, TraceLayout, steps_in_a_trace
+from otel_goodput._runtime.guard import contain, guarded
+from otel_goodput._settings.config import Config
+from otel_goodput._settings.options import OWN
+from otel_goodput.semconv import (
+    GOODPUT_BLOCKING,
+    GOODPUT_CHECKPOINT_DURABLE,
+    GOODPUT_PHASE,
+    GOODPUT_STEP,
+    GOODPUT_TRACE_NUMBER,
+    Phase,
+)
 
 Find = Callable[[], "PhaseTracer | None"]
 
@@ -59,7 +82,6 @@ class PhaseTracer:
 
     @property
     def closed(self) -> bool:
-        """Whether recording has stopped."""
         return self.line.closed
 
     @property
@@ -97,13 +119,9 @@ class PhaseTracer:
         return FastSpan.of_part(self.line, name)
 
     def stage(self, name: str, step: int | None, start: int, end: int, *, shown: bool = True) -> None:
-        """Record a part of the phase around the caller that is over; its span is exported if that phase's is.
+        """Record a part of the phase around the caller that is over, from `start` to `end` (ns).
 
-        Args:
-            name: of the part.
-            step: number of the step that the phase belongs to.
-            start, end: ns.
-            shown: it may be exported; else it is only counted.
+        `step` is the number of the step that the phase belongs to. The span is exported if the phase's is and `shown`.
         """
         if self.closed:
             return
@@ -205,7 +223,7 @@ class PhaseTracer:
             return
         try:
             self.line.lapse()
-            self.line.traces.write_roots()  # JobSpans.start() may have been interrupted before it wrote them
+            self.line.traces.write_root()  # JobSpans.start() may have been interrupted before it wrote them
             if final:
                 self.line.number_loads(NO_STEP)
             self.hooks.tick()
@@ -223,13 +241,177 @@ class PhaseTracer:
             for name, summary, step in (*steps, *phases):
                 number = traces.layout.number(step)
                 if self._has_room(root := traces.root(number)):
-                    emitter.emit(summary_span(summary, name, root, number, traces.identity, emitter.origin))
+                    emitter.emit(summary_span(summary, name, root, number, traces.identity, emitter.resource))
 
     def _has_room(self, root: SpanContext) -> bool:
-        """Reserve room for a summary in the trace of `root`; return False if there is none."""
         admission = self.line.admission
         return not admission.budget.small and admission.afford(root.trace_id, VITAL)
 
     def close(self) -> None:
         """Stop recording; later calls by holders of this object have no effect."""
         self.line.close()
+
+
+def assemble(
+    config: Config,
+    account: Account,
+    past: Past,
+    attempt: tuple[str, int],
+    emitter: SpanEmitter,
+    tracer: Tracer,
+    other: Callable[[Sampler, Sequence[SpanProcessor]], Tracer],
+    generator: PrivateIdGenerator,
+    find: Callable[[], StepLine | None],
+) -> PhaseTracer:
+    """Build what records the phases of one job.
+
+    Args:
+        config: how steps are sampled, and which process this is.
+        account: receives the records.
+        past: what earlier attempts have done.
+        attempt: id of the run, and number of the attempt.
+        emitter: exports the spans that no tracer starts.
+        tracer: of the provider in use; its spans reach the processor of the result.
+        other: returns a tracer of a provider that has this sampler and these span processors.
+        generator: generates span ids, also for `tracer` unless that is of a provider of the user's.
+        find: returns what records now; None if nothing does.
+    """
+    shared, own = config.tracer_provider is not None, config.step_traces == OWN
+    limit, process = config.trace_spans, config.process_index
+    thread, hooks, misused = JobThread(), Hooks(), Misuse(account.notes)
+    budget = Budget(limit, config.process_count, leads=config.leads)
+    layout = TraceLayout(*attempt, steps_in_a_trace(limit, config.step_sampling))
+    admission = Admission(budget, layout)
+    policy = StepPolicy(StepSampler(config.step_sampling), admission, own_traces=own)
+    traces = AttemptTraces(account, emitter, budget, layout, process, own=own)
+    nesting = Nesting(emitter.resource, shared=shared, ours=lambda trace: layout.number_of(trace) is not None)
+    spans = OpenSpans(thread, admission, traces, nesting)
+    processor = PhaseSpanProcessor(account, thread, hooks, traces, spans, emitter, None if shared else admission)
+    starter = PhaseSpans(tracer, other, processor, spans, emitter)
+    jobs = JobSpans(account, starter, None if shared else generator, traces, thread, misused)
+    labels, new_key = CheckpointLabels(past), generator.new_span_id
+    line = StepLine(account, hooks, policy, spans, emitter, jobs, misused, new_key, find, labels)
+    return PhaseTracer(line, starter, processor)
+
+
+class PhaseSpan(Nested):
+    """Passes everything on to the SDK's `span` of a phase, except requests for its identity.
+
+    `line` is the state of the recording; None if nothing records.
+    """
+
+    def __init__(self, line: StepLine | None, span: trace_api.Span) -> None:
+        self.span = span
+        self._line = line
+        if line is not None:
+            self._within = within = context_api.get_current()
+            self._outer = line.nesting.place(within).phase
+
+    @property
+    def nesting(self) -> Nesting:
+        assert self._line is not None, "nobody asks where nothing records"
+        return self._line.nesting
+
+    @property
+    def identity(self) -> SpanContext:
+        return self.span.get_span_context()
+
+    @property
+    def sampled(self) -> bool:
+        context = self.identity
+        return context.trace_flags.sampled or (self._line is not None and context.span_id in self._line.admission.kept)
+
+    @property
+    def closed(self) -> bool:
+        return not self.span.is_recording()
+
+    def claim(self) -> bool:
+        if self._line is None or self.sampled:
+            return True
+        around = self.around
+        if self.closed or self._line.closed or (isinstance(around, Nested) and not around.claim()):
+            return False
+        return self._line.admission.claim(self.identity)
+
+    def enclosing(self) -> SpanContext:
+        around = self.around
+        if isinstance(around, Nested):
+            return around.shown()
+        parent: SpanContext | None = getattr(self.span, "parent", None)
+        return parent or INVALID_SPAN_CONTEXT
+
+    def shown(self) -> SpanContext:
+        shown = super().shown()
+        if shown is self.identity and not shown.trace_flags.sampled and self.sampled:
+            # The SDK's span keeps the flag that it began with.
+            self._shown = shown = SpanContext(shown.trace_id, shown.span_id, False, SAMPLED, shown.trace_state)
+        return shown
+
+    def get_span_context(self) -> SpanContext:
+        return self.identity if self._line is None else super().get_span_context()
+
+    @property
+    def context(self) -> SpanContext:
+        return self.get_span_context()
+
+    # --- passed on ----------------------------------------------------------------------------------------------------
+
+    if not TYPE_CHECKING:  # otherwise a type checker would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "span":  # it is being copied, and has no attributes yet
+                raise AttributeError(name)
+            return getattr(self.span, name)
+
+    def end(self, end_time: int | None = None) -> None:
+        self.span.end(end_time)
+
+    @guarded(None)
+    def set_attributes(self, attributes: Mapping[str, types.AttributeValue]) -> None:
+        self.span.set_attributes(plain.attributes(attributes))
+
+    @guarded(None)
+    def set_attribute(self, key: str, value: types.AttributeValue) -> None:
+        self.span.set_attributes(plain.attribute(key, value))
+
+    @guarded(None)
+    def add_event(self, name: str, attributes: types.Attributes = None, timestamp: int | None = None) -> None:
+        self.span.add_event(
+            plain.text(name) or plain.quoted(name), plain.attributes(attributes), plain.integer(timestamp)
+        )
+
+    @guarded(None)
+    def add_link(self, context: SpanContext, attributes: types.Attributes = None) -> None:
+        self.span.add_link(context, plain.attributes(attributes))
+
+    @guarded(None)
+    def update_name(self, name: str) -> None:
+        self.span.update_name(plain.text(name) or plain.quoted(name))
+
+    def is_recording(self) -> bool:
+        return self.span.is_recording()
+
+    @guarded(None)
+    def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
+        self.span.set_status(status, plain.text(description))
+
+
+class Save(PhaseSpan):
+    """The span of a checkpoint save; :meth:`durable` marks the checkpoint as durable."""
+
+    def __init__(self, tracer: PhaseTracer | None, span: trace_api.Span) -> None:
+        super().__init__(None if tracer is None else tracer.line, span)
+        self._tracer = tracer
+
+    def durable(self) -> None:
+        """Mark the checkpoint as safely stored: the steps it covers are no longer at risk.
+
+        Needed only after ``checkpoint_save(step, durable=False)``, for saves that continue in the background.
+        """
+        try:
+            if self.is_recording():
+                self.set_attribute(GOODPUT_CHECKPOINT_DURABLE, True)
+            elif self._tracer is not None:
+                self._tracer.account.durable(self.identity.span_id, self._tracer.clock())
+        except Exception as error:
+            contain("checkpoint durable", error)

@@ -10,8 +10,10 @@ closes at exit must therefore reserve threads beforehand with :func:`reserve`; t
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,13 +22,15 @@ from queue import Empty, SimpleQueue
 from typing import Final
 
 from otel_goodput._runtime import files
-from otel_goodput._runtime.guard import report_once
+from otel_goodput._runtime.guard import contain, report_once
 
 _RUNNING: Final = Path("/proc/loadavg")  # the fourth word is the number of runnable threads: proc(5)
 
 # When the process stops, an export may be under way, and the last one follows it. Both must fit into the grace period.
 SHARE_OF_GRACE: Final = 0.4
 LAST_WORD_S: Final = 0.2  # that exporters reserve at the end of the process for saying what was not delivered
+
+AFTER_CHILDREN: Final = -1  # exit priority in multiprocessing: after it has joined the process's own children
 
 Closer = Callable[[int], object]
 """Given the milliseconds that remain, closes one thing."""
@@ -55,7 +59,6 @@ class ShutdownSignal:
 
     @property
     def begun(self) -> bool:
-        """Whether the process is stopping."""
         return self._begun.is_set()
 
     @property
@@ -161,6 +164,34 @@ def close_all(closers: Sequence[tuple[str, Closer]], seconds: float) -> list[str
     for run in runs:
         run.finished.wait(max(deadline - time.monotonic(), 0.0))
     return [run.name for run in runs if not run.finished.is_set()]
+
+
+def within(seconds: float, site: str, *jobs: Callable[[], object]) -> bool:
+    """Run `jobs`, which may block on a disk, in a thread, and wait for it; return whether they finished in time.
+
+    A thread that hangs, such as on a network mount, is abandoned. Errors are contained under the name `site`.
+    """
+    errors: list[Exception] = []
+
+    def do(_: int) -> None:
+        try:
+            for job in jobs:
+                job()
+        except Exception as error:
+            errors.append(error)
+
+    unfinished = close_all([(site, do)], seconds)
+    for error in errors:
+        contain(site, error)
+    return not unfinished
+
+
+def at_exit(finish: Callable[[], object]) -> None:
+    """Call `finish` at exit, also in a child process of multiprocessing, which may exit without running ``atexit``."""
+    atexit.register(finish)
+    process, util = (sys.modules.get(f"multiprocessing.{name}") for name in ("process", "util"))
+    if process is not None and util is not None and process.parent_process() is not None:
+        util.Finalize(None, finish, exitpriority=AFTER_CHILDREN)
 
 
 class _Run:

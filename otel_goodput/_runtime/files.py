@@ -11,9 +11,7 @@ Other users of the machine, of a shared folder or of a bucket may create any fil
 * only regular files are opened, without blocking (a FIFO may never get a writer), and read up to a limit;
 * a file is replaced by writing a new one under a random name and renaming it.
 
-Errors are ``OSError`` with the whole path.
-
-Longer than other files: all code that opens files is in one place for review.
+All functions raise ``OSError`` with the whole path, and those that read ``TooLarge``, beyond the bytes of their limit.
 """
 
 from __future__ import annotations
@@ -61,11 +59,7 @@ class TooLarge(OSError):
 
 
 def named(place: str | Path) -> Path:
-    """Resolve a path that the user gives: absolute, ``~`` expanded, links followed. It need not exist.
-
-    Raises:
-        OSError: the home directory is unknown, or the links form a loop.
-    """
+    """Resolve a path that the user gives: absolute, ``~`` expanded, links followed. It need not exist."""
     try:
         return Path(place).expanduser().resolve()
     except RuntimeError as error:
@@ -82,22 +76,18 @@ def open_to_all(folder: Path) -> bool:
 
 
 def open_given(path: Path) -> BinaryIO:
-    """Open for reading a file or pipe given on the command line. Raises OSError."""
+    """Open for reading a file or pipe given on the command line."""
     return path.open("rb")
 
 
 def open_named(path: Path) -> BinaryIO:
-    """Open for reading a regular file of the user or the system; links are followed. Does not block on a FIFO.
-
-    Raises:
-        OSError: the file does not exist, cannot be read, or is not a regular file.
-    """
+    """Open for reading a regular file of the user or the system; links are followed. Does not block on a FIFO."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     return _regular(file, path, "rb")
 
 
 def read_named(path: Path, most: int = MIB) -> bytes:
-    """Read a whole file opened with :func:`open_named`. Raises TooLarge if it holds more than `most` bytes, OSError."""
+    """Read a whole file opened with :func:`open_named`."""
     with open_named(path) as file:
         return whole(file, path, most)
 
@@ -107,9 +97,6 @@ def writing_named(path: Path) -> Iterator[BinaryIO]:
     """Open a file of the user for writing, in a ``with`` block; what is there is replaced once the block has ended.
 
     If the block raises, the file stays as it was. What is no regular file, such as a pipe, is written to directly.
-
-    Raises:
-        OSError: it cannot be written.
     """
     place = named(path)
     if _is_special(place):
@@ -135,7 +122,7 @@ def packed(stream: BinaryIO) -> AbstractContextManager[gzip.GzipFile]:
 
 
 def write_named(path: Path, data: bytes) -> None:
-    """Write a whole file with :func:`writing_named`. Raises OSError."""
+    """Write a whole file with :func:`writing_named`."""
     with writing_named(path) as stream:
         stream.write(data)
 
@@ -143,7 +130,7 @@ def write_named(path: Path, data: bytes) -> None:
 def write_for_owner(place: Path, data: bytes) -> None:
     """Write a file of the user that only its owner may read, whole or not at all; `place` is as :func:`named` gives it.
 
-    What is no regular file, such as a pipe or ``/dev/null``, is written to and not replaced. Raises OSError.
+    What is no regular file, such as a pipe or ``/dev/null``, is written to and not replaced.
     """
     if _is_special(place):
         write_named(place, data)
@@ -175,12 +162,12 @@ def scratch() -> AbstractContextManager[str]:
 
 
 def lasting_scratch() -> Path:
-    """Create a private folder with a random name; it is not removed. Raises OSError."""
+    """Create a private folder with a random name; it is not removed."""
     return named(tempfile.mkdtemp(prefix="otel-goodput-"))
 
 
 def nameless(folder: Path) -> IO[bytes]:
-    """Open a file in `folder` that has no name and disappears when it is closed. Raises OSError."""
+    """Open a file in `folder` that has no name and disappears when it is closed."""
     return tempfile.TemporaryFile(dir=folder)
 
 
@@ -193,7 +180,7 @@ def resources(package: str, *folders: str) -> list[str]:
 
 
 def resource(package: str, *path: str) -> str:
-    """Read a text file of a package. Raises OSError: it is not there, so the installation is not whole."""
+    """Read a text file of a package; if it is not there, the installation is not whole."""
     return _resource(package, path).read_text(encoding="utf-8")
 
 
@@ -220,9 +207,6 @@ def make_folders(path: Path, of: Path, *, private: bool = False, make: bool = Tr
             removed.
         make: whether to create missing folders; otherwise existing ones are only checked.
         shared: whether missing folders are open to others as far as the umask allows.
-
-    Raises:
-        OSError: a folder cannot be created, is missing, is a link, or is not trusted.
     """
     trusted: list[os.stat_result] = []
     of = of.absolute()
@@ -265,13 +249,13 @@ def _closed(folder: int) -> str:
 
 
 def names(folder: Path) -> list[str]:
-    """Return the names in a folder. Raises OSError."""
+    """Return the names in a folder."""
     with _inside(folder) as place, _naming(folder):
         return os.listdir(place)  # noqa: PTH208
 
 
 def changed(folder: Path) -> int:
-    """Return when a name was last added to a folder or removed from it, ns since the epoch. Raises OSError."""
+    """Return when a name was last added to a folder or removed from it, ns since the epoch."""
     with _inside(folder) as place, _naming(folder):
         return os.fstat(place).st_mtime_ns
 
@@ -280,28 +264,18 @@ def changed(folder: Path) -> int:
 
 
 def opened(path: Path) -> BinaryIO:
-    """Open a file for reading; no part of its path may be a link. Raises OSError."""
+    """Open a file for reading; no part of its path may be a link."""
     return _regular(_open(path, os.O_RDONLY), path, "rb")
 
 
 def read(path: Path, most: int = SMALL) -> bytes:
-    """Read a whole file; no part of its path may be a link.
-
-    Raises:
-        TooLarge: it holds more than `most` bytes.
-        OSError: it cannot be read.
-    """
+    """Read a whole file; no part of its path may be a link."""
     with opened(path) as file:
         return whole(file, path, most)
 
 
 def whole(file: BinaryIO, path: Path, most: int) -> bytes:
-    """Read the whole of an open file from its beginning; `path` is for errors.
-
-    Raises:
-        TooLarge: it holds more than `most` bytes.
-        OSError: it cannot be read.
-    """
+    """Read the whole of an open file from its beginning; `path` is for errors."""
     file.seek(0)
     size = os.fstat(file.fileno()).st_size
     if size <= most:
@@ -319,10 +293,6 @@ def written(path: Path, most: int) -> tuple[bytes, int]:
 
     The contents lack zeros at the end that the file system knows to have never been written; those that it does not
     know of are read.
-
-    Raises:
-        TooLarge: it holds more than `most` bytes.
-        OSError: it cannot be read.
     """
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -346,18 +316,15 @@ def _written_from(file: int, place: int) -> bool:
 
 
 def beginning(path: Path, size: int) -> bytes:
-    """Read the first `size` bytes of a file, or all if there are fewer. Raises OSError."""
+    """Read the first `size` bytes of a file, or all if there are fewer."""
     with opened(path) as file:
         return file.read(size)
 
 
 def descriptor(path: Path, flags: int, *, shared: bool = False) -> int:
-    """Return a descriptor of a file, opened with `flags`; with ``O_CREAT`` it is created if missing.
+    """Return a descriptor of a regular file, opened with `flags`; with ``O_CREAT`` it is created if missing.
 
     Only its owner may read it then; if it is to be `shared`, others too, as far as the umask allows.
-
-    Raises:
-        OSError: it cannot be opened, or is not a regular file.
     """
     file = _open(path, flags, _SHARED_FILE_MODE if shared else _FILE_MODE)
     try:
@@ -369,12 +336,7 @@ def descriptor(path: Path, flags: int, *, shared: bool = False) -> int:
 
 
 def new(path: Path) -> int:
-    """Create a new file; returns a descriptor for reading and writing.
-
-    Raises:
-        FileExistsError: the file exists.
-        OSError: it cannot be created.
-    """
+    """Create a new file, which must not exist; returns a descriptor for reading and writing."""
     return _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
 
@@ -382,9 +344,6 @@ def write_privately(path: Path, *pieces: ReadableBuffer, size: int = 0) -> None:
     """Write a file atomically from `pieces`, with mode 0600; a link in its place is replaced.
 
     If it is shorter than `size` bytes, the rest reads as zeros, and takes no room where the file system can do that.
-
-    Raises:
-        OSError: it cannot be written.
     """
     part = f"{path.name}.{secrets.token_hex(8)}{PART}"
     with _inside(path.parent) as folder, _naming(path):
@@ -402,11 +361,7 @@ def write_privately(path: Path, *pieces: ReadableBuffer, size: int = 0) -> None:
 
 
 def append_whole(file: int, data: bytes) -> None:
-    """Append to a descriptor that was opened with ``O_APPEND``, with one write; a partial write is undone.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Append to a descriptor that was opened with ``O_APPEND``, with one write; a partial write is undone."""
     size = os.fstat(file).st_size
     if os.write(file, data) != len(data):
         os.ftruncate(file, size)
@@ -417,9 +372,6 @@ def append_lines(path: Path, data: bytes) -> None:
     """Add whole lines to the end of a file with one write, which no other appending process can split, and sync it.
 
     The file is created with mode 0600 if it is missing. A torn last line, of a process that died, is ended first.
-
-    Raises:
-        OSError: it cannot be written.
     """
     file = descriptor(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
     try:
@@ -436,13 +388,13 @@ def append_lines(path: Path, data: bytes) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, if it exists. Raises OSError."""
+    """Remove a file, if it exists."""
     with suppress(FileNotFoundError), _inside(path.parent) as folder, _naming(path):
         os.unlink(path.name, dir_fd=folder)
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder, if it exists and is empty. Raises OSError for any other reason."""
+    """Remove a folder, if it exists and is empty."""
     with suppress(FileNotFoundError), _inside(path.parent) as folder, _naming(path):
         try:
             os.rmdir(path.name, dir_fd=folder)
@@ -452,11 +404,7 @@ def remove_folder(path: Path) -> None:
 
 
 def set_aside(path: Path, word: str) -> Path:
-    """Rename a file to ``<name>.<word>-<number>``, which no code reads; returns the new path.
-
-    Raises:
-        OSError: it cannot be renamed.
-    """
+    """Rename a file to ``<name>.<word>-<number>``, which no code reads; returns the new path."""
     with _inside(path.parent) as folder, _naming(path):
         taken = set(os.listdir(folder))  # noqa: PTH208
         name = next(name for at in count(1) if (name := f"{path.name}.{word}-{at}") not in taken)
@@ -497,9 +445,7 @@ def version(path: Path) -> tuple[int, int]:
 def blocks_of_lines(file: IO[bytes], source: object, block: int = MIB) -> Iterator[list[bytes]]:
     """Yield the lines of a file in lists, without line ends; `block` is the number of bytes read at a time.
 
-    Raises:
-        ValueError: a line is longer than ``LONGEST_LINE``; `source` names the file in the message.
-        OSError: the file cannot be read.
+    Raises ValueError, which names `source`, if a line is longer than ``LONGEST_LINE``.
     """
     number, pieces, size = 0, [b""], 0
     while data := file.read(block):
@@ -570,7 +516,7 @@ def held(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _inside(folder: Path) -> Iterator[int]:
-    """Open a folder for the time of a ``with`` block, unless it is held; yields its descriptor. Raises OSError."""
+    """Open a folder for the time of a ``with`` block, unless it is held; yields its descriptor."""
     if folder in _held.folders:
         yield _held.folders[folder]
         return
@@ -582,7 +528,7 @@ def _inside(folder: Path) -> Iterator[int]:
 
 
 def _walk(path: Path, *, make: int | None = None, look: Callable[[Path, int], None] = lambda *_: None) -> int:
-    """Open a folder part by part from the root, calling `look` with each part; returns the descriptor of the last.
+    """Open a folder part by part from the root, calling `look` with each; returns the descriptor of the last.
 
     Missing parts are made with the mode `make`, if it is given.
     """

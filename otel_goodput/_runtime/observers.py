@@ -28,10 +28,8 @@ C = TypeVar("C", bound=Callable[[], object])
 class Observers:
     """The observers of one recorder.
 
-    Args:
-        usage: takes samples of processor and memory; None if none are wanted.
-        flush, finish: export everything so far, and end the recorder; called with the seconds that they may take.
-        before: returns when the attempt before began, ns since the epoch; None if that is not known.
+    `usage` takes samples of processor and memory, if any are wanted. `flush` and `finish` export everything so far, and
+    end the recorder, within so many seconds. `before` returns when the attempt before began, ns, if that is known.
     """
 
     def __init__(
@@ -75,7 +73,6 @@ class Observers:
         self._device_clock.settle()
 
     def on_preemption(self, callback: C) -> C:
-        """Register `callback` to be called at every notice that the job will be ended, in a thread of its own."""
         return self._watch.on_preemption(callback)
 
     def announce(self, reason: str, seconds: float) -> bool:

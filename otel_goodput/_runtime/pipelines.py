@@ -1,11 +1,9 @@
-"""Builds what connects a recorder with its exporters: batching processors, periodic readers and providers.
-
-Longer than other files: what is opened here is also flushed, closed and given up here, in the same order.
-"""
+"""Builds what connects a recorder with its exporters: batching processors, periodic readers and providers."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,17 +33,18 @@ from opentelemetry.trace import Span, Tracer
 from opentelemetry.util.types import AttributeValue
 
 from otel_goodput._accounting import Totals
-from otel_goodput._journal.account import Account
+from otel_goodput._live import LiveAccount
 from otel_goodput._metrics.instruments import register_account
 from otel_goodput._recording.delegating import AcknowledgingExporter
 from otel_goodput._recording.emitter import SpanEmitter
 from otel_goodput._recording.finished import UnexportedSpan
 from otel_goodput._recording.sampling import PhaseSampler
-from otel_goodput._runtime.deadline import Closer
+from otel_goodput._runtime.deadline import Closer, ShutdownSignal
 from otel_goodput._runtime.guard import containing, report_once, started
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.options import Settings
-from otel_goodput._text.redact import redact_loggers, redacting_logger
+from otel_goodput._text.durations import NS
+from otel_goodput._text.redact import redact_loggers, redacting_logger, without_credentials
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.registry import dropped_items, numbers, open_exporter, resolve
 from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterUnavailable
@@ -86,9 +85,7 @@ logger = redacting_logger("otel_goodput")
 def exporter_names(config: Config) -> tuple[str, ...]:
     """Return the names of the configured exporters.
 
-    Raises:
-        ConfigurationError: an argument of ``configure()`` names an unknown one. (If the environment variable does, that
-            is logged and ``auto`` is used.)
+    Raises ConfigurationError if an argument of ``configure()`` names an unknown one; for a variable, that is logged.
     """
     directory = Path(config.directory)
     setting = config.settings[Settings.exporters.variable]
@@ -107,11 +104,7 @@ _METERING: Final = ("get_meter",)
 
 
 def check_providers(tracer_provider: object, meter_provider: object) -> None:
-    """Check providers of the user's; None: there is none.
-
-    Raises:
-        ConfigurationError: one lacks what is needed of it, as a proxy does before the global provider is set.
-    """
+    """Raise ConfigurationError if a provider of the user's lacks what is needed, as a proxy does before one is set."""
     for option, provider, needed in (
         ("tracer_provider", tracer_provider, _TRACING),
         ("meter_provider", meter_provider, _METERING),
@@ -125,7 +118,7 @@ def check_providers(tracer_provider: object, meter_provider: object) -> None:
             )
 
 
-def open_exporters(names: Iterable[str], config: Config, context: ExporterContext) -> list[Exporters]:
+def _open_exporters(names: Iterable[str], config: Config, context: ExporterContext) -> list[Exporters]:
     """Open the exporters that this process exports through; log why one cannot be opened."""
     exporters: list[Exporters] = []
     if not config.exports_spans() and not config.leads:
@@ -149,28 +142,31 @@ def open_exporters(names: Iterable[str], config: Config, context: ExporterContex
 class Pipelines:
     """The exporters of one recorder, with their processors and readers.
 
-    The user's `processors` and `readers` are flushed and closed together with those of this package.
-
-    Attributes:
-        batchers: one for each exporter that takes spans.
-        readers: one for each exporter that takes metrics.
+    The user's `processors` and `readers` are flushed and closed together with those of this package: `batchers` for the
+    exporters that take spans, and `readers` for those that take metrics.
     """
 
-    def __init__(
-        self,
-        exporters: Sequence[Exporters],
-        account: Account,
-        processors: Sequence[SpanProcessor],
-        readers: Sequence[MetricReader],
-    ) -> None:
-        self._exporters = exporters
-        self._given_processors, self._given_readers = tuple(processors), tuple(readers)
+    def __init__(self, names: Iterable[str], config: Config, live: LiveAccount, stopping: ShutdownSignal) -> None:
+        self._live, self._directory = live, config.directory
+        run = live.opened.run
+        context = ExporterContext(
+            job_name=config.job_name,
+            run_id=live.run_id,
+            attempt=live.attempt,
+            process_index=config.process_index,
+            directory=None if run is None else run.path,
+            grace_period_s=config.grace_period,
+            stopping=stopping,
+        )
+        self._exporters = exporters = _open_exporters(names, config, context)
+        live.facts.export({one.name: one.project if one.span_exporter else str for one in exporters})
+        self._given_processors, self._given_readers = tuple(config.span_processors), tuple(config.metric_readers)
         self.batchers: list[Batcher] = []
         self._numbers: list[int] = []
         for opened in exporters:
             if opened.span_exporter is not None:
                 with _losing(f"exporter {opened.name}: spans are not exported"):
-                    exporter = AcknowledgingExporter(opened.span_exporter, account, opened.number)
+                    exporter = AcknowledgingExporter(opened.span_exporter, live.account, opened.number)
                     batcher = _unless_wrong(
                         "an OTEL_BSP_* variable",
                         partial(Batcher, exporter),
@@ -182,13 +178,11 @@ class Pipelines:
 
     @property
     def processors(self) -> list[SpanProcessor]:
-        """All span processors, this package's and the user's."""
         return [*self.batchers, *self._given_processors]
 
     def trace_provider(
         self, resource: Resource, generator: IdGenerator, takes: Callable[[Mapping[str, AttributeValue], int], bool]
     ) -> TracerProvider:
-        """Create a provider that samples the phases that `takes` accepts."""
         sampler, limits = PhaseSampler(takes), _span_limits()
         return TracerProvider(sampler, resource, id_generator=generator, shutdown_on_exit=False, span_limits=limits)
 
@@ -256,7 +250,6 @@ class Pipelines:
 
     @property
     def measured(self) -> bool:
-        """Whether the provider made here has a metric reader."""
         return bool(self.readers or self._given_readers)
 
     def hand_over(self, unexported: Iterable[UnexportedSpan]) -> None:
@@ -267,7 +260,6 @@ class Pipelines:
                     batcher.on_end(span)
 
     def dropped(self) -> dict[str, int]:
-        """Return the number of items, by signal, that could not be exported so far."""
         lost: dict[str, int] = {}
         for opened in self._exporters:
             for signal, count in dropped_items(opened).items():
@@ -277,17 +269,51 @@ class Pipelines:
             lost["traces"] = lost.get("traces", 0) + crowded
         return lost
 
-    def behind(self, since: float) -> list[str]:
-        """Return the exporters whose backends lack figures that were read after `since` (monotonic s)."""
+    def warn_of_unsent(self, unexported: tuple[int, bool], since: float, seconds: float, behind: int) -> None:
+        """At the end, log what has not reached the exporters' services.
+
+        Args:
+            unexported: number of spans in the journal that have not been exported, and whether it is exact.
+            since: the last figures were read after this, monotonic s.
+            seconds: how long the shutdown took at most.
+            behind: ns that the last figures lack.
+        """
+        left, exact = unexported if self.batchers else (0, True)
+        if left:
+            logger.warning(
+                "%s%d spans have not reached every exporter. They are in the journal: the next attempt of run %r "
+                "exports them, or `otel-goodput recover %s --run %s`",
+                "" if exact else "about ",
+                left,
+                self._live.run_id,
+                shlex.quote(without_credentials(str(self._directory))),
+                shlex.quote(self._live.run_id),
+            )
         read = [(opened.name, opened.metric_exporter) for opened in self._exporters if self.readers]
-        return [name for name, each in read if isinstance(each, SafeMetricExporter) and not each.current(since)]
+        late = [name for name, each in read if isinstance(each, SafeMetricExporter) and not each.current(since)]
+        if late:
+            logger.warning(
+                "the last metrics of this attempt have not reached %s within %.1f s; `otel-goodput report` has them",
+                ", ".join(late),
+                seconds,
+            )
+        elif behind:
+            logger.warning(
+                "the last metrics of this attempt lack its last %.1f s, which could not be processed in time; "
+                "`otel-goodput report` has them",
+                behind / NS,
+            )
 
     def flushers(self, *, requested: bool = True) -> list[tuple[str, Closer]]:
         """Return what exports everything so far, to be run in parallel.
 
         Unless the user has `requested` it, a reader that only they read from is left alone: it may hold deltas.
         """
-        return self._each(lambda each: each.force_flush, lambda each: each.force_flush, all_readers=requested)
+        return [
+            (name, each.force_flush)
+            for name, each in self._parts()
+            if requested or isinstance(each, (SpanProcessor, PeriodicExportingMetricReader))
+        ]
 
     def closers(self, figures: Closer = lambda _: None) -> list[tuple[str, Closer]]:
         """Return the closers of all processors and readers, to be run in parallel.
@@ -303,31 +329,25 @@ class Pipelines:
             finally:
                 ready.set()
 
-        def closing(reader: MetricReader) -> Closer:
-            def close(milliseconds: int) -> None:
-                begun = time.monotonic()
-                ready.wait(milliseconds / 3000)
-                reader.shutdown(max(0.0, milliseconds - (time.monotonic() - begun) * 1000))
-
-            return close
+        def close(each: SpanProcessor | MetricReader, milliseconds: int) -> None:
+            if isinstance(each, SpanProcessor):
+                each.shutdown()
+                return
+            begun = time.monotonic()
+            ready.wait(milliseconds / 3000)
+            each.shutdown(max(0.0, milliseconds - (time.monotonic() - begun) * 1000))
 
         # First, because closers run one after the other if there are no threads.
-        return [("figures", prepare), *self._each(lambda processor: lambda _: processor.shutdown(), closing)]
+        return [("figures", prepare), *((name, partial(close, each)) for name, each in self._parts())]
 
-    def _each(
-        self,
-        of_processor: Callable[[SpanProcessor], Closer],
-        of_reader: Callable[[MetricReader], Closer],
-        *,
-        all_readers: bool = True,
-    ) -> list[tuple[str, Closer]]:
-        named: list[tuple[str, Closer]] = []
-        for kind, processors in (("spans", self.batchers), ("processor", self._given_processors)):
-            named += [(f"{kind} {at}", of_processor(each)) for at, each in enumerate(processors)]
-        for kind, readers in (("metrics", self.readers), ("reader", self._given_readers)):
-            pushing = [each for each in readers if all_readers or isinstance(each, PeriodicExportingMetricReader)]
-            named += [(f"{kind} {at}", of_reader(each)) for at, each in enumerate(pushing)]
-        return named
+    def _parts(self) -> list[tuple[str, SpanProcessor | MetricReader]]:
+        kinds: dict[str, Sequence[SpanProcessor | MetricReader]] = {
+            "spans": self.batchers,
+            "processor": self._given_processors,
+            "metrics": self.readers,
+            "reader": self._given_readers,
+        }
+        return [(f"{kind} {at}", each) for kind, those in kinds.items() for at, each in enumerate(those)]
 
 
 class SwitchedSpanProcessor(SpanProcessor):
@@ -337,7 +357,6 @@ class SwitchedSpanProcessor(SpanProcessor):
         self._current: tuple[SpanProcessor, ...] = ()
 
     def pass_on_to(self, processors: Iterable[SpanProcessor]) -> None:
-        """Pass spans on to `processors` from now on."""
         self._current = tuple(processors)
 
     def on_start(self, span: SdkSpan, parent_context: Context | None = None) -> None:
@@ -379,12 +398,9 @@ def last_values(totals: Totals, resource: Resource) -> MetricsData | None:
 
 
 class Batcher(BatchSpanProcessor):
-    """The SDK's processor, which also counts the spans that its full queue drops.
+    """The SDK's processor, which also counts the spans that its full queue drops, `crowded_out`.
 
     These are the spans that were added, less those handed to the exporter and those still queued.
-
-    Attributes:
-        crowded_out: the number of spans dropped because the queue was full.
     """
 
     def __init__(self, exporter: AcknowledgingExporter, *options: Any) -> None:
@@ -409,7 +425,6 @@ class Batcher(BatchSpanProcessor):
         return done
 
     def _leave(self, count: int) -> None:
-        """Note that `count` spans go to the exporter now; of the others, those not queued are lost."""
         self._left += count
         given = self._added()  # read before the queue, so that no span added meanwhile counts as lost
         self._lose(given - self._left - self._queued())
@@ -418,7 +433,6 @@ class Batcher(BatchSpanProcessor):
         return sum(list(self._given.values()))
 
     def _lose(self, count: int) -> None:
-        """Note that at least `count` spans are lost."""
         self.crowded_out = max(self.crowded_out, count)
         if self.crowded_out:
             report_once(

@@ -1,23 +1,18 @@
-"""The recorder: builds all parts of the recording of one job, and shuts them down.
-
-Longer than other files: the order of the shutdown depends on the order of construction.
-"""
+"""The recorder: builds all parts of the recording of one job, and shuts them down in the order of construction."""
 
 from __future__ import annotations
 
 import atexit
 import math
-import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.util.types import AttributeValue
 
 from otel_goodput import semconv
 from otel_goodput._accounting import Totals
@@ -28,17 +23,15 @@ from otel_goodput._live import LiveAccount, call_in_children
 from otel_goodput._metrics.instruments import Durations
 from otel_goodput._metrics.productivity import Inputs, Productivity
 from otel_goodput._recording import ids, plain
-from otel_goodput._recording.assembly import assemble
 from otel_goodput._recording.decorators import forgiving, not_callable
 from otel_goodput._recording.emitter import SpanEmitter, processor_of
 from otel_goodput._recording.finished import UnexportedSpan, unexported_spans
 from otel_goodput._recording.phases import Phases
-from otel_goodput._recording.step_line import StepLine
-from otel_goodput._recording.tracer import PhaseTracer
+from otel_goodput._recording.tracer import PhaseTracer, assemble
 from otel_goodput._resources import process
 from otel_goodput._resources.detected import DetectedResource
 from otel_goodput._runtime import deadline, host
-from otel_goodput._runtime.guard import contain, containing, report_once, strict
+from otel_goodput._runtime.guard import containing, report_once, strict
 from otel_goodput._runtime.observers import Observers
 from otel_goodput._runtime.pipelines import (
     JobEndExport,
@@ -47,15 +40,12 @@ from otel_goodput._runtime.pipelines import (
     SwitchedSpanProcessor,
     check_providers,
     exporter_names,
-    open_exporters,
 )
 from otel_goodput._settings import config as configuration
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.options import OWN, Options, parse_windows, taking_options
-from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import redacting_logger, without_credentials
 from otel_goodput.errors import ConfigurationError, GoodputError
-from otel_goodput.exporters.spec import ExporterContext
 from otel_goodput.reports.report import Report, about
 from otel_goodput.semconv import SCOPE_NAME
 from otel_goodput.version import __version__
@@ -73,16 +63,7 @@ LOCK_S: Final = 0.1  # for releasing the lock, even if no time is left
 PASSING_SHARE: Final = 0.25  # of the grace period, at most, for spans that wait to be passed to span processors
 TEARDOWN_S: Final = 1.0  # part of the grace period left to the interpreter at exit; at most a tenth on an idle machine
 MOST_CROWDED: Final = 3.0  # limit of the factor on TEARDOWN_S on a busy machine: exporters need time too
-AFTER_CHILDREN: Final = -1  # exit priority in multiprocessing: after it has joined the process's own children
 UNEXPORTED_AT_ONCE: Final = 256  # spans of earlier attempts handed to the exporters at every tick of the keeper
-
-
-def _call_at_exit(finish: Callable[[], object]) -> None:
-    """Call `finish` at exit, also in a child process of multiprocessing, which may exit without running ``atexit``."""
-    atexit.register(finish)
-    process, util = (sys.modules.get(f"multiprocessing.{name}") for name in ("process", "util"))
-    if process is not None and util is not None and process.parent_process() is not None:
-        util.Finalize(None, finish, exitpriority=AFTER_CHILDREN)
 
 
 @taking_options
@@ -131,7 +112,7 @@ class Recorder(Phases):
         self._build(configuration.read(job_name, **self._options))
         if not self._in_memory:
             deadline.reserve(len(self._pipelines.closers()) + 4)  # 4 more: last figures, journal, its upload, its lock
-        _call_at_exit(self._exit)
+        deadline.at_exit(self._exit)
         call_in_children(self._silence)
 
     def _build(self, config: Config) -> None:
@@ -141,8 +122,7 @@ class Recorder(Phases):
         # Before anything is opened, so that what is wrong leaves nothing behind.
         names = exporter_names(config)
         check_providers(tracer_provider, meter_provider)
-        own_traces = config.step_traces == OWN
-        flags = OWN_TRACES if own_traces else 0
+        flags = OWN_TRACES if config.step_traces == OWN else 0
         self._live = live = LiveAccount(config, flags, in_memory=self._in_memory, begun=self._rebuilt)
         self._opened = opened = live.opened
         self.run_id, self.attempt = live.run_id, live.attempt
@@ -166,24 +146,13 @@ class Recorder(Phases):
         self._facts = live.facts
         self._productivity = Productivity(config, opened.run if config.leads else None)
         self._stopping = deadline.ShutdownSignal()
-        context = ExporterContext(
-            job_name=config.job_name,
-            run_id=self.run_id,
-            attempt=self.attempt,
-            process_index=config.process_index,
-            directory=opened.run.path if opened.run is not None else None,
-            grace_period_s=config.grace_period,
-            stopping=self._stopping,
-        )
-        opened_exporters = open_exporters(names, config, context)
-        live.facts.export({one.name: one.project if one.span_exporter else str for one in opened_exporters})
-        self._pipelines = pipelines = Pipelines(
-            opened_exporters, account, config.span_processors, config.metric_readers
-        )
+        self._pipelines = pipelines = Pipelines(names, config, live, self._stopping)
         shared = tracer_provider is not None
         if tracer_provider is None:
             if self._own_provider is None:
-                self._own_provider = pipelines.trace_provider(resource, self._generator, self._samples)
+                self._own_provider = pipelines.trace_provider(
+                    resource, self._generator, lambda *phase: self._line.admission.takes(*phase)
+                )
             tracer_provider = self._own_provider
             emitter = SpanEmitter(pipelines.processors, resource)
         else:
@@ -200,7 +169,7 @@ class Recorder(Phases):
             tracer_provider.get_tracer(SCOPE_NAME, __version__),
             partial(pipelines.tracer, emitter.resource),
             self._generator,
-            self._successor,
+            lambda: None if self._tracer is None else self._tracer.line,
         )
         self._line, hooks = tracer.line, tracer.hooks
         ordered = pipelines.processors if shared else [OrderedSpanProcessor(emitter, pipelines.processors)]
@@ -216,9 +185,8 @@ class Recorder(Phases):
         self._keeper = live.keep(self._work, tracer.sum_up)
         if not shared:  # else the user's provider may be shut down before the background has exported
             emitter.in_background()
-        productivity, usage = self._productivity, live.usage
         self._observers = Observers(
-            config, tracer, productivity, self.totals, usage, self.flush, self.shutdown, live.before
+            config, tracer, self._productivity, self.totals, live.usage, self.flush, self.shutdown, live.before
         )
         live.facts.schedule(lambda: hooks.waits)
         live.facts.compile(hooks.compile_cache.to_json)
@@ -246,8 +214,9 @@ class Recorder(Phases):
             count, leads = config.process_count, config.leads
             self._paces = Paces(opened.run, self.attempt, config.process_index, count, leads)
         if self._pipelines.batchers:
+            resource = self.resource.merge(self._line.emitter.resource)  # that of a user's provider has their name
             self._unexported = unexported_spans(
-                opened.run, self._live.index, self.run_id, config.process_index, self.resource, self.attempt
+                opened.run, self._live.index, self.run_id, config.process_index, resource, self.attempt
             )
             if opened.before is not None:
                 opened.before.recall(without_credentials(str(config.directory)))
@@ -262,9 +231,6 @@ class Recorder(Phases):
             lambda: self._line.hooks.ready(),
             process=(lambda: self._line.hooks.compile_cache.figures(), lambda: self._line.hooks.waits),
         )
-
-    def _samples(self, attributes: Mapping[str, AttributeValue], trace_id: int) -> bool:
-        return self._line.admission.takes(attributes, trace_id)
 
     # --- who this process is ------------------------------------------------------------------------------------------
 
@@ -374,12 +340,7 @@ class Recorder(Phases):
 
     # --- running ------------------------------------------------------------------------------------------------------
 
-    def _successor(self) -> StepLine | None:
-        """Return what the next call of a function that a phase decorates is recorded with."""
-        return None if self._tracer is None else self._tracer.line
-
     def _work(self) -> None:
-        """Do the recorder's work at every tick of the keeper."""
         tracer = self._tracer
         if tracer is not None:
             tracer.tick()
@@ -524,12 +485,11 @@ class Recorder(Phases):
         if self._closed:
             return False
         until = time.monotonic() + seconds
-        written = self._on_disk("flush", seconds / 2, self._keeper.tick, self._share_pace)
+        written = deadline.within(seconds / 2, "flush", self._keeper.tick, self._share_pace)
         passed = self._line.emitter.catch_up((until - time.monotonic()) / 2)
         return not deadline.close_all(flushers, until - time.monotonic()) and written and passed
 
     def _export_job(self) -> None:
-        """Export everything, because a job has ended."""
         if flushers := self._pipelines.flushers(requested=False):
             self._stopping.at_job_end = True
             try:
@@ -541,28 +501,7 @@ class Recorder(Phases):
         if self._paces is not None and (self._closed or not self._live.provisional):
             self._paces.exchange(self._account, at_once=True)
 
-    def _on_disk(self, site: str, seconds: float, *jobs: Callable[[], object]) -> bool:
-        """Run `jobs`, which may block on a disk, in a thread, and wait for it `seconds` at most.
-
-        A thread that hangs, such as on a network mount, is abandoned. Returns whether the jobs finished in time. Errors
-        are contained under the name `site`.
-        """
-        errors: list[Exception] = []
-
-        def do(_: int) -> None:
-            try:
-                for job in jobs:
-                    job()
-            except Exception as error:
-                errors.append(error)
-
-        unfinished = deadline.close_all([(site, do)], seconds)
-        for error in errors:
-            contain(site, error)
-        return not unfinished
-
     def _exit(self) -> None:
-        """Shut down because the process exits."""
         self._exiting = True
         self.shutdown()
 
@@ -590,7 +529,6 @@ class Recorder(Phases):
             self._closing.release()
 
     def _shut_down(self, seconds: float) -> None:
-        """Shut down within `seconds`."""
         atexit.unregister(self._exit)
         crowding = min(deadline.crowding(), MOST_CROWDED)  # all takes longer if other processes use the same cores
         if self._exiting:
@@ -620,19 +558,7 @@ class Recorder(Phases):
             unfinished.append("journal")
         if unfinished:
             logger.warning("%s did not finish within %.1f s", ", ".join(unfinished), seconds)
-        self._warn_of_unexported()
-        if behind := self._pipelines.behind(since):
-            logger.warning(
-                "the last metrics of this attempt have not reached %s within %.1f s; `otel-goodput report` has them",
-                ", ".join(behind),
-                seconds,
-            )
-        elif self._behind:
-            logger.warning(
-                "the last metrics of this attempt lack its last %.1f s, which could not be processed in time; "
-                "`otel-goodput report` has them",
-                self._behind / NS,
-            )
+        self._pipelines.warn_of_unsent(self._keeper.left, since, seconds, self._behind)
         mirror = self._opened.mirror
         if mirror is not None and not self._opened.early:
             mirror.stop()
@@ -640,29 +566,15 @@ class Recorder(Phases):
             if deadline.close_all([last], until - time.monotonic()):
                 logger.warning("the last upload of the journal did not finish in time; the data is in the local spool")
         if self._opened.lock is not None:
-            self._on_disk("lock", max(until - time.monotonic(), LOCK_S), self._live.release)
+            deadline.within(max(until - time.monotonic(), LOCK_S), "lock", self._live.release)
 
     def _settle_figures(self, milliseconds: int) -> None:
         """Bring the account up to date within `milliseconds`, before the last metrics are read."""
         seconds = milliseconds / 1000
         self._account.refresh(seconds)
-        self._on_disk("shutdown", min(seconds, JOURNAL_S), self._share_pace, self._productivity.keep)
+        deadline.within(min(seconds, JOURNAL_S), "shutdown", self._share_pace, self._productivity.keep)
         if self._paces is not None:
             self._paces.settle()
-
-    def _warn_of_unexported(self) -> None:
-        """Log the number of spans in the journal that have not been exported."""
-        left, exact = self._keeper.left if self._pipelines.batchers else (0, True)
-        if left:
-            logger.warning(
-                "%s%d spans have not reached every exporter. They are in the journal: the next attempt of run %r "
-                "exports them, or `otel-goodput recover %s --run %s`",
-                "" if exact else "about ",
-                left,
-                self.run_id,
-                shlex.quote(without_credentials(str(self.config.directory))),
-                shlex.quote(self.run_id),
-            )
 
     def _silence(self) -> None:
         """In a forked child, stop recording: it must not write its parent's journal or export its parent's figures."""

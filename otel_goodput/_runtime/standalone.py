@@ -85,7 +85,6 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         self._live_account.orphan()
 
     def _work(self) -> None:
-        """Do the work of every tick of the keeper."""
         self._look_around()
         if text := self._live_account.ask_leader(begun=True):
             self._account.notes.add("launch", text)

@@ -22,7 +22,7 @@ OPEN: Final = 4  # unsampled spans exported because they were interrupted; 1 if 
 REMEMBERED: Final = 4096  # ended spans, and summaries, that are remembered; the exporters' queues hold fewer
 
 
-# Phase of an entry that is the root of a trace: number `step`, after trace number `parent`, of the group `flags`.
+# Phase of an entry that is the root of a trace: number `step`, after trace number `parent`.
 NO_PHASE: Final = -1
 ENDLESS: Final = 1 << 62
 
@@ -63,7 +63,6 @@ class Unexported(State):
         phase_summaries: (name, summary) of other phases that were left out.
         steps: number of steps in one trace.
         share: number of spans of this process that fit into one trace.
-        group: the group of processes that share a trace.
         reached: by exporter, how many of the spans it has exported.
         summed: by (exporter, name), the time (ns) up to which summaries are exported; the name is empty for steps.
     """
@@ -73,7 +72,6 @@ class Unexported(State):
     own_traces: bool = field(FLAG)
     steps: int = field(Whole(1), ENDLESS, key="steps_per_trace")
     share: int = field(NUMBER, ENDLESS, key="spans_per_trace")
-    group: int = field(NUMBER, 0, key="process_group")
     spans: list[SpanEntry] = field(Each(SPAN_ENTRY), make=list)
     summaries: list[Summary] = field(Each(SUMMARY_ENTRY), make=list, key="step_summaries")
     phase_summaries: list[tuple[str, Summary]] = field(PHASE_SUMMARIES, make=list)
@@ -124,7 +122,6 @@ class SpanIndex(State):
     rooted: bool = field(FLAG, False, key="has_root")
     steps: int = field(Whole(1), ENDLESS, key="steps_per_trace")
     share: int = field(NUMBER, ENDLESS, key="spans_per_trace")
-    group: int = field(NUMBER, 0, key="process_group")
     # A summary of steps ends where a checkpoint is saved.
     _cuts: bool = field(FLAG, True, key="summaries_end_at_saves")
     last_sign: int = field(NUMBER, 0)
@@ -195,11 +192,10 @@ class SpanIndex(State):
             self._end(SpanEntry(key, NO_PHASE, "", step, flags, time, end=time))
         elif kind == records.CONTINUED and phase == 0:
             self.steps, self.share, self._cuts = max(1, key), flags & records.MOST_SPANS, bool(flags & records.DETAILED)
-            self.group, most = divmod(step, records.HALF)
-            self._thinner = Thinner(max(1, most), self.steps)
+            self._thinner = Thinner(max(1, step), self.steps)
         elif kind == records.CONTINUED:
             before, number = divmod(step, records.HALF)
-            self._end(SpanEntry(key, NO_PHASE, "", number, flags, time, parent=before, end=time))
+            self._end(SpanEntry(key, NO_PHASE, "", number, 0, time, parent=before, end=time))
         elif kind == ev.ATTEMPT:
             self.own_traces = bool(flags & records.OWN_TRACES)
 
@@ -302,7 +298,7 @@ class SpanIndex(State):
                 phase_summaries += [(name, summary) for summary in thinner.clone().summaries(final=True)]
             left = Unexported(self.attempt, self.last_sign, self.own_traces, spans, summaries)
             left.phase_summaries, left.summed = self._unsummed_phases(phase_summaries), dict(self._summed)
-            left.steps, left.share, left.group = self.steps, self.share, self.group
+            left.steps, left.share = self.steps, self.share
             before = self._first - 1
             left.reached = {exporter: max(0, place - before) for exporter, place in self._reached.items()}
             unexported = [*unexported, left]

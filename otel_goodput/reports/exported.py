@@ -326,7 +326,7 @@ class TraceIds:
                 elif kind == records.ROOT:
                     layout.rooted = True
                 elif kind == records.CONTINUED and phase == 0:
-                    layout.traces = TraceLayout(run_id, attempt, max(1, key), step // records.HALF)
+                    layout.traces = TraceLayout(run_id, attempt, max(1, key))
                 elif kind == ev.START and phase == rules.JOB:
                     layout.begun = True
                     jobs.add(key)

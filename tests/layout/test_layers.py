@@ -15,7 +15,7 @@ PACKAGE = Path(otel_goodput.__file__).parent
 # Every module's layer; a package stands for all that is in it, but for those that lie in several layers. Those of one
 # layer do not know each other.
 LAYERS: tuple[tuple[str, frozenset[str]], ...] = (
-    ("words", frozenset({"semconv", "_settings.envvars", "errors", "_runtime.clock", "version", "_text"})),
+    ("words", frozenset({"semconv", "_settings.envvars", "errors", "version", "_text"})),
     (
         "edge of the process",
         frozenset(

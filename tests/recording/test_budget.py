@@ -24,33 +24,27 @@ from recorded import Recording, attributes, identity, orphans, parent, trace_of
 
 from otel_goodput import Recorder
 from otel_goodput._recording.ids import trace_root_context
-from otel_goodput._recording.trace_layout import RESERVED, group, groups, share, steps_in_a_trace
+from otel_goodput._recording.trace_layout import RESERVED, share, steps_in_a_trace
 
 MS = 1_000_000
 
 
 @pytest.mark.parametrize("limit", [100, 5_000, 1_000_000])
 @pytest.mark.parametrize("count", [1, 2, 64, 313, 314, 2497, 2498, 4_096, 10_000])
-@pytest.mark.parametrize("leader", [0, -1])
-def test_the_shares_of_all_fit(count: int, limit: int, leader: int) -> None:
-    """Each group of processes has traces of its own, and each process may say something there."""
-    leader %= count
-    shares = [share(limit, count, leads=process == leader) for process in range(count)]
-    placed = [group(limit, count, process, leads=process == leader) for process in range(count)]
-    assert min(shares) >= 1 and shares[leader] >= (limit - RESERVED) // 2 and placed[leader] == 0
-    together: Counter[int] = Counter()
-    for mine, its in zip(shares, placed, strict=True):
-        together[its] += mine
-    assert max(together.values()) <= limit - RESERVED
-    assert set(together) == set(range(groups(limit, count)))
+def test_the_shares_of_all_fit(count: int, limit: int) -> None:
+    """Each process may say something; only if there are more than the trace has room for is that too much."""
+    leads, follows = (share(limit, count, leads=leads) for leads in (True, False))
+    assert leads >= (limit - RESERVED) // 2
+    if count > 1:
+        assert follows >= 1
+        assert follows == 1 or leads + follows * (count - 1) <= limit - RESERVED
 
 
 def test_shares_are_a_function_of_the_process_count() -> None:
     assert share(5_000, 1) == 4_992
     assert [share(5_000, 64, leads=leads) for leads in (True, False)] == [2_535, 39]
-    assert [groups(5_000, count) for count in (1, 2_497, 2_498, 4_096, 10_000, 100_000)] == [1, 1, 2, 2, 5, 41]
     assert share(5_000, 4_096) == share(5_000, 2_497) == 2_496
-    assert [group(5_000, 4_096, process, leads=False) for process in (1, 2_495, 2_496, 4_095)] == [0, 0, 1, 1]
+    assert [share(5_000, count, leads=False) for count in (2_497, 2_498, 100_000)] == [1, 1, 1]
 
 
 def test_steps_in_a_trace() -> None:
@@ -205,30 +199,24 @@ def fail_always(first: int, last: int, spoilt: int) -> Callable[[Recorder], None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [2_497, 2_498, 10_000])
+@pytest.mark.parametrize("count", [2_497, 10_000])
 def test_of_ever_so_many_each_tells_its_first_failure(count: int, tmp_path: Path, base: int) -> None:
-    """In a trace of its group, which the leader begins behind that of the group before."""
     volume = steps_in_a_trace(5_000, 100)
     leader = run_rank(tmp_path, 0, count, train(2 * volume + 1, base))
-    several = groups(5_000, count)
-    ranks = sorted({1, 2_495, 2_496, 2_497, count // 2, count - 2, count - 1} - {count})
+    ranks = sorted({1, count // 2, count - 1})
     followers = {rank: run_rank(tmp_path, rank, count, fail_always(0, 3 * volume, volume)) for rank in ranks}
-    for rank, spans in followers.items():
-        if rank >= count:
-            continue
+    for spans in followers.values():
         places = Counter(trace_of(span) for span in spans)
-        assert len(spans) == 3 and set(places.values()) == {1}, "one in each trace of its group, which is its share"
+        assert len(spans) == 3 and set(places.values()) == {1}, "one in each trace, which is its share"
         assert all(not span.status.is_ok for span in spans)
         roots = {trace_of(root): root for root in leader if root.name in ("attempt", "continuation")}
         mine = [roots[trace_of(span)] for span in spans]
         assert [parent(span) for span in spans] == [identity(root) for root in mine]
-        its = group(5_000, count, rank, leads=False)
-        assert {attributes(root).get("goodput.trace.group", 0) for root in mine} == {its}
         assert [attributes(root).get("goodput.trace.number", 0) for root in mine] == [0, 1, 2]
     check_whole([*leader, *(span for spans in followers.values() for span in spans)], 5_000)
     links = {(trace_of(span), link.context.trace_id) for span in leader for link in span.links}
     roots = [root for root in leader if root.name in ("attempt", "continuation")]
-    assert len(roots) == 3 * several
+    assert len(roots) == 3
     first = next(trace_of(root) for root in roots if root.name == "attempt")
     assert all((trace_of(root), first) in links for root in roots if root.name == "continuation")
     reached, edge = {first}, {first}
@@ -332,18 +320,16 @@ def killed_and_resumed(folder: Path, index: int, count: int, sent: str) -> list[
 
 
 @pytest.mark.parametrize("sent", ["nothing before", "all before"])
-def test_a_dead_attempt_s_groups_have_their_traces(sent: str, tmp_path: Path) -> None:
-    """The last process's unexported spans are in the trace of its group; the leader writes the root there."""
-    assert (groups(200, 200), group(200, 200, 199, leads=False)) == (3, 2)
-    context = lambda number, of: trace_root_context("run", 0, number, of)  # noqa: E731
+def test_a_dead_attempt_of_many_processes(sent: str, tmp_path: Path) -> None:
+    """The last process's unexported spans are under the root that the leader writes."""
     mine = [span for span in killed_and_resumed(tmp_path / "last", 199, 200, sent) if span["name"] == "last"]
-    root = context(1, 2)
+    root = trace_root_context("run", 0, 1)
     assert [(span["traceId"], span["parentSpanId"]) for span in mine] == [
         (f"{root.trace_id:032x}", f"{root.span_id:016x}")
     ]
     leader = killed_and_resumed(tmp_path / "leader", 0, 200, sent)
     roots = Counter((span["traceId"], span["spanId"]) for span in leader if not span.get("parentSpanId"))
-    theirs = [context(number, of) for number in range(2) for of in range(3)]
+    theirs = [trace_root_context("run", 0, number) for number in range(2)]
     assert all(roots[f"{each.trace_id:032x}", f"{each.span_id:016x}"] == 1 for each in theirs)
     assert max(roots.values()) == 1
 
