@@ -17,12 +17,12 @@ from otel_goodput._journal.thinning import SUMMARY, Thinner
 from otel_goodput._recording import misuse
 from otel_goodput._recording.emitter import LONGEST_WAIT_S, SpanEmitter
 from otel_goodput._recording.hooks import Hooks
-from otel_goodput._recording.job_spans import JobSpans
 from otel_goodput._recording.misuse import Misuse
 from otel_goodput._recording.nesting import Nested, Place, current_span, innermost, leave, runtime_context
 from otel_goodput._recording.open_spans import OpenSpans, in_event_loop
 from otel_goodput._recording.sampling import Admission, StepSampler
 from otel_goodput._recording.short_span import ShortSpan, alive
+from otel_goodput._recording.span_processor import JobSpans
 from otel_goodput._recording.trace_layout import NOTABLE, ROUTINE, VITAL
 from otel_goodput._runtime.guard import contain, report_once
 from otel_goodput.semconv import PHASES

@@ -25,12 +25,11 @@ from otel_goodput._recording.fast_span import FastSpan
 from otel_goodput._recording.finished import summary_span
 from otel_goodput._recording.hooks import Hooks
 from otel_goodput._recording.ids import SAMPLED, PrivateIdGenerator
-from otel_goodput._recording.job_spans import JobSpans
 from otel_goodput._recording.misuse import Misuse
 from otel_goodput._recording.nesting import Nested, Nesting, identity
 from otel_goodput._recording.open_spans import JobThread, OpenSpans
 from otel_goodput._recording.sampling import Admission, StepSampler
-from otel_goodput._recording.span_processor import PhaseSpanProcessor, PhaseSpans
+from otel_goodput._recording.span_processor import JobSpans, PhaseSpanProcessor, PhaseSpans
 from otel_goodput._recording.step_line import CheckpointLabels, StepLine, StepPolicy
 from otel_goodput._recording.trace_layout import VITAL, Budget, TraceLayout, steps_in_a_trace
 from otel_goodput._runtime.guard import contain, guarded
