@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Final, NamedTuple
+from typing import Final
 
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import contain
@@ -14,26 +14,13 @@ from otel_goodput._runtime.guard import contain
 Remove = Callable[[], None]
 
 
-class Integration(NamedTuple):
-    """One integration.
-
-    Attributes:
-        library: module to wait for.
-        install: ``module:function``. The function gets the tracer and returns what removes the integration, or None
-            while the library is not ready.
-    """
-
-    library: str
-    install: str
-
-
-LIBRARIES: Final[dict[str, Integration]] = {
-    "jax": Integration("jax", "otel_goodput._integrations.jax:install"),
-    "torch": Integration("torch._dynamo", "otel_goodput._integrations.torch_compile:install"),
-    "orbax": Integration("orbax.checkpoint", "otel_goodput._integrations.orbax:install"),
+# By the names of integrations: the module to wait for, and the function that gets the tracer and returns what removes
+# the integration, or None while the library is not ready.
+LIBRARIES: Final = {
+    "jax": ("jax", "otel_goodput._integrations.jax:install"),
+    "torch": ("torch._dynamo", "otel_goodput._integrations.torch_compile:install"),
+    "orbax": ("orbax.checkpoint", "otel_goodput._integrations.orbax:install"),
 }
-
-
 INSTALLING_S: Final = 1.0  # s that remove() waits for an installation under way
 
 

@@ -120,7 +120,7 @@ class DeviceClock:
             self._fall_back(ClockState.HOST, self._polled_at)
         self.poll()
         # Only here: if a runtime is in use already, the first step should find its marker prepared.
-        self._watcher.finish_tasks(PREPARING_S)
+        self._watcher.drain(PREPARING_S, tasks_only=True)
 
     @property
     def lost(self) -> int:
@@ -231,7 +231,7 @@ class DeviceClock:
             if key == self._job:
                 self.poll()
                 if self._watcher.tasks:
-                    self._watcher.finish_tasks(PREPARING_S)
+                    self._watcher.drain(PREPARING_S, tasks_only=True)
                 self._close_shared()
             elif (segment := self._leave(key)) is not None:
                 self._mark_segment(segment, end)

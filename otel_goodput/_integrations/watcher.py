@@ -538,17 +538,15 @@ class Watcher:
                 self.queue.remove(observation)
                 self._give_up(observation)
 
-    def finish_tasks(self, seconds: float) -> None:
-        """Wait until `tasks` is empty, `seconds` at most."""
-        self._wait_while(lambda: bool(self.tasks), seconds)
-
-    def drain(self, seconds: float) -> None:
-        """Wait until nothing is in flight and `tasks` is empty, `seconds` at most."""
-        self._wait_while(lambda: self.busy or bool(self.tasks), seconds)
-
-    def _wait_while(self, busy: Callable[[], bool], seconds: float) -> None:
+    def drain(self, seconds: float, *, tasks_only: bool = False) -> None:
+        """Wait until `tasks` is empty, and unless `tasks_only` nothing is in flight either, `seconds` at most."""
         until, thread = time.monotonic() + seconds, self._thread
-        while busy() and time.monotonic() < until and thread is not None and thread.is_alive():
+        while (
+            (self.tasks or (self.busy and not tasks_only))
+            and time.monotonic() < until
+            and thread is not None
+            and thread.is_alive()
+        ):
             time.sleep(0.001)
 
     def close(self, seconds: float) -> None:
