@@ -52,6 +52,14 @@ LONGEST_TICK_S: Final = 1.0
 class PhaseTracer:
     """Records phases into an account and a tracer provider.
 
+    Args:
+        attempt: id of the run, and number of the attempt.
+        emitter: exports the spans that no tracer starts.
+        tracer: of the provider in use; its spans reach `processor`.
+        other: returns a tracer of a provider that has this sampler and these span processors.
+        generator: generates span ids, also for `tracer` unless that is of a provider of the user's.
+        find: returns what records now; None if nothing does.
+
     Attributes:
         line: the state of the recording.
         processor: records the spans of all phases but steps, loads, parts and compilations.
@@ -65,7 +73,33 @@ class PhaseTracer:
         compilations: opens compile phases.
     """
 
-    def __init__(self, line: StepLine, starter: PhaseSpans, processor: PhaseSpanProcessor) -> None:
+    def __init__(
+        self,
+        config: Config,
+        account: Account,
+        past: Past,
+        attempt: tuple[str, int],
+        emitter: SpanEmitter,
+        tracer: Tracer,
+        other: Callable[[Sampler, Sequence[SpanProcessor]], Tracer],
+        generator: PrivateIdGenerator,
+        find: Callable[[], StepLine | None],
+    ) -> None:
+        shared, own = config.tracer_provider is not None, config.step_traces == OWN
+        limit, process = config.trace_spans, config.process_index
+        thread, hooks, misused = JobThread(), Hooks(), Misuse(account.notes)
+        budget = Budget(limit, config.process_count, leads=config.leads)
+        layout = TraceLayout(*attempt, steps_in_a_trace(limit, config.step_sampling))
+        admission = Admission(budget, layout)
+        policy = StepPolicy(StepSampler(config.step_sampling), admission, own_traces=own)
+        traces = AttemptTraces(account, emitter, budget, layout, process, own=own)
+        nesting = Nesting(emitter.resource, shared=shared, ours=lambda trace: layout.number_of(trace) is not None)
+        spans = OpenSpans(thread, admission, traces, nesting)
+        processor = PhaseSpanProcessor(account, thread, hooks, traces, spans, emitter, None if shared else admission)
+        starter = PhaseSpans(tracer, other, processor, spans, emitter)
+        jobs = JobSpans(account, starter, None if shared else generator, traces, thread, misused)
+        labels, new_key = CheckpointLabels(past), generator.new_span_id
+        line = StepLine(account, hooks, policy, spans, emitter, jobs, misused, new_key, find, labels)
         self.line = line
         self.compilations = CompilePhases(line)
         self.clock, self.blocks, self.new_key = line.clock, line.blocks, line.new_key
@@ -249,48 +283,6 @@ class PhaseTracer:
     def close(self) -> None:
         """Stop recording; later calls by holders of this object have no effect."""
         self.line.close()
-
-
-def assemble(
-    config: Config,
-    account: Account,
-    past: Past,
-    attempt: tuple[str, int],
-    emitter: SpanEmitter,
-    tracer: Tracer,
-    other: Callable[[Sampler, Sequence[SpanProcessor]], Tracer],
-    generator: PrivateIdGenerator,
-    find: Callable[[], StepLine | None],
-) -> PhaseTracer:
-    """Build what records the phases of one job.
-
-    Args:
-        config: how steps are sampled, and which process this is.
-        account: receives the records.
-        past: what earlier attempts have done.
-        attempt: id of the run, and number of the attempt.
-        emitter: exports the spans that no tracer starts.
-        tracer: of the provider in use; its spans reach the processor of the result.
-        other: returns a tracer of a provider that has this sampler and these span processors.
-        generator: generates span ids, also for `tracer` unless that is of a provider of the user's.
-        find: returns what records now; None if nothing does.
-    """
-    shared, own = config.tracer_provider is not None, config.step_traces == OWN
-    limit, process = config.trace_spans, config.process_index
-    thread, hooks, misused = JobThread(), Hooks(), Misuse(account.notes)
-    budget = Budget(limit, config.process_count, leads=config.leads)
-    layout = TraceLayout(*attempt, steps_in_a_trace(limit, config.step_sampling))
-    admission = Admission(budget, layout)
-    policy = StepPolicy(StepSampler(config.step_sampling), admission, own_traces=own)
-    traces = AttemptTraces(account, emitter, budget, layout, process, own=own)
-    nesting = Nesting(emitter.resource, shared=shared, ours=lambda trace: layout.number_of(trace) is not None)
-    spans = OpenSpans(thread, admission, traces, nesting)
-    processor = PhaseSpanProcessor(account, thread, hooks, traces, spans, emitter, None if shared else admission)
-    starter = PhaseSpans(tracer, other, processor, spans, emitter)
-    jobs = JobSpans(account, starter, None if shared else generator, traces, thread, misused)
-    labels, new_key = CheckpointLabels(past), generator.new_span_id
-    line = StepLine(account, hooks, policy, spans, emitter, jobs, misused, new_key, find, labels)
-    return PhaseTracer(line, starter, processor)
 
 
 class PhaseSpan(Nested):

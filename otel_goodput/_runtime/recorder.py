@@ -27,7 +27,7 @@ from otel_goodput._recording.decorators import forgiving, not_callable
 from otel_goodput._recording.emitter import SpanEmitter, processor_of
 from otel_goodput._recording.finished import UnexportedSpan, unexported_spans
 from otel_goodput._recording.phases import Phases
-from otel_goodput._recording.tracer import PhaseTracer, assemble
+from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._resources import process
 from otel_goodput._resources.detected import DetectedResource
 from otel_goodput._runtime import deadline, host
@@ -160,7 +160,7 @@ class Recorder(Phases):
             everyone = processor_of(tracer_provider.get_tracer(SCOPE_NAME, __version__), tracer_provider)
             theirs = getattr(tracer_provider, "resource", resource)
             emitter = SpanEmitter([everyone] if everyone else [], theirs)
-        self._tracer = tracer = assemble(
+        self._tracer = tracer = PhaseTracer(
             config,
             account,
             live.past,
