@@ -163,19 +163,12 @@ _WRAPPED: Final = "_goodput_wrapped"
 
 
 class GivenLoader(NamedTuple):
-    """A loader that was given to ``loading()``.
-
-    Attributes:
-        find: returns the current recorder, or None.
-        queue_depth: returns how many batches are ready.
-        loader: returns it, as long as it exists.
-        dataset: the same for its dataset; None if there can be no weak reference to that.
-    """
+    """A loader that was given to ``loading()``; what returns it, and its dataset, as long as they exist."""
 
     find: Find
     queue_depth: QueueDepth | None
     loader: Callable[[], Any]
-    dataset: Callable[[], Any] | None
+    dataset: Callable[[], Any] | None  # None if there can be no weak reference to it
 
 
 _given_loaders: Final[dict[int, GivenLoader]] = {}  # by id of their datasets

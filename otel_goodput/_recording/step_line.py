@@ -59,14 +59,10 @@ class StepPolicy:
         self._detailed = admission.budget.detailed or own_traces  # this process exports single steps
 
     def at_begin(self, span: ShortSpan, step: ShortSpan | None, latest: ShortSpan) -> int:
-        """Return ``SAMPLED`` or ``THINNED`` for a span that begins.
+        """Return ``SAMPLED`` or ``THINNED`` for a span that begins while `step` is open (a step: itself).
 
-        A load or part is sampled if its step is, unless there are too many of them; its `gate` is then set.
-
-        Args:
-            span: the step, load or part.
-            step: the open step, which is `span` itself for a step; None if none is open.
-            latest: the latest step; a load without an open step counts as one after it.
+        A load or part is sampled if its step is, unless there are too many of them; its `gate` is then set. A load
+        without an open step counts as one after the `latest`.
         """
         if step is span:
             sampled = self.sample(span.step)
@@ -75,14 +71,14 @@ class StepPolicy:
         else:
             span.gate = self._admission.crowds(step or latest, PHASES[span.phase], span.title)
             sampled = span.gate is None
-        return SAMPLED if sampled and self._room(span, ROUTINE) else THINNED
+        return SAMPLED if sampled and self.claim(span) else THINNED
 
     def at_end(self, span: ShortSpan, duration: int, *, failed: bool) -> int:
         """Return the decision on a span that took `duration` ns; for ``KEPT``, room in its trace has been reserved."""
         slow = SLOW if span.phase == STEP and not failed and self.sampler.slow(duration) else 0
         if span.sampled:
             return SAMPLED | slow
-        if (failed or slow) and self._room(span, VITAL if failed else NOTABLE):
+        if (failed or slow) and self.claim(span, VITAL if failed else NOTABLE):
             return KEPT | slow
         return slow
 
@@ -94,13 +90,13 @@ class StepPolicy:
         """Return whether step `number` would be, if it began now."""
         return self._detailed and self.sampler.would_take(number)
 
-    def claim(self, span: ShortSpan) -> bool:
-        """Reserve room for an open span whose identity others ask for; return False if its trace has none."""
-        return self._room(span, ROUTINE)
+    def claim(self, span: ShortSpan, worth: int = ROUTINE) -> bool:
+        """Reserve room for an open span that is exported; return False if its trace has none."""
+        return self.affords(span.parent, worth)
 
     def affords_slow(self, step: ShortSpan) -> bool:
         """Have `step`, which was slow, exported if there is room for it in its trace; return whether there is."""
-        if not self._room(step, NOTABLE):
+        if not self.claim(step, NOTABLE):
             return False
         step.keep(paid=True)
         return True
@@ -114,16 +110,6 @@ class StepPolicy:
         parent = span.parent
         if parent is not None:
             self._admission.budget.spend(parent.trace_id)
-
-    def _room(self, span: ShortSpan, worth: int) -> bool:
-        return self.affords(span.parent, worth)
-
-
-def thinner_of(admission: Admission) -> Thinner:
-    """Return what summarizes steps that are not exported, as many in a summary as the traces have room for."""
-    steps = admission.layout.steps
-    each = min(-(-steps // admission.budget.summaries()), MOST_STEPS)
-    return Thinner(max(SUMMARY, each), steps)
 
 
 class CheckpointLabels:
@@ -230,7 +216,9 @@ class StepLine:
         self.emitter = emitter
         self.jobs = jobs
         self.misused = misused
-        self.thinner = thinner_of(admission)
+        # As many steps in a summary as the traces have room for.
+        steps = admission.layout.steps
+        self.thinner = Thinner(max(SUMMARY, min(-(-steps // admission.budget.summaries()), MOST_STEPS)), steps)
         self.left_out = admission.left_out
         self.new_key = new_key
         self.find = find
