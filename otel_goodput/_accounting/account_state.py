@@ -27,9 +27,10 @@ from otel_goodput._accounting.codec import (
 from otel_goodput._accounting.device import DEVICE_SEGMENT, NEVER, DeviceSegment
 from otel_goodput._accounting.execution import Execution
 from otel_goodput._accounting.overview import RiskCurve
+from otel_goodput._accounting.rules import EXCLUDED
 from otel_goodput._accounting.step_history import StepHistory
 from otel_goodput._accounting.step_summary import StepSummary
-from otel_goodput._accounting.windows import EXCLUDED, Edge, Overlay, Weighted, Window, WindowSet
+from otel_goodput._accounting.windows import Edge, Overlay, Weighted, WindowSet
 from otel_goodput.semconv import CLOCK_STATES, FALLBACK_CLOCKS, REASONS, ClockState
 
 NOBODY: Final = -1
@@ -49,15 +50,11 @@ class AccountState(State):
     Attributes:
         begin, now: first job start, and the latest moment accounted for, ns.
         shift: ns to add to the times of the current attempt; the account never goes back, even if a clock does.
-        alive: a job has started and not ended.
-        ended: the latest job ended by itself.
-        clean: the latest job ended without an error.
+        alive, ended, clean: a job has started and not ended; the latest one ended by itself; without an error.
         finished: both, and nothing had announced the end of the job before.
         totals: ns by category number, without steps.
         names: names of custom phases; the first has the category number ``rules.FIXED``.
-        steps: the steps of the run.
-        fallback: clock of steps whose device end is not reported, one of ``semconv.FALLBACK_CLOCKS``.
-        clock: clock by which the latest step ended, one of ``semconv.CLOCK_STATES``; None before the first.
+        fallback, clock: that of steps whose device end is not reported; that by which the latest step ended.
     """
 
     begin: int | None = field(Optional(COUNT), key="started_at")
@@ -80,7 +77,7 @@ class AccountState(State):
     fallback: str = field(Text(*FALLBACK_CLOCKS), ClockState.HOST, key="fallback_clock")
     clock: str | None = field(Optional(Text(*CLOCK_STATES)))
     overlay: Overlay = field(Part(lambda: Overlay), make=Overlay, key="conditions")
-    risk_curve: RiskCurve | None = field(Optional(Part(lambda: RiskCurve)), key="overview")
+    risk_curve: RiskCurve = field(Part(lambda: RiskCurve), make=RiskCurve, key="overview")
     steps: StepHistory = field(Part(lambda: StepHistory))
     error: str = field(TEXT, "")  # the exception that ended the latest job, until the next one begins
     # Signals and the exit status of the latest process, until the next job begins.
@@ -102,6 +99,7 @@ class AccountState(State):
     device: deque[DeviceSegment] = field(Each(DEVICE_SEGMENT, make=deque), make=deque, key="device_queue")
     name_index: dict[str, int]
     hosts: list[Execution]  # executions whose phase is open, the latest last
+    _overview: bool
     _owner: int | Execution = NOBODY
     _timer = NEVER
     _plain = True  # as time passes, only the owner's account changes
@@ -117,8 +115,9 @@ class AccountState(State):
         self.open_windows = WindowSet(edges)
         self.name_index = {}
         self.hosts = []
+        self._overview = overview
         if overview:
-            self.risk_curve, self.steps.summary = RiskCurve(), StepSummary()
+            self.steps.summary = StepSummary()
 
     def loaded(self) -> None:
         steps, categories = self.steps, rules.FIXED + len(self.names)
@@ -130,7 +129,7 @@ class AccountState(State):
             *(one.category for one in self.device),
             *(one.fate for one in (*steps.running.values(), *steps.recoverable.values()) if one.fate is not None),
         ]
-        for window in self.windows:
+        for window in self.steps.windows:
             used += [*window.totals, *window.discarded]
         for buckets in (steps.rolling, steps.bins):
             if buckets is not None:
@@ -144,24 +143,15 @@ class AccountState(State):
             raise ValueError("the device works for steps that are not open")
         if steps.rolling is not None and (self.begin is None or steps.rolling.spans != self.spans):
             raise ValueError("rolling windows of another run")
-        if steps.summary is not None and (self.risk_curve is None or (steps.bins is None) is not (self.begin is None)):
+        if steps.summary is not None and (steps.bins is None) is not (self.begin is None):
             raise ValueError("a part of what an overview shows")
+        self._overview = steps.summary is not None
         self._follow()
 
     def _follow(self) -> None:
         """Set what follows from the fields."""
         self.hosts = [execution for execution in self.steps.running.values() if execution.on_host]
         self.choose()
-
-    @property
-    def windows(self) -> list[Window]:
-        """Exact windows; the first is the excluded time."""
-        return self.steps.windows
-
-    @property
-    def rolling(self) -> Rolling | None:
-        """The rolling windows, from the first job start on."""
-        return self.steps.rolling
 
     @property
     def in_step(self) -> bool:
@@ -180,11 +170,11 @@ class AccountState(State):
         If not `overview`, the copy does not follow what an overview shows; time passes faster for it.
         """
         steps = self.steps
-        held = self.risk_curve, steps.bins, steps.summary
+        held = steps.bins, steps.summary
         if not overview:
-            self.risk_curve = steps.bins = steps.summary = None
+            steps.bins = steps.summary = None
         twin = super().clone()
-        self.risk_curve, steps.bins, steps.summary = held
+        steps.bins, steps.summary = held
         twin.name_index = self.name_index.copy()
         twin._follow()
         return twin
@@ -253,7 +243,7 @@ class AccountState(State):
         if execution is not None and execution.pieces is not None:
             execution.pieces.append((spent, mask))
         self.overlay.weigh(self.overlay.time, spent)
-        for window in self.windows if mask else ():
+        for window in self.steps.windows if mask else ():
             if not window.bit & mask:
                 continue
             window.elapsed += spent
@@ -273,7 +263,7 @@ class AccountState(State):
                 self._leave_device()
             if self.alive:
                 self.open_windows.move(due)
-                if self.rolling is not None and self.rolling.boundary <= due:
+                if self.steps.rolling is not None and self.steps.rolling.boundary <= due:
                     self._close_bucket(time)
                 bins = self.steps.bins
                 if bins is not None and bins.boundary <= due:
@@ -335,14 +325,14 @@ class AccountState(State):
 
     def visible_totals(self) -> list[int]:
         """Time by category outside exclusions, without steps, ns."""
-        excluded = self.windows[0].totals
+        excluded = self.steps.windows[0].totals
         if not excluded:
             return self.totals
         return [total - excluded.get(category, 0) for category, total in enumerate(self.totals)]
 
     def visible_times(self) -> list[int]:
         """Time by category outside exclusions, ns: a partition, but for start-up hidden in first steps (rule R5)."""
-        steps, hidden = self.steps, self.windows[0]
+        steps, hidden = self.steps, self.steps.windows[0]
         times = list(self.visible_totals())
         times[rules.PRODUCTIVE] += steps.progress.total - hidden.kept_total
         for fate, duration in steps.discarded.items():
@@ -353,7 +343,7 @@ class AccountState(State):
 
     def visible_weighted(self) -> Weighted:
         """The overlay's sums outside exclusions, weighted ns; a sum of floats may be a little less than its part."""
-        hidden = self.windows[0].weighted
+        hidden = self.steps.windows[0].weighted
         return [max(0.0, whole - part) for whole, part in zip(self.overlay.time, hidden, strict=True)]
 
     def choose(self) -> None:
@@ -397,7 +387,7 @@ class AccountState(State):
 
     def _outside_steps(self) -> int:
         """Time of no step so far without exclusions, ns."""
-        hidden = self.windows[0].totals
+        hidden = self.steps.windows[0].totals
         return sum(self.totals) - self.totals[rules.STALLED] - (sum(hidden.values()) if hidden else 0)
 
     def _close_startup(self) -> None:
@@ -435,7 +425,7 @@ class AccountState(State):
 
     def _settle(self, execution: Execution) -> bool:
         """Decide the fate of an execution that is over; returns whether it counts as a step."""
-        if self.risk_curve is None or execution.stall is None:
+        if execution.stall is None:
             return self.steps.settle(execution, self.now)
         before, returned = self.steps.at_risk(), self.steps.returned
         counts = self.steps.settle(execution, self.now)
@@ -447,11 +437,10 @@ class AccountState(State):
         """A body after a restore turned out to be a step (rule R4)."""
         for execution in self.steps.held:
             self.clock = ClockState.DEVICE if execution.timed else self.fallback
-        before = self.steps.at_risk() if self.risk_curve is not None else 0
+        before = self.steps.at_risk()
         self.steps.take_as_steps()
         self._close_startup()
-        if self.risk_curve is not None:
-            self.risk_curve.jump(self.now, before, self.steps.at_risk())
+        self.risk_curve.jump(self.now, before, self.steps.at_risk())
 
     def _decide(self) -> None:
         """Nothing more may follow: bodies after a restore that took as long as a step are steps."""
@@ -463,11 +452,10 @@ class AccountState(State):
         """End an execution that is over on host and device."""
         clock = ClockState.DEVICE if execution.timed else self.fallback
         execution.blurred = clock == ClockState.UNKNOWN
-        if self.risk_curve is not None:
-            outside = self._outside_steps()
-            if self._between is not None:
-                execution.outside = outside - self._between
-            self._between = outside
+        outside = self._outside_steps()
+        if self._between is not None:
+            execution.outside = outside - self._between
+        self._between = outside
         if execution.usual:
             if self.steps.hold(execution, self.now):
                 return

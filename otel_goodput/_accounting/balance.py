@@ -10,14 +10,22 @@ from otel_goodput._accounting.checkpoints import StageSums
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._accounting.execution import StepSegment
-from otel_goodput._accounting.overview import NOT_KNOWN, Group, Life, Loss, Overview
+from otel_goodput._accounting.overview import NOT_KNOWN, Group, Life, Overview
 from otel_goodput._accounting.phase_history import PhaseHistory
-from otel_goodput._accounting.rules import DEVIATION_SAMPLE, IDEAL_SAMPLE, IN_FLIGHT, PRODUCTIVE, PROGRAM_STARTUP, STEP
+from otel_goodput._accounting.rules import (
+    DEVIATION_SAMPLE,
+    EXCLUDED,
+    IDEAL_SAMPLE,
+    IN_FLIGHT,
+    PRODUCTIVE,
+    PROGRAM_STARTUP,
+    STEP,
+)
 from otel_goodput._accounting.rules import WASTED_PROGRESS as WASTED
 from otel_goodput._accounting.stalls import LongPhase
 from otel_goodput._accounting.step_history import StepHistory
 from otel_goodput._accounting.totals import Partition, StepTime, Totals, partition
-from otel_goodput._accounting.windows import EXCLUDED, NOTHING, Window, leading
+from otel_goodput._accounting.windows import NOTHING, Window, leading
 from otel_goodput.semconv import SLICE_AVAILABLE, SLICE_STEPPING
 
 
@@ -44,10 +52,8 @@ def totals_of(
     # Device work after the end of the job is not accounted. A step that ran only then has net time 0: leave it out.
     nets = [net for net in cursor.steps.progress.nets(kept - IDEAL_SAMPLE - DEVIATION_SAMPLE, kept) if net]
     recent = sorted(nets[-IDEAL_SAMPLE:])
-    startups = [
-        (segment, excess) for segment in cursor.steps.segments if (excess := segment.excess(cursor.steps.progress))
-    ]
-    hidden = cursor.windows[0]
+    startups = _startups(cursor)
+    hidden = cursor.steps.windows[0]
     moment = cursor.now if at is None else at + cursor.shift
     running = list(cursor.steps.running.values())
     return Totals(
@@ -79,7 +85,7 @@ def totals_of(
         since_step=cursor.since_step,
         in_step=cursor.in_step,
         disruptions=dict(cursor.steps.disruptions.reasons),
-        history=_history(cursor, startups),
+        history=_disruptions(cursor, startups)[len(cursor.steps.disruptions.earlier) :],
         ideal_step_time=stats.ideal_step_time(recent) if ideal_step_time is None else ideal_step_time,
         step_time_deviation=stats.step_time_deviation(nets),
         step_time=_step_time(recent),
@@ -92,7 +98,7 @@ def totals_of(
         skewed_clocks=cursor.skewed,
         windows=[
             (start, end, _window(cursor, window, startups))
-            for (start, end), window in zip(windows, cursor.windows[1:], strict=True)
+            for (start, end), window in zip(windows, cursor.steps.windows[1:], strict=True)
         ],
         slices=dict(zip((SLICE_STEPPING, SLICE_AVAILABLE), cursor.overlay.shares or (), strict=False)),
         rolling=[(span, _rolling(cursor, which, startups, moment)) for which, span in enumerate(cursor.spans)],
@@ -101,29 +107,36 @@ def totals_of(
     )
 
 
-Startups = list[tuple[StepSegment, int]]
+# Segments with start-up hidden in their first steps (rule R5): how much, and how much of that is not excluded, ns.
+Startups = list[tuple[StepSegment, int, int]]
 
 
-def _history(cursor: Cursor, startups: Startups) -> list[Disruption]:
-    """The latest disruptions. Start-up hidden in a first step is start-up, not waste (rule R5)."""
+def _startups(cursor: Cursor) -> Startups:
+    return [
+        (segment, excess, excess - leading(segment.pieces, excess, EXCLUDED))
+        for segment in cursor.steps.segments
+        if (excess := segment.excess(cursor.steps.progress))
+    ]
+
+
+def _disruptions(cursor: Cursor, startups: Startups) -> list[Disruption]:
+    """Those that are remembered. Start-up hidden in a first step is start-up, not waste (rule R5)."""
     disruptions = cursor.steps.disruptions
-    history = disruptions.latest.copy()
-    oldest = disruptions.number(0)
-    for segment, excess in startups:
-        hidden = excess - leading(segment.pieces, excess, EXCLUDED)
-        if segment.lost_to >= oldest and segment.first_index is None:
-            at = segment.lost_to - oldest
-            history[at] = history[at]._replace(wasted=history[at].wasted - hidden)
-        if segment.starts >= oldest and (startup := history[segment.starts - oldest].startup) is not None:
-            at = segment.starts - oldest
-            history[at] = history[at]._replace(startup=startup + hidden)
-    return history
+    remembered = [*disruptions.earlier, *disruptions.latest]
+    oldest = disruptions.count - len(remembered) + 1
+    for segment, _, hidden in startups:
+        lost, began = segment.lost_to - oldest, segment.starts - oldest
+        if 0 <= lost < len(remembered) and segment.first_index is None:
+            remembered[lost] = remembered[lost]._replace(wasted=remembered[lost].wasted - hidden)
+        if 0 <= began < len(remembered) and (startup := remembered[began].startup) is not None:
+            remembered[began] = remembered[began]._replace(startup=startup + hidden)
+    return remembered
 
 
 def _run(cursor: Cursor, startups: Startups) -> Partition:
     times = dict(enumerate(cursor.visible_times()))
-    for segment, excess in startups:
-        _transfer(times, segment, excess - leading(segment.pieces, excess, EXCLUDED))
+    for segment, _, hidden in startups:
+        _transfer(times, segment, hidden)
     return partition(times, cursor.names, _top(cursor), cursor.visible_weighted())
 
 
@@ -134,23 +147,23 @@ def _window(cursor: Cursor, window: Window, startups: Startups) -> Partition:
         times[fate] = times.get(fate, 0) + duration
     for execution in cursor.steps.running.values():
         times[IN_FLIGHT] = times.get(IN_FLIGHT, 0) + execution.shared(window.bit)
-    for segment, excess in startups:
+    for segment, excess, _ in startups:
         _transfer(times, segment, leading(segment.pieces, excess, window.bit))
     top = cursor.steps.progress.number_at(max(window.kept)) if window.kept else None
     return partition(times, cursor.names, top, window.weighted)
 
 
 def _rolling(cursor: Cursor, which: int, startups: Startups, now: int) -> Partition:
-    if cursor.rolling is None:
+    rolling = cursor.steps.rolling
+    if rolling is None:
         return partition({}, (), None, NOTHING)
-    times = cursor.rolling.window(which, now, cursor.visible_times())
+    times = rolling.window(which, now, cursor.visible_times())
     left = now - cursor.spans[which]
-    for segment, excess in reversed(startups):
+    for segment, excess, hidden in reversed(startups):
         inside = min(now, segment.first_start + excess) - max(left, segment.first_start)
         source = WASTED if segment.first_index is None else PRODUCTIVE
-        hidden = leading(segment.pieces, excess, EXCLUDED)
-        _transfer(times, segment, max(0, min(inside, excess - hidden, times.get(source, 0))))
-    return partition(times, cursor.names, _top(cursor), cursor.rolling.weighted(which, now, cursor.visible_weighted()))
+        _transfer(times, segment, max(0, min(inside, hidden, times.get(source, 0))))
+    return partition(times, cursor.names, _top(cursor), rolling.weighted(which, now, cursor.visible_weighted()))
 
 
 def _transfer(times: dict[int, int], segment: StepSegment, excess: int) -> None:
@@ -192,7 +205,7 @@ def build_overview(cursor: Cursor, phase_history: PhaseHistory, at: int | None) 
     steps, risk_curve, summary, bins = cursor.steps, cursor.risk_curve, cursor.steps.summary, cursor.steps.bins
     moment = cursor.now if at is None else at + cursor.shift
     last_sign = cursor.now if cursor.finished else moment
-    assert risk_curve is not None and summary is not None, "a ledger's cursor follows what an overview shows"
+    assert summary is not None, "a ledger's cursor follows what an overview shows"
     running = list(steps.running.values())
     startups = _startups(cursor)
     phases, left_out = phase_history.phases(risk_curve.shifts)
@@ -213,9 +226,13 @@ def build_overview(cursor: Cursor, phase_history: PhaseHistory, at: int | None) 
         jobs=_lives(cursor, risk_curve.lives),
         numbering=steps.stretches,
         shifts=risk_curve.shifts,
-        disruptions=losses(cursor),
-        notices=phase_history.notices,
-        slices=phase_history.slices,
+        # Without what a digest has no room for.
+        disruptions=[
+            one._replace(error=None, ended_by=None, startup=None, restored=None)
+            for one in _disruptions(cursor, startups)
+        ],
+        notices=phase_history.notices.copy(),
+        slices=phase_history.slices.copy(),
         excluded=phase_history.excluded,
         last_step=steps.last_step,
         last_sign=last_sign,
@@ -239,31 +256,3 @@ def _lives(cursor: Cursor, lives: tuple[Life, ...]) -> list[Life]:
     if lives and lives[-1].end == NOT_KNOWN and not cursor.alive:
         return [*lives[:-1], lives[-1]._replace(end=cursor.now)]
     return list(lives)
-
-
-def _startups(cursor: Cursor) -> list[tuple[StepSegment, int]]:
-    """Segments with start-up hidden in their first steps, and how much, without excluded time, ns (rule R5)."""
-    return [
-        (segment, excess - leading(segment.pieces, excess, EXCLUDED))
-        for segment in cursor.steps.segments
-        if (excess := segment.excess(cursor.steps.progress))
-    ]
-
-
-def losses(cursor: Cursor) -> list[Loss]:
-    """Return the disruptions so far. The start-up in steps lost to one is not its waste."""
-    disruptions, startups = cursor.steps.disruptions, _lost_startups(_startups(cursor))
-    remembered = [*disruptions.earlier, *disruptions.latest]
-    return [
-        Loss(one.time, one.died, one.attempt, one.reason, one.recovery, one.wasted - startups.get(number, 0), *reached)
-        for number, one in enumerate(remembered, disruptions.count - len(remembered) + 1)
-        for reached in [(one.from_step, one.to_step, one.kept_step, one.first_step, one.regained)]
-    ]
-
-
-def _lost_startups(startups: list[tuple[StepSegment, int]]) -> dict[int, int]:
-    hidden_by: dict[int, int] = {}
-    for segment, hidden in startups:
-        if segment.lost_to and segment.first_index is None:
-            hidden_by[segment.lost_to] = hidden_by.get(segment.lost_to, 0) + hidden
-    return hidden_by

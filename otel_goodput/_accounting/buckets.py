@@ -113,6 +113,8 @@ class Buckets(State):
         for place, duration in parts:
             self._move(place, IN_FLIGHT, PRODUCTIVE, duration)
         if inserted:  # its index tells when its neighbors completed
+            self._parts = {at + (at >= index): held for at, held in self._parts.items()}
+            self._lows = SharedList(low + (low > index) for low in self._lows)
             self.mark(execution)
             parts = getattr(execution, self.SPLIT)
         if parts:
@@ -124,18 +126,19 @@ class Buckets(State):
         for place, duration in getattr(execution, self.SPLIT):
             self._move(place, IN_FLIGHT, fate, duration)
 
-    def give_back(self, execution: Execution, fate: int) -> None:
+    def take_back(self, execution: Execution, fate: int) -> None:
         """Move the time of `execution` from `fate` back to in flight."""
         for place, duration in getattr(execution, self.SPLIT):
             self._move(place, fate, IN_FLIGHT, duration)
 
-    def stand_still(self, stall: Execution, source: int, target: int) -> None:
+    def move(self, stall: Execution, source: int, target: int) -> None:
         """Move the stalled time of a step that is over from the category `source` to `target`."""
         for place, duration in getattr(stall, self.SPLIT):
             self._move(place, source, target, duration)
 
     def lengthen(self, index: int, stall: Execution) -> None:
         """Count stalled time as that of the kept entry at `index` from now on."""
+        self.move(stall, STALLED_KEPT, PRODUCTIVE)
         self._parts[index] = (*self._parts.get(index, ()), *getattr(stall, self.SPLIT))
 
     def mark(self, execution: Execution) -> None:
@@ -145,7 +148,7 @@ class Buckets(State):
             setattr(execution, self.SPLIT, (*getattr(execution, self.SPLIT), (self.place, gained)))
             setattr(execution, self.MARKED, execution.visible)
 
-    def lose_from(self, index: int, durations: Sequence[int]) -> None:
+    def lose_from(self, index: int, durations: Sequence[int], attempts: object) -> None:
         """Count the kept entries from `index` on as wasted; `durations` are their visible net times, ns."""
         lows = list(self._lows)
         at = bisect_right(lows, index) - 1
@@ -163,11 +166,6 @@ class Buckets(State):
         while at >= 0 and self._lows[at] > index:
             self._lows[at] = index
             at -= 1
-
-    def insert(self, index: int) -> None:
-        """Move the kept entries from `index` on up by one."""
-        self._parts = {at + (at >= index): parts for at, parts in self._parts.items()}
-        self._lows = SharedList(low + (low > index) for low in self._lows)
 
     def _shut(self, times: Sequence[int], running: Iterable[Execution], length: int) -> Bucket:
         """Close the open bucket and open the next one; returns the closed one."""
@@ -528,16 +526,16 @@ class Bins(Buckets):
 
     # --- the answer ---------------------------------------------------------------------------------------------------
 
-    def answer(self, times: Sequence[int], startups: Iterable[tuple[StepSegment, int]]) -> list[Bucket]:
+    def answer(self, times: Sequence[int], startups: Iterable[tuple[StepSegment, int, int]]) -> list[Bucket]:
         """The bins up to now, by category, ns.
 
         Args:
             times: as for :meth:`close`.
-            startups: segments with the start-up hidden in their first step, without excluded time, ns.
+            startups: segments with the start-up hidden in their first step, and how much of it is not excluded, ns.
         """
         buckets = [*self._buckets, self._since(times)]
         mine: set[int] = set()
-        for segment, hidden in startups:
+        for segment, _, hidden in startups:
             source = WASTED_PROGRESS if segment.first_index is None else PRODUCTIVE
             for place, duration in segment.spots:
                 if hidden <= 0:

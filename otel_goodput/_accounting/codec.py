@@ -243,9 +243,6 @@ class Each(Kind):
             raise ValueError(f"{plain!r:.40} instead of a list of at most {self._most}")
         return self._make(self.inner.load_all(plain, blobs))
 
-    def load_all(self, plain: Sequence[Any], blobs: Blobs) -> Sequence[Any]:
-        return [self.load(one, blobs) for one in plain]
-
     def copy(self, value: Any) -> Any:
         if self.shared:
             return value
@@ -282,9 +279,6 @@ class Pairs(Kind):
             raise ValueError("one key several times")
         return pairs
 
-    def load_all(self, plain: Sequence[Any], blobs: Blobs) -> Sequence[Any]:
-        return [self.load(one, blobs) for one in plain]
-
     def copy(self, value: Any) -> Any:
         if self.shared or self.inner.shared:
             return value if self.shared else value.copy()
@@ -304,9 +298,6 @@ class Part(Kind):
 
     def load(self, plain: Any, blobs: Blobs) -> Any:
         return self.of().from_plain(plain, blobs)
-
-    def load_all(self, plain: Sequence[Any], blobs: Blobs) -> Sequence[Any]:
-        return [self.of().from_plain(one, blobs) for one in plain]
 
     def copy(self, value: Any) -> Any:
         return value if self.shared else value.clone()

@@ -166,7 +166,7 @@ class Cursor(AccountState):
         life, segment, slack = steps.life.number, len(steps.segments) - 1, steps.limit or STALLED_SLACK
         top = max([steps.progress.top, *[execution.number for execution in running.values()]])
         edge, unknown = self._next_edge(), self.fallback == ClockState.UNKNOWN
-        outside = self._outside_steps() if self.risk_curve is not None else 0  # time of no step so far
+        outside = self._outside_steps()  # time of no step so far
         between = outside if self._between is None else self._between
         over: list[Execution] = []
         ends: list[int] = []
@@ -245,8 +245,7 @@ class Cursor(AccountState):
                 over[0].outside = NOT_KNOWN
             steps.push(rows_of(over), ends)
             self.clock = ClockState.DEVICE if over[-1].timed else self.fallback
-            if self.risk_curve is not None:
-                self._between = between
+            self._between = between
         for execution in running.values():
             if execution.net > execution.limit:
                 self._stand_still(execution)
@@ -279,10 +278,9 @@ class Cursor(AccountState):
         outsides = [begins[0] + shift - self.now, *map(sub, begins[1:], ends)]
         loaded = sum(outsides)
         self.totals[self.blockers.pop(keys[0])] += loaded
-        if self.risk_curve is not None:
-            between = self._outside_steps()
-            outsides[0] = NOT_KNOWN if self._between is None else between - loaded + outsides[0] - self._between
-            self._between = between
+        between = self._outside_steps()
+        outsides[0] = NOT_KNOWN if self._between is None else between - loaded + outsides[0] - self._between
+        self._between = between
         self.blockers[following(keys[2 * count - 1])] = rules.DATA_LOADING_TIME
         self.now = ends[-1] + shift
         steps.previous = numbers[-2] + offset if count > 1 else steps.last_step
@@ -299,8 +297,7 @@ class Cursor(AccountState):
     def _begin_attempt(self, number: int) -> None:
         """Start a new attempt. Whatever was open ended with the last sign of life of the old process (rule R2)."""
         self.drain()
-        if self.risk_curve is not None:
-            self.risk_curve.end(self.now, clean=False)
+        self.risk_curve.end(self.now, clean=False)
         self.alive = False
         self.shift = 0
         self.fallback = ClockState.HOST
@@ -324,7 +321,7 @@ class Cursor(AccountState):
             self.begin = self.now = time
             if self.spans:
                 self.steps.rolling = Rolling(self.spans, time)
-            if self.risk_curve is not None:
+            if self._overview:
                 self.steps.bins = Bins(time)
         reason = self.notice or (Reason.RESTART if self.clean else Reason.CRASH)
         if time < self.now:
@@ -339,14 +336,12 @@ class Cursor(AccountState):
             self.steps.disruptions.ended_by(self.error or None, ", ".join(self.ended_by[:MOST_ENDS]) or None)
             self.startup_before, self.restored_before = self._startup()
         self.error, self.ended_by = "", []
-        if self.risk_curve is not None:
-            if not first:
-                risk = self.steps.at_risk()
-                self.risk_curve.jump(self.now, risk, risk)
-                self.risk_curve.jump(time, risk, risk)
-            self.risk_curve.begin(self.steps.life.number, time, self.shift)
-            self._between = None
+        self.risk_curve.begin(self.steps.life.number, time, self.shift)
+        self._between = None
         if not first:
+            risk = self.steps.at_risk()
+            self.risk_curve.jump(self.now, risk, risk)
+            self.risk_curve.jump(time, risk, risk)
             self.hosts = [execution for execution in self.hosts if execution.key in self.steps.running]
             self.device = deque(one for one in self.device if one.step is None or one.step in self.steps.running)
             self._recover(time)
@@ -380,10 +375,7 @@ class Cursor(AccountState):
 
     def _recover(self, time: int) -> None:
         """Give the time from the last sign of life to the job's start at `time` to recovery (rule R2)."""
-        held = self.elastic, self.loads
-        self.elastic, self.loads = {0: (rules.REINITIALIZING, rules.RECOVERY)}, set()
-        self.alive = True
-        self.choose()
+        held = self._give_to(rules.RECOVERY)
         between, self.overlay.between = self.overlay.between, []
         for moment, shares in between:
             self.advance(min(moment, time))
@@ -396,14 +388,21 @@ class Cursor(AccountState):
         """Cut out the time up to `until` (ns), in which the machine was suspended: it is nobody's (rule R7)."""
         if not self.alive:
             return
-        held, begin = (self.elastic, self.loads), self.now
-        self.elastic, self.loads = {0: (rules.REINITIALIZING, rules.OTHER)}, set()
+        begin = self.now
         self.open_windows.exclude(SUSPENSION)
-        self.choose()
+        held = self._give_to(rules.OTHER)
         self.advance(until)
         self.open_windows.include(SUSPENSION)
         self.elastic, self.loads = held
         self.suspended += self.now - begin
+
+    def _give_to(self, category: int) -> tuple[dict[int, tuple[int, int]], set[int]]:
+        """Give all time to this category, and return what is to be put back into `elastic` and `loads` afterwards."""
+        held = self.elastic, self.loads
+        self.elastic, self.loads = {0: (rules.REINITIALIZING, category)}, set()
+        self.alive = True
+        self.choose()
+        return held
 
     # --- phases -------------------------------------------------------------------------------------------------------
 
@@ -471,17 +470,16 @@ class Cursor(AccountState):
             self.job = None
             self.alive, self.ended, self.clean = False, True, not flags & ev.FAILED
             self.finished = self.clean and self.notice is None
-            if self.risk_curve is not None:
-                self.risk_curve.end(self.now, clean=self.clean)
+            self.risk_curve.end(self.now, clean=self.clean)
             self.overlay.blur(False)
             self.choose()
 
     def _end_save(self, key: int, durable: bool) -> None:
-        covers = self.risk_curve is not None and durable and key in self.steps.saves
+        covers = durable and key in self.steps.saves
         before = self.steps.at_risk() if covers else 0
         self.steps.end_save(key, durable, self.now)
         self._close_startup()
-        if covers and self.risk_curve is not None:
+        if covers:
             self.risk_curve.jump(self.now, before, self.steps.at_risk())
 
     # --- steps --------------------------------------------------------------------------------------------------------
@@ -492,13 +490,11 @@ class Cursor(AccountState):
             return
         if time < self.now and self.alive:
             time = self.now
-        numbered = flags & ev.NUMBERED != 0
-        if self.risk_curve is not None and (steps.resume is not None or steps.progress.top >= step + steps.offset):
-            before = steps.at_risk()
-            execution = steps.start(step, key, time, numbered=numbered)
+        moves = steps.resume is not None or steps.progress.top >= step + steps.offset
+        before = steps.at_risk() if moves else 0
+        execution = steps.start(step, key, time, numbered=flags & ev.NUMBERED != 0)
+        if moves:
             self.risk_curve.jump(self.now, before, steps.at_risk())
-        else:
-            execution = steps.start(step, key, time, numbered=numbered)
         self.hosts.append(execution)
         if device_end:
             self._enqueue(execution, time, device_end)

@@ -21,9 +21,8 @@ from otel_goodput._accounting.codec import (
     field,
 )
 from otel_goodput._accounting.progress import Progress
-from otel_goodput._accounting.rules import FIRST_EXECUTION, STALLED_SLACK, STARTUP_SAMPLE
+from otel_goodput._accounting.rules import EXCLUDED, FIRST_EXECUTION, STALLED_SLACK, STARTUP_SAMPLE
 from otel_goodput._accounting.stats import median
-from otel_goodput._accounting.windows import EXCLUDED
 from otel_goodput.semconv import Category
 
 BRIEF: Final = 10  # a batch that is skipped takes less than one part in so many of the usual step
@@ -34,39 +33,29 @@ class Execution(State):
     """One execution of a step, from its start until it is known to be kept or lost.
 
     Attributes:
-        number: the step's number.
-        key: key of its phase.
-        start: when it was dispatched, ns.
-        attempt: number of its attempt.
-        segment: index of its segment.
-        net: its own time so far, ns.
-        beyond: device time that it used after the job had ended, ns.
+        number, key, start: the step's number, the key of its phase, and when it was dispatched, ns.
+        attempt, segment: number of its attempt, index of its segment.
+        net, beyond: its own time so far; device time that it used after the job had ended, ns.
         on_host: its phase is still open.
         segments: how many of its segments are waiting for the device or running on it.
         timed: a device end was reported for some of its segments, so it ends by the device clock.
         compiles: a compilation has begun inside it.
         blurred: it ended, but its end on the device is unknown.
-        failed: it was left early.
-        left: it was left by a break.
-        idle: it was left before it did anything.
+        failed, left, idle: it was left early; by a break; before it did anything.
         former: its job is over, and another one has begun in the same process.
         superseded: the run has since gone back to before it (rule R4), so it is lost even if it completes.
         shares: own time by window bit, ns; None if no window has been open.
-        pieces: own time in order, as (ns, mask of open windows). Recorded only while it may become the first step of
-            its segment to complete.
+        pieces: own time in order, as (ns, mask of open windows), while it may become the first of its segment.
         marked, parts: how much of its time (ns) is in closed buckets of rolling windows, and in which buckets.
         binned, spots: the same for the bins of the run.
         wall: from its start to its end on the host, ns; -1 while it is open.
         busy: time of its segments on the device, ns.
         outside: time since the execution before it was over that belongs to no step, ns; -1 if it is not known.
-        ordinal: its number in order of completion; -1 before that, or if nobody counts.
-        profile: where histograms count it; 0 before that.
+        ordinal, profile: its number in order of completion (-1 before that), and where histograms count it.
         fate: the category that holds its time while a checkpoint may still save it; None for all others.
-        loop: number of the loop that it belongs to.
-        fixed: the limit of its time if somebody set it, ns; else 0.
+        loop, fixed: number of its loop; the limit of its time if somebody set it, ns, else 0.
         limit: the longest `net` that is not stalled, ns; until it is `judged`, the least that this can be (rule R10).
-        stall: its stalled time, as an execution of its own; None if there is none. That of a settled execution is never
-            changed: clones share it.
+        stall: its stalled time, as an execution of its own. Once it is settled, it is never changed: clones share it.
         usual: what a step usually takes, ns, while it is not known whether this is one, or a batch that the loop skips
             after a restore; 0 for all others.
         over: when it was over, ns, while it takes the next body to know what it is; 0 for all others.
@@ -162,10 +151,8 @@ class Life(State):
     """What the accounting of steps needs to know about one attempt.
 
     Attributes:
-        number: number of the attempt, from 0.
-        first_segment: index of its first segment of steps.
-        begun: its job has started (a job can start more than once).
-        steps_started: a step has started since.
+        number, first_segment: number of the attempt, from 0, and the index of its first segment of steps.
+        begun, steps_started: its job has started (which can happen more than once); a step has started since.
         compiles_seen: compilations are recorded in it, so start-up is estimated only of first steps that compile.
         compiled: names of the functions compiled so far.
     """
@@ -193,13 +180,10 @@ class StepSegment(State):
     """Consecutive steps, from a start or rollback to the next.
 
     Attributes:
-        attempt: number of its attempt, from 0.
-        compiles_seen: compilations are recorded in that, see :class:`Life`.
-        begin: start of its first step, ns.
+        compiles_seen: compilations are recorded in its attempt, see :class:`Life`.
         low, high: the segment's part of the kept stack, as indices `low` up to, not including, `high`.
         first_index: index of its first completed step in the kept stack, None if it is not kept.
-        first_net: net time of its first completed step, ns; None until one has completed.
-        first_start: when that step started, ns.
+        first_net, first_start: net time and start of its first completed step, ns; None, 0 until one has completed.
         first_ordinal: its ordinal, where executions have one from their start; not stored.
         compiles: a compilation was recorded inside that step, and it did not stand still.
         pieces: own time of that step in order, as (ns, mask of open windows); empty if there are no windows.

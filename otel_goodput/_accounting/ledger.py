@@ -7,8 +7,6 @@ record phases with times of their own (backfill). So
   wait; to give totals, a clone of the settled cursor applies them;
 * an event older than the settled ones sends the cursor back to one of two checkpoints, and the log since then is
   replayed.
-
-Longer than other files: late events, clones and checkpoints of the cursor change the same state.
 """
 
 from __future__ import annotations
@@ -44,12 +42,10 @@ class Ledger(State):
 
     Args:
         spans: lengths of rolling windows, ns.
-        cursor: the cursor to continue from (after a restart, or with exact windows); a new one by default.
-        phase_history: what goes with `cursor`.
     """
 
     _settled: Cursor = field(Part(lambda: Cursor), key="account")
-    _phase_history: PhaseHistory = field(Part(lambda: PhaseHistory), key="timeline")
+    _phase_history: PhaseHistory = field(Part(lambda: PhaseHistory), make=PhaseHistory, key="timeline")
     _pending: list[Event] = field(Each(EVENT), make=list, key="waiting_events")
     # Steps and marks that hold back the watermark until their end is known by the clock that counts. If steps
     # without marks have an unknown clock, all phases that can be marked hold it back as well.
@@ -64,16 +60,13 @@ class Ledger(State):
     _free = 0  # the latest end on the device that was recorded, ns
     late = 0  # events dropped because they came too late to be put in order
 
-    def __init__(
-        self, spans: Sequence[int] = (), cursor: Cursor | None = None, phase_history: PhaseHistory | None = None
-    ) -> None:
+    def __init__(self, spans: Sequence[int] = ()) -> None:
         super().__init__()
-        self._settled = cursor or Cursor(spans, overview=True)
-        self._phase_history = phase_history or PhaseHistory()
+        self._settled = Cursor(spans, overview=True)
         self._begin_log()
 
     def loaded(self) -> None:
-        if self._settled.risk_curve is None or self._settled.steps.summary is None:
+        if self._settled.steps.summary is None:
             raise ValueError("there is only a part of what an overview shows")
         settled = self._settled
         ends = (settled.freed, *(each.end for each in settled.device if each.end < NEVER))
@@ -350,29 +343,17 @@ class Ledger(State):
         for cursor in (self._settled, self._older[1], self._newer[1]):
             cursor.change_spans(tuple(dict.fromkeys((*cursor.spans, *spans))))
 
-    def collect_finished(self) -> None:
-        """Collect net times of completed steps for :meth:`take_finished` from now on."""
+    def collect(self) -> None:
+        """Collect what is over for :meth:`take_collected` from now on."""
         self._settled.steps.finished = []
-
-    def take_finished(self) -> list[int]:
-        """Net times (ns) of the steps settled since the last call; empty unless :meth:`collect_finished` was called."""
-        taken = self._settled.steps.finished
-        if not taken:
-            return []
-        self._settled.steps.finished = []
-        return taken
-
-    def collect_ended(self) -> None:
-        """Collect ended phases for :meth:`take_ended` from now on."""
         self._phase_history.ended = []
 
-    def take_ended(self) -> list[EndedPhases]:
-        """Phases other than steps that ended since the last call. Empty unless :meth:`collect_ended` was called."""
-        taken = self._phase_history.ended
-        if not taken:
-            return []
-        self._phase_history.ended = []
-        return taken
+    def take_collected(self) -> tuple[list[int], list[EndedPhases]]:
+        """Return net times (ns) of steps that were settled, and other phases that ended, since the last call."""
+        finished, ended = self._settled.steps.finished, self._phase_history.ended
+        if finished or ended:
+            self.collect()
+        return finished or [], ended or []
 
     def totals(self, at: int | None = None, *, dead: bool = False) -> Totals:
         """The totals at `at` (ns since the epoch; the last event by default). Constant work.

@@ -27,8 +27,10 @@ from otel_goodput._accounting.codec import (
     State,
     field,
 )
+from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._accounting.events import NOT_KNOWN as NOT_KNOWN
 from otel_goodput._accounting.resuming import Stretch
+from otel_goodput._accounting.rules import DATA_LOADING_TIME, OTHER, WASTED_PROGRESS
 
 BINS: Final = 1024  # at most, of steps and of time; a running account has half as many of time
 PHASES_KEPT: Final = 8000  # phases other than steps and data loads; if there are more, the longest of each bin
@@ -56,6 +58,8 @@ LOST: Final = 1
 IN_FLIGHT: Final = 2
 NO_STEP_DONE: Final = 3  # left by a break before it did a step's work
 SKIPPED: Final = 4  # a batch that the loop skipped after a restore
+# That of an execution that is not kept, by the category that gets its time.
+FATES: Final = {WASTED_PROGRESS: LOST, OTHER: NO_STEP_DONE, DATA_LOADING_TIME: SKIPPED}
 
 
 class Spread(NamedTuple):
@@ -153,27 +157,6 @@ class Life(NamedTuple):
 LIFE: Final = Row(NUMBER, NUMBER, NUMBER, FLAG, make=Life._make)
 
 
-class Loss(NamedTuple):
-    """A disruption: a restart, or a rollback inside of a process (`attempt` None).
-
-    `died`: the last sign of life before it, ``NOT_KNOWN`` for a rollback. Steps numbered `to_step` and higher that had
-    ended by `time` are lost; None while no step has followed. The others are those of
-    :class:`~otel_goodput._accounting.disruption.Disruption`.
-    """
-
-    time: int
-    died: int
-    attempt: int | None
-    reason: str
-    recovery: int
-    wasted: int
-    from_step: int | None
-    to_step: int | None
-    kept_step: int | None = None
-    first_step: int | None = None
-    regained: int | None = None
-
-
 class Save(NamedTuple):
     """A checkpoint; `durable` and `end` are ``NOT_KNOWN`` where that has not happened."""
 
@@ -222,7 +205,7 @@ class Overview:
     saves: Sequence[Save] = ()
     at_risk: Sequence[tuple[int, int]] = ()
     jobs: Sequence[Life] = ()
-    disruptions: Sequence[Loss] = ()
+    disruptions: Sequence[Disruption] = ()
     notices: Sequence[tuple[int, str, bool]] = ()
     slices: Sequence[tuple[int, int, int, int]] = ()
     excluded: Sequence[tuple[int, int]] = ()

@@ -108,8 +108,8 @@ class PhaseHistory(State):
     _saved: int = field(COUNT, 0, key="save_count")  # number of the latest
     # Key of a save that is not over -> number. Those whose save is forgotten go with it.
     _saving: dict[int, int] = field(Pairs(KEY, COUNT), make=dict, key="open_saves")
-    _notices: list[tuple[int, str, bool]] = field(Each(Row(NUMBER, Text(*REASONS), FLAG), MOST_NOTICES), make=list)
-    _slices: list[tuple[int, int, int, int]] = field(Each(Row(*[NUMBER] * 4), MOST_NOTICES), make=list)
+    notices: list[tuple[int, str, bool]] = field(Each(Row(NUMBER, Text(*REASONS), FLAG), MOST_NOTICES), make=list)
+    slices: list[tuple[int, int, int, int]] = field(Each(Row(*[NUMBER] * 4), MOST_NOTICES), make=list)
     _excluded: list[tuple[int, int]] = field(Each(Row(NUMBER, NUMBER), EXCLUDED), make=list)
 
     def __init__(self) -> None:
@@ -221,15 +221,13 @@ class PhaseHistory(State):
         elif kind == ev.SUSPENDED:
             self._exclude(time, min(time + max(0, key), LATEST))
         elif kind == ev.NOTICE:
-            self._notices.append((time, REASONS[phase], bool(flags & ev.WITHDRAWN)))
-            if len(self._notices) > MOST_NOTICES:
-                self._left_out += len(self._notices) // 2
-                self._notices = self._notices[::2]
-        elif kind == ev.SLICES and (not self._slices or self._slices[-1][1:] != (step, key, arg)):
-            self._slices.append((time, step, key, arg))
-            if len(self._slices) > MOST_NOTICES:
-                self._left_out += len(self._slices) // 2
-                self._slices = self._slices[::2]
+            self.notices.append((time, REASONS[phase], bool(flags & ev.WITHDRAWN)))
+        elif kind == ev.SLICES and (not self.slices or self.slices[-1][1:] != (step, key, arg)):
+            self.slices.append((time, step, key, arg))
+        for entries in (self.notices, self.slices):
+            if len(entries) > MOST_NOTICES:
+                self._left_out += len(entries) // 2
+                del entries[1::2]
 
     def _sums(self, phase: int, name: str, background: bool) -> Sums:
         if len(self._groups) >= NAMES:
@@ -321,16 +319,6 @@ class PhaseHistory(State):
     def saves(self, shifts: Mapping[int, int]) -> list[Save]:
         """Checkpoints, in order."""
         return [_shifted(save, shifts.get(save.attempt, 0)) for save in self._saves.values()]
-
-    @property
-    def notices(self) -> list[tuple[int, str, bool]]:
-        """(time, reason, withdrawn) of each notice."""
-        return self._notices.copy()
-
-    @property
-    def slices(self) -> list[tuple[int, int, int, int]]:
-        """(time, active, available, total) of each change of the slices."""
-        return self._slices.copy()
 
     @property
     def excluded(self) -> list[tuple[int, int]]:

@@ -81,6 +81,7 @@ RANK: Final[dict[int, int]] = {ELASTIC_WAIT: WAITING, ELASTIC_REINIT: REINITIALI
 # R6: which of several notices gives the reason of the disruption that follows; the first in this order.
 PRECEDENCE: Final = (Reason.PREEMPTION, Reason.MAINTENANCE, Reason.SIGNAL)
 
+EXCLUDED: Final = 1  # R7: bit of the window of excluded time; while it is open, all others count as closed
 STARTUP_SAMPLE: Final = 1000  # R5: the median is over this many first steps
 FIRST_EXECUTION: Final = 10  # times the usual step: what a first step takes longer, if it compiles, is start-up
 RECOMPILED_NAMES: Final = 100  # functions whose recompilations are counted one by one

@@ -1,7 +1,4 @@
-"""The steps of a run: which executions are kept, which are lost, and what interrupted them (rules R4 to R6).
-
-Longer than other files: every decision about an execution changes the same stack, segments, windows and sums at once.
-"""
+"""The steps of a run: which executions are kept, which are lost, and what interrupted them (rules R4 to R6)."""
 
 from __future__ import annotations
 
@@ -9,10 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from otel_goodput._accounting import overview
-from otel_goodput._accounting.buckets import Bins, Buckets, Rolling
 from otel_goodput._accounting.codec import (
-    BY_CATEGORY,
     COUNT,
     FLAG,
     KEY,
@@ -23,34 +17,28 @@ from otel_goodput._accounting.codec import (
     Pairs,
     Part,
     Row,
-    Shared,
-    SharedList,
-    State,
     field,
 )
 from otel_goodput._accounting.device import NEVER
 from otel_goodput._accounting.disruption import Disruption, Disruptions
 from otel_goodput._accounting.events import NO_STEP
-from otel_goodput._accounting.execution import Execution, Life, StepSegment
-from otel_goodput._accounting.progress import Progress
+from otel_goodput._accounting.execution import Execution, Life
+from otel_goodput._accounting.kept_steps import KeptSteps
 from otel_goodput._accounting.resuming import STRETCHES, WATCHED, Checkpoints, Past, Resume, Stretch, Watch, followed
 from otel_goodput._accounting.rules import (
     CADENCE_SAMPLE,
     DATA_LOADING_TIME,
     OTHER,
-    PRODUCTIVE,
     RECOMPILED_NAMES,
     STALLED,
-    STALLED_KEPT,
     STALLED_LOST,
     STALLED_SLACK,
     USUAL_SAMPLE,
     WASTED_PROGRESS,
 )
-from otel_goodput._accounting.stalls import LOOPS, NO_LIMIT, REMEMBERED, Loop
+from otel_goodput._accounting.stalls import LOOPS, NO_LIMIT, Loop
 from otel_goodput._accounting.stats import median
-from otel_goodput._accounting.step_summary import Steps, StepSummary, rows_of
-from otel_goodput._accounting.windows import EXCLUDED, Window, leading
+from otel_goodput._accounting.step_summary import Steps
 from otel_goodput.semconv import Reason
 
 SAVES: Final = 100  # that may turn durable yet; if there are more, the oldest are given up
@@ -61,70 +49,43 @@ def _latest(starts: Iterable[int] = ()) -> deque[int]:
     return deque(starts, CADENCE_SAMPLE + 1)
 
 
-class StepHistory(State):
+class StepHistory(KeptSteps):
     """Tracks the executions of steps and decides whether each is kept or lost.
 
     Attributes:
-        progress: the kept executions.
         running: executions whose fate is not known, by key, in the order of their starts.
-        recoverable: executions that are not kept now, but will be if a pending checkpoint that holds them becomes
-            durable; by key.
-        executed: number of completed executions.
-        lost: number of completed or interrupted executions that are lost.
-        discarded: own time of executions that are not kept, by the category that gets it, ns.
+        recoverable: executions that will be kept if a pending checkpoint that holds them becomes durable, by key.
         interrupted: the part of `discarded` that was in flight when the last job ended, ns.
-        observed: the device end of at least one step is known.
-        last_step: number of the latest started step.
-        latest, previous: key of that step; number of the step started before it.
-        safe: the highest step that a durable checkpoint covers, -1 if there is none.
+        last_step, latest, previous: number and key of the latest started step, number of the one before it.
         saves: by the key of a save, the highest step that its checkpoint will cover once durable.
-        checkpoints: the checkpoints by their labels.
         restores: labels of the restores in progress, by key.
         resume: the latest restore, while no step has followed it; None if there is none, or if it moves nothing.
         offset: what is added to the numbers that loops give their steps.
-        stretches: where that changed, and where batches were skipped. Replaced, never changed: clones share it.
-        watch: looks at the first steps after a restore in a run that has no earlier ones; None otherwise.
-        doubtful: steps after a restore that look like batches that the loop skipped.
-        skipped, skipped_wall: bodies that are no steps, but batches that a loop skipped after a restore; how long they
-            took on the host, ns.
+        stretches: where that changed, and where batches were skipped.
+        skipped, skipped_wall: batches that a loop skipped after a restore, and how long they took on the host, ns.
+        watch, doubtful: looks at the first steps after a restore in a run that has no earlier ones; those that look
+            like skipped batches.
         attempts: number of job starts so far.
-        disruptions: what interrupted them.
-        job_begin: start of the latest job of this attempt, ns; None before it, or if that is not known.
-        first_step: from the start of the latest job to the end of its first completed step, ns; None before that.
-        step_end: when the latest step of this attempt completed, ns; None before that, or if that is not known.
-        recompiled: number of recompilations by function, for a bounded number of functions. Replaced, never changed,
-            because clones share it.
+        job_begin, step_end: when the latest job of this attempt started, and when its latest step completed, ns.
+        first_step: from the start of the latest job to the end of its first completed step, ns.
+        recompiled: number of recompilations by function, of so many functions.
         recent: starts of the latest completed steps since the latest start or rollback, ns, in order of completion.
         finished: net times (ns) of completed steps whose ends are known, until taken; None if nobody collects them.
-        windows, rolling: exact and rolling windows; they are updated with every decision.
-        bins, summary: what an overview of the run shows, updated in the same way; None if nobody asks for one.
-        loops: the loops of this attempt, by number.
-        returned: number of steps whose stalled time was given back.
-        loop: number of the loop to which the steps that start now belong.
+        loops, loop: the loops of this attempt, and the number of that to which the steps that start now belong.
         limit: of the steps that start now, ns; 0 if it follows from the usual step (rule R10).
-        stalls: what stalled of kept steps, by index in the kept stack.
     """
 
-    windows: list[Window] = field(Each(Part(lambda: Window)), make=list)
-    rolling: Rolling | None = field(Optional(Part(lambda: Rolling)), key="rolling_windows")
-    bins: Bins | None = field(Optional(Part(lambda: Bins)))
-    progress: Progress = field(Part(lambda: Progress), make=Progress, key="kept_steps")
-    summary: StepSummary | None = field(Optional(Part(lambda: StepSummary)), key="step_summary")
     life: Life = field(Part(lambda: Life), make=lambda: Life(0, 0), key="attempt")
-    segments: SharedList[StepSegment] = field(Shared(Part(lambda: StepSegment)), make=SharedList, key="step_segments")
     running: dict[int, Execution] = field(Pairs(KEY, Part(lambda: Execution)), make=dict, key="running_steps")
     recoverable: dict[int, Execution] = field(
         Pairs(KEY, Part(lambda: Execution), RECOVERABLE), make=dict, key="recoverable_steps"
     )
     executed: int = field(COUNT, 0)
-    lost: int = field(COUNT, 0)
-    discarded: dict[int, int] = field(BY_CATEGORY, make=dict)
     interrupted: int = field(COUNT, 0, key="interrupted_time")
     last_step: int | None = field(Optional(NUMBER))
     latest: int | None = field(Optional(KEY), key="latest_key")
     previous: int | None = field(Optional(NUMBER), key="previous_step")
     observed: bool = field(FLAG, False, key="device_observed")
-    safe: int = field(NUMBER, -1, key="durable_step")
     saves: dict[int, int] = field(Pairs(KEY, NUMBER, SAVES), make=dict, key="pending_saves")
     checkpoints: Checkpoints = field(Part(lambda: Checkpoints), make=Checkpoints)
     restores: dict[int, int] = field(Pairs(KEY, NUMBER), make=dict, key="open_restores")
@@ -149,20 +110,9 @@ class StepHistory(State):
     loops: dict[int, Loop] = field(Pairs(NUMBER, Part(lambda: Loop), LOOPS), make=lambda: {0: Loop()})
     loop: int = field(NUMBER, 0, key="current_loop")
     limit: int = field(COUNT, 0, key="step_limit")
-    stalls: dict[int, Execution] = field(
-        Pairs(COUNT, Part(lambda: Execution, replaced=True), REMEMBERED), make=dict, key="stalled_steps"
-    )
     finished: list[int] | None = None
-    returned = 0
-    # Indices of the segments that no clone shares, and that may be changed.
-    _own: frozenset[int] = frozenset()
-
-    def __init__(self, windows: int) -> None:
-        super().__init__()
-        self.windows += [Window(1 << index) for index in range(windows)]
 
     def clone(self) -> StepHistory:
-        self._own = frozenset()
         twin = super().clone()
         twin.finished = None
         return twin
@@ -188,10 +138,6 @@ class StepHistory(State):
     def _open(self) -> tuple[Execution, ...]:
         """Executions whose fate can still change other than by a rollback."""
         return (*self.running.values(), *self.recoverable.values())
-
-    @property
-    def _buckets(self) -> list[Buckets]:
-        return [buckets for buckets in (self.rolling, self.bins) if buckets is not None]
 
     # --- lives --------------------------------------------------------------------------------------------------------
 
@@ -229,7 +175,7 @@ class StepHistory(State):
         self.life.begun = True
         self.job_begin, self.first_step, self.disruptions.awaited = time, None, None
         if not first:
-            attempt, wasted, top = self.life.number + 1, self.interrupted, self._top()
+            attempt, wasted, top = self.life.number + 1, self.interrupted, self.top()
             self.disruptions.begin(
                 Disruption(attempt, reason, gap, wasted, self.last_step, None, time, time - gap, top)
             )
@@ -284,7 +230,7 @@ class StepHistory(State):
         if popped:
             self.checkpoints.reached = max(self._reached, self.checkpoints.reached)
             # If the first step of an attempt goes back, that is part of the disruption that began the attempt.
-            wasted = self._go_back(number, self.disruptions.count + (not first))
+            wasted = self.go_back(number, self.disruptions.count + (not first))
             if not first:
                 self.disruptions.begin(
                     Disruption(None, Reason.ROLLBACK, 0, wasted, self.last_step, number, time, kept_step=top)
@@ -302,7 +248,7 @@ class StepHistory(State):
         if resume is not None and resume.walking:
             self.own_segment(-1).move_to(self.progress.length, time)
         elif first or popped or resume is not None:
-            self._begin_segment(time)
+            self.begin_segment(self.life, time)
         if self.running:
             for other in self.running.values():
                 other.superseded |= other.number >= number
@@ -317,18 +263,6 @@ class StepHistory(State):
         if self.segments[last].first_net is None:
             execution.pieces = []
         return execution
-
-    def _begin_segment(self, time: int) -> None:
-        self._own |= {len(self.segments)}
-        self.segments.append(StepSegment(self.life, self.progress.length, time))
-
-    def own_segment(self, at: int) -> StepSegment:
-        """Return the segment at this index to change it: a copy if clones share it."""
-        at += len(self.segments) if at < 0 else 0
-        if at not in self._own:
-            self._own |= {at}
-            self.segments[at] = self.segments[at].clone()
-        return self.segments[at]
 
     # --- after a restore ----------------------------------------------------------------------------------------------
 
@@ -395,7 +329,7 @@ class StepHistory(State):
         if not resume.walking:
             resume.walking = True
             self.stretches = followed(self.stretches, Stretch(self.life.number, time, NEVER, self.offset))
-            self._begin_segment(time)
+            self.begin_segment(self.life, time)
         resume.room -= 1
         execution = self.running[key] = self.begun(number, key, time)
         execution.usual = resume.usual
@@ -452,9 +386,7 @@ class StepHistory(State):
         self.skipped_wall += max(0, execution.wall)
         if self.resume is not None:
             self.resume.skipped += 1
-        self._discard(execution, DATA_LOADING_TIME)
-        if self.summary is not None:
-            self.summary.settle(execution, overview.SKIPPED, self.progress.length)
+        self.discard(execution, DATA_LOADING_TIME)
 
     def _look(self, watch: Watch, execution: Execution) -> None:
         if watch.look(execution.net):
@@ -483,7 +415,7 @@ class StepHistory(State):
         del self.running[execution.key]
         number = execution.number
         if execution.stall is not None:
-            for buckets in self._buckets:
+            for buckets in self.buckets:
                 buckets.mark(execution.stall)
         saved = number <= self.safe and not execution.superseded
         if not execution.failed or saved or (execution.left and self._worked(execution)):
@@ -491,13 +423,9 @@ class StepHistory(State):
             return True
         if not execution.left:
             self.lost += 1
-            self._discard(execution, WASTED_PROGRESS)
-            if self.summary is not None:
-                self.summary.settle(execution, overview.LOST, self.progress.length)
+            self.discard(execution, WASTED_PROGRESS)
         else:
-            self._discard(execution, OTHER)
-            if self.summary is not None:
-                self.summary.settle(execution, overview.NO_STEP_DONE, self.progress.length)
+            self.discard(execution, OTHER)
             if execution.key == self.latest:
                 self.latest, self.last_step = None, self.previous
         if not execution.superseded and any(covered >= number for covered in self.saves.values()):
@@ -538,54 +466,18 @@ class StepHistory(State):
                 segment.spots = self.bins.spots(execution)
         if execution.superseded:
             self.lost += 1
-            if self.summary is not None:
-                self.summary.settle(execution, overview.LOST, self.progress.length)
-            self._discard(execution, WASTED_PROGRESS)
+            self.discard(execution, WASTED_PROGRESS)
             if not first:
                 segment.add_lost(execution.net)
         else:
             if execution.segment == len(self.segments) - 1:
                 self.recent.append(execution.start)
-            self._keep(execution, first)
+            self.keep(execution, first)
             awaited = self.disruptions.awaited
             if awaited is not None and execution.number >= awaited and not execution.former:
                 self.disruptions.regain([execution.number], [time])
         if not execution.blurred:
             self._compare(execution)
-
-    def _keep(self, execution: Execution, first: bool) -> None:
-        progress = self.progress
-        segment = self.own_segment(execution.segment)
-        index = progress.length
-        summary = self.summary
-        inserted = progress.top >= execution.number or execution.segment != len(self.segments) - 1
-        simple = not (inserted or execution.failed) and execution.ordinal < 0
-        if summary is not None and not simple:
-            summary.settle(execution, overview.KEPT, index)
-        if not inserted:
-            progress.push(execution.number, execution.net)
-            segment.grow()
-        else:
-            index = self._insert(execution)
-        if first:
-            segment.first_index = index
-        if execution.stall is not None:
-            self._move_stall(execution.stall, STALLED, STALLED_KEPT)
-            self.stalls[index] = execution.stall
-            if len(self.stalls) > REMEMBERED:
-                del self.stalls[min(self.stalls)]
-        if execution.shares is not None:
-            for window in self.windows:
-                window.keep(index, execution.shared(window.bit))
-        if self.rolling is not None and (inserted or execution.parts):
-            self.rolling.keep(index, execution, inserted=inserted)
-        if self.bins is not None and (inserted or execution.spots):
-            self.bins.keep(index, execution, inserted=inserted)
-        if summary is not None:
-            if simple:
-                summary.push(execution.attempt, rows_of((execution,)))
-            else:
-                summary.keep(index, execution)
 
     def push(self, steps: Steps, ends: list[int]) -> None:
         """Keep successive executions, over at `ends` (ns), on top of the stack: not the first of their segment, and
@@ -606,81 +498,19 @@ class StepHistory(State):
         if self.disruptions.awaited is not None and numbers[-1] >= self.disruptions.awaited:
             self.disruptions.regain(numbers, ends)
 
-    def _insert(self, execution: Execution) -> int:
-        """Keep an execution below higher steps that completed before it, because steps overlapped."""
-        above = self.progress.pop_from(execution.number)
-        index = self.progress.length
-        self.progress.push(execution.number, execution.net)
-        for number, net in above:
-            self.progress.push(number, net)
-        self.stalls = {at + (at >= index): stall for at, stall in self.stalls.items()}
-        for window in self.windows:
-            window.insert(index)
-        for buckets in self._buckets:
-            buckets.insert(index)
-        for at in range(len(self.segments) - 1, -1, -1):
-            if self.segments[at].high < index:
-                break
-            self.own_segment(at).make_room(index, at == execution.segment)
-        return index
-
-    def _discard(self, execution: Execution, fate: int) -> None:
-        execution.fate = fate
-        self._credit(fate, execution, 1)
-        if execution.stall is not None and fate == WASTED_PROGRESS:
-            self._move_stall(execution.stall, STALLED, STALLED_LOST)
-        for buckets in self._buckets:
-            buckets.discard(execution, fate)
-
-    def _credit(self, fate: int, execution: Execution, sign: int) -> None:
-        """Add the execution's time to the category `fate` (`sign` 1) or take it back (`sign` -1)."""
-        self.discarded[fate] = self.discarded.get(fate, 0) + sign * execution.net
-        if execution.shares is not None:
-            for window in self.windows:
-                window.discard(fate, sign * execution.shared(window.bit))
-
     def _recover(self, execution: Execution, time: int) -> None:
         """Count the execution as completed after all, at `time` (ns): a checkpoint that holds it is durable."""
         fate = execution.fate
         if fate is None:
             return
         execution.fate = None
-        self._credit(fate, execution, -1)
-        for buckets in self._buckets:
-            buckets.give_back(execution, fate)
-        if self.summary is not None:
-            lost = fate == WASTED_PROGRESS
-            self.summary.take_back(execution, overview.LOST if lost else overview.NO_STEP_DONE)
+        self.discarded[fate] -= execution.net
+        for follower in self.followers:
+            follower.take_back(execution, fate)
         if execution.stall is not None and fate == WASTED_PROGRESS:
-            self._move_stall(execution.stall, STALLED_LOST, STALLED)
+            self.move_stall(execution.stall, STALLED_LOST, STALLED)
         self.lost -= fate == WASTED_PROGRESS
         self._complete(execution, time)
-
-    def _go_back(self, number: int, disruption: int) -> int:
-        """Lose every kept execution from `number` on to `disruption` (rule R4); returns their visible time, ns."""
-        before = self.progress.length
-        popped = [net for _, net in self.progress.pop_from(number)]
-        length = before - len(popped)
-        self.lost += len(popped)
-        self.discarded[WASTED_PROGRESS] = self.discarded.get(WASTED_PROGRESS, 0) + sum(popped)
-        hidden = self.windows[0].kept
-        visible = [net - hidden.get(index, 0) for index, net in enumerate(popped, length)] if hidden else popped
-        for index in [index for index in self.stalls if index >= length]:
-            self._move_stall(self.stalls.pop(index), STALLED_KEPT, STALLED_LOST)
-        for window in self.windows:
-            window.lose_from(length, before)
-        for buckets in self._buckets:
-            buckets.lose_from(length, visible)
-        summary = self.summary
-        profiles = [] if summary is None else summary.lose_from(length)
-        for at in range(len(self.segments) - 1, -1, -1):
-            segment = self.segments[at]
-            if segment.high <= length:
-                break
-            if summary is not None:
-                summary.lose(segment.attempt, profiles[max(0, segment.low - length) : segment.high - length])
-            self.own_segment(at).cut_to(length, popped, disruption)
-        return sum(visible)
 
     # --- steps that stand still ---------------------------------------------------------------------------------------
 
@@ -719,36 +549,7 @@ class StepHistory(State):
             index = self.progress.index_above(number) - 1
             stall = self.stalls.get(index)
             if stall is not None and stall.number == number:
-                self._give_back(index, self.stalls.pop(index))
-
-    def _give_back(self, index: int, stall: Execution) -> None:
-        """Count what stalled of the kept step at `index` as its own time: it is usual after all."""
-        self.returned += 1
-        self.discarded[STALLED_KEPT] -= stall.net
-        self.progress.lengthen(index, stall.net)
-        for window in self.windows:
-            window.discard(STALLED_KEPT, -stall.shared(window.bit))
-            window.give_back(index, stall.shared(window.bit))
-        for buckets in self._buckets:
-            buckets.stand_still(stall, STALLED_KEPT, PRODUCTIVE)
-            buckets.lengthen(index, stall)
-        for at in range(len(self.segments) - 1, -1, -1):
-            if self.segments[at].high <= index:
-                break
-            if self.segments[at].low <= index:
-                self.own_segment(at).forget()
-        if self.summary is not None:
-            self.summary.give_back(index)
-
-    def _move_stall(self, stall: Execution, source: int, target: int) -> None:
-        """Move stalled time from one category to another, by what became of its step."""
-        for category, sign in ((source, -1), (target, 1)):
-            self._credit(category, stall, sign)
-        for buckets in self._buckets:
-            buckets.stand_still(stall, source, target)
-
-    def _top(self) -> int | None:
-        return self.progress.top if len(self.progress) else None
+                self.give_back(index, self.stalls.pop(index))
 
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -778,17 +579,3 @@ class StepHistory(State):
             self.safe = max(self.safe, covered)
             for execution in [one for one in self.recoverable.values() if one.number <= covered]:
                 self._recover(self.recoverable.pop(execution.key), time)
-
-    def at_risk(self) -> int:
-        """Productive time of kept steps that no durable checkpoint covers, ns."""
-        hidden = self.windows[0]
-        progress = self.progress
-        safe = progress.index_above(self.safe)
-        exposed = progress.total_from(safe) - hidden.kept_from(safe)
-        for segment in reversed(self.segments):
-            if segment.high <= safe:
-                break
-            if segment.first_index is not None and segment.first_index >= safe:
-                excess = segment.excess(progress)
-                exposed -= excess - leading(segment.pieces, excess, EXCLUDED)
-        return exposed

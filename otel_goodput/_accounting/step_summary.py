@@ -35,13 +35,13 @@ from otel_goodput._accounting.overview import (
     BEGINS,
     BINS,
     DEVICE,
+    FATES,
     IN_FLIGHT,
     KEPT,
     LOST,
     NET,
     NO_STEP_DONE,
     NOT_KNOWN,
-    SKIPPED,
     STEP_BIN,
     STEP_ENTRY,
     STEPS_KEPT,
@@ -52,6 +52,7 @@ from otel_goodput._accounting.overview import (
     bucket_of,
 )
 from otel_goodput._accounting.progress import Profiles
+from otel_goodput._accounting.rules import DATA_LOADING_TIME
 from otel_goodput._accounting.stats import median
 
 # --- histograms -------------------------------------------------------------------------------------------------------
@@ -371,13 +372,12 @@ class StepSummary(State):
         if len(self._fresh[0]) >= BATCH:
             self.flush()
 
-    def settle(self, execution: Execution, fate: int, length: int) -> None:
-        """Take any other execution that is over, or that turned out to be of another `fate`.
+    def discard(self, execution: Execution, fate: int) -> None:
+        """Take an execution that is over and not kept: the category `fate` gets its time."""
+        if fate != DATA_LOADING_TIME:  # a batch that the loop skipped is no step
+            self._settle(execution, FATES[fate])
 
-        `length` is that of the kept stack before it.
-        """
-        if fate == SKIPPED:
-            return
+    def _settle(self, execution: Execution, fate: int) -> None:
         self.flush()
         profile = execution.profile = profile_of(execution)
         attempt = execution.attempt
@@ -388,7 +388,7 @@ class StepSummary(State):
         if ordinal < 0:
             ordinal = execution.ordinal = self._bins.count
             numbers, starts, nets, _, outsides, devices, _ = rows_of((execution,))
-            self._bins.add([numbers, starts, nets, outsides, devices], length)
+            self._bins.add([numbers, starts, nets, outsides, devices], len(self._profiles))
             failed = execution.failed and not execution.left
             if failed or (self._usual and execution.own > SLOW * self._usual):
                 self._note(ordinal, _entry(execution, fate, attempt))
@@ -397,8 +397,12 @@ class StepSummary(State):
         if fate == LOST:
             self._bins.lose(ordinal)
 
-    def keep(self, index: int, execution: Execution) -> None:
-        """An execution that was settled is kept at `index` of the stack."""
+    def keep(self, index: int, execution: Execution, *, inserted: bool) -> None:
+        """Take an execution that is kept at `index` of the stack, `inserted` below others or on top."""
+        if not inserted and not execution.failed and execution.ordinal < 0:
+            self.push(execution.attempt, rows_of((execution,)))
+            return
+        self._settle(execution, KEPT)
         ordinal = execution.ordinal
         if self._kept and max(self._kept) >= index:
             self._kept = {at + (at >= index): one for at, one in self._kept.items()}
@@ -408,29 +412,33 @@ class StepSummary(State):
             self._kept[index] = ordinal
 
     def take_back(self, execution: Execution, fate: int) -> None:
-        """The execution was settled with this `fate`, and is going to be settled anew."""
+        """Undo :meth:`discard`: the execution is going to be taken anew."""
         self.flush()
-        self._tallies.add(execution.attempt, fate, execution.profile, -1)
-        if fate == LOST:
+        self._tallies.add(execution.attempt, FATES[fate], execution.profile, -1)
+        if FATES[fate] == LOST:
             self._bins.lose(execution.ordinal, -1)
 
-    def give_back(self, index: int) -> None:
-        """What stalled of the kept step at `index` is its own time. Here it was counted with the step all along."""
+    def move(self, stall: Execution, source: int, target: int) -> None:
+        """What stalled is counted with its step."""
 
-    def lose_from(self, index: int) -> list[int]:
-        """Count the kept entries from `index` on as lost in the bins; returns their profiles, for :meth:`lose`."""
+    def lengthen(self, index: int, stall: Execution) -> None:
+        """What stalled is counted with its step all along."""
+
+    def lose_from(self, index: int, durations: object, attempts: Iterable[tuple[int, int, int]]) -> None:
+        """Count the kept entries from `index` on as lost.
+
+        `attempts`: number of an attempt, and begin and end of its entries in the stack.
+        """
         self.flush()
         for at in [at for at in self._kept if at >= index]:
             ordinal = self._kept.pop(at)
             self._notable[ordinal] = self._notable[ordinal]._replace(fate=LOST)
         self._bins.lose_from(index, len(self._profiles))
-        return self._profiles.pop_from(index)
-
-    def lose(self, attempt: int, profiles: Iterable[int]) -> None:
-        """Count kept executions of `attempt` with these profiles as lost in the histograms."""
-        for profile, count in Counter(profiles).items():
-            self._tallies.add(attempt, KEPT, profile, -count)
-            self._tallies.add(attempt, LOST, profile, count)
+        profiles = self._profiles.pop_from(index)
+        for attempt, begin, end in attempts:
+            for profile, count in Counter(profiles[begin - index : end - index]).items():
+                self._tallies.add(attempt, KEPT, profile, -count)
+                self._tallies.add(attempt, LOST, profile, count)
 
     def flush(self) -> None:
         """Take the executions that were pushed."""
@@ -439,16 +447,15 @@ class StepSummary(State):
             return
         self._fresh = no_steps()
         length, attempt = len(self._profiles), self._attempt
-        profiles = own = _fields(nets)
-        counts = counted = Counter(own)
+        profiles = own = fields = _fields(nets)
         for measure, lengths in zip(MEASURES, (nets, walls, devices), strict=True):
             if max(lengths) < 0:
                 continue
             shift = measure * BITS
             if measure:
-                fields, counted = (own, counts) if lengths == nets else _counted(lengths)
+                fields = own if lengths == nets else _fields(lengths)
                 profiles = [one | part << shift for one, part in zip(profiles, fields, strict=True)]
-            for part, count in counted.items():
+            for part, count in Counter(fields).items():
                 self._tallies.add(attempt, KEPT, part << shift, count)
         for place in self._watch(nets):
             self._kept[length + place] = self._bins.count + place
@@ -529,11 +536,6 @@ def _device(execution: Execution) -> int:
 def _entry(execution: Execution, fate: int, attempt: int) -> StepEntry:
     number, start, wall, net = execution.number, execution.start, execution.wall, execution.own
     return StepEntry(attempt, number, start, wall, net, _device(execution), fate, execution.key)
-
-
-def _counted(lengths: list[int]) -> tuple[list[int], Counter[int]]:
-    fields = _fields(lengths)
-    return fields, Counter(fields)
 
 
 def _fields(lengths: list[int]) -> list[int]:

@@ -1,7 +1,4 @@
-"""The result: a run's account at one moment in integer ns, and its JSON form.
-
-Longer than other files: every figure of an account is declared here, with its place in the JSON form.
-"""
+"""The result: a run's account at one moment in integer ns, and its JSON form."""
 
 from __future__ import annotations
 

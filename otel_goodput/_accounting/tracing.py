@@ -1,15 +1,13 @@
 """The owner of every moment of a run, exactly, and what became of each step: offline, from all events of a run.
 
 What a ledger sums up while it goes, a :class:`Tracer` keeps one by one. It takes some 30 bytes an interval, 90 a step.
-
-Longer than other files: what is written down of an interval, a step and the device's work has one order.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting import rules
@@ -17,10 +15,10 @@ from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.device import NEVER
 from otel_goodput._accounting.events import NO_STEP
 from otel_goodput._accounting.execution import Execution
-from otel_goodput._accounting.overview import IN_FLIGHT, KEPT, LOST, NO_STEP_DONE, NOT_KNOWN, SKIPPED
+from otel_goodput._accounting.overview import FATES, IN_FLIGHT, KEPT, LOST, NO_STEP_DONE, NOT_KNOWN, SKIPPED
 from otel_goodput._accounting.resuming import Numbering, Resume
+from otel_goodput._accounting.rules import EXCLUDED as EXCLUSION
 from otel_goodput._accounting.step_summary import StepSummary
-from otel_goodput._accounting.windows import EXCLUDED as EXCLUSION
 from otel_goodput.semconv import CLOCK_STATES, ClockState
 
 EXCLUDED: Final = -1  # in place of a category: time that is cut out (rule R7)
@@ -94,27 +92,25 @@ class Fates(StepSummary):
         self.usual: set[int] = set()  # ordinals of long steps whose stalled time was given back
         self._stack: list[int] = []  # ordinals of the kept executions
 
-    def settle(self, execution: Execution, fate: int, length: int) -> None:
-        self.fates[execution.ordinal] = fate
+    def discard(self, execution: Execution, fate: int) -> None:
+        self.fates[execution.ordinal] = FATES[fate]
         self.over.append(execution)
 
-    def keep(self, index: int, execution: Execution) -> None:
+    def keep(self, index: int, execution: Execution, *, inserted: bool) -> None:
+        self.fates[execution.ordinal] = KEPT
+        self.over.append(execution)
         self._stack.insert(index, execution.ordinal)
 
     def take_back(self, execution: Execution, fate: int) -> None:
         self.fates[execution.ordinal] = IN_FLIGHT
 
-    def give_back(self, index: int) -> None:
+    def lengthen(self, index: int, stall: Execution) -> None:
         self.usual.add(self._stack[index])
 
-    def lose(self, attempt: int, profiles: Iterable[int]) -> None:
-        """Nothing is counted by attempt."""
-
-    def lose_from(self, index: int) -> list[int]:
+    def lose_from(self, index: int, durations: object, attempts: object) -> None:
         for ordinal in self._stack[index:]:
             self.fates[ordinal] = LOST
         del self._stack[index:]
-        return []
 
 
 class Tracer(Cursor):

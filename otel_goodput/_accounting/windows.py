@@ -27,7 +27,8 @@ from otel_goodput._accounting.codec import (
     Weight,
     field,
 )
-from otel_goodput._accounting.rules import WASTED_PROGRESS
+from otel_goodput._accounting.execution import Execution
+from otel_goodput._accounting.rules import EXCLUDED, STALLED_KEPT, WASTED_PROGRESS
 
 Shares = tuple[float, float]
 Weighted = Sequence[float]  # ns: [slices known, stepping, available, clock unknown]
@@ -84,8 +85,6 @@ def shares_of(active: int, available: int, total: int) -> Shares:
     return (active / total, available / total) if total > 0 else (0.0, 0.0)
 
 
-EXCLUDED: Final = 1  # bit of the window of excluded time; while it is open, all others count as closed
-
 Edge = tuple[int, int, bool]
 
 
@@ -118,32 +117,45 @@ class Window(State):
         if self.kept_total != sum(self.kept.values()):
             raise ValueError("it does not add up")
 
-    def keep(self, index: int, duration: int) -> None:
-        if duration:
+    def keep(self, index: int, execution: Execution, *, inserted: bool) -> None:
+        """Follow an execution that is kept at `index` of the stack, `inserted` below others or on top."""
+        if inserted:
+            self.kept = {at + (at >= index): duration for at, duration in self.kept.items()}
+        if duration := execution.shared(self.bit):
             self.kept[index] = duration
             self.kept_total += duration
 
-    def discard(self, fate: int, duration: int) -> None:
-        """Add `duration` ns of an execution that is not kept to the category `fate`; if negative, take them back."""
+    def _credit(self, fate: int, duration: int) -> None:
         if duration:
             self.discarded[fate] = self.discarded.get(fate, 0) + duration
 
-    def give_back(self, index: int, duration: int) -> None:
-        """Add `duration` ns to the kept entry at `index`."""
-        if duration:
+    def discard(self, execution: Execution, fate: int) -> None:
+        """Follow an execution that is not kept: the category `fate` gets its time."""
+        self._credit(fate, execution.shared(self.bit))
+
+    def take_back(self, execution: Execution, fate: int) -> None:
+        """Undo :meth:`discard`."""
+        self._credit(fate, -execution.shared(self.bit))
+
+    def move(self, stall: Execution, source: int, target: int) -> None:
+        """Move stalled time from one category to another."""
+        self._credit(source, -stall.shared(self.bit))
+        self._credit(target, stall.shared(self.bit))
+
+    def lengthen(self, index: int, stall: Execution) -> None:
+        """What stalled is time of the kept entry at `index` after all."""
+        self.take_back(stall, STALLED_KEPT)
+        if duration := stall.shared(self.bit):
             self.kept[index] = self.kept.get(index, 0) + duration
             self.kept_total += duration
 
-    def insert(self, index: int) -> None:
-        """Move the kept entries from `index` on up by one."""
-        self.kept = {at + (at >= index): duration for at, duration in self.kept.items()}
-
-    def lose_from(self, index: int, end: int) -> None:
-        """Count the kept entries from `index` up to, not including, `end` as wasted."""
-        for lost in [i for i in self.kept if i >= index] if len(self.kept) < end - index else range(index, end):
+    def lose_from(self, index: int, durations: Sequence[int], attempts: object) -> None:
+        """Count the kept entries from `index` on, as many as there are `durations`, as wasted."""
+        end = index + len(durations)
+        for lost in [i for i in self.kept if i >= index] if len(self.kept) < len(durations) else range(index, end):
             duration = self.kept.pop(lost, 0)
             self.kept_total -= duration
-            self.discard(WASTED_PROGRESS, duration)
+            self._credit(WASTED_PROGRESS, duration)
 
     def kept_from(self, index: int) -> int:
         return sum(duration for i, duration in self.kept.items() if i >= index)

@@ -237,8 +237,7 @@ class Account:
                 self.ledger.feed(events)
                 if listeners.on_events is not None:
                     listeners.on_events([*events_of(events)])
-            finished = self.ledger.take_finished()
-            ended = self.ledger.take_ended()
+            finished, ended = self.ledger.take_collected()
             phases = [self._with_error(one) for one in ended] if listeners.on_phases is not None else []
         if finished and listeners.on_steps is not None:
             listeners.on_steps(finished)

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, overload
 from otel_goodput._accounting import overview as entries
 from otel_goodput._accounting.checkpoints import STAGES
 from otel_goodput._accounting.codec import Blobs
+from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._accounting.overview import Overview, Spread, StepBin
 from otel_goodput._accounting.rules import FIXED
 from otel_goodput._journal import state_file
@@ -193,16 +194,21 @@ TABLES: Final[dict[str, Table]] = dict(  # noqa: C408 - a field's name is no nam
         11,
         lambda losses, texts: [
             (
-                *one[:2],
+                one.time,
+                one.died,
                 _optional(one.attempt),
                 texts.number(one.reason),
-                *one[4:6],
-                *map(_optional, one[6:]),
+                one.recovery,
+                one.wasted,
+                *map(_optional, (one.from_step, one.to_step, one.kept_step, one.first_step, one.regained)),
             )
             for one in losses
         ],
         lambda rows, texts: [
-            entries.Loss(row[0], row[1], _known(row[2]), texts.text(row[3]), row[4], row[5], *map(_known, row[6:]))
+            Disruption(
+                *(_known(row[2]), texts.text(row[3]), row[4], row[5], _known(row[6]), _known(row[7]), row[0], row[1]),
+                *(_known(row[8]), _known(row[9]), _known(row[10])),
+            )
             for row in rows
         ],
         text=3,

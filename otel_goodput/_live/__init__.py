@@ -56,8 +56,7 @@ class LiveAccount:
         self.run_id, self.attempt = opened.run_id, opened.attempt
         self.index = opened.restored.index.successor(opened.attempt)
         self.past = ledger.past()
-        ledger.collect_finished()
-        ledger.collect_ended()
+        ledger.collect()
         self._listeners = Listeners()
         self.account = Account(opened.journal, ledger, clock, self._listeners, leap)
         self._keeper: Keeper | None = None
@@ -172,8 +171,7 @@ class LiveAccount:
             opened = open_journal(self._config, self.account.clock, begun=True, only=run_id)
             first, run, ledger = opened.journal.current, opened.run, opened.restored.ledger
             first.release()
-            ledger.collect_finished()
-            ledger.collect_ended()
+            ledger.collect()
             if run is None or first.path is None:
                 return False
             keeper.move(run, opened.attempt, first.path, opened.restored)

@@ -15,9 +15,10 @@ from typing import Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
+from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._accounting.events import NO_STEP, Event
 from otel_goodput._accounting.ledger import Ledger
-from otel_goodput._accounting.overview import BINS, KEPT, LOST, NOT_KNOWN, Loss
+from otel_goodput._accounting.overview import BINS, KEPT, LOST, NOT_KNOWN
 from otel_goodput._accounting.phase_history import Phases
 from otel_goodput._accounting.resuming import Numbering, Stretch
 from otel_goodput._accounting.tracing import EXCLUDED, StepTrace, Tracer
@@ -395,7 +396,7 @@ def number_phases(phases: Iterable[Phase], numbering: Numbering) -> None:
 class Rollbacks:
     """The steps that disruptions went back to; a step from there on is lost, although it was kept until then."""
 
-    def __init__(self, losses: Sequence[Loss]) -> None:
+    def __init__(self, losses: Sequence[Disruption]) -> None:
         rollbacks = sorted((loss.time, loss.to_step) for loss in losses if loss.to_step is not None)
         self._times = [time for time, _ in rollbacks]
         # The lowest step that this disruption or a later one went back to.

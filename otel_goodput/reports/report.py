@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, cast
 
 from otel_goodput._accounting.disruption import REMEMBERED, Disruption
-from otel_goodput._accounting.overview import Loss, Overview
+from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.totals import Totals, partition_html
 from otel_goodput._journal.facts import Facts
 from otel_goodput._journal.notes import DAMAGED, Note
@@ -25,8 +25,6 @@ from otel_goodput.reports import text
 from otel_goodput.reports.fields import ReportFields
 from otel_goodput.reports.text import doubts, sentence
 from otel_goodput.semconv import CATEGORIES, Category
-
-One = TypeVar("One", Disruption, Loss)
 
 
 class Correction(NamedTuple):
@@ -52,9 +50,9 @@ class Correction(NamedTuple):
 Corrections = Mapping[int, Correction]  # by the number of the attempt that the disruption began
 
 
-def restarts(disruptions: Iterable[One]) -> dict[int, One]:
+def restarts(disruptions: Iterable[Disruption]) -> dict[int, Disruption]:
     """Return the disruption that each attempt began with; a second job in the same process is another one."""
-    first: dict[int, One] = {}
+    first: dict[int, Disruption] = {}
     for one in disruptions:
         if one.attempt is not None:
             first.setdefault(one.attempt, one)
@@ -117,7 +115,7 @@ def corrected_overview(overview: Overview, corrections: Corrections) -> Overview
     )
 
 
-def correction_fields(entries: Sequence[One], corrections: Corrections) -> list[dict[str, Any]]:
+def correction_fields(entries: Sequence[Disruption], corrections: Corrections) -> list[dict[str, Any]]:
     """Return the fields of each disruption in a report's JSON that tell its correction."""
     by_entry = {id(entry): corrections[at] for at, entry in restarts(entries).items() if at in corrections}
     each = (by_entry.get(id(entry)) or Correction(entry.reason, entry.reason, "", "") for entry in entries)

@@ -101,8 +101,7 @@ def check(sequence: list[Item], fate: random.Random, spans: Sequence[int]) -> fl
 
     apply_turns = Cursor.apply_turns
     for ledger in (together, alone):
-        ledger.collect_finished()
-        ledger.collect_ended()
+        ledger.collect()
     at = 0
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Cursor, "apply_turns", counting)
@@ -118,8 +117,8 @@ def check(sequence: list[Item], fate: random.Random, spans: Sequence[int]) -> fl
                 assert together.overview(moment) == alone.overview(moment)
                 assert list(together.settled.steps.progress) == list(alone.settled.steps.progress)
                 assert together.past() == alone.past()
-            assert sorted(together.take_finished()) == sorted(alone.take_finished())
-            assert lengths(together.take_ended()) == lengths(alone.take_ended())
+            finished, ended = zip(together.take_collected(), alone.take_collected(), strict=True)
+            assert sorted(finished[0]) == sorted(finished[1]) and lengths(ended[0]) == lengths(ended[1])
     return taken / sum(len(one.times) for one in sequence if isinstance(one, Turns))
 
 

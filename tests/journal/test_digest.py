@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_goodput._accounting import overview as ov
+from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.rules import FIXED
 from otel_goodput._journal.digest import FORM, Digest, decode, encode, write_digest
@@ -60,8 +61,8 @@ def overviews(draw: st.DrawFn) -> Overview:
         disruptions=draw(
             some(
                 st.builds(
-                    ov.Loss, moments, moments, st.none() | lengths, texts, lengths, lengths,
-                    *[st.none() | numbers] * 5,
+                    Disruption, st.none() | lengths, texts, lengths, lengths, *[st.none() | numbers] * 2,
+                    moments, moments, *[st.none() | numbers] * 3, *[st.none()] * 4,
                 )
             )
         ),

@@ -35,7 +35,7 @@ class Run:
 
     def __init__(self) -> None:
         self.ledger = Ledger(spans=(60 * NS,))
-        self.ledger.collect_finished()
+        self.ledger.collect()
         self.now = 1000 * NS
         self.ledger.feed([Event(self.now, ev.ATTEMPT, step=0), Event(self.now, ev.START, JOB, key=1)])
         self.number = 0
@@ -54,7 +54,7 @@ class Run:
             flags = ev.ON_DEVICE if observed else 0
             told = [Event(start, ev.START, STEP, key, self.number), Event(start + NS // 2, ev.END, 0, key, flags=flags)]
             self.ledger.feed(told + [Event(self.now, ev.DEVICE_END, 0, key)] * observed)
-        self.durations.steps(self.ledger.take_finished())
+        self.durations.steps(self.ledger.take_collected()[0])
 
     def totals(self) -> Totals:
         """With all that the ledger alone does not know."""

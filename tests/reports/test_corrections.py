@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from otel_goodput._accounting.disruption import REMEMBERED, Disruption
 from otel_goodput._accounting.ledger import Ledger
-from otel_goodput._accounting.overview import Loss, Overview
+from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal.reasons import SAYABLE, statement
 from otel_goodput.reports.report import Report, about, corrected, corrected_overview, correction_fields, restarts
@@ -78,7 +78,7 @@ def test_only_the_reasons_change(entries: Entries, statements: dict[int, object]
         assert entry["first_reason"] == one.reason
         assert entry["said_by"] is not None or entry["reason"] == one.reason
 
-    losses = tuple(Loss(100, 95, attempt, reason, 5, 7, 3, 2) for attempt, reason in entries)
+    losses = tuple(Disruption(attempt, reason, 5, 7, 3, 2, 100, 95) for attempt, reason in entries)
     overview = corrected_overview(Overview(0, 1, disruptions=losses), corrections)
     assert [one.reason for one in overview.disruptions] == [one.reason for one in after.history]
     assert [one["said_by"] for one in correction_fields(overview.disruptions, corrections)] == [

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from otel_goodput._accounting.overview import Loss
+from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._journal import reasons
 from otel_goodput._journal.reasons import Statement
 from otel_goodput._runtime import files
@@ -94,7 +94,7 @@ class Disrupted(NamedTuple):
 
     run_id: str
     attempts: int
-    losses: Mapping[int, Loss]
+    losses: Mapping[int, Disruption]
 
     def reason_of(self, attempt: int) -> str:
         """Return the reason in the journal for the disruption that `attempt` began with.

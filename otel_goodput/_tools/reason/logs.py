@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from otel_goodput._accounting.overview import Loss
+from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._journal.rundir import MOST, ListedRun
 from otel_goodput._text.durations import parse_moment
 from otel_goodput.errors import GoodputError
@@ -336,7 +336,7 @@ class Match(NamedTuple):
     by_name: bool
 
 
-def outages(run: RecordedRun, losses: Iterable[Loss]) -> list[Outage]:
+def outages(run: RecordedRun, losses: Iterable[Disruption]) -> list[Outage]:
     """Return the outages of a run; `losses` are the disruptions that attempts began with, in their order."""
     between = []
     earlier = 1  # the latest attempt that is known to have run before

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from otel_goodput._accounting.overview import Loss
+from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._tools.reason.command import disrupted
 from otel_goodput.reports.run import RecordedRun
@@ -15,12 +15,12 @@ from otel_goodput.reports.run import RecordedRun
 NS = 1_000_000_000
 
 
-def losses(folder: Path) -> dict[int, Loss]:
+def losses(folder: Path) -> dict[int, Disruption]:
     """The disruptions of a run, by the attempt that began with them."""
     return dict(disrupted(RecordedRun(RunDirectory(folder))).losses)
 
 
-def middle(loss: Loss) -> int:
+def middle(loss: Disruption) -> int:
     """A moment of an outage, ns."""
     return (loss.died + loss.time) // 2
 
