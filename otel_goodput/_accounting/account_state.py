@@ -278,7 +278,7 @@ class AccountState(State):
         if rolling is None:
             return
         running = self.steps.running.values()
-        rolling.close(self.visible_times(), running, len(self.steps.progress), self.visible_weighted())
+        rolling.close_weighted(self.visible_times(), running, len(self.steps.progress), self.visible_weighted())
         boundary = min(rolling.last_boundary_before(time), self._next_due())
         if boundary > rolling.boundary:
             boundary -= (boundary - rolling.boundary) % rolling.resolution

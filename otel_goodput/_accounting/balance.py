@@ -5,23 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from operator import sub
 
-from otel_goodput._accounting import stats
+from otel_goodput._accounting import rules, stats
 from otel_goodput._accounting.checkpoints import StageSums
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._accounting.execution import StepSegment
 from otel_goodput._accounting.overview import NOT_KNOWN, Group, Life, Overview
 from otel_goodput._accounting.phase_history import PhaseHistory
-from otel_goodput._accounting.rules import (
-    DEVIATION_SAMPLE,
-    EXCLUDED,
-    IDEAL_SAMPLE,
-    IN_FLIGHT,
-    PRODUCTIVE,
-    PROGRAM_STARTUP,
-    STEP,
-)
-from otel_goodput._accounting.rules import WASTED_PROGRESS as WASTED
 from otel_goodput._accounting.stalls import LongPhase
 from otel_goodput._accounting.step_history import StepHistory
 from otel_goodput._accounting.totals import Partition, StepTime, Totals, partition
@@ -50,8 +40,8 @@ def totals_of(
     """
     kept = len(cursor.steps.progress)
     # Device work after the end of the job is not accounted. A step that ran only then has net time 0: leave it out.
-    nets = [net for net in cursor.steps.progress.nets(kept - IDEAL_SAMPLE - DEVIATION_SAMPLE, kept) if net]
-    recent = sorted(nets[-IDEAL_SAMPLE:])
+    nets = [net for net in cursor.steps.progress.nets(kept - rules.IDEAL_SAMPLE - rules.DEVIATION_SAMPLE, kept) if net]
+    recent = sorted(nets[-rules.IDEAL_SAMPLE :])
     startups = _startups(cursor)
     hidden = cursor.steps.windows[0]
     moment = cursor.now if at is None else at + cursor.shift
@@ -92,7 +82,7 @@ def totals_of(
         at_risk=cursor.steps.at_risk(),
         recompilations=cursor.recompilations,
         recompiled=dict(sorted(cursor.steps.recompiled.items(), key=lambda function: -function[1])),
-        compilations_seen=cursor.totals[PROGRAM_STARTUP] > 0 or cursor.steps.life.compiles_seen,
+        compilations_seen=cursor.totals[rules.PROGRAM_STARTUP] > 0 or cursor.steps.life.compiles_seen,
         step_cadence=_cadence(cursor.steps.recent),
         observed=cursor.steps.observed,
         skewed_clocks=cursor.skewed,
@@ -113,7 +103,7 @@ Startups = list[tuple[StepSegment, int, int]]
 
 def _startups(cursor: Cursor) -> Startups:
     return [
-        (segment, excess, excess - leading(segment.pieces, excess, EXCLUDED))
+        (segment, excess, excess - leading(segment.pieces, excess, rules.EXCLUDED))
         for segment in cursor.steps.segments
         if (excess := segment.excess(cursor.steps.progress))
     ]
@@ -142,11 +132,11 @@ def _run(cursor: Cursor, startups: Startups) -> Partition:
 
 def _window(cursor: Cursor, window: Window, startups: Startups) -> Partition:
     times = dict(window.totals)
-    times[PRODUCTIVE] = times.get(PRODUCTIVE, 0) + window.kept_total
+    times[rules.PRODUCTIVE] = times.get(rules.PRODUCTIVE, 0) + window.kept_total
     for fate, duration in window.discarded.items():
         times[fate] = times.get(fate, 0) + duration
     for execution in cursor.steps.running.values():
-        times[IN_FLIGHT] = times.get(IN_FLIGHT, 0) + execution.shared(window.bit)
+        times[rules.IN_FLIGHT] = times.get(rules.IN_FLIGHT, 0) + execution.shared(window.bit)
     for segment, excess, _ in startups:
         _transfer(times, segment, leading(segment.pieces, excess, window.bit))
     top = cursor.steps.progress.number_at(max(window.kept)) if window.kept else None
@@ -161,7 +151,7 @@ def _rolling(cursor: Cursor, which: int, startups: Startups, now: int) -> Partit
     left = now - cursor.spans[which]
     for segment, excess, hidden in reversed(startups):
         inside = min(now, segment.first_start + excess) - max(left, segment.first_start)
-        source = WASTED if segment.first_index is None else PRODUCTIVE
+        source = rules.WASTED_PROGRESS if segment.first_index is None else rules.PRODUCTIVE
         _transfer(times, segment, max(0, min(inside, hidden, times.get(source, 0))))
     return partition(times, cursor.names, _top(cursor), rolling.weighted(which, now, cursor.visible_weighted()))
 
@@ -169,9 +159,9 @@ def _rolling(cursor: Cursor, which: int, startups: Startups, now: int) -> Partit
 def _transfer(times: dict[int, int], segment: StepSegment, excess: int) -> None:
     """Move the start-up hidden in a segment's first step to the program start-up category (rule R5)."""
     if excess:
-        source = WASTED if segment.first_index is None else PRODUCTIVE
+        source = rules.WASTED_PROGRESS if segment.first_index is None else rules.PRODUCTIVE
         times[source] = times.get(source, 0) - excess
-        times[PROGRAM_STARTUP] = times.get(PROGRAM_STARTUP, 0) + excess
+        times[rules.PROGRAM_STARTUP] = times.get(rules.PROGRAM_STARTUP, 0) + excess
 
 
 def _top(cursor: Cursor) -> int | None:
@@ -244,10 +234,10 @@ def _without_skipped(groups: list[Group], steps: StepHistory) -> list[Group]:
     """Take batches that loops skipped out of the steps. Only when a body is over is it known to be none."""
     return [
         one._replace(count=one.count - steps.skipped, total=max(0, one.total - steps.skipped_wall))
-        if one.phase == STEP
+        if one.phase == rules.STEP
         else one
         for one in groups
-        if one.phase != STEP or one.count > steps.skipped
+        if one.phase != rules.STEP or one.count > steps.skipped
     ]
 
 

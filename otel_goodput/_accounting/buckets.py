@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import sub
 from typing import ClassVar, Final
 
+from otel_goodput._accounting import rules
 from otel_goodput._accounting.codec import (
     BY_CATEGORY,
     COUNT,
@@ -28,15 +29,6 @@ from otel_goodput._accounting.codec import (
     field,
 )
 from otel_goodput._accounting.execution import Execution, Parts, StepSegment
-from otel_goodput._accounting.rules import (
-    IN_FLIGHT,
-    PRODUCTIVE,
-    PROGRAM_STARTUP,
-    STALLED,
-    STALLED_KEPT,
-    STALLED_LOST,
-    WASTED_PROGRESS,
-)
 from otel_goodput._accounting.windows import NOTHING, Weighted
 
 Bucket = dict[int, int]
@@ -49,9 +41,9 @@ def add(bucket: Bucket, category: int, duration: int) -> None:
 def folded(times: Mapping[int, int]) -> Bucket:
     """Time by category number with stalled time as one category, ns."""
     bucket = dict(times)
-    for category in (STALLED_KEPT, STALLED_LOST):
+    for category in (rules.STALLED_KEPT, rules.STALLED_LOST):
         if category in bucket:
-            add(bucket, STALLED, bucket.pop(category))
+            add(bucket, rules.STALLED, bucket.pop(category))
     return bucket
 
 
@@ -111,7 +103,7 @@ class Buckets(State):
         """Count `execution` as productive: it completed and is kept at `index`, `inserted` below others or on top."""
         parts: Parts = getattr(execution, self.SPLIT)
         for place, duration in parts:
-            self._move(place, IN_FLIGHT, PRODUCTIVE, duration)
+            self._move(place, rules.IN_FLIGHT, rules.PRODUCTIVE, duration)
         if inserted:  # its index tells when its neighbors completed
             self._parts = {at + (at >= index): held for at, held in self._parts.items()}
             self._lows = SharedList(low + (low > index) for low in self._lows)
@@ -124,12 +116,12 @@ class Buckets(State):
         """Move the time of `execution` from in flight to the category `fate`: it is not kept."""
         self.mark(execution)
         for place, duration in getattr(execution, self.SPLIT):
-            self._move(place, IN_FLIGHT, fate, duration)
+            self._move(place, rules.IN_FLIGHT, fate, duration)
 
     def take_back(self, execution: Execution, fate: int) -> None:
         """Move the time of `execution` from `fate` back to in flight."""
         for place, duration in getattr(execution, self.SPLIT):
-            self._move(place, fate, IN_FLIGHT, duration)
+            self._move(place, fate, rules.IN_FLIGHT, duration)
 
     def move(self, stall: Execution, source: int, target: int) -> None:
         """Move the stalled time of a step that is over from the category `source` to `target`."""
@@ -138,7 +130,7 @@ class Buckets(State):
 
     def lengthen(self, index: int, stall: Execution) -> None:
         """Count stalled time as that of the kept entry at `index` from now on."""
-        self.move(stall, STALLED_KEPT, PRODUCTIVE)
+        self.move(stall, rules.STALLED_KEPT, rules.PRODUCTIVE)
         self._parts[index] = (*self._parts.get(index, ()), *getattr(stall, self.SPLIT))
 
     def mark(self, execution: Execution) -> None:
@@ -157,18 +149,24 @@ class Buckets(State):
             while at + 1 < len(lows) and lows[at + 1] <= entry:
                 at += 1
             for place, duration in self._parts.pop(entry, ()) if self._parts else ():
-                self._move(place, PRODUCTIVE, WASTED_PROGRESS, duration)
+                self._move(place, rules.PRODUCTIVE, rules.WASTED_PROGRESS, duration)
                 net -= duration
             rests[at] = rests.get(at, 0) + net
         for at, rest in rests.items():
-            self._change(at, PRODUCTIVE, WASTED_PROGRESS, rest)
+            self._change(at, rules.PRODUCTIVE, rules.WASTED_PROGRESS, rest)
         at = len(lows) - 1
         while at >= 0 and self._lows[at] > index:
             self._lows[at] = index
             at -= 1
 
-    def _shut(self, times: Sequence[int], running: Iterable[Execution], length: int) -> Bucket:
-        """Close the open bucket and open the next one; returns the closed one."""
+    def close(self, times: Sequence[int], running: Iterable[Execution], length: int) -> Bucket:
+        """Close the open bucket and open the next one; returns the closed one.
+
+        Args:
+            times: time by category of the run so far.
+            running: the open executions.
+            length: length of the kept stack.
+        """
         for execution in running:
             self.mark(execution)
             if execution.stall is not None:
@@ -299,15 +297,11 @@ class Rolling(Buckets):
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
-    def close(self, times: Sequence[int], running: Iterable[Execution], length: int, weighted: Weighted) -> None:
-        """Close the open bucket and open the next one.
-
-        Args:
-            times, weighted: time by category and overlay sums of the run so far.
-            running: the open executions.
-            length: length of the kept stack.
-        """
-        bucket = self._shut(times, running, length)
+    def close_weighted(
+        self, times: Sequence[int], running: Iterable[Execution], length: int, weighted: Weighted
+    ) -> None:
+        """As :meth:`close`; `weighted` are the overlay sums of the run so far."""
+        bucket = self.close(times, running, length)
         # Nearly always the same as before, and then the same object.
         self._weights.append(self._weights[-1] if (sums := tuple(weighted)) == self._weights[-1] else sums)
         for total in self._sums:
@@ -475,10 +469,6 @@ class Bins(Buckets):
         while time - self._begin >> self._power >= (MOST if self._power >= MATURE else YOUNG):
             self._widen()
 
-    def close(self, times: Sequence[int], running: Iterable[Execution], length: int) -> None:
-        """Close the open bin; arguments as for :meth:`Rolling.close`."""
-        self._shut(times, running, length)
-
     def _widen(self) -> None:
         buckets = list(self._buckets)
         if len(buckets) % 2:
@@ -536,7 +526,7 @@ class Bins(Buckets):
         buckets = [*self._buckets, self._since(times)]
         mine: set[int] = set()
         for segment, _, hidden in startups:
-            source = WASTED_PROGRESS if segment.first_index is None else PRODUCTIVE
+            source = rules.WASTED_PROGRESS if segment.first_index is None else rules.PRODUCTIVE
             for place, duration in segment.spots:
                 if hidden <= 0:
                     break
@@ -546,7 +536,7 @@ class Bins(Buckets):
                     mine.add(at)
                     buckets[at] = buckets[at].copy()
                 add(buckets[at], source, -taken)
-                add(buckets[at], PROGRAM_STARTUP, taken)
+                add(buckets[at], rules.PROGRAM_STARTUP, taken)
         return [{category: duration for category, duration in folded(bucket).items() if duration} for bucket in buckets]
 
     def prove(self, spots: Iterable[tuple[int, int]]) -> None:

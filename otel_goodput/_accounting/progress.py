@@ -23,9 +23,9 @@ from otel_goodput._accounting.codec import (
     NUMBER,
     Blobs,
     Each,
-    Kind,
     Optional,
     Row,
+    Shared,
     SharedList,
     State,
     Text,
@@ -80,13 +80,13 @@ def _packed(nets: Sequence[int]) -> array[int]:
     return array(SHORT if max(nets) >> 32 == 0 else LONG, nets)
 
 
-class _Chunks(Kind):
+class _Chunks(Shared):
     """Sealed chunks; their net times are raw bytes."""
 
-    plain = shared = False
-    _NUMBERS: Final = Each(NUMBER, CHUNK)
-    # Whether the numbers are a range, they or its bounds, typecode of the net times, count, total.
-    _ALL: Final = Each(Row(FLAG, _NUMBERS, Optional(Text(SHORT, LONG)), Whole(CHUNK, CHUNK + 1), COUNT))
+    def __init__(self) -> None:
+        # Whether the numbers are a range, they or its bounds, typecode of the net times, count, total.
+        numbers, code = Each(NUMBER, CHUNK), Optional(Text(SHORT, LONG))
+        super().__init__(Row(FLAG, numbers, code, Whole(CHUNK, CHUNK + 1), COUNT))
 
     def dump(self, value: SharedList[Chunk], blobs: Blobs) -> Any:
         rows = []
@@ -101,7 +101,7 @@ class _Chunks(Kind):
 
     def load(self, plain: Any, blobs: Blobs) -> SharedList[Chunk]:
         chunks: SharedList[Chunk] = SharedList()
-        for regular, spelled, code, count, total in self._ALL.load(plain, blobs):
+        for regular, spelled, code, count, total in super().load(plain, blobs):
             numbers = range(*spelled) if regular else array("q", spelled) if code else tuple(spelled)
             nets = None
             if code:
@@ -111,9 +111,6 @@ class _Chunks(Kind):
                 raise ValueError("a chunk has other steps than it says")
             chunks.append(Chunk(numbers, nets, count, total))
         return chunks
-
-    def copy(self, value: SharedList[Chunk]) -> SharedList[Chunk]:
-        return value.copy()
 
 
 class Progress(State):
@@ -299,11 +296,11 @@ class Packed(NamedTuple):
     table: bytes | None
 
 
-class _ProfileChunks(Kind):
+class _ProfileChunks(Shared):
     """Sealed chunks: of each the size of its table (0: there is none; None: it is forgotten); all else is raw bytes."""
 
-    plain = shared = False
-    _ALL: Final = Each(Optional(Whole(0, TABLE + 1)))
+    def __init__(self) -> None:
+        super().__init__(Optional(Whole(0, TABLE + 1)))
 
     def dump(self, value: SharedList[Packed | None], blobs: Blobs) -> Any:
         held = [chunk for chunk in value if chunk is not None]
@@ -315,7 +312,7 @@ class _ProfileChunks(Kind):
 
     def load(self, plain: Any, blobs: Blobs) -> SharedList[Packed | None]:
         chunks: SharedList[Packed | None] = SharedList()
-        for size in self._ALL.load(plain, blobs):
+        for size in super().load(plain, blobs):
             if size is None:
                 chunks.append(None)
                 continue
@@ -325,9 +322,6 @@ class _ProfileChunks(Kind):
                 raise ValueError("a chunk of profiles has fewer of them than it needs")
             chunks.append(Packed(data, table))
         return chunks
-
-    def copy(self, value: SharedList[Packed | None]) -> SharedList[Packed | None]:
-        return value.copy()
 
 
 class Profiles(State):

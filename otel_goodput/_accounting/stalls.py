@@ -13,26 +13,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from otel_goodput._accounting import rules
 from otel_goodput._accounting.codec import COUNT, NUMBER, PHASE, TEXT, Each, Pairs, Row, State, field
-from otel_goodput._accounting.rules import (
-    CUSTOM_PHASE,
-    DATA_LOADING,
-    PHASE_INDEX,
-    SAVE,
-    STALLED_FACTOR,
-    STALLED_FROM,
-    STALLED_RECURRING,
-    STALLED_SLACK,
-    USUAL_SAMPLE,
-)
 from otel_goodput._accounting.stats import median
-from otel_goodput.semconv import PHASES, Phase
+from otel_goodput.semconv import PHASES
 
 NO_LIMIT: Final = 1 << 62
 LOOPS: Final = 16  # loops of one attempt; if there are more, the oldest is forgotten
 REMEMBERED: Final = 1_000  # kept steps that stalled; the stalled time of older ones stays that of kept steps
 
-_MOST: Final = 2 * USUAL_SAMPLE  # times that are held: to forget the oldest each time costs more than the rest
+_MOST: Final = 2 * rules.USUAL_SAMPLE  # times that are held: to forget the oldest each time costs more than the rest
 Took = tuple[int, int]  # number of a step, and its own time with what stalled, ns
 _TOOK: Final = Row(NUMBER, COUNT)
 
@@ -47,8 +37,8 @@ class LongSteps(NamedTuple):
 
 def limit_of(times: Sequence[int]) -> int:
     """The longest time that is not out of the ordinary where the latest steps took `times`, ns; not empty."""
-    usual = median(times[-USUAL_SAMPLE:])
-    return max(STALLED_FACTOR * usual, usual + STALLED_SLACK)
+    usual = median(times[-rules.USUAL_SAMPLE :])
+    return max(rules.STALLED_FACTOR * usual, usual + rules.STALLED_SLACK)
 
 
 class Loop(State):
@@ -63,11 +53,11 @@ class Loop(State):
     """
 
     times: list[int] = field(Each(COUNT, _MOST), make=list)
-    row: list[Took] = field(Each(_TOOK, STALLED_FROM - 1), make=list)
-    longs: list[Took] = field(Each(_TOOK, STALLED_RECURRING), make=list)
+    row: list[Took] = field(Each(_TOOK, rules.STALLED_FROM - 1), make=list)
+    longs: list[Took] = field(Each(_TOOK, rules.STALLED_RECURRING), make=list)
     origin: int = field(NUMBER, 0)
     distance: int = field(COUNT, 0)
-    long_times: list[int] = field(Each(COUNT, USUAL_SAMPLE), make=list)
+    long_times: list[int] = field(Each(COUNT, rules.USUAL_SAMPLE), make=list)
 
     def loaded(self) -> None:
         if self.distance and not self.long_times:
@@ -79,7 +69,7 @@ class Loop(State):
 
     def limit(self, number: int, fixed: int) -> int:
         """The limit of a step, ns: `fixed`, or from the usual time if that is 0."""
-        if len(self.times) < STALLED_FROM - 1:
+        if len(self.times) < rules.STALLED_FROM - 1:
             return NO_LIMIT
         return fixed or limit_of(self.long_times if self.recurs(number) else self.times)
 
@@ -88,13 +78,13 @@ class Loop(State):
         """The long steps, if some recur."""
         if not self.distance:
             return None
-        return LongSteps(self.distance, median(self.long_times), median(self.times[-USUAL_SAMPLE:]))
+        return LongSteps(self.distance, median(self.long_times), median(self.times[-rules.USUAL_SAMPLE :]))
 
     def extend(self, times: Sequence[int]) -> None:
         """Take completed steps, none of which is near its limit."""
         self.times += times
         if len(self.times) > _MOST:
-            del self.times[:-USUAL_SAMPLE]
+            del self.times[: -rules.USUAL_SAMPLE]
         if self.row:
             self.row = []
 
@@ -103,21 +93,21 @@ class Loop(State):
 
         Returns the numbers of the long steps that are usual after all. With a limit that is `fixed`, there are none.
         """
-        if took > STALLED_SLACK and self.recurs(number) and took > limit_of(self.times):
-            self.long_times = [*self.long_times, took][-USUAL_SAMPLE:]
+        if took > rules.STALLED_SLACK and self.recurs(number) and took > limit_of(self.times):
+            self.long_times = [*self.long_times, took][-rules.USUAL_SAMPLE :]
         if not stalled or fixed:
             self.extend((took,))
             return ()
         row = [*self.row, (number, took)]
         self.extend((took,))
         self.row = row
-        self.longs = [*self.longs, (number, took)][-STALLED_RECURRING:]
-        if len(row) == STALLED_FROM:
+        self.longs = [*self.longs, (number, took)][-rules.STALLED_RECURRING :]
+        if len(row) == rules.STALLED_FROM:
             self.times = [time for _, time in row]
             self.row, self.longs, self.long_times, self.distance = [], [], [], 0
             return [one for one, _ in row]
         numbers = [one for one, _ in self.longs]
-        distance = numbers[-1] - numbers[-2] if len(numbers) == STALLED_RECURRING else 0
+        distance = numbers[-1] - numbers[-2] if len(numbers) == rules.STALLED_RECURRING else 0
         if distance < 2 or numbers[-2] - numbers[-3] != distance:
             return ()
         self.origin, self.distance = number, distance
@@ -126,7 +116,7 @@ class Loop(State):
         return numbers
 
 
-COMPARED: Final = frozenset({DATA_LOADING, SAVE, PHASE_INDEX[Phase.CHECKPOINT_RESTORE], CUSTOM_PHASE})
+COMPARED: Final = frozenset({rules.DATA_LOADING, rules.SAVE, rules.RESTORE, rules.CUSTOM_PHASE})
 GROUPS: Final = 64  # of phases by name; those of further names are not compared
 SAMPLE: Final = 100  # latest phases of a group that are compared with; up to twice as many are held
 
@@ -162,11 +152,11 @@ class LongPhases(State):
             if len(self._times) >= GROUPS:
                 return
             times = self._times[key] = []
-        if max(lengths) <= STALLED_SLACK:
+        if max(lengths) <= rules.STALLED_SLACK:
             times += lengths
         else:
             for length in lengths:
-                if length > STALLED_SLACK and len(times) >= STALLED_FROM - 1:
+                if length > rules.STALLED_SLACK and len(times) >= rules.STALLED_FROM - 1:
                     self._judge(key, length, limit_of(times[-SAMPLE:]))
                 times.append(length)
         if len(times) > 2 * SAMPLE:

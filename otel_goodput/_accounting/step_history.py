@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from otel_goodput._accounting import rules
 from otel_goodput._accounting.codec import (
     COUNT,
     FLAG,
@@ -24,18 +25,8 @@ from otel_goodput._accounting.disruption import Disruption, Disruptions
 from otel_goodput._accounting.events import NO_STEP
 from otel_goodput._accounting.execution import Execution, Life
 from otel_goodput._accounting.kept_steps import KeptSteps
+from otel_goodput._accounting.overview import FATES
 from otel_goodput._accounting.resuming import STRETCHES, WATCHED, Checkpoints, Past, Resume, Stretch, Watch, followed
-from otel_goodput._accounting.rules import (
-    CADENCE_SAMPLE,
-    DATA_LOADING_TIME,
-    OTHER,
-    RECOMPILED_NAMES,
-    STALLED,
-    STALLED_LOST,
-    STALLED_SLACK,
-    USUAL_SAMPLE,
-    WASTED_PROGRESS,
-)
 from otel_goodput._accounting.stalls import LOOPS, NO_LIMIT, Loop
 from otel_goodput._accounting.stats import median
 from otel_goodput._accounting.step_summary import Steps
@@ -46,7 +37,7 @@ RECOVERABLE: Final = 1_000  # executions that may yet be kept; if there are more
 
 
 def _latest(starts: Iterable[int] = ()) -> deque[int]:
-    return deque(starts, CADENCE_SAMPLE + 1)
+    return deque(starts, rules.CADENCE_SAMPLE + 1)
 
 
 class StepHistory(KeptSteps):
@@ -104,9 +95,9 @@ class StepHistory(KeptSteps):
     first_step: int | None = field(Optional(NUMBER), key="first_step_time")
     step_end: int | None = field(Optional(NUMBER), key="step_ended_at")
     recompiled: Mapping[str, int] = field(
-        Pairs(TEXT, COUNT, RECOMPILED_NAMES, replaced=True), {}, key="recompiled_functions"
+        Pairs(TEXT, COUNT, rules.RECOMPILED_NAMES, replaced=True), {}, key="recompiled_functions"
     )
-    recent: deque[int] = field(Each(NUMBER, CADENCE_SAMPLE + 1, _latest), make=_latest, key="recent_starts")
+    recent: deque[int] = field(Each(NUMBER, rules.CADENCE_SAMPLE + 1, _latest), make=_latest, key="recent_starts")
     loops: dict[int, Loop] = field(Pairs(NUMBER, Part(lambda: Loop), LOOPS), make=lambda: {0: Loop()})
     loop: int = field(NUMBER, 0, key="current_loop")
     limit: int = field(COUNT, 0, key="step_limit")
@@ -122,6 +113,8 @@ class StepHistory(KeptSteps):
         opened = self._open()
         if any(one.segment >= segments for one in opened) or self.life.first_segment > segments:
             raise ValueError("steps belong to segments that there are none of")
+        if any(one.fate not in (None, *FATES) for one in opened):
+            raise ValueError("steps that may yet be kept are of a category that none can have")
         if any(not one.low <= one.high <= length or (one.first_index or 0) > length for one in self.segments):
             raise ValueError("segments hold steps that are not among the kept ones")
         if any(key != one.key for held in (self.running, self.recoverable) for key, one in held.items()):
@@ -196,7 +189,7 @@ class StepHistory(KeptSteps):
     def compile(self, function: str) -> bool:
         """Count a compilation of `function`; returns whether this attempt had compiled it before."""
         again = self.life.compile(function)
-        if again and (function in self.recompiled or len(self.recompiled) < RECOMPILED_NAMES):
+        if again and (function in self.recompiled or len(self.recompiled) < rules.RECOMPILED_NAMES):
             self.recompiled = {**self.recompiled, function: self.recompiled.get(function, 0) + 1}
         return again
 
@@ -259,7 +252,7 @@ class StepHistory(KeptSteps):
         """Return an execution that begins at `time` (ns)."""
         last = len(self.segments) - 1
         execution = Execution(number, key, time, self.life.number, last)
-        execution.loop, execution.fixed, execution.limit = self.loop, self.limit, self.limit or STALLED_SLACK
+        execution.loop, execution.fixed, execution.limit = self.loop, self.limit, self.limit or rules.STALLED_SLACK
         if self.segments[last].first_net is None:
             execution.pieces = []
         return execution
@@ -304,7 +297,7 @@ class StepHistory(KeptSteps):
         if at < 0 and (before is not None or self.life.steps_started):
             return
         room = self.progress.index_above(at) if at >= 0 else kept
-        nets = self.progress.nets(kept - USUAL_SAMPLE, kept)
+        nets = self.progress.nets(kept - rules.USUAL_SAMPLE, kept)
         self.resume = Resume(at, label, own, median(nets) if nets else 0, room)
 
     def _numbered(self, number: int, time: int) -> int:
@@ -386,7 +379,7 @@ class StepHistory(KeptSteps):
         self.skipped_wall += max(0, execution.wall)
         if self.resume is not None:
             self.resume.skipped += 1
-        self.discard(execution, DATA_LOADING_TIME)
+        self.discard(execution, rules.DATA_LOADING_TIME)
 
     def _look(self, watch: Watch, execution: Execution) -> None:
         if watch.look(execution.net):
@@ -423,9 +416,9 @@ class StepHistory(KeptSteps):
             return True
         if not execution.left:
             self.lost += 1
-            self.discard(execution, WASTED_PROGRESS)
+            self.discard(execution, rules.WASTED_PROGRESS)
         else:
-            self.discard(execution, OTHER)
+            self.discard(execution, rules.OTHER)
             if execution.key == self.latest:
                 self.latest, self.last_step = None, self.previous
         if not execution.superseded and any(covered >= number for covered in self.saves.values()):
@@ -439,7 +432,7 @@ class StepHistory(KeptSteps):
         if execution.idle:
             return False
         length = self.progress.length
-        usual = self.progress.nets(length - USUAL_SAMPLE, length)
+        usual = self.progress.nets(length - rules.USUAL_SAMPLE, length)
         return not usual or execution.worked(median(usual))
 
     def _complete(self, execution: Execution, time: int) -> None:
@@ -466,7 +459,7 @@ class StepHistory(KeptSteps):
                 segment.spots = self.bins.spots(execution)
         if execution.superseded:
             self.lost += 1
-            self.discard(execution, WASTED_PROGRESS)
+            self.discard(execution, rules.WASTED_PROGRESS)
             if not first:
                 segment.add_lost(execution.net)
         else:
@@ -507,9 +500,9 @@ class StepHistory(KeptSteps):
         self.discarded[fate] -= execution.net
         for follower in self.followers:
             follower.take_back(execution, fate)
-        if execution.stall is not None and fate == WASTED_PROGRESS:
-            self.move_stall(execution.stall, STALLED_LOST, STALLED)
-        self.lost -= fate == WASTED_PROGRESS
+        if execution.stall is not None and fate == rules.WASTED_PROGRESS:
+            self.move_stall(execution.stall, rules.STALLED_LOST, rules.STALLED)
+        self.lost -= fate == rules.WASTED_PROGRESS
         self._complete(execution, time)
 
     # --- steps that stand still ---------------------------------------------------------------------------------------
@@ -532,7 +525,7 @@ class StepHistory(KeptSteps):
         if known and (segment.first_net is not None or (segment.compiles_seen and not execution.compiles)):
             limit = self._loop_of(execution).limit(execution.number, execution.fixed)
         execution.judged = True
-        execution.limit += limit - (execution.fixed or STALLED_SLACK)
+        execution.limit += limit - (execution.fixed or rules.STALLED_SLACK)
 
     def _loop_of(self, execution: Execution) -> Loop:
         return self.loops.get(execution.loop) or Loop()  # a new one if it was forgotten
@@ -540,7 +533,7 @@ class StepHistory(KeptSteps):
     def _compare(self, execution: Execution) -> None:
         """Compare a completed execution with the others of its loop; give back what is usual after all (rule R10)."""
         loop = self._loop_of(execution)
-        if execution.stall is None and execution.net <= STALLED_SLACK:
+        if execution.stall is None and execution.net <= rules.STALLED_SLACK:
             loop.extend((execution.visible,))
             return
         stalled = execution.stall is not None
