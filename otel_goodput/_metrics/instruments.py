@@ -264,11 +264,6 @@ def _window_slices(totals: Totals) -> Rows:
         yield from _slices(partition.slice_efficiency, {semconv.GOODPUT_WINDOW: window_name(span)})
 
 
-def _straggler(totals: Totals) -> float | None:
-    slowest = straggler(totals.paces)
-    return None if slowest is None else slowest.ratio
-
-
 def _value(
     figure: Callable[[Totals], float | None], unit: int = 1, *, host_clock: bool = True
 ) -> Callable[[Totals], Rows]:
@@ -319,7 +314,7 @@ ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
     ),
     (semconv.JOB_STATE, _job_state),
     (semconv.LAST_SIGN, _value(lambda totals: totals.last_sign if _started(totals) else None, NS)),
-    (semconv.STRAGGLER, _of_known_steps(_straggler)),
+    (semconv.STRAGGLER, _of_known_steps(lambda totals: (slowest := straggler(totals.paces)) and slowest.ratio)),
 )
 
 

@@ -140,17 +140,14 @@ class LineFile:
         if self._fd is None:
             files.make_folders(self._directory, self._directory.parent)  # a run's folder: as the journal checks it
             if self._part is None:
-                self._part = self._last_part()
+                # An earlier process of this attempt may have written parts.
+                pattern = re.compile(re.escape(self._stem) + r"\.(\d{1,9})\.jsonl")
+                parts = (pattern.fullmatch(name) for name in files.names(self._directory))
+                self._part = max((int(part[1]) for part in parts if part), default=0)
             path = self._directory / (f"{self._stem}.{self._part}.jsonl" if self._part else f"{self._stem}.jsonl")
             self._fd = files.descriptor(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
             _cut_torn_tail(self._fd)
         return self._fd
-
-    def _last_part(self) -> int:
-        """Return the number of the last part that an earlier process of this attempt wrote; 0 if there is none."""
-        pattern = re.compile(re.escape(self._stem) + r"\.(\d{1,9})\.jsonl")
-        parts = [int(match[1]) for name in files.names(self._directory) if (match := pattern.fullmatch(name))]
-        return max(parts, default=0)
 
     def _close(self) -> None:
         if self._fd is not None:

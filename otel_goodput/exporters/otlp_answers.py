@@ -68,7 +68,8 @@ def accepted(message: Any) -> Accepted:
 def read(signal: str, status: int, headers: Headers, body: bytes) -> Accepted:
     """Return what the answer to an export of `signal` says. Raises NotAccepted if it is no success."""
     if not 200 <= status < 300:
-        raise NotAccepted(redirection(status, headers))
+        place = headers.get("Location")
+        raise NotAccepted(f"it answers {status}" + (f", a redirect to {shown(place[:LONGEST_WORDS])}" if place else ""))
     given = headers.get("Content-Type") or ""
     kind = given.partition(";")[0].strip().lower()
     if kind == "text/html":
@@ -79,26 +80,15 @@ def read(signal: str, status: int, headers: Headers, body: bytes) -> Accepted:
         raise NotAccepted(f"it answers {status} with {shown(kind[:LONGEST_WORDS])}, which is not OTLP", arrived=True)
     message = answer_type(signal)()
     try:
-        content = _unpacked(body, headers.get("Content-Encoding") or "")
+        if (headers.get("Content-Encoding") or "").strip().lower() not in ("", "identity"):
+            body = zlib.decompressobj(_EITHER).decompress(body, _MOST_UNPACKED)
         if kind == JSON:
-            import_module("google.protobuf.json_format").Parse(content, message, ignore_unknown_fields=True)
+            import_module("google.protobuf.json_format").Parse(body, message, ignore_unknown_fields=True)
         else:
-            message.ParseFromString(content)
+            message.ParseFromString(body)
     except Exception as error:  # the decoders raise what they like
         raise NotAccepted(f"it answers {status} with a body that is not OTLP", arrived=True) from error
     return accepted(message)
-
-
-def redirection(status: int, headers: Headers) -> str:
-    """Describe an answer with a status of 3xx: where it leads, if it says so."""
-    place = headers.get("Location")
-    return f"it answers {status}" + (f", a redirect to {shown(place[:LONGEST_WORDS])}" if place else "")
-
-
-def _unpacked(body: bytes, encoding: str) -> bytes:
-    if encoding.strip().lower() in ("", "identity"):
-        return body
-    return zlib.decompressobj(_EITHER).decompress(body, _MOST_UNPACKED)
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

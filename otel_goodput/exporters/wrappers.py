@@ -90,10 +90,6 @@ class FirstPoints:
     def __init__(self) -> None:
         self._begun: set[Series] = set()
 
-    def at_zero(self, data: MetricsData) -> MetricsData:
-        """Return `data` with 0 in the first points of counters that begin."""
-        return converted_metrics(data, self._from_zero)
-
     def sent(self, data: MetricsData) -> None:
         """Take note that the points of `data` have been sent."""
         for metric in own_metrics(data):
@@ -101,7 +97,8 @@ class FirstPoints:
                 points: Iterable[Any] = metric.data.data_points
                 self._begun.update(_series(metric.name, point) for point in points)
 
-    def _from_zero(self, scope: ScopeMetrics, metric: Metric) -> Metric:
+    def from_zero(self, scope: ScopeMetrics, metric: Metric) -> Metric:
+        """Return the metric with 0 in the first points of counters that begin."""
         if scope.scope.name != SCOPE_NAME or not _is_counter(metric):
             return metric
         points: Iterable[Any] = metric.data.data_points
@@ -128,12 +125,6 @@ def _series(name: str, point: NumberDataPoint) -> Series:
     return name, tuple(sorted((key, str(value)) for key, value in (point.attributes or {}).items()))
 
 
-def _dropped(exporter: object, failed: int) -> int:
-    """Return how many items an exporter lost: its own count, else the items of failed exports and those refused."""
-    own: int | None = getattr(exporter, "dropped", None)
-    return failed + int(getattr(exporter, "refused", 0)) if own is None else own
-
-
 class _Safe:
     """What both wrappers share: they do nothing in a forked child, and raise nothing."""
 
@@ -152,8 +143,9 @@ class _Safe:
 
     @property
     def dropped(self) -> int:
-        """Number of lost spans or points: those of failed exports, and those that the backend rejected."""
-        return _dropped(self._exporter, self._failed)
+        """Number of lost spans or points: the exporter's count, else those of failed exports, and those refused."""
+        own: int | None = getattr(self._exporter, "dropped", None)
+        return self._failed + int(getattr(self._exporter, "refused", 0)) if own is None else own
 
     @property
     def _open(self) -> bool:
@@ -228,7 +220,7 @@ class SafeMetricExporter(_Safe, DelegatingMetricExporter):
         def send() -> MetricExportResult:
             data = fitting_metrics(metrics_data)
             if not self._stopping.last:
-                data = self._first.at_zero(data)
+                data = converted_metrics(data, self._first.from_zero)
             result: MetricExportResult = self._exporter.export(data, timeout_millis=timeout_millis, **kwargs)
             if result is MetricExportResult.SUCCESS:
                 self._first.sent(data)
@@ -379,10 +371,9 @@ class SpacedExporter(DelegatingMetricExporter):
             later = [replace(point, time_unix_nano=max(point.time_unix_nano, earliest)) for point in points]
             return with_points(metric, later)
 
-        marked = converted_metrics(metrics_data, dated, _marked)
+        def mark(resource: Resource) -> Resource:
+            return Resource({**resource.attributes, TELEMETRY_SPACED: True}, resource.schema_url)
+
+        marked = converted_metrics(metrics_data, dated, mark)
         self._newest = max((point.time_unix_nano for point in every_point(marked)), default=self._newest)
         return self._exporter.export(marked, timeout_millis=timeout_millis, **kwargs)
-
-
-def _marked(resource: Resource) -> Resource:
-    return Resource({**resource.attributes, TELEMETRY_SPACED: True}, resource.schema_url)

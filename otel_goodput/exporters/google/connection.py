@@ -215,15 +215,14 @@ class Connection:
         with self._lock:
             target = self.target(service)
             if target not in self._channels:
-                self._channels[target] = self._open(target, credentials)
+                grpc = load("grpc")
+                if credentials is None:
+                    channel = _left_alone(grpc.insecure_channel(target, _OPTIONS))
+                else:
+                    channel = _left_alone(grpc.secure_channel(target, grpc.ssl_channel_credentials(), _OPTIONS))
+                    channel = grpc.intercept_channel(channel, self._signer(grpc))
+                self._channels[target] = channel
             return self._channels[target]
-
-    def _open(self, target: str, credentials: Any) -> Any:
-        grpc = load("grpc")
-        if credentials is None:
-            return _left_alone(grpc.insecure_channel(target, _OPTIONS))
-        channel = _left_alone(grpc.secure_channel(target, grpc.ssl_channel_credentials(), _OPTIONS))
-        return grpc.intercept_channel(channel, self._signer(grpc))
 
     def _signer(self, grpc: Any) -> Any:
         """Return an interceptor that adds the token to each call.

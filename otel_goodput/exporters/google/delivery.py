@@ -10,6 +10,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeVar
@@ -244,19 +245,16 @@ class Delivery:
     def _report(self, failure: Failure, what: str, then: str) -> None:
         service, text = self._service, short(failure.text).rstrip(".")
         self.connection.failing.add(service.name)
-        help_ = advice_on(failure.cause, service, self.connection.target(service), self._project())
+        project = "?"
+        with suppress(Exception):  # a missing project may be the very failure to report
+            project = self.connection.project
+        help_ = advice_on(failure.cause, service, self.connection.target(service), project)
         then = "The process stops" if self._stopping.begun else f"Training goes on; {then}"
         self._report_once(
             f"{service.name} {failure.cause}",
             "%s %s: %s: %s%s. %s",
             service.name, what, failure.code, text, f"; {help_}" if help_ else "", then,
         )  # fmt: skip
-
-    def _project(self) -> str:
-        try:
-            return self.connection.project
-        except Exception:  # a missing project may be the very failure to report
-            return "?"
 
 
 def advice_on(cause: str, service: Service, target: str, project: str) -> str:

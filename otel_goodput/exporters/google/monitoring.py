@@ -226,12 +226,12 @@ class SeriesWriter:
         well = True
         for at in range(0, len(series), MOST_SERIES):
             self._taken, self._bad = False, 0
-            well = self._deliver([self._begun(one) for one in series[at : at + MOST_SERIES]], until) and well
+            batch = [
+                one if one.start is None else one._replace(start=max(one.start, self._starts.get(one.key, 0)))
+                for one in series[at : at + MOST_SERIES]
+            ]
+            well = self._deliver(batch, until) and well
         return well
-
-    def _begun(self, one: Series) -> Series:
-        start = self._starts.get(one.key)
-        return one if start is None or one.start is None else one._replace(start=max(start, one.start))
 
     def _deliver(self, batch: Sequence[Series], until: float, *, tried: bool = False) -> bool:
         """Write a batch, in parts if it is rejected. `tried`: an earlier request may have written these points."""
