@@ -27,6 +27,7 @@ from otel_goodput._recording.decorators import forgiving, not_callable
 from otel_goodput._recording.emitter import SpanEmitter, processor_of
 from otel_goodput._recording.finished import UnexportedSpan, unexported_spans
 from otel_goodput._recording.phases import Phases
+from otel_goodput._recording.step_line import StepLine
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._resources import process
 from otel_goodput._resources.detected import DetectedResource
@@ -169,7 +170,7 @@ class Recorder(Phases):
             tracer_provider.get_tracer(SCOPE_NAME, __version__),
             partial(pipelines.tracer, emitter.resource),
             self._generator,
-            lambda: None if self._tracer is None else self._tracer.line,
+            self._successor,
         )
         self._line, hooks = tracer.line, tracer.hooks
         ordered = pipelines.processors if shared else [OrderedSpanProcessor(emitter, pipelines.processors)]
@@ -339,6 +340,10 @@ class Recorder(Phases):
         return self._closed
 
     # --- running ------------------------------------------------------------------------------------------------------
+
+    def _successor(self) -> StepLine | None:
+        """Return what the next call of a function that a phase decorates is recorded with."""
+        return None if self._tracer is None else self._tracer.line
 
     def _work(self) -> None:
         tracer = self._tracer
