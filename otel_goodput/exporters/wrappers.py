@@ -131,7 +131,7 @@ class _Safe:
     def __init__(self, name: str, kind: str, exporter: Any) -> None:
         self._name, self._kind = name, kind
         self._exporter = exporter
-        # The shutdown of some exporters takes a timeout, that of others does not.
+        # The shutdown of some span exporters takes a timeout, that of others does not.
         self._timed = "timeout_millis" in inspect.signature(exporter.shutdown).parameters
         self._pid = os.getpid()
         self._muted = False
@@ -204,6 +204,7 @@ class SafeMetricExporter(_Safe, DelegatingMetricExporter):
     def __init__(self, name: str, exporter: MetricExporter, stopping: ShutdownSignal) -> None:
         DelegatingMetricExporter.__init__(self, exporter)
         _Safe.__init__(self, name, "metrics", exporter)
+        self._timed = True  # the SDK gives it to all of them
         self._stopping = stopping
         self._first = FirstPoints()
         self._succeeded = -math.inf
