@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, TypeVar
 
 from otel_goodput._settings.options import DIRECTORY, Settings
 from otel_goodput._text.durations import parse_duration, parse_requested_moment
+from otel_goodput._text.redact import shown
+from otel_goodput.errors import JournalError
 from otel_goodput.reports.run import RecordedRun, runs_at
 
 T = TypeVar("T")
@@ -99,6 +101,14 @@ length: Final = named_as("length of time", parse_duration)
 def named_runs(options: argparse.Namespace) -> AbstractContextManager[list[RecordedRun]]:
     """Return a context manager that gives the runs that the arguments name. Raises JournalError as it is entered."""
     return runs_at(place(options), options.run_id)
+
+
+def only(runs: Sequence[RecordedRun]) -> RecordedRun:
+    """Return the one run. Raises JournalError if there are several."""
+    if len(runs) > 1:
+        ids = ", ".join(shown(one.run_id) for one in runs)
+        raise JournalError(f"there are {len(runs)} runs; choose one with --run: {ids}")
+    return runs[0]
 
 
 def place(options: argparse.Namespace) -> str:

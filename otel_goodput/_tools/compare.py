@@ -16,7 +16,7 @@ from otel_goodput._runtime import files
 from otel_goodput._text.redact import shown
 from otel_goodput._tools.arguments import add_directory, add_json, add_process, place
 from otel_goodput._tools.commands import DAMAGED, HOLDS, UNKNOWN
-from otel_goodput._tools.progress import ProgressLine
+from otel_goodput._tools.waiting import ProgressLine
 from otel_goodput._viewer import page
 from otel_goodput.errors import JournalError
 from otel_goodput.reports import comparison, comparison_text

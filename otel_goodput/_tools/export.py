@@ -11,10 +11,9 @@ from otel_goodput._runtime import files
 from otel_goodput._text.quantities import plural
 from otel_goodput._text.redact import shown
 from otel_goodput._timeline.damage import Damages
-from otel_goodput._tools.arguments import add_directory, add_run, named_runs
+from otel_goodput._tools.arguments import add_directory, add_run, named_runs, only
 from otel_goodput._tools.commands import DAMAGED
-from otel_goodput._tools.progress import ProgressLine
-from otel_goodput.errors import JournalError
+from otel_goodput._tools.waiting import ProgressLine
 from otel_goodput.reports import perfetto
 
 
@@ -36,12 +35,10 @@ def run_export(options: argparse.Namespace) -> int:
     """Export a run and return 0, or 3 if a part of its journal cannot be read."""
     damages = Damages()
     with named_runs(options) as runs:
-        if len(runs) > 1:
-            ids = ", ".join(one.run_id for one in runs)
-            raise JournalError(f"there are {len(runs)} runs; choose one with --run: {ids}")
-        processes = sorted(set(options.process)) if options.process else runs[0].folder.processes() or [0]
+        run = only(runs)
+        processes = sorted(set(options.process)) if options.process else run.folder.processes() or [0]
         with ProgressLine() as progress, _target(options.perfetto) as write:
-            written = perfetto.export(runs[0], processes, write, progress=progress, damages=damages)
+            written = perfetto.export(run, processes, write, progress=progress, damages=damages)
     if options.perfetto != "-":
         print(f"{shown(options.perfetto)}: {plural(written, 'event')}; open it at ui.perfetto.dev")
     if (note := damages.note()) is not None:

@@ -24,7 +24,7 @@ from otel_goodput._tools.arguments import (
     place,
 )
 from otel_goodput._tools.commands import DAMAGED
-from otel_goodput._tools.progress import ProgressLine
+from otel_goodput._tools.waiting import ProgressLine
 from otel_goodput.errors import ConfigurationError, JournalError
 from otel_goodput.reports import SPANS, listing
 from otel_goodput.reports.report import Report

@@ -34,7 +34,7 @@ from otel_goodput._tools.doctor.findings import (
 from otel_goodput._tools.doctor.google import Google
 from otel_goodput._tools.doctor.services import GOOGLE
 from otel_goodput._tools.doctor.settings import InForce, rows
-from otel_goodput._tools.progress import StatusLine
+from otel_goodput._tools.waiting import StatusLine
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.version import __version__
 

@@ -13,9 +13,9 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput._runtime.deadline import SHARE_OF_GRACE
 from otel_goodput._settings.config import Config
-from otel_goodput._tools.background import BackgroundCall
 from otel_goodput._tools.doctor.findings import Export, Finding, LogCapture, ok, problem, warning
 from otel_goodput._tools.doctor.plaintext import check_endpoint
+from otel_goodput._tools.waiting import begin, result
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import registry
 from otel_goodput.exporters.otlp_variables import Endpoint, connect
@@ -143,13 +143,13 @@ class ExporterChecks:
         """Connect to the OTLP endpoints, and send empty exports over the real protocol."""
         yield from dict.fromkeys(finding for one in endpoints for finding in check_endpoint(about, one, os.environ))
         exporters = {} if opened is None else {TRACES: opened.span_exporter, METRICS: opened.metric_exporter}
-        calls = [BackgroundCall(partial(self._failure, one, exporters.get(one.signal))) for one in endpoints]
+        calls = [begin(partial(self._failure, one, exporters.get(one.signal))) for one in endpoints]
         # The DNS lookup may take additional time, besides the connection and the export.
         until = time.monotonic() + 2 * self._timeout_s + 1
         outcomes: dict[tuple[str, str, str], list[Endpoint]] = {}
         for one, call in zip(endpoints, calls, strict=True):
             try:
-                failure = call.result(max(until - time.monotonic(), 0.0))
+                failure = result(call, until - time.monotonic())
             except TimeoutError:
                 failure = f"no answer within {self._timeout_s:g} s"
             except Exception as error:  # such as of a host name that cannot be encoded

@@ -20,10 +20,10 @@ from otel_goodput._runtime.answers import BoundedResponse
 from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_ENDPOINT, OTEL_GOODPUT_GCP_PROJECT
 from otel_goodput._settings.options import Settings
 from otel_goodput._text.quantities import format_duration
-from otel_goodput._tools.background import BackgroundCall, within
 from otel_goodput._tools.doctor import settings
 from otel_goodput._tools.doctor.findings import OK, PROBLEM, WARNING, Finding, ok, problem, warning
 from otel_goodput._tools.doctor.services import GOOGLE, PROBES, ServiceChecks, clock_lead
+from otel_goodput._tools.waiting import begin, result, within
 from otel_goodput.exporters import registry
 from otel_goodput.exporters.google.connection import (
     PROJECT_SOURCES,
@@ -491,12 +491,12 @@ class Google:
         services = ServiceChecks(
             self._connection, self._timeout_s, needed, self._identity.owner, self._project_id, self._blocked
         )
-        calls = {service: BackgroundCall(partial(services.check, service)) for service in self._probed}
+        calls = {service: begin(partial(services.check, service)) for service in self._probed}
         until = time.monotonic() + services.longest_s
         for service, call in calls.items():
             target = self._connection.target(service)
             try:
-                checked = call.result(max(until - time.monotonic(), 0.0))
+                checked = result(call, until - time.monotonic())
             except Exception as error:
                 late = isinstance(error, TimeoutError)
                 why = f"no result after {services.longest_s:g} s" if late else f"{type(error).__name__}: {error}"

@@ -21,9 +21,9 @@ from otel_goodput._settings.options import Settings
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration
 from otel_goodput._timeline.recovery import Restored, restore
-from otel_goodput._tools.background import within
 from otel_goodput._tools.doctor.findings import Finding, ok, problem, warning
 from otel_goodput._tools.doctor.plaintext import check_journal
+from otel_goodput._tools.waiting import within
 from otel_goodput.errors import JournalError
 from otel_goodput.reports.text import dispatch_only
 from otel_goodput.semconv import ClockState

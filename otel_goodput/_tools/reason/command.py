@@ -20,7 +20,7 @@ from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_moment, plural
 from otel_goodput._text.redact import shown, without_credentials
-from otel_goodput._tools.arguments import add_directory, add_json, add_run, length, named_runs, number
+from otel_goodput._tools.arguments import add_directory, add_json, add_run, length, named_runs, number, only
 from otel_goodput._tools.reason.logs import LONGEST, Entries, Match, best, matches, outages, read
 from otel_goodput.errors import ConfigurationError, GoodputError, JournalError
 from otel_goodput.reports.report import restarts
@@ -151,11 +151,8 @@ def run_reason(options: argparse.Namespace) -> int:
             _import(runs, log, options)
         elif options.attempt is None:
             _list(runs, as_json=options.json)
-        elif len(runs) > 1:
-            ids = ", ".join(shown(one.run_id) for one in runs)
-            raise JournalError(f"there are {len(runs)} runs; choose one with --run: {ids}")
         else:
-            _record(runs[0], options)
+            _record(only(runs), options)
     return 0
 
 

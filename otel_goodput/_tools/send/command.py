@@ -9,6 +9,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -19,8 +20,6 @@ from otel_goodput._runtime import files
 from otel_goodput._runtime.installation import install_command
 from otel_goodput._text.redact import redact, secrets
 from otel_goodput._tools.arguments import above_zero, add_json
-from otel_goodput._tools.background import BackgroundCall
-from otel_goodput._tools.progress import Screen
 from otel_goodput._tools.send.lines import METRICS, TRACES, Request, left, read, signals_of, sources, whole_lines
 from otel_goodput._tools.send.progress import Losses, Progress, locked
 from otel_goodput._tools.send.receivers import (
@@ -34,6 +33,7 @@ from otel_goodput._tools.send.receivers import (
     open_destination,
     receiver,
 )
+from otel_goodput._tools.waiting import Screen, begin
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES, Endpoint, endpoint, variables
 from otel_goodput.exporters.spec import SIGNALS
@@ -358,7 +358,7 @@ class Sending:
             OSError: the progress cannot be saved.
         """
         trouble = "no answer yet"
-        wait, allowed_s = _FIRST_WAIT_S, max(self._patience_s, _FIRST_TRY_S)
+        wait_s, allowed_s = _FIRST_WAIT_S, max(self._patience_s, _FIRST_TRY_S)
         since = began = time.monotonic()
 
         def waiting() -> None:
@@ -374,11 +374,11 @@ class Sending:
             progress.set_doubt(doubt=True)
             destination = self._open[request.signal]
             timeout_s = min(destination.timeout_s, allowed_s)
-            call = BackgroundCall(partial(destination.send, request, timeout_s))
+            call = begin(partial(destination.send, request, timeout_s))
             until = time.monotonic() + timeout_s + _SPARE_S
-            while not call.over(_TICK_S) and time.monotonic() < until:
+            while not wait([call], _TICK_S).done and time.monotonic() < until:
                 waiting()
-            answer = call.result() if call.over() else late(timeout_s)
+            answer = call.result() if call.done() else late(timeout_s)
             maybe_delivered |= answer.maybe_delivered
             answer = answer._replace(maybe_delivered=maybe_delivered)
             if answer.outcome == ACCEPTED:
@@ -394,13 +394,13 @@ class Sending:
                 raise Stopped(self._reason(request, answer))
             # A random wait, so that many senders do not retry at the same time; at most half of the rest, to leave time
             # for a last try.
-            until = began + max(answer.wait_s, min(wait * random.uniform(0.5, 1.0), self._patience_s / 2))
+            until = began + max(answer.wait_s, min(wait_s * random.uniform(0.5, 1.0), self._patience_s / 2))
             while (pause := until - time.monotonic()) > 0:
                 time.sleep(min(pause, _TICK_S))
                 waiting()
             self._patience_s -= time.monotonic() - began
             began, allowed_s = time.monotonic(), self._patience_s
-            wait = min(2 * wait, _LONGEST_WAIT_S)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
     def _reason(self, request: Request, answer: Answer) -> str:
         place = self._places[request.signal]

@@ -1,21 +1,56 @@
-"""What a command shows while it works: a line of the terminal that is rewritten in place."""
+"""While a command waits: calls in the background, and a line of the terminal that says what goes on."""
 
 from __future__ import annotations
 
 import shutil
 import sys
+import threading
 import time
-from collections.abc import Collection
-from typing import Final
+from collections.abc import Callable, Collection
+from concurrent.futures import Future, wait
+from typing import Final, TypeVar
 
 from otel_goodput._text.quantities import percent
 from otel_goodput._text.redact import redact, shown
+
+T = TypeVar("T")
 
 _DELAY_S: Final = 0.5  # work that ends sooner shows no progress
 _EVERY_S: Final = 0.1
 _COLUMNS: Final = 80
 _WAIT_DELAY_S: Final = 3.0  # a shorter wait is not shown
 _WAIT_EVERY_S: Final = 15.0  # in a log
+
+
+def begin(action: Callable[[], T]) -> Future[T]:
+    """Run an action in a daemon thread of its own, which is abandoned if it hangs; those of an executor are joined."""
+    call = Future[T]()
+
+    def run() -> None:
+        try:
+            call.set_result(action())
+        except BaseException as error:
+            call.set_exception(error)
+
+    threading.Thread(target=run, name="goodput-call", daemon=True).start()
+    return call
+
+
+def result(call: Future[T], seconds: float) -> T:
+    """Return the result of a call, waiting for it at most `seconds`.
+
+    Raises:
+        TimeoutError: it has not ended.
+        BaseException: the action raised it.
+    """
+    if not wait([call], max(seconds, 0.0)).done:
+        raise TimeoutError(f"no answer within {seconds:g} s")
+    return call.result()
+
+
+def within(seconds: float, action: Callable[[], T]) -> T:
+    """Run `action` with a time limit in seconds; returns and raises like :func:`result`."""
+    return result(begin(action), seconds)
 
 
 class StatusLine:
