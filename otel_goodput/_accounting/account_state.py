@@ -6,24 +6,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from otel_goodput._accounting import rules
+from otel_goodput._accounting import codec, rules
 from otel_goodput._accounting.buckets import Rolling, forgotten
-from otel_goodput._accounting.codec import (
-    COUNT,
-    FLAG,
-    KEY,
-    NUMBER,
-    TEXT,
-    Each,
-    Optional,
-    Pairs,
-    Part,
-    Row,
-    State,
-    Text,
-    Whole,
-    field,
-)
+from otel_goodput._accounting.codec import Each, Optional, Pairs, Part, Row, State, Text, Whole, field
 from otel_goodput._accounting.device import DEVICE_SEGMENT, NEVER, DeviceSegment
 from otel_goodput._accounting.execution import Execution
 from otel_goodput._accounting.overview import RiskCurve
@@ -57,44 +42,46 @@ class AccountState(State):
         fallback, clock: that of steps whose device end is not reported; that by which the latest step ended.
     """
 
-    begin: int | None = field(Optional(COUNT), key="started_at")
-    now: int = field(COUNT, 0)
-    shift: int = field(NUMBER, 0, key="clock_shift")
-    freed: int = field(COUNT, 0, key="device_free_at")  # when the device finished the latest known segment, ns
-    alive: bool = field(FLAG, False)
-    ended: bool = field(FLAG, False)
-    clean: bool = field(FLAG, False)
-    finished: bool = field(FLAG, False)
+    begin: int | None = field(Optional(codec.COUNT), key="started_at")
+    now: int = field(codec.COUNT, 0)
+    shift: int = field(codec.NUMBER, 0, key="clock_shift")
+    freed: int = field(codec.COUNT, 0, key="device_free_at")  # when the device finished the latest known segment, ns
+    alive: bool = field(codec.FLAG, False)
+    ended: bool = field(codec.FLAG, False)
+    clean: bool = field(codec.FLAG, False)
+    finished: bool = field(codec.FLAG, False)
     spans: tuple[int, ...] = field(Each(Whole(1), 64, tuple), (), key="window_lengths")
     open_windows: WindowSet = field(Part(lambda: WindowSet), make=WindowSet)
-    totals: list[int] = field(Each(NUMBER), make=lambda: [0] * rules.FIXED)
-    names: list[str] = field(Each(TEXT), make=list, key="custom_names")
+    totals: list[int] = field(Each(codec.NUMBER), make=lambda: [0] * rules.FIXED)
+    names: list[str] = field(Each(codec.TEXT), make=list, key="custom_names")
     notice: str | None = field(Optional(Text(*REASONS)))
-    skewed: bool = field(FLAG, False, key="clock_skewed")
-    recompilations: int = field(COUNT, 0)
-    suspended: int = field(COUNT, 0)  # ns in which the machine was suspended
-    overlapped: int = field(COUNT, 0, key="loading_overlapped")  # ns of non-blocking data loading
+    skewed: bool = field(codec.FLAG, False, key="clock_skewed")
+    recompilations: int = field(codec.COUNT, 0)
+    suspended: int = field(codec.COUNT, 0)  # ns in which the machine was suspended
+    overlapped: int = field(codec.COUNT, 0, key="loading_overlapped")  # ns of non-blocking data loading
     fallback: str = field(Text(*FALLBACK_CLOCKS), ClockState.HOST, key="fallback_clock")
     clock: str | None = field(Optional(Text(*CLOCK_STATES)))
     overlay: Overlay = field(Part(lambda: Overlay), make=Overlay, key="conditions")
     risk_curve: RiskCurve = field(Part(lambda: RiskCurve), make=RiskCurve, key="overview")
     steps: StepHistory = field(Part(lambda: StepHistory))
-    error: str = field(TEXT, "")  # the exception that ended the latest job, until the next one begins
+    error: str = field(codec.TEXT, "")  # the exception that ended the latest job, until the next one begins
     # Signals and the exit status of the latest process, until the next job begins.
-    ended_by: list[str] = field(Each(TEXT, 64), make=list)
+    ended_by: list[str] = field(Each(codec.TEXT, 64), make=list)
     # ns of both before the job's first step has completed
-    startup_before: int = field(NUMBER, -1)
-    restored_before: int = field(NUMBER, -1)
+    startup_before: int = field(codec.NUMBER, -1)
+    restored_before: int = field(codec.NUMBER, -1)
     # ns of no step when the latest step was over; None if none was in this job
-    _between: int | None = field(Optional(NUMBER), key="time_between_steps")
+    _between: int | None = field(Optional(codec.NUMBER), key="time_between_steps")
     # Open phases by key. In dictionaries, the latest started comes last.
-    job: int | None = field(Optional(KEY), key="open_job")
-    blockers: dict[int, int] = field(Pairs(KEY, COUNT), make=dict, key="open_phases")  # -> category
+    job: int | None = field(Optional(codec.KEY), key="open_job")
+    blockers: dict[int, int] = field(Pairs(codec.KEY, codec.COUNT), make=dict, key="open_phases")  # -> category
     # The same, of phases that own time only while no step is open.
-    overlapping: dict[int, int] = field(Pairs(KEY, COUNT), make=dict, key="open_overlapping_phases")
+    overlapping: dict[int, int] = field(Pairs(codec.KEY, codec.COUNT), make=dict, key="open_overlapping_phases")
     # -> rank, category
-    elastic: dict[int, tuple[int, int]] = field(Pairs(KEY, Row(NUMBER, COUNT)), make=dict, key="open_elastic_phases")
-    loads: set[int] = field(Each(KEY, make=set), make=set, key="open_overlapped_loads")  # non-blocking data loads
+    elastic: dict[int, tuple[int, int]] = field(
+        Pairs(codec.KEY, Row(codec.NUMBER, codec.COUNT)), make=dict, key="open_elastic_phases"
+    )
+    loads: set[int] = field(Each(codec.KEY, make=set), make=set, key="open_overlapped_loads")  # non-blocking data loads
     # Segments waiting for the device or running on it.
     device: deque[DeviceSegment] = field(Each(DEVICE_SEGMENT, make=deque), make=deque, key="device_queue")
     name_index: dict[str, int]

@@ -12,22 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import sub
 from typing import ClassVar, Final
 
-from otel_goodput._accounting import rules
-from otel_goodput._accounting.codec import (
-    BY_CATEGORY,
-    COUNT,
-    NUMBER,
-    PARTS,
-    Each,
-    Pairs,
-    Row,
-    Shared,
-    SharedList,
-    State,
-    Weight,
-    Whole,
-    field,
-)
+from otel_goodput._accounting import codec, rules
+from otel_goodput._accounting.codec import Each, Pairs, Row, Shared, SharedList, State, Weight, Whole, field
 from otel_goodput._accounting.execution import Execution, Parts, StepSegment
 from otel_goodput._accounting.windows import NOTHING, Weighted
 
@@ -59,19 +45,19 @@ class Buckets(State):
     MARKED: ClassVar[str]
     SPLIT: ClassVar[str]
 
-    _begin: int = field(COUNT)
+    _begin: int = field(codec.COUNT)
     # Closed buckets; replaced, never changed, because clones share them.
-    _buckets: SharedList[Bucket] = field(Shared(Pairs(COUNT, NUMBER, replaced=True)), make=SharedList)
+    _buckets: SharedList[Bucket] = field(Shared(Pairs(codec.COUNT, codec.NUMBER, replaced=True)), make=SharedList)
     # Length of the kept stack when each bucket opened; last: the open bucket.
-    _lows: SharedList[int] = field(Shared(COUNT), make=SharedList, key="kept_before")
+    _lows: SharedList[int] = field(Shared(codec.COUNT), make=SharedList, key="kept_before")
     # kept index -> (place, ns), for steps that do not lie whole in the bucket that their index tells: those open
     # when a bucket closed, which are few, and those kept late, at most as many as failed while a save that
     # holds them was open. None can be forgotten: the categories would not add up after a rollback.
-    _parts: dict[int, Sequence[tuple[int, int]]] = field(Pairs(COUNT, PARTS), make=dict, key="split_steps")
+    _parts: dict[int, Sequence[tuple[int, int]]] = field(Pairs(codec.COUNT, codec.PARTS), make=dict, key="split_steps")
     # The open bucket holds by how much the time of each category has changed since it opened, and what is to be
     # added because some of that was a change of closed buckets.
-    _base: list[int] = field(Each(NUMBER), make=list, key="times_at_open")
-    _gains: Bucket = field(BY_CATEGORY, make=dict, key="corrections")
+    _base: list[int] = field(Each(codec.NUMBER), make=list, key="times_at_open")
+    _gains: Bucket = field(codec.BY_CATEGORY, make=dict, key="corrections")
     boundary = 0
 
     def __init__(self, begin: int) -> None:
@@ -228,7 +214,7 @@ class Rolling(Buckets):
     SPLIT = "parts"
 
     spans: tuple[int, ...] = field(Each(Whole(1), 64, tuple), (), key="lengths")
-    _offset: int = field(COUNT, 0)  # place of the first bucket held: its number from the begin of the run
+    _offset: int = field(codec.COUNT, 0)  # place of the first bucket held: its number from the begin of the run
     # Overlay sums when each bucket opened; last: the open one.
     _weights: SharedList[Weighted] = field(
         Shared(Row(*[Weight()] * len(NOTHING))), make=SharedList, key="weighted_times"

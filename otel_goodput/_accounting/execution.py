@@ -4,22 +4,8 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from otel_goodput._accounting.codec import (
-    COUNT,
-    FLAG,
-    KEY,
-    MASK,
-    NUMBER,
-    PARTS,
-    TEXT,
-    Each,
-    Optional,
-    Pairs,
-    Part,
-    Row,
-    State,
-    field,
-)
+from otel_goodput._accounting import codec
+from otel_goodput._accounting.codec import Each, Optional, Pairs, Part, Row, State, field
 from otel_goodput._accounting.progress import Progress
 from otel_goodput._accounting.rules import EXCLUDED, FIRST_EXECUTION, STALLED_SLACK, STARTUP_SAMPLE
 from otel_goodput._accounting.stats import median
@@ -61,42 +47,42 @@ class Execution(State):
         over: when it was over, ns, while it takes the next body to know what it is; 0 for all others.
     """
 
-    number: int = field(NUMBER)
-    key: int = field(KEY)
-    start: int = field(NUMBER)
-    attempt: int = field(NUMBER)
-    segment: int = field(COUNT)
-    net: int = field(NUMBER, 0, key="net_time")
-    beyond: int = field(NUMBER, 0, key="time_after_job")
-    on_host: bool = field(FLAG, True)
-    segments: int = field(COUNT, 0, key="device_segments")
-    timed: bool = field(FLAG, False, key="device_observed")
-    compiles: bool = field(FLAG, False)
-    blurred: bool = field(FLAG, False, key="clock_unknown")
-    failed: bool = field(FLAG, False)
-    left: bool = field(FLAG, False)
-    idle: bool = field(FLAG, False)
-    former: bool = field(FLAG, False)
-    superseded: bool = field(FLAG, False)
-    shares: dict[int, int] | None = field(Optional(Pairs(MASK, NUMBER)), key="window_time")
-    pieces: list[tuple[int, int]] | None = field(Optional(Each(Row(NUMBER, MASK))), key="time_in_order")
-    marked: int = field(NUMBER, 0, key="rolling_time")
-    parts: Parts = field(PARTS, (), key="rolling_parts")
-    binned: int = field(NUMBER, 0, key="binned_time")
-    spots: Parts = field(PARTS, (), key="bin_parts")
-    wall: int = field(NUMBER, -1, key="wall_time")
-    busy: int = field(NUMBER, 0, key="device_time")
-    outside: int = field(NUMBER, -1, key="time_since_previous")
-    ordinal: int = field(NUMBER, -1)
-    profile: int = field(COUNT, 0, key="histogram_buckets")
-    fate: int | None = field(Optional(COUNT), key="category")
-    loop: int = field(NUMBER, 0)
-    fixed: int = field(COUNT, 0, key="limit_set")
-    limit: int = field(COUNT, STALLED_SLACK)
-    judged: bool = field(FLAG, False, key="limit_known")
+    number: int = field(codec.NUMBER)
+    key: int = field(codec.KEY)
+    start: int = field(codec.NUMBER)
+    attempt: int = field(codec.NUMBER)
+    segment: int = field(codec.COUNT)
+    net: int = field(codec.NUMBER, 0, key="net_time")
+    beyond: int = field(codec.NUMBER, 0, key="time_after_job")
+    on_host: bool = field(codec.FLAG, True)
+    segments: int = field(codec.COUNT, 0, key="device_segments")
+    timed: bool = field(codec.FLAG, False, key="device_observed")
+    compiles: bool = field(codec.FLAG, False)
+    blurred: bool = field(codec.FLAG, False, key="clock_unknown")
+    failed: bool = field(codec.FLAG, False)
+    left: bool = field(codec.FLAG, False)
+    idle: bool = field(codec.FLAG, False)
+    former: bool = field(codec.FLAG, False)
+    superseded: bool = field(codec.FLAG, False)
+    shares: dict[int, int] | None = field(Optional(Pairs(codec.MASK, codec.NUMBER)), key="window_time")
+    pieces: list[tuple[int, int]] | None = field(Optional(Each(Row(codec.NUMBER, codec.MASK))), key="time_in_order")
+    marked: int = field(codec.NUMBER, 0, key="rolling_time")
+    parts: Parts = field(codec.PARTS, (), key="rolling_parts")
+    binned: int = field(codec.NUMBER, 0, key="binned_time")
+    spots: Parts = field(codec.PARTS, (), key="bin_parts")
+    wall: int = field(codec.NUMBER, -1, key="wall_time")
+    busy: int = field(codec.NUMBER, 0, key="device_time")
+    outside: int = field(codec.NUMBER, -1, key="time_since_previous")
+    ordinal: int = field(codec.NUMBER, -1)
+    profile: int = field(codec.COUNT, 0, key="histogram_buckets")
+    fate: int | None = field(Optional(codec.COUNT), key="category")
+    loop: int = field(codec.NUMBER, 0)
+    fixed: int = field(codec.COUNT, 0, key="limit_set")
+    limit: int = field(codec.COUNT, STALLED_SLACK)
+    judged: bool = field(codec.FLAG, False, key="limit_known")
     stall: Execution | None = field(Optional(Part(lambda: Execution)), key=Category.STALLED)
-    usual: int = field(COUNT, 0, key="usual_time")
-    over: int = field(COUNT, 0, key="ended_at")
+    usual: int = field(codec.COUNT, 0, key="usual_time")
+    over: int = field(codec.COUNT, 0, key="ended_at")
 
     def __init__(self, number: int, key: int, start: int, attempt: int, segment: int) -> None:
         # Nothing else is set: the class has the defaults of all fields, and there may be an execution for each step.
@@ -157,12 +143,12 @@ class Life(State):
         compiled: names of the functions compiled so far.
     """
 
-    number: int = field(NUMBER)
-    first_segment: int = field(COUNT)
-    begun: bool = field(FLAG, False)
-    steps_started: bool = field(FLAG, False)
-    compiles_seen: bool = field(FLAG, False)
-    compiled: frozenset[str] = field(Each(TEXT, make=frozenset), frozenset())
+    number: int = field(codec.NUMBER)
+    first_segment: int = field(codec.COUNT)
+    begun: bool = field(codec.FLAG, False)
+    steps_started: bool = field(codec.FLAG, False)
+    compiles_seen: bool = field(codec.FLAG, False)
+    compiled: frozenset[str] = field(Each(codec.TEXT, make=frozenset), frozenset())
 
     def __init__(self, number: int, first_segment: int) -> None:
         self.number = number
@@ -193,20 +179,20 @@ class StepSegment(State):
         lost: net times (ns) of its lost steps without the first completed one, up to a bound.
     """
 
-    attempt: int = field(NUMBER)
-    compiles_seen: bool = field(FLAG)
-    begin: int = field(NUMBER)
-    low: int = field(COUNT)
-    high: int = field(COUNT)
-    first_net: int | None = field(Optional(NUMBER))
-    first_index: int | None = field(Optional(COUNT))
-    first_start: int = field(NUMBER, 0)
-    pieces: list[tuple[int, int]] = field(Each(Row(NUMBER, MASK)), make=list)
-    lost: list[int] = field(Each(NUMBER), make=list)
-    lost_to: int = field(COUNT, 0)
-    spots: tuple[tuple[int, int], ...] = field(PARTS, ())
-    starts: int = field(COUNT, 0)
-    compiles: bool = field(FLAG, False)
+    attempt: int = field(codec.NUMBER)
+    compiles_seen: bool = field(codec.FLAG)
+    begin: int = field(codec.NUMBER)
+    low: int = field(codec.COUNT)
+    high: int = field(codec.COUNT)
+    first_net: int | None = field(Optional(codec.NUMBER))
+    first_index: int | None = field(Optional(codec.COUNT))
+    first_start: int = field(codec.NUMBER, 0)
+    pieces: list[tuple[int, int]] = field(Each(Row(codec.NUMBER, codec.MASK)), make=list)
+    lost: list[int] = field(Each(codec.NUMBER), make=list)
+    lost_to: int = field(codec.COUNT, 0)
+    spots: tuple[tuple[int, int], ...] = field(codec.PARTS, ())
+    starts: int = field(codec.COUNT, 0)
+    compiles: bool = field(codec.FLAG, False)
     first_ordinal = -1
     _known: int | None = None
 

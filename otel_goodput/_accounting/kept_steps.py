@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar
 
+from otel_goodput._accounting import codec
 from otel_goodput._accounting.buckets import Bins, Buckets, Rolling
-from otel_goodput._accounting.codec import (
-    BY_CATEGORY,
-    COUNT,
-    NUMBER,
-    Each,
-    Optional,
-    Pairs,
-    Part,
-    Shared,
-    SharedList,
-    State,
-    field,
-)
+from otel_goodput._accounting.codec import Each, Optional, Pairs, Part, Shared, SharedList, State, field
 from otel_goodput._accounting.execution import Execution, Life, StepSegment
 from otel_goodput._accounting.progress import Progress
 from otel_goodput._accounting.rules import EXCLUDED, STALLED, STALLED_KEPT, STALLED_LOST, WASTED_PROGRESS
@@ -48,12 +37,12 @@ class KeptSteps(State):
     progress: Progress = field(Part(lambda: Progress), make=Progress, key="kept_steps")
     summary: StepSummary | None = field(Optional(Part(lambda: StepSummary)), key="step_summary")
     segments: SharedList[StepSegment] = field(Shared(Part(lambda: StepSegment)), make=SharedList, key="step_segments")
-    lost: int = field(COUNT, 0)
-    discarded: dict[int, int] = field(BY_CATEGORY, make=dict)
+    lost: int = field(codec.COUNT, 0)
+    discarded: dict[int, int] = field(codec.BY_CATEGORY, make=dict)
     stalls: dict[int, Execution] = field(
-        Pairs(COUNT, Part(lambda: Execution, replaced=True), REMEMBERED), make=dict, key="stalled_steps"
+        Pairs(codec.COUNT, Part(lambda: Execution, replaced=True), REMEMBERED), make=dict, key="stalled_steps"
     )
-    safe: int = field(NUMBER, -1, key="durable_step")
+    safe: int = field(codec.NUMBER, -1, key="durable_step")
     returned = 0
     # Indices of the segments that no clone shares, and that may be changed.
     _own: frozenset[int] = frozenset()

@@ -12,21 +12,9 @@ from dataclasses import field as made
 from math import ceil
 from typing import Final, NamedTuple
 
+from otel_goodput._accounting import codec
 from otel_goodput._accounting.checkpoints import StageSums
-from otel_goodput._accounting.codec import (
-    COUNT,
-    FLAG,
-    KEY,
-    NUMBER,
-    PHASE,
-    TEXT,
-    Each,
-    Optional,
-    Pairs,
-    Row,
-    State,
-    field,
-)
+from otel_goodput._accounting.codec import Each, Optional, Pairs, Row, State, field
 from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._accounting.events import NOT_KNOWN as NOT_KNOWN
 from otel_goodput._accounting.resuming import Stretch
@@ -70,7 +58,7 @@ class Spread(NamedTuple):
     max: int
 
 
-_SPREAD: Final = Optional(Row(NUMBER, NUMBER, NUMBER, make=Spread._make))
+_SPREAD: Final = Optional(Row(codec.NUMBER, codec.NUMBER, codec.NUMBER, make=Spread._make))
 
 
 class StepBin(NamedTuple):
@@ -94,7 +82,7 @@ class StepBin(NamedTuple):
     device: Spread | None
 
 
-STEP_BIN: Final = Row(*[NUMBER] * 5, *[_SPREAD] * 3, make=StepBin._make)
+STEP_BIN: Final = Row(*[codec.NUMBER] * 5, *[_SPREAD] * 3, make=StepBin._make)
 
 
 class Group(NamedTuple):
@@ -126,7 +114,7 @@ class PhaseEntry(NamedTuple):
     key: int
 
 
-PHASE_ENTRY: Final = Row(NUMBER, PHASE, TEXT, NUMBER, NUMBER, NUMBER, NUMBER, KEY, make=PhaseEntry._make)
+PHASE_ENTRY: Final = Row(codec.NUMBER, codec.PHASE, codec.TEXT, *[codec.NUMBER] * 4, codec.KEY, make=PhaseEntry._make)
 
 
 class StepEntry(NamedTuple):
@@ -142,7 +130,7 @@ class StepEntry(NamedTuple):
     key: int
 
 
-STEP_ENTRY: Final = Row(*[NUMBER] * 7, KEY, make=StepEntry._make)
+STEP_ENTRY: Final = Row(*[codec.NUMBER] * 7, codec.KEY, make=StepEntry._make)
 
 
 class Life(NamedTuple):
@@ -154,7 +142,7 @@ class Life(NamedTuple):
     clean: bool
 
 
-LIFE: Final = Row(NUMBER, NUMBER, NUMBER, FLAG, make=Life._make)
+LIFE: Final = Row(codec.NUMBER, codec.NUMBER, codec.NUMBER, codec.FLAG, make=Life._make)
 
 
 class Save(NamedTuple):
@@ -168,7 +156,7 @@ class Save(NamedTuple):
     failed: bool
 
 
-SAVE_ENTRY: Final = Row(*[NUMBER] * 5, FLAG, make=Save._make)
+SAVE_ENTRY: Final = Row(*[codec.NUMBER] * 5, codec.FLAG, make=Save._make)
 
 
 @dataclass(frozen=True)
@@ -233,9 +221,11 @@ class RiskCurve(State):
     """
 
     lives: tuple[Life, ...] = field(Each(LIFE, LIVES, tuple), (), key="jobs")
-    corners: tuple[Corner, ...] = field(Each(Row(NUMBER, NUMBER), CORNERS, tuple), (), key="at_risk")
-    shifts: dict[int, int] = field(Pairs(NUMBER, NUMBER, LIVES, replaced=True), make=dict, key="clock_shifts")
-    left_out: int = field(COUNT, 0)
+    corners: tuple[Corner, ...] = field(Each(Row(codec.NUMBER, codec.NUMBER), CORNERS, tuple), (), key="at_risk")
+    shifts: dict[int, int] = field(
+        Pairs(codec.NUMBER, codec.NUMBER, LIVES, replaced=True), make=dict, key="clock_shifts"
+    )
+    left_out: int = field(codec.COUNT, 0)
 
     def loaded(self) -> None:
         if len(self.corners) % 2:

@@ -12,23 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
+from otel_goodput._accounting import codec
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.checkpoints import Stages
-from otel_goodput._accounting.codec import (
-    COUNT,
-    FLAG,
-    KEY,
-    NUMBER,
-    PHASE,
-    TEXT,
-    Each,
-    Pairs,
-    Part,
-    Row,
-    State,
-    Text,
-    field,
-)
+from otel_goodput._accounting.codec import Each, Pairs, Part, Row, State, Text, field
 from otel_goodput._accounting.events import EVENT, NOT_KNOWN, Event
 from otel_goodput._accounting.overview import (
     BINS,
@@ -94,23 +81,25 @@ class PhaseHistory(State):
         long: phases that took far longer than usual.
     """
 
-    opened: dict[int, Event] = field(Pairs(KEY, EVENT, OPENED), make=dict, key="open_phases")
-    attempt: int = field(NUMBER, 0)
+    opened: dict[int, Event] = field(Pairs(codec.KEY, EVENT, OPENED), make=dict, key="open_phases")
+    attempt: int = field(codec.NUMBER, 0)
     stages: Stages = field(Part(lambda: Stages), make=Stages)
     long: LongPhases = field(Part(lambda: LongPhases), make=LongPhases, key="long_phases")
     _groups: dict[tuple[int, str, bool], Sums] = field(  # by phase, name, whether in the background
-        Pairs(Row(PHASE, TEXT, FLAG), Row(*[NUMBER] * 5, make=list), 3 * NAMES), make=dict
+        Pairs(Row(codec.PHASE, codec.TEXT, codec.FLAG), Row(*[codec.NUMBER] * 5, make=list), 3 * NAMES), make=dict
     )
     # Ended, or of a process that is gone.
     _phases: list[PhaseEntry] = field(Each(PHASE_ENTRY, PHASES_KEPT), make=list)
-    _left_out: int = field(COUNT, 0)
-    _saves: dict[int, Save] = field(Pairs(COUNT, SAVE_ENTRY, SAVES), make=dict)  # by number
-    _saved: int = field(COUNT, 0, key="save_count")  # number of the latest
+    _left_out: int = field(codec.COUNT, 0)
+    _saves: dict[int, Save] = field(Pairs(codec.COUNT, SAVE_ENTRY, SAVES), make=dict)  # by number
+    _saved: int = field(codec.COUNT, 0, key="save_count")  # number of the latest
     # Key of a save that is not over -> number. Those whose save is forgotten go with it.
-    _saving: dict[int, int] = field(Pairs(KEY, COUNT), make=dict, key="open_saves")
-    notices: list[tuple[int, str, bool]] = field(Each(Row(NUMBER, Text(*REASONS), FLAG), MOST_NOTICES), make=list)
-    slices: list[tuple[int, int, int, int]] = field(Each(Row(*[NUMBER] * 4), MOST_NOTICES), make=list)
-    _excluded: list[tuple[int, int]] = field(Each(Row(NUMBER, NUMBER), EXCLUDED), make=list)
+    _saving: dict[int, int] = field(Pairs(codec.KEY, codec.COUNT), make=dict, key="open_saves")
+    notices: list[tuple[int, str, bool]] = field(
+        Each(Row(codec.NUMBER, Text(*REASONS), codec.FLAG), MOST_NOTICES), make=list
+    )
+    slices: list[tuple[int, int, int, int]] = field(Each(Row(*[codec.NUMBER] * 4), MOST_NOTICES), make=list)
+    _excluded: list[tuple[int, int]] = field(Each(Row(codec.NUMBER, codec.NUMBER), EXCLUDED), make=list)
 
     def __init__(self) -> None:
         super().__init__()

@@ -17,21 +17,8 @@ from itertools import islice
 from operator import lt
 from typing import Any, Final, NamedTuple
 
-from otel_goodput._accounting.codec import (
-    COUNT,
-    FLAG,
-    NUMBER,
-    Blobs,
-    Each,
-    Optional,
-    Row,
-    Shared,
-    SharedList,
-    State,
-    Text,
-    Whole,
-    field,
-)
+from otel_goodput._accounting import codec
+from otel_goodput._accounting.codec import Blobs, Each, Optional, Row, Shared, SharedList, State, Text, Whole, field
 from otel_goodput._accounting.rules import STARTUP_SAMPLE
 from otel_goodput._accounting.stats import median
 
@@ -85,8 +72,8 @@ class _Chunks(Shared):
 
     def __init__(self) -> None:
         # Whether the numbers are a range, they or its bounds, typecode of the net times, count, total.
-        numbers, code = Each(NUMBER, CHUNK), Optional(Text(SHORT, LONG))
-        super().__init__(Row(FLAG, numbers, code, Whole(CHUNK, CHUNK + 1), COUNT))
+        numbers, code = Each(codec.NUMBER, CHUNK), Optional(Text(SHORT, LONG))
+        super().__init__(Row(codec.FLAG, numbers, code, Whole(CHUNK, CHUNK + 1), codec.COUNT))
 
     def dump(self, value: SharedList[Chunk], blobs: Blobs) -> Any:
         rows = []
@@ -123,9 +110,9 @@ class Progress(State):
     """
 
     _chunks: SharedList[Chunk] = field(_Chunks(), make=SharedList)
-    _numbers: list[int] = field(Each(NUMBER, CHUNK - 1), make=list)
+    _numbers: list[int] = field(Each(codec.NUMBER, CHUNK - 1), make=list)
     _nets: list[int] = field(Each(Whole(0, LONGEST), CHUNK - 1), make=list, key="net_times")
-    total: int = field(COUNT, 0)
+    total: int = field(codec.COUNT, 0)
     top = -1
     length = 0
     # Medians of the first net times, by how many are looked at. Replaced, never changed, because clones share it.

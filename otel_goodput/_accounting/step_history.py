@@ -6,20 +6,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from otel_goodput._accounting import rules
-from otel_goodput._accounting.codec import (
-    COUNT,
-    FLAG,
-    KEY,
-    NUMBER,
-    TEXT,
-    Each,
-    Optional,
-    Pairs,
-    Part,
-    Row,
-    field,
-)
+from otel_goodput._accounting import codec, rules
+from otel_goodput._accounting.codec import Each, Optional, Pairs, Part, Row, field
 from otel_goodput._accounting.device import NEVER
 from otel_goodput._accounting.disruption import Disruption, Disruptions
 from otel_goodput._accounting.events import NO_STEP
@@ -67,40 +55,40 @@ class StepHistory(KeptSteps):
     """
 
     life: Life = field(Part(lambda: Life), make=lambda: Life(0, 0), key="attempt")
-    running: dict[int, Execution] = field(Pairs(KEY, Part(lambda: Execution)), make=dict, key="running_steps")
+    running: dict[int, Execution] = field(Pairs(codec.KEY, Part(lambda: Execution)), make=dict, key="running_steps")
     recoverable: dict[int, Execution] = field(
-        Pairs(KEY, Part(lambda: Execution), RECOVERABLE), make=dict, key="recoverable_steps"
+        Pairs(codec.KEY, Part(lambda: Execution), RECOVERABLE), make=dict, key="recoverable_steps"
     )
-    executed: int = field(COUNT, 0)
-    interrupted: int = field(COUNT, 0, key="interrupted_time")
-    last_step: int | None = field(Optional(NUMBER))
-    latest: int | None = field(Optional(KEY), key="latest_key")
-    previous: int | None = field(Optional(NUMBER), key="previous_step")
-    observed: bool = field(FLAG, False, key="device_observed")
-    saves: dict[int, int] = field(Pairs(KEY, NUMBER, SAVES), make=dict, key="pending_saves")
+    executed: int = field(codec.COUNT, 0)
+    interrupted: int = field(codec.COUNT, 0, key="interrupted_time")
+    last_step: int | None = field(Optional(codec.NUMBER))
+    latest: int | None = field(Optional(codec.KEY), key="latest_key")
+    previous: int | None = field(Optional(codec.NUMBER), key="previous_step")
+    observed: bool = field(codec.FLAG, False, key="device_observed")
+    saves: dict[int, int] = field(Pairs(codec.KEY, codec.NUMBER, SAVES), make=dict, key="pending_saves")
     checkpoints: Checkpoints = field(Part(lambda: Checkpoints), make=Checkpoints)
-    restores: dict[int, int] = field(Pairs(KEY, NUMBER), make=dict, key="open_restores")
+    restores: dict[int, int] = field(Pairs(codec.KEY, codec.NUMBER), make=dict, key="open_restores")
     resume: Resume | None = field(Optional(Part(lambda: Resume)), key="resumed")
-    offset: int = field(NUMBER, 0, key="number_offset")
+    offset: int = field(codec.NUMBER, 0, key="number_offset")
     stretches: tuple[Stretch, ...] = field(
-        Each(Row(*[NUMBER] * 4, make=Stretch._make), STRETCHES, tuple), (), key="numbering"
+        Each(Row(*[codec.NUMBER] * 4, make=Stretch._make), STRETCHES, tuple), (), key="numbering"
     )
-    skipped: int = field(COUNT, 0, key="skipped_batches")
-    skipped_wall: int = field(COUNT, 0, key="skipped_wall_time")
+    skipped: int = field(codec.COUNT, 0, key="skipped_batches")
+    skipped_wall: int = field(codec.COUNT, 0, key="skipped_wall_time")
     watch: Watch | None = field(Optional(Part(lambda: Watch)), key="watched")
-    doubtful: int = field(COUNT, 0, key="doubtful_steps")
-    attempts: int = field(COUNT, 0)
+    doubtful: int = field(codec.COUNT, 0, key="doubtful_steps")
+    attempts: int = field(codec.COUNT, 0)
     disruptions: Disruptions = field(Part(lambda: Disruptions), make=Disruptions)
-    job_begin: int | None = field(Optional(NUMBER), key="job_started_at")
-    first_step: int | None = field(Optional(NUMBER), key="first_step_time")
-    step_end: int | None = field(Optional(NUMBER), key="step_ended_at")
+    job_begin: int | None = field(Optional(codec.NUMBER), key="job_started_at")
+    first_step: int | None = field(Optional(codec.NUMBER), key="first_step_time")
+    step_end: int | None = field(Optional(codec.NUMBER), key="step_ended_at")
     recompiled: Mapping[str, int] = field(
-        Pairs(TEXT, COUNT, rules.RECOMPILED_NAMES, replaced=True), {}, key="recompiled_functions"
+        Pairs(codec.TEXT, codec.COUNT, rules.RECOMPILED_NAMES, replaced=True), {}, key="recompiled_functions"
     )
-    recent: deque[int] = field(Each(NUMBER, rules.CADENCE_SAMPLE + 1, _latest), make=_latest, key="recent_starts")
-    loops: dict[int, Loop] = field(Pairs(NUMBER, Part(lambda: Loop), LOOPS), make=lambda: {0: Loop()})
-    loop: int = field(NUMBER, 0, key="current_loop")
-    limit: int = field(COUNT, 0, key="step_limit")
+    recent: deque[int] = field(Each(codec.NUMBER, rules.CADENCE_SAMPLE + 1, _latest), make=_latest, key="recent_starts")
+    loops: dict[int, Loop] = field(Pairs(codec.NUMBER, Part(lambda: Loop), LOOPS), make=lambda: {0: Loop()})
+    loop: int = field(codec.NUMBER, 0, key="current_loop")
+    limit: int = field(codec.COUNT, 0, key="step_limit")
     finished: list[int] | None = None
 
     def clone(self) -> StepHistory:

@@ -18,39 +18,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
-from otel_goodput._accounting.codec import (
-    COUNT,
-    NUMBER,
-    Blobs,
-    Each,
-    Optional,
-    Pairs,
-    Part,
-    State,
-    Whole,
-    field,
-)
+from otel_goodput._accounting import codec, overview
+from otel_goodput._accounting.codec import Blobs, Each, Optional, Pairs, Part, State, Whole, field
 from otel_goodput._accounting.execution import Execution
-from otel_goodput._accounting.overview import (
-    BEGINS,
-    BINS,
-    DEVICE,
-    FATES,
-    IN_FLIGHT,
-    KEPT,
-    LOST,
-    NET,
-    NO_STEP_DONE,
-    NOT_KNOWN,
-    STEP_BIN,
-    STEP_ENTRY,
-    STEPS_KEPT,
-    WALL,
-    Spread,
-    StepBin,
-    StepEntry,
-    bucket_of,
-)
+from otel_goodput._accounting.overview import BINS, NOT_KNOWN, STEPS_KEPT, Spread, StepBin, StepEntry, bucket_of
 from otel_goodput._accounting.progress import Profiles
 from otel_goodput._accounting.rules import DATA_LOADING_TIME
 from otel_goodput._accounting.stats import median
@@ -58,7 +29,7 @@ from otel_goodput._accounting.stats import median
 # --- histograms -------------------------------------------------------------------------------------------------------
 
 ATTEMPTS: Final = 200  # with histograms of their own; older ones are counted with the oldest of these
-MEASURES: Final = (NET, WALL, DEVICE)
+MEASURES: Final = (overview.NET, overview.WALL, overview.DEVICE)
 
 BITS: Final = 10
 _FIELD: Final = (1 << BITS) - 1
@@ -80,9 +51,9 @@ class Tallies(State):
 
     # By attempt; clones share those that are not in `_own`.
     _counts: dict[int, Counts] = field(
-        Pairs(COUNT, Pairs(COUNT, COUNT, replaced=True), ATTEMPTS + 1), make=dict, key="histogram"
+        Pairs(codec.COUNT, Pairs(codec.COUNT, codec.COUNT, replaced=True), ATTEMPTS + 1), make=dict, key="histogram"
     )
-    _oldest: int = field(COUNT, 0, key="oldest_attempt")
+    _oldest: int = field(codec.COUNT, 0, key="oldest_attempt")
     _own: frozenset[int] = frozenset()
 
     def clone(self) -> Tallies:
@@ -133,7 +104,7 @@ class Tallies(State):
             profile = profile_of(execution)
             for measure in MEASURES:
                 if field := profile >> measure * BITS & _FIELD:
-                    key = measure, max(execution.attempt, self._oldest), IN_FLIGHT, field - 1
+                    key = measure, max(execution.attempt, self._oldest), overview.IN_FLIGHT, field - 1
                     counts_by[key] = counts_by.get(key, 0) + 1
         return counts_by
 
@@ -158,18 +129,18 @@ class StepBins(State):
         count: how many there are; an execution's ordinal is the count before it.
     """
 
-    count: int = field(COUNT, 0)
+    count: int = field(codec.COUNT, 0)
     _power: int = field(Whole(0, 65), 0, key="size_log2")  # a bin is full with 2**_power executions
-    _bins: list[StepBin] = field(Each(STEP_BIN), make=list)  # full; `lost` is in `_losts`
-    _losts: list[int] = field(Each(COUNT), make=list, key="lost")  # of each bin, the open one included
+    _bins: list[StepBin] = field(Each(overview.STEP_BIN), make=list)  # full; `lost` is in `_losts`
+    _losts: list[int] = field(Each(codec.COUNT), make=list, key="lost")  # of each bin, the open one included
     # Length of the kept stack when each bin began.
-    _lows: list[int] = field(Each(COUNT), make=list, key="kept_before")
-    _open: StepBin | None = field(Optional(STEP_BIN), key="open_bin")
+    _lows: list[int] = field(Each(codec.COUNT), make=list, key="kept_before")
+    _open: StepBin | None = field(Optional(overview.STEP_BIN), key="open_bin")
     _raw: list[list[int]] = field(
-        Each(Each(NUMBER), COLUMNS), make=lambda: [[] for _ in range(COLUMNS)], key="executions"
+        Each(Each(codec.NUMBER), COLUMNS), make=lambda: [[] for _ in range(COLUMNS)], key="executions"
     )
     # Kept index -> ordinal, for those that are not in the bin that `_lows` tells.
-    _stray: dict[int, int] = field(Pairs(COUNT, COUNT), make=dict, key="displaced")
+    _stray: dict[int, int] = field(Pairs(codec.COUNT, codec.COUNT), make=dict, key="displaced")
 
     def loaded(self) -> None:
         full, raw = len(self._bins), len(self._raw[0]) if self._raw else 0
@@ -336,11 +307,13 @@ class StepSummary(State):
     _tallies: Tallies = field(Part(lambda: Tallies), make=Tallies)
     _bins: StepBins = field(Part(lambda: StepBins), make=StepBins)
     # By ordinal.
-    _notable: dict[int, StepEntry] = field(Pairs(COUNT, STEP_ENTRY, STEPS_KEPT), make=dict, key="outliers")
+    _notable: dict[int, StepEntry] = field(
+        Pairs(codec.COUNT, overview.STEP_ENTRY, STEPS_KEPT), make=dict, key="outliers"
+    )
     # Kept index -> ordinal, of those that stand out: as bounded as `_notable`, which holds each ordinal here.
-    _kept: dict[int, int] = field(Pairs(NUMBER, NUMBER, STEPS_KEPT), make=dict, key="kept_outliers")
-    _recent: list[int] = field(Each(COUNT, max(SAMPLE, FEW) - 1), make=list, key="recent_net_times")
-    _usual: int = field(COUNT, 0, key="usual_net_time")  # ns; 0 while not known
+    _kept: dict[int, int] = field(Pairs(codec.NUMBER, codec.NUMBER, STEPS_KEPT), make=dict, key="kept_outliers")
+    _recent: list[int] = field(Each(codec.COUNT, max(SAMPLE, FEW) - 1), make=list, key="recent_net_times")
+    _usual: int = field(codec.COUNT, 0, key="usual_net_time")  # ns; 0 while not known
     _fresh: Steps  # executions pushed and not taken yet, all of one attempt
     _attempt = 0  # theirs
 
@@ -375,14 +348,14 @@ class StepSummary(State):
     def discard(self, execution: Execution, fate: int) -> None:
         """Take an execution that is over and not kept: the category `fate` gets its time."""
         if fate != DATA_LOADING_TIME:  # a batch that the loop skipped is no step
-            self._settle(execution, FATES[fate])
+            self._settle(execution, overview.FATES[fate])
 
     def _settle(self, execution: Execution, fate: int) -> None:
         self.flush()
         profile = execution.profile = profile_of(execution)
         attempt = execution.attempt
         self._tallies.add(attempt, fate, profile, 1)
-        if fate == NO_STEP_DONE:
+        if fate == overview.NO_STEP_DONE:
             return
         ordinal = execution.ordinal
         if ordinal < 0:
@@ -394,7 +367,7 @@ class StepSummary(State):
                 self._note(ordinal, _entry(execution, fate, attempt))
         elif ordinal in self._notable:
             self._notable[ordinal] = self._notable[ordinal]._replace(fate=fate)
-        if fate == LOST:
+        if fate == overview.LOST:
             self._bins.lose(ordinal)
 
     def keep(self, index: int, execution: Execution, *, inserted: bool) -> None:
@@ -402,7 +375,7 @@ class StepSummary(State):
         if not inserted and not execution.failed and execution.ordinal < 0:
             self.push(execution.attempt, rows_of((execution,)))
             return
-        self._settle(execution, KEPT)
+        self._settle(execution, overview.KEPT)
         ordinal = execution.ordinal
         if self._kept and max(self._kept) >= index:
             self._kept = {at + (at >= index): one for at, one in self._kept.items()}
@@ -414,8 +387,8 @@ class StepSummary(State):
     def take_back(self, execution: Execution, fate: int) -> None:
         """Undo :meth:`discard`: the execution is going to be taken anew."""
         self.flush()
-        self._tallies.add(execution.attempt, FATES[fate], execution.profile, -1)
-        if FATES[fate] == LOST:
+        self._tallies.add(execution.attempt, overview.FATES[fate], execution.profile, -1)
+        if overview.FATES[fate] == overview.LOST:
             self._bins.lose(execution.ordinal, -1)
 
     def move(self, stall: Execution, source: int, target: int) -> None:
@@ -432,13 +405,13 @@ class StepSummary(State):
         self.flush()
         for at in [at for at in self._kept if at >= index]:
             ordinal = self._kept.pop(at)
-            self._notable[ordinal] = self._notable[ordinal]._replace(fate=LOST)
+            self._notable[ordinal] = self._notable[ordinal]._replace(fate=overview.LOST)
         self._bins.lose_from(index, len(self._profiles))
         profiles = self._profiles.pop_from(index)
         for attempt, begin, end in attempts:
             for profile, count in Counter(profiles[begin - index : end - index]).items():
-                self._tallies.add(attempt, KEPT, profile, -count)
-                self._tallies.add(attempt, LOST, profile, count)
+                self._tallies.add(attempt, overview.KEPT, profile, -count)
+                self._tallies.add(attempt, overview.LOST, profile, count)
 
     def flush(self) -> None:
         """Take the executions that were pushed."""
@@ -456,11 +429,11 @@ class StepSummary(State):
                 fields = own if lengths == nets else _fields(lengths)
                 profiles = [one | part << shift for one, part in zip(profiles, fields, strict=True)]
             for part, count in Counter(fields).items():
-                self._tallies.add(attempt, KEPT, part << shift, count)
+                self._tallies.add(attempt, overview.KEPT, part << shift, count)
         for place in self._watch(nets):
             self._kept[length + place] = self._bins.count + place
             columns = attempt, numbers[place], starts[place], walls[place], nets[place], devices[place]
-            self._note(self._bins.count + place, StepEntry(*columns, KEPT, keys[place]))
+            self._note(self._bins.count + place, StepEntry(*columns, overview.KEPT, keys[place]))
         self._bins.add([numbers, starts, nets, outsides, devices], length)
         self._profiles.extend(profiles)
 
@@ -512,7 +485,7 @@ class StepSummary(State):
         """Executions that stand out, in order of their start."""
         self.flush()
         slow = [one for one in running if self._usual and one.own > SLOW * self._usual]
-        late = [_entry(one, IN_FLIGHT, one.attempt) for one in slow]
+        late = [_entry(one, overview.IN_FLIGHT, one.attempt) for one in slow]
         return sorted((*self._notable.values(), *late), key=lambda entry: entry.begin)
 
 
@@ -540,4 +513,4 @@ def _entry(execution: Execution, fate: int, attempt: int) -> StepEntry:
 
 def _fields(lengths: list[int]) -> list[int]:
     """As bucket_of, inlined, and one more; 0 where the length is not known."""
-    return [bisect_right(BEGINS, length) for length in lengths]
+    return [bisect_right(overview.BEGINS, length) for length in lengths]

@@ -12,21 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from otel_goodput._accounting.codec import (
-    BY_CATEGORY,
-    COUNT,
-    FLAG,
-    KEY,
-    MASK,
-    NUMBER,
-    Each,
-    Optional,
-    Pairs,
-    Row,
-    State,
-    Weight,
-    field,
-)
+from otel_goodput._accounting import codec
+from otel_goodput._accounting.codec import Each, Optional, Pairs, Row, State, Weight, field
 from otel_goodput._accounting.execution import Execution
 from otel_goodput._accounting.rules import EXCLUDED, STALLED_KEPT, WASTED_PROGRESS
 
@@ -50,9 +37,9 @@ class Overlay(State):
     """
 
     shares: Shares | None = field(Optional(_SHARES), key="slice_shares")
-    unknown: bool = field(FLAG, False, key="clock_unknown")
+    unknown: bool = field(codec.FLAG, False, key="clock_unknown")
     time: list[float] = field(WEIGHTED, make=lambda: [*NOTHING], key="weighted_times")
-    between: list[tuple[int, Shares]] = field(Each(Row(NUMBER, _SHARES)), make=list, key="shares_between_jobs")
+    between: list[tuple[int, Shares]] = field(Each(Row(codec.NUMBER, _SHARES)), make=list, key="shares_between_jobs")
     weights: tuple[float, ...] | None = None
 
     def share(self, shares: Shares) -> None:
@@ -101,12 +88,12 @@ class Window(State):
         weighted: the overlay's sums for that time, weighted ns as in ``Overlay.time``.
     """
 
-    bit: int = field(MASK)
-    elapsed: int = field(COUNT, 0)
-    totals: dict[int, int] = field(BY_CATEGORY, make=dict)
-    kept: dict[int, int] = field(Pairs(COUNT, NUMBER), make=dict)
-    kept_total: int = field(NUMBER, 0)
-    discarded: dict[int, int] = field(BY_CATEGORY, make=dict)
+    bit: int = field(codec.MASK)
+    elapsed: int = field(codec.COUNT, 0)
+    totals: dict[int, int] = field(codec.BY_CATEGORY, make=dict)
+    kept: dict[int, int] = field(Pairs(codec.COUNT, codec.NUMBER), make=dict)
+    kept_total: int = field(codec.NUMBER, 0)
+    discarded: dict[int, int] = field(codec.BY_CATEGORY, make=dict)
     weighted: list[float] = field(WEIGHTED, make=lambda: [*NOTHING], key="weighted_times")
 
     def __init__(self, bit: int) -> None:
@@ -168,10 +155,10 @@ class WindowSet(State):
         edges: (time in ns, window index, opens?) known in advance, in time order; window 0 is the excluded time.
     """
 
-    _next: int = field(COUNT, 0)
-    _excluded: int = field(COUNT, 0)  # number of open exclusions
-    _opened: int = field(MASK, 0)  # mask of open windows, without exclusions
-    exclusions: set[int] = field(Each(KEY, make=set), make=set)  # keys of the open exclusion phases
+    _next: int = field(codec.COUNT, 0)
+    _excluded: int = field(codec.COUNT, 0)  # number of open exclusions
+    _opened: int = field(codec.MASK, 0)  # mask of open windows, without exclusions
+    exclusions: set[int] = field(Each(codec.KEY, make=set), make=set)  # keys of the open exclusion phases
     _edges: Sequence[Edge] = ()
 
     def __init__(self, edges: Sequence[Edge] = ()) -> None:
