@@ -20,20 +20,99 @@ import os
 import signal
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from otel_goodput._disruption import actions
-from otel_goodput._disruption.actions import Action
 from otel_goodput._disruption.notices import Notices
 from otel_goodput._runtime import deadline
 from otel_goodput._runtime.guard import contain, contained, report_once, started
 from otel_goodput._runtime.host import Clock
 from otel_goodput.semconv import GOODPUT_NOTICE_SOURCE, Reason
+
+try:
+    import ctypes
+except ImportError:  # Python may be built without it
+    ctypes = None  # type: ignore[assignment]
+
+DEFAULT: Final = 0  # SIG_DFL
+IGNORE: Final = 1  # SIG_IGN
+_SIGINFO: Final = 0x40 if sys.platform == "darwin" else 4  # SA_SIGINFO: the handler takes three arguments
+
+
+class Action(NamedTuple):
+    """One action: address of the handler, flags, and the whole ``struct sigaction``."""
+
+    handler: int
+    flags: int
+    raw: bytes
+
+
+if ctypes is not None:
+
+    class _Sigaction(ctypes.Structure):
+        if sys.platform == "darwin":
+            _fields_ = [("handler", ctypes.c_void_p), ("mask", ctypes.c_uint32), ("flags", ctypes.c_int)]
+        else:
+            _fields_ = [
+                ("handler", ctypes.c_void_p),
+                ("mask", ctypes.c_ulong * (1024 // 8 // ctypes.sizeof(ctypes.c_ulong))),
+                ("flags", ctypes.c_int),
+                ("restorer", ctypes.c_void_p),
+            ]
+
+
+_ONE_ARGUMENT: Final = (ctypes.c_int,) if ctypes is not None else ()
+_THREE_ARGUMENTS: Final = (*_ONE_ARGUMENT, ctypes.c_void_p, ctypes.c_void_p) if ctypes is not None else ()
+
+
+def _sigaction() -> Any:
+    """Return the C library's ``sigaction``, or None if there is none."""
+    if ctypes is None or sys.platform == "win32":
+        return None
+    try:
+        return ctypes.CDLL(None).sigaction
+    except (OSError, AttributeError):
+        return None
+
+
+_SIGACTION: Final = _sigaction()
+
+
+def read_action(signum: int) -> Action | None:
+    """Return the action in force; None if it cannot be known."""
+    if _SIGACTION is None:
+        return None
+    action = _Sigaction()
+    if _SIGACTION(ctypes.c_int(signum), None, ctypes.byref(action)) != 0:
+        return None
+    return Action(action.handler or DEFAULT, action.flags, bytes(action))
+
+
+def write_action(signum: int, action: Action | None) -> bool:
+    """Put `action` in force, or the default one if it is None. From any thread. Return False if that is impossible."""
+    if _SIGACTION is None:
+        return False
+    wanted = _Sigaction() if action is None else _Sigaction.from_buffer_copy(action.raw)
+    return bool(_SIGACTION(ctypes.c_int(signum), ctypes.byref(wanted), None) == 0)
+
+
+def call_action(signum: int, action: Action) -> None:
+    """Call the handler of `action` on this thread, as the signal would."""
+    if action.flags & _SIGINFO:
+        # The sender is unknown: siginfo has the signal's number and otherwise zeros, in a buffer of ample size.
+        siginfo, context = ctypes.create_string_buffer(256), ctypes.create_string_buffer(8192)
+        ctypes.memmove(siginfo, ctypes.byref(ctypes.c_int(signum)), ctypes.sizeof(ctypes.c_int))
+        ctypes.CFUNCTYPE(None, *_THREE_ARGUMENTS)(action.handler)(
+            signum, ctypes.addressof(siginfo), ctypes.addressof(context)
+        )
+    else:
+        ctypes.CFUNCTYPE(None, *_ONE_ARGUMENT)(action.handler)(signum)
+
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 SYNC: Final = 0  # no signal has this number
@@ -128,15 +207,15 @@ class Signals:
         if self._removed or self._ending or os.getpid() != self._pid:
             return
         for signum, link in self._links.items():
-            now = actions.read(signum)
-            if now is None or link.theirs or link.ours is None or now.handler in (link.ours.handler, actions.IGNORE):
+            now = read_action(signum)
+            if now is None or link.theirs or link.ours is None or now.handler in (link.ours.handler, IGNORE):
                 continue
             if signal.getsignal(signum) == self._handle:
-                if now.handler == actions.DEFAULT:
+                if now.handler == DEFAULT:
                     link.python = link.native = None
                 else:
                     link.native = now
-                actions.write(signum, link.ours)
+                write_action(signum, link.ours)
 
     def remove(self) -> None:
         """Stop announcing, and restore the previous handlers wherever ours are still in force.
@@ -156,7 +235,7 @@ class Signals:
             return
         for signum, link in self._links.items():
             if not link.theirs and self._in_force(signum, link) and (link.native is not None or link.python is None):
-                actions.write(signum, link.native)
+                write_action(signum, link.native)
 
     def _catch_up(self) -> None:
         """Wait until our thread has announced the signals that have arrived, for a moment at most."""
@@ -170,10 +249,10 @@ class Signals:
     # --- taking and giving back ---------------------------------------------------------------------------------------
 
     def _install(self, signum: int) -> None:
-        before, shown = actions.read(signum), signal.getsignal(signum)
+        before, shown = read_action(signum), signal.getsignal(signum)
         if shown is None and before is None:
             return  # a native handler that could not be called
-        if (shown == signal.SIG_IGN) if before is None else (before.handler == actions.IGNORE):
+        if (shown == signal.SIG_IGN) if before is None else (before.handler == IGNORE):
             return
         python = shown if callable(shown) else None
         default = python is signal.default_int_handler
@@ -183,16 +262,16 @@ class Signals:
         # Enough for a signal that arrives before the lines below have run.
         link = self._links[signum] = _Link(python, None)
         signal.signal(signum, self._handle)
-        link.ours = ours = actions.read(signum)
+        link.ours = ours = read_action(signum)
         if before is None or ours is None:
             return
-        if before.handler == actions.DEFAULT:
+        if before.handler == DEFAULT:
             link.python = None  # even if Python still shows a handler
         elif before.handler != ours.handler:
             link.native = before
 
     def _in_force(self, signum: int, link: _Link) -> bool:
-        now = actions.read(signum)
+        now = read_action(signum)
         native_too = now is None or link.ours is None or now.handler == link.ours.handler
         return native_too and signal.getsignal(signum) == self._handle
 
@@ -202,7 +281,7 @@ class Signals:
             if not link.theirs and self._in_force(signum, link):
                 signal.signal(signum, link.python or signal.SIG_DFL)
                 if link.native is not None:
-                    actions.write(signum, link.native)
+                    write_action(signum, link.native)
         _installed.discard(self)
         if self._wakeup is None:
             return
@@ -235,7 +314,7 @@ class Signals:
                     self._keep()
             elif link.native is not None and not passed_on:
                 link.called = time.monotonic()
-                actions.call(signum, link.native)
+                call_action(signum, link.native)
             elif python is None:
                 signal.signal(signum, signal.SIG_DFL)
                 os.kill(os.getpid(), signum)
@@ -337,14 +416,14 @@ class Signals:
                 return
             if link.python is not None and link.ours is not None:
                 link.due = True
-                actions.call(signum, link.ours)
+                call_action(signum, link.ours)
         if link.python is None:
             self._end(signum)
 
     def _passed_on(self, signum: int, link: _Link, native: Action, reader: socket.socket) -> bool:
         """Call the native handler; return whether it raised the signal again, as it does to call its predecessor."""
         link.called = time.monotonic()
-        actions.call(signum, native)
+        call_action(signum, native)
         link.called = time.monotonic()
         reader.setblocking(False)
         try:
@@ -378,7 +457,7 @@ class Signals:
         if jobs:
             deadline.close_all(jobs, until - time.monotonic())
         self._ending = True
-        actions.write(signum, None)  # if that is impossible, our handler does it on the main thread
+        write_action(signum, None)  # if that is impossible, our handler does it on the main thread
         os.kill(os.getpid(), signum)
 
 
@@ -390,7 +469,7 @@ def _trampoline() -> int | None:
     before = signal.getsignal(signal.SIGURG)
     if not callable(before):
         signal.signal(signal.SIGURG, lambda *_: None)
-    action = actions.read(signal.SIGURG)
+    action = read_action(signal.SIGURG)
     if not callable(before):
         signal.signal(signal.SIGURG, signal.SIG_DFL if before is None else before)
     return None if action is None else action.handler

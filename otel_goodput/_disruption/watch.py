@@ -9,8 +9,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.util import types
 
 from otel_goodput._disruption.launchers import exit_code, exit_reason, launches
-from otel_goodput._disruption.maintenance import Maintenance
-from otel_goodput._disruption.metadata import metadata_host
+from otel_goodput._disruption.metadata import Maintenance, metadata_host
 from otel_goodput._disruption.notices import Notices
 from otel_goodput._disruption.signals import SIGNALS, Signals
 from otel_goodput._recording.tracer import PhaseTracer

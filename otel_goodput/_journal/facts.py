@@ -1,31 +1,133 @@
 """What an attempt ran on and with, in a small file: its resource, versions, settings and hyperparameters.
 
 People read it and send it to others, so it holds no secret: values are redacted by their form and by their name, see
-:mod:`~otel_goodput._journal.plain_values`.
+:mod:`~otel_goodput._journal.facts`.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field, fields, is_dataclass
 from importlib import import_module
+from math import isfinite
 from pathlib import PurePath
 from typing import Any, Final, NamedTuple, Protocol
 
+from otel_goodput import semconv
 from otel_goodput._accounting.codec import COUNT, Row
-from otel_goodput._journal.plain_values import Value, flat, safe
 from otel_goodput._journal.rundir import FACTS, RunDirectory
 from otel_goodput._journal.sidecars import FIGURE, SCALAR, WORDS, Members, Named, Sidecar, kept
 from otel_goodput._runtime.guard import contain
 from otel_goodput._settings.config import Config
 from otel_goodput._text.durations import NS
-from otel_goodput._text.redact import encodable, secrets
+from otel_goodput._text.redact import HIDDEN, encodable, names_secret, redact, secrets, shown
+from otel_goodput.semconv import SCHEDULING_STAGES, SchedulingStage
 from otel_goodput.version import __version__
+
+Value = str | int | float | bool | None
+
+LONGEST: Final = 1024  # characters of a value
+LONGEST_NAME: Final = 256
+_LOOKED_AT: Final = 2 * LONGEST  # characters in which secrets are looked for: what is cut may not end inside of one
+_DEEPEST: Final = 16
+_SHORT_LIST: Final = 64  # scalars: a list of so few is one value
+_LARGEST: Final = 1 << 63
+
+# Names of attributes that hold the whole command line, which may hold anything.
+_COMMAND: Final = re.compile(r"(?:^|\.)(?:command|command_line|command_args)$")
+
+
+def flat(given: Mapping[Any, Any], most: int) -> tuple[dict[str, Value], int]:
+    """The values of a mapping by names: those of nested mappings, lists, data classes and namespaces joined by dots.
+
+    Values that are neither text nor number are described in a few words; that of an array does not wait for its
+    device. Returns at most `most` entries, and how many more there were, as far as they were counted.
+    """
+    values: dict[str, Value] = {}
+    left_out = 0
+    waiting: list[tuple[str, Any, int]] = [("", given, 0)]
+    while waiting:
+        name, value, depth = waiting.pop()
+        inner = _inner(value) if depth < _DEEPEST else None
+        if inner is None or (not inner and name):
+            if len(values) < most:
+                values[_name(name)] = _plain(value)
+            else:
+                left_out += 1
+            continue
+        room = 2 * most - len(waiting) - len(values)
+        left_out += max(0, len(inner) - max(0, room))
+        entries = [(f"{name}.{key}" if name else str(key), one, depth + 1) for key, one in inner[: max(0, room)]]
+        waiting += reversed(entries)
+    return values, left_out
+
+
+def _name(name: str) -> str:
+    name = shown(encodable(name))
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+
+
+def _inner(value: Any) -> list[tuple[Any, Any]] | None:
+    """What a value consists of, by name; None if it stands for itself."""
+    if isinstance(value, Mapping):
+        return list(value.items())
+    argparse = sys.modules.get("argparse")
+    if argparse is not None and isinstance(value, argparse.Namespace):
+        return list(vars(value).items())
+    if is_dataclass(value) and not isinstance(value, type):
+        return [(field.name, getattr(value, field.name, None)) for field in fields(value)]
+    if isinstance(value, (list, tuple)) and not (len(value) <= _SHORT_LIST and all(map(_scalar, value))):
+        if all(map(_scalar, value)):
+            return None
+        return list(enumerate(value))
+    return None
+
+
+def _scalar(value: Any) -> bool:
+    return value is None or type(value) in (str, int, float, bool)
+
+
+def _plain(value: Any) -> Value:
+    if value is None or isinstance(value, (bool, str)):
+        return value if not isinstance(value, str) else str(value)
+    if isinstance(value, int):
+        return int(value) if abs(value) < _LARGEST else f"an integer of {value.bit_length()} bits"
+    if isinstance(value, float):
+        return float(value) if isfinite(value) else str(float(value))
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return f"{len(value)} bytes"
+    if isinstance(value, (list, tuple)) and all(map(_scalar, value)):
+        more = f", … ({len(value)} in all)" if len(value) > _SHORT_LIST else ""
+        return f"[{', '.join(map(repr, value[:_SHORT_LIST]))}{more}]"
+    shape, kind = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is not None and kind is not None:
+        if type(value).__module__ == "numpy" and shape == ():
+            return _plain(value.item())
+        return f"{type(value).__name__} {kind} {shape}"  # its contents may be on a device
+    if isinstance(value, type) or callable(value):
+        return str(getattr(value, "__qualname__", None) or type(value).__qualname__)
+    return repr(value)
+
+
+def safe(name: str, value: Value, hidden: Collection[str] = ()) -> Value:
+    """A value without secrets, not too long; `hidden` are texts that are secret wherever they stand."""
+    if value is None or value == "":
+        return value
+    if any(names_secret(part, value) for part in name.split(".")) or _COMMAND.search(name):
+        return HIDDEN
+    if not isinstance(value, str):
+        return value
+    text = encodable(value[:_LOOKED_AT])
+    text = redact(text, hidden)
+    return text if max(len(text), len(value)) <= LONGEST else f"{text[:LONGEST]}… ({len(value)} characters)"
+
 
 MOST: Final = 2000  # entries of one mapping
 # What reading the versions of libraries imports: since Python 3.13 the adapters too, only then.
@@ -293,3 +395,77 @@ def began(run: RunDirectory, attempt: int, process: int) -> int | None:
         return read_facts(run, attempt, process).started_at
     except (OSError, ValueError):
         return None
+
+
+# Attributes that distinguish two pods, the surest first: a new pod may have the name of the one before.
+_POD: Final = (semconv.K8S_POD_UID, semconv.K8S_POD_NAME, semconv.K8S_NODE_NAME)
+CACHE: Final = ("hits", "misses", "saved_s")  # of the facts' `compile_cache`
+
+
+@dataclass(frozen=True)
+class Startups:
+    """What is known of all attempts of one process together.
+
+    Attributes:
+        reschedules: attempts after the first known one that were placed again, in another pod than the one before;
+            None if no pod is known.
+        first: s that the first attempt waited, by stage.
+        later: s that all later attempts waited, by stage.
+        cache: what jax's compilation cache did: hits, misses and seconds saved; empty if it was not in use.
+    """
+
+    reschedules: int | None = None
+    first: Mapping[str, float] = field(default_factory=dict)
+    later: Mapping[str, float] = field(default_factory=dict)
+    cache: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields of a report; empty if nothing is known."""
+        answer: dict[str, Any] = {}
+        if self.reschedules is not None or self.first or self.later:
+            answer["scheduling"] = {
+                "reschedules": self.reschedules,
+                "first_s": dict(self.first),
+                "later_s": dict(self.later),
+            }
+        if self.cache:
+            hits, misses = int(self.cache["hits"]), int(self.cache["misses"])
+            answer["compile_cache"] = {"hits": hits, "misses": misses, "saved_s": self.cache["saved_s"]}
+        return answer
+
+
+def summed(attempts: Iterable[Facts]) -> Startups:
+    """Return the sums over the facts of attempts, given in order."""
+    reschedules: int | None = None
+    waits: tuple[dict[str, float], dict[str, float]] = {}, {}  # of the first attempt, of later ones
+    cache: dict[str, float] = {}
+    before: Facts | None = None
+    for facts in attempts:
+        if _placed(facts):
+            again = before is not None and _anew(before, facts)
+            reschedules = (reschedules or 0) + again
+            before = facts
+        _add(waits[facts.attempt > 0], facts.scheduling, SCHEDULING_STAGES)
+        if all(name in facts.compile_cache for name in CACHE):
+            _add(cache, facts.compile_cache, CACHE)
+    return Startups(reschedules, *waits, cache)
+
+
+def _placed(facts: Facts) -> bool:
+    return any(name in facts.resource for name in _POD) or bool(facts.scheduling)
+
+
+def _anew(before: Facts, facts: Facts) -> bool:
+    """Whether an attempt ran in another pod than the one before it."""
+    for name in _POD:
+        one, other = before.resource.get(name), facts.resource.get(name)
+        if one is not None and other is not None and (one != other or name == semconv.K8S_POD_UID):
+            return one != other
+    # Only the first container of a pod has waited for a node: this is a new pod of the same name.
+    return SchedulingStage.QUEUED in facts.scheduling
+
+
+def _add(sums: dict[str, float], more: Mapping[str, float], names: Iterable[str]) -> None:
+    for name in names:
+        if name in more:
+            sums[name] = sums.get(name, 0.0) + more[name]

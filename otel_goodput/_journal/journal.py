@@ -21,13 +21,23 @@ from zlib import crc32
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import Event, Turns
 from otel_goodput._journal import records
-from otel_goodput._journal.records import BODY, CAPACITY, COMPOUND, HEADER_SIZE, LOADING, RECORD, SEALED, SIZE, STEPPING
+from otel_goodput._journal.records import (
+    BODY,
+    CAPACITY,
+    COMPOUND,
+    HEADER_SIZE,
+    LOADING,
+    RECORD,
+    SEALED,
+    SEGMENT_BYTES,
+    SIZE,
+    STEPPING,
+)
 from otel_goodput._runtime import files
 from otel_goodput._text.redact import encodable, redacting_logger, without_credentials
 
 logger = redacting_logger(__name__)
 
-SEGMENT_BYTES: Final = HEADER_SIZE + CAPACITY * SIZE
 DRAINED: Final = 4096  # events per drain, so that a ledger that has fallen behind does not need memory for all of them
 NAMES_BOUND: Final = 1000
 OVERFLOW: Final = "overflow"

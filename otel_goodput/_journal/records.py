@@ -23,6 +23,15 @@ from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES, REASONS
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+
+import re
+import zlib
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from otel_goodput._runtime import files
+
 # Several events in one record: all that reads records gets those, see events_in(). A loop writes the first two in each
 # turn. The key of what begins follows from that of what ends.
 LOADING: Final = 17  # the step `key` ended, and the data load of step `step` began
@@ -376,3 +385,107 @@ def decode_events(data: bytes, names: Names, skip: int = 0, skipped: list[Skip] 
             yield event_of(kind, phase, flags, known.get(name, "") if name else "", key, step, time)
     if header.heartbeat:
         yield Event(header.heartbeat, ev.HEARTBEAT)
+
+
+SEGMENT_NAME: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})-(\d{6,12})\.segment(\.gz)?")
+SEGMENT_BYTES: Final = HEADER_SIZE + CAPACITY * SIZE
+HEAD_BYTES: Final = HEADER_SIZE + SIZE  # bytes: the header and the first record
+PACKED_BYTES: Final = SEGMENT_BYTES + 64 * files.KIB  # incompressible data grows a little
+_GZIP: Final = 31  # wbits of zlib for the gzip format
+
+
+class Contents(NamedTuple):
+    """What a segment holds.
+
+    Attributes:
+        data: its header and its records up to the last one in use.
+        room: number of records that its file is long enough for.
+    """
+
+    data: bytes
+    room: int
+
+
+@dataclass(eq=False)
+class SegmentFile:
+    """A segment on disk: its position in the run, its header and first record when it was listed, and its contents."""
+
+    path: Path
+    attempt: int
+    process: int
+    number: int
+    head: bytes
+
+    def first(self) -> Record | None:
+        """Return its first record, which listing has read; None if that is empty or damaged."""
+        return next(decode_records(self.head[HEADER_SIZE:], Names(), 0, []), None)
+
+    def beginning(self, count: int) -> list[Record]:
+        """Read those of its first `count` records that are sound, and the heartbeat. Raises as :meth:`contents`."""
+        data = beginning(self.path, HEADER_SIZE + count * SIZE)
+        return list(decode_segment(data, Names()))
+
+    def has_any(self, places: Collection[int]) -> bool:
+        """Whether there is a sound record at any of these places. Raises as :meth:`contents`."""
+        data = self._contents().data
+        return any(
+            len(record := data[at : at + SIZE]) == SIZE and sound(record)
+            for at in (HEADER_SIZE + place * SIZE for place in places)
+        )
+
+    def contents(self) -> Contents:
+        """Read and decompress the segment; read again if a heartbeat was just being written.
+
+        Raises:
+            OSError: it cannot be read, or is larger than a segment.
+            EOFError: it is cut short.
+            ValueError: it cannot be decompressed, or decompresses to more than a segment.
+        """
+        read = self._contents()
+        torn = len(read.data) >= HEADER.size and decode_header(read.data).torn
+        return self._contents() if torn else read
+
+    def _contents(self) -> Contents:
+        try:
+            return contents(self.path)
+        except FileNotFoundError:
+            self.path = sealed(self.path)  # compressed since it was listed
+            return contents(self.path)
+
+
+def sealed(path: Path) -> Path:
+    """The path of a segment after it has been compressed."""
+    return path if path.suffix == ".gz" else path.with_name(f"{path.name}.gz")
+
+
+def contents(path: Path) -> Contents:
+    """Read all of a segment. Raises as :meth:`SegmentFile.contents`."""
+    if path.suffix != ".gz":
+        data, size = files.written(path, SEGMENT_BYTES)
+    else:
+        data = _unpacked(files.read(path, PACKED_BYTES), SEGMENT_BYTES + 1)
+        size = len(data)
+        if size > SEGMENT_BYTES:
+            raise ValueError(f"it unpacks to more than the {SEGMENT_BYTES} bytes of a segment")
+    room = max(0, (size - HEADER_SIZE) // SIZE)
+    return Contents(data[: HEADER_SIZE + used(data) * SIZE], room)
+
+
+def beginning(path: Path, size: int) -> bytes:
+    """Read the first `size` bytes of a segment, or fewer if it is shorter. Raises as :meth:`SegmentFile.contents`."""
+    if path.suffix != ".gz":
+        return files.beginning(path, size)
+    # Compressed records hardly take more space than the records themselves.
+    return _unpacked(files.beginning(path, 2 * size + files.KIB), size, cut=True)
+
+
+def _unpacked(packed: bytes, most: int, *, cut: bool = False) -> bytes:
+    """Decompress at most `most` bytes. Unless `packed` is `cut`, it must be complete."""
+    unpacking = zlib.decompressobj(_GZIP)
+    try:
+        data = unpacking.decompress(packed, most)
+    except zlib.error as error:
+        raise ValueError(f"it cannot be unpacked: {error}") from error
+    if not cut and len(data) < most and not unpacking.eof:
+        raise EOFError("it is cut short")
+    return data

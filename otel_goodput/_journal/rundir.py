@@ -5,14 +5,14 @@
     DIR/<run id>/run.json                            identity of the run
     DIR/<run id>/journal/a0000-p0000.lock            held by the living writer of an attempt
     DIR/<run id>/journal/a0000-p0000-000000.segment  records (``records``); `.gz` once sealed
-    DIR/<run id>/journal/p0000.snapshot              the account up to a segment (``keeper``)
+    DIR/<run id>/journal/p0000.snapshot              the account up to a segment (``recovery``)
     DIR/<run id>/journal/p0000.digest                the whole run in little space, for the viewer (``digest``)
     DIR/<run id>/journal/a0000-p0000.facts           resource, versions and settings of an attempt (``facts``)
     DIR/<run id>/journal/a0000-p0000.usage           processor and memory over time, if sampled (``usage``)
-    DIR/<run id>/journal/p0000.pace                  how fast a process steps, for the others (``paces``)
+    DIR/<run id>/journal/p0000.pace                  how fast a process steps, for the others (``usage``)
     DIR/<run id>/journal/productivity.json           submission, FLOPs and peak
     DIR/<run id>/journal/p0000.notes                 notes for a person who reads the figures (``notes``)
-    DIR/<run id>/journal/disruptions.reasons         reasons recorded afterwards (``reasons``)
+    DIR/<run id>/journal/disruptions.reasons         reasons recorded afterwards (``notes``)
     DIR/<run id>/traces-*.jsonl, metrics-*.jsonl     what the `file` exporter writes
 
 Longer than other files: no other module knows which files a run has.
@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from otel_goodput._journal import records, segment_file
+from otel_goodput._journal import records
 from otel_goodput._journal.lock import Lock
-from otel_goodput._journal.segment_file import NAME, SegmentFile
+from otel_goodput._journal.records import SEGMENT_NAME, SegmentFile
 from otel_goodput._journal.sidecars import IDENTITY, NOTES, checked_json, read_json
 from otel_goodput._runtime import files
 from otel_goodput._runtime.files import write_privately
@@ -70,8 +70,8 @@ _KNOWN: Final = (
     (re.compile(r"a\d{4,10}-p\d{4,9}\.facts"), FACTS),
     (_USAGE, USAGE),
     (re.compile(r"a\d{4,10}-p\d{4,9}\.recovered"), files.SMALL),
-    (re.compile(r"a\d{4,10}-p\d{4,9}-\d{6,12}\.segment"), segment_file.SIZE),
-    (re.compile(r"a\d{4,10}-p\d{4,9}-\d{6,12}\.segment\.gz"), segment_file.PACKED_SIZE),
+    (re.compile(r"a\d{4,10}-p\d{4,9}-\d{6,12}\.segment"), records.SEGMENT_BYTES),
+    (re.compile(r"a\d{4,10}-p\d{4,9}-\d{6,12}\.segment\.gz"), records.PACKED_BYTES),
 )
 
 
@@ -213,12 +213,12 @@ class RunDirectory:
 
     def attempts(self, process: int) -> list[int]:
         """Sorted numbers of the attempts in which this process left segments."""
-        matches = filter(None, map(NAME.fullmatch, self._names(process)))
+        matches = filter(None, map(SEGMENT_NAME.fullmatch, self._names(process)))
         return sorted({int(one[1]) for one in matches if int(one[2]) == process and int(one[1]) < _ATTEMPTS})
 
     def processes(self) -> list[int]:
         """Sorted indices of the processes that left segments."""
-        return sorted({int(match[2]) for name in self._all_names() if (match := NAME.fullmatch(name))})
+        return sorted({int(match[2]) for name in self._all_names() if (match := SEGMENT_NAME.fullmatch(name))})
 
     def began(self, process: int = 0) -> int | None:
         """When this process's latest readable attempt began, ns since the epoch; None if there is none."""
@@ -258,7 +258,7 @@ class RunDirectory:
     ) -> list[SegmentFile]:
         in_use: dict[tuple[int, int], SegmentFile] = {}
         for name in self._names(process, attempt):
-            match = NAME.fullmatch(name)
+            match = SEGMENT_NAME.fullmatch(name)
             if not match or int(match[2]) != process or (attempt is not None and int(match[1]) != attempt):
                 continue
             if (packed := self._packed.get(name)) is not None:
@@ -293,7 +293,7 @@ class RunDirectory:
         half_written = re.compile(rf"(a\d+-)?p{process:04d}[-.].*{re.escape(files.PART)}")
         with files.held(self.journal):
             for name in self._all_names():
-                path, match = self.journal / name, NAME.fullmatch(name)
+                path, match = self.journal / name, SEGMENT_NAME.fullmatch(name)
                 if half_written.fullmatch(name):
                     with suppress(OSError):
                         files.remove(path)
@@ -360,7 +360,7 @@ class ListedRun(RunDirectory):
         self._looked: dict[int, tuple[list[SegmentFile], list[tuple[Path, Exception]]]] = {}
         self.there: set[int] = set()
         for name in self._listed:
-            if match := NAME.fullmatch(name):
+            if match := SEGMENT_NAME.fullmatch(name):
                 self._segments.setdefault(int(match[2]), {}).setdefault(int(match[1]), []).append(name)
             if (match := _OF_PROCESS.fullmatch(name)) and int(match[1]) < MOST:
                 self.there.add(int(match[1]))
@@ -426,10 +426,10 @@ def log_left_out(path: Path, error: Exception) -> None:
 def _head(path: Path) -> tuple[Path, bytes]:
     """Return the current path of a segment, and its header and first record. Raises OSError, EOFError, ValueError."""
     try:
-        return path, segment_file.beginning(path, segment_file.HEAD)
+        return path, records.beginning(path, records.HEAD_BYTES)
     except FileNotFoundError:
-        path = segment_file.sealed(path)  # compressed since it was listed
-        return path, segment_file.beginning(path, segment_file.HEAD)
+        path = records.sealed(path)  # compressed since it was listed
+        return path, records.beginning(path, records.HEAD_BYTES)
 
 
 def runs(directory: Path) -> Iterator[RunDirectory]:

@@ -1,14 +1,18 @@
-"""Usage of processor and memory by one attempt of one process, in a small file of its own."""
+"""How an attempt used processor and memory, and how fast its processes step: small files, one for each process."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting.codec import COUNT, Each, Row, Whole
+from otel_goodput._accounting.stats import Pace
+from otel_goodput._accounting.totals import Totals
+from otel_goodput._journal.account import Account
 from otel_goodput._journal.rundir import USAGE, RunDirectory
 from otel_goodput._journal.sidecars import Members, Sidecar, kept
 
@@ -105,7 +109,7 @@ EVERY_S: Final = 30.0  # from one writing to the next: a killed process loses it
 ROWS: Final = 40_000  # intervals of all processes together
 READ: Final = 2_000  # files at most: the latest attempts of every process come first
 _MAYBE: Final = Whole(UNKNOWN)
-SIDECAR: Final = Sidecar(
+USAGE_FILE: Final = Sidecar(
     "samples of an attempt",
     Members(
         {
@@ -157,7 +161,7 @@ class UsageSheet:
         assert machine is not None, "there are samples"
         columns = dict(zip(Usage._fields, map(list, zip(*usages, strict=True)), strict=True))
         owner = {"attempt": self._attempt, "process": self._process}
-        data = SIDECAR.encode(**owner, machine=machine, **columns)
+        data = USAGE_FILE.encode(**owner, machine=machine, **columns)
         trouble = "CPU and memory usage cannot be saved (will retry): %s"
         if not kept(run.usage_path(self._attempt, self._process), data, "usage", trouble):
             self._new = True
@@ -165,7 +169,7 @@ class UsageSheet:
 
 def read_usage(run: RunDirectory, attempt: int, process: int) -> tuple[Machine, list[Usage]]:
     """Read the samples of an attempt (counted from 0) of a process. Raises as :meth:`Sidecar.read`."""
-    members = SIDECAR.read(run.usage_path(attempt, process), attempt=attempt, process=process)
+    members = USAGE_FILE.read(run.usage_path(attempt, process), attempt=attempt, process=process)
     rows = zip(*(members[name] for name in Usage._fields), strict=True)
     samples = [Usage(*row) for row in rows]
     if len(samples) > MOST or any(not one.length for one in samples):
@@ -213,3 +217,79 @@ def usages(run: RunDirectory, at: int) -> list[AttemptUsage]:
         if samples:
             known.append(AttemptUsage(process, attempt + 1, machine, thinned(samples, max(1, ROWS // len(chosen)))))
     return sorted(known)
+
+
+EXCHANGED_NS: Final = 5_000_000_000  # from one exchange to the next
+STALE_NS: Final = 600_000_000_000  # paces older than this are ignored
+
+
+def pace_of(totals: Totals, process: int) -> Pace | None:
+    """Compute the pace of a process from its totals; None before its first step or if step ends are not known."""
+    times = totals.step_time
+    if times is None or not totals.run.known:
+        return None
+    outside = 0.0
+    if totals.step_cadence is not None:
+        outside = max(0.0, totals.step_cadence - times.median)
+    return Pace(process, totals.at, totals.kept, round(times.median), round(times.p90), round(outside))
+
+
+PACE: Final = Sidecar("figures of a pace", Members(dict.fromkeys(Pace._fields, COUNT), Pace), format=None)
+
+
+class Paces:
+    """Writes the pace of this process and reads those of the others.
+
+    Args:
+        run: the run's folder.
+        attempt, process, count: this attempt, index of this process, and number of processes.
+        leads: whether this process reads the paces of the others.
+    """
+
+    def __init__(self, run: RunDirectory, attempt: int, process: int, count: int, leads: bool) -> None:
+        self._run = run
+        self._attempt = attempt
+        self._process = process
+        self._count = count
+        self._leads = leads
+        self._exchanged_at = 0
+        self._last: Sequence[Pace] | None = None  # the paces when they were settled
+        self._latest: Sequence[Pace] = ()
+
+    def exchange(self, account: Account, *, at_once: bool = False) -> None:
+        """Write the own pace and read the others', every few seconds or `at_once`. An error is reported once."""
+        now = account.clock()
+        if not at_once and now - self._exchanged_at < EXCHANGED_NS:
+            return
+        self._exchanged_at = now
+        pace = pace_of(account.totals(), self._process)
+        if pace is not None:
+            data = PACE.encode(attempt=self._attempt, **pace._asdict())
+            kept(self._run.pace_path(self._process), data, "paces", "the paces of the processes are not exchanged: %s")
+        if self._leads:
+            self._latest = read_paces(self._run, self._attempt, now, self._count)
+
+    def settle(self) -> None:
+        """Keep to the paces that are known now, so that the last exported points are those of the account."""
+        self._last = self._latest
+
+    def complete(self, totals: Totals) -> Totals:
+        """Return `totals` with the paces of the processes."""
+        return replace(totals, paces=self._latest if self._last is None else self._last, processes=self._count)
+
+
+def read_paces(run: RunDirectory, attempt: int, at: int, count: int | None = None) -> list[Pace]:
+    """Read the paces of the processes of `attempt`, without unreadable ones and those stale at `at` (ns).
+
+    Args:
+        count: number of processes, if known.
+    """
+    paces = []
+    for index, path in run.pace_paths(count).items():
+        try:
+            pace = PACE.read(path, attempt=attempt, process=index)
+        except (OSError, ValueError):
+            continue
+        if abs(at - pace.at) <= STALE_NS:
+            paces.append(pace)
+    return paces

@@ -19,9 +19,22 @@ from otel_goodput._journal.lock import Lock
 from otel_goodput._journal.mirror import Mirror, open_spool
 from otel_goodput._journal.notes import Note
 from otel_goodput._journal.rundir import RunDirectory, folder_name
-from otel_goodput._live import succession
-from otel_goodput._live.launches import Agreement, Launches, Vacancy, process_began
-from otel_goodput._live.succession import CONTINUED, FollowUpCheck, PreviousRun
+from otel_goodput._live.launches import (
+    CONTINUED,
+    Agreement,
+    FollowUpCheck,
+    Launches,
+    PreviousRun,
+    Vacancy,
+    age,
+    belongs,
+    continued,
+    finished,
+    free,
+    numbered,
+    numbers,
+    process_began,
+)
 from otel_goodput._runtime import files
 from otel_goodput._runtime.host import Clock
 from otel_goodput._settings.config import Config
@@ -259,10 +272,10 @@ def _candidate(config: Config, base: Path, series: str, launches: Launches) -> _
     if chosen and series == config.run_id:
         return look(chosen)
     candidate = look(series)
-    taken = succession.numbers(series, _folders(base, candidate.mirror))
+    taken = numbers(series, _folders(base, candidate.mirror))
     for number in taken:
-        later = look(succession.numbered(series, number))
-        if succession.belongs(later.run, series):
+        later = look(numbered(series, number))
+        if belongs(later.run, series):
             candidate = later
             break
     number = max(taken, default=1)
@@ -275,7 +288,7 @@ def _candidate(config: Config, base: Path, series: str, launches: Launches) -> _
         top = candidate.restored.ledger.settled.steps.progress.top
         before = PreviousRun(candidate.run_id, top, 0 if recovered else index.own_unexported)
         number += 1
-        candidate = look(succession.numbered(series, number))
+        candidate = look(numbered(series, number))
         candidate.series, candidate.before = series, before
     return candidate
 
@@ -298,8 +311,8 @@ def _with_leader(config: Config, run: RunDirectory, own: int) -> int:
 def _finished(candidate: _Candidate, config: Config) -> bool:
     """Whether the run has finished: the leader's account of it says so, or this process's own if there is no other."""
     if not config.leads and candidate.run.attempts(config.leader):
-        return succession.finished(restore(candidate.run, config.leader, config.windows))
-    return succession.finished(candidate.restored)
+        return finished(restore(candidate.run, config.leader, config.windows))
+    return finished(candidate.restored)
 
 
 def _of_other_versions(base: Path, name: str) -> list[RunDirectory]:
@@ -402,12 +415,12 @@ def _say_what_was_before(opened: Opened, config: Config, base: Path, clock: Cloc
     if restored.attempt < 0:
         return ""
     cursor = restored.ledger.settled
-    ago = succession.age(restored, clock)
+    ago = age(restored, clock)
     if config.renewable:
         if cursor.begin is None or not config.leads:
             return ""
-        number = next(succession.free(config.run_id, base))
-        text = succession.continued(run_id, restored, clock, succession.numbered(config.run_id, number))
+        number = next(free(config.run_id, base))
+        text = continued(run_id, restored, clock, numbered(config.run_id, number))
         logger.warning("%s", text)
         return text
     if cursor.ended and cursor.clean:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from otel_goodput import semconv
 from otel_goodput._disruption.metadata import METADATA_HOST, NotGoogles, ask, metadata_host
 from otel_goodput._resources import accelerators
-from otel_goodput._resources.facts import Value, text
+from otel_goodput._resources.accelerators import Value, text
 from otel_goodput._text.redact import printable, redacting_logger
 from otel_goodput.errors import GoodputError
 

@@ -1,23 +1,42 @@
-"""What is known of this pod from its environment and its mounted service account, without any request.
+"""What Kubernetes says: of this pod, when its job was submitted, and what this attempt waited for before it ran.
 
-Kubernetes sets almost no variables in a container. Manifests pass on the rest through the downward API, usually in
-variables with the names here.
+The pod's attributes come from its environment and its mounted service account, without any request. Kubernetes sets
+almost no variables in a container; manifests pass on the rest through the downward API, usually in variables with the
+names here.
+
+For the submission, from which scheduling goodput counts, these are asked until one answers: the JobSet named by
+``JOBSET_NAME`` or a label of the pod, the Job named by another label, the pod itself. A pod and a Job may be created
+anew for each attempt, a JobSet outlives them; so this time is credible only if it is before the first start of the run.
+What the attempt waited for (a node, an image, its container, the program) is in the pod's status and events. Outside
+of a pod nothing is asked. Where the service account may read none of it, which is usual, nothing is logged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from time import monotonic
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 from otel_goodput import semconv
-from otel_goodput._disruption.metadata import metadata_host
-from otel_goodput._resources.facts import Fact, Value, index, read, text
-from otel_goodput._resources.submission import ACCOUNT
+from otel_goodput._disruption.metadata import connect, exchange, metadata_host
+from otel_goodput._resources.accelerators import Fact, Value, index, read, text
 from otel_goodput._runtime import files
+from otel_goodput._runtime.guard import contain, report_once
+from otel_goodput._text.durations import parse_moment
+from otel_goodput._text.redact import redacting_logger
+from otel_goodput.semconv import SchedulingStage
 
 CLUSTER: Final = "KUBERNETES_SERVICE_HOST"  # set in every container of every pod
 HOSTNAME: Final = "HOSTNAME"
+ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 FACTS: Final = (
     Fact(semconv.K8S_NAMESPACE_NAME, ("POD_NAMESPACE", "K8S_NAMESPACE_NAME", "NAMESPACE")),
@@ -34,7 +53,7 @@ FACTS: Final = (
     Fact(semconv.K8S_JOBSET_RESTART_ATTEMPT, ("JOBSET_RESTART_ATTEMPT", "RESTART_ATTEMPT"), index),
 )
 # The parts of the names that a JobSet gives to its jobs.
-_JOB: Final = (semconv.K8S_JOBSET_NAME, semconv.K8S_JOBSET_REPLICATED_JOB_NAME, semconv.K8S_JOBSET_JOB_INDEX)
+_NAME_PARTS: Final = (semconv.K8S_JOBSET_NAME, semconv.K8S_JOBSET_REPLICATED_JOB_NAME, semconv.K8S_JOBSET_JOB_INDEX)
 
 
 def in_cluster(environ: Mapping[str, str]) -> bool:
@@ -59,8 +78,8 @@ def attributes(environ: Mapping[str, str], account: Path = ACCOUNT) -> dict[str,
     # A pod's host name is its name, except in an indexed Job, where its name is longer, and on the network of its node.
     if pod is not None and semconv.K8S_JOB_COMPLETION_INDEX not in known and pod != known.get(semconv.K8S_NODE_NAME):
         known.setdefault(semconv.K8S_POD_NAME, pod)
-    if all(key in known for key in _JOB):
-        known.setdefault(semconv.K8S_JOB_NAME, "-".join(str(known[key]) for key in _JOB))
+    if all(key in known for key in _NAME_PARTS):
+        known.setdefault(semconv.K8S_JOB_NAME, "-".join(str(known[key]) for key in _NAME_PARTS))
     return known
 
 
@@ -79,3 +98,372 @@ def goes_with(environ: Mapping[str, str]) -> str:
     if environ.get(CLUSTER):
         return "this pod"
     return "" if metadata_host(environ) is None else "this VM"
+
+
+logger = redacting_logger(__name__)
+
+TIMEOUT_S: Final = 1.0  # s, for all requests together
+_LONGEST: Final = 1 << 22  # bytes of an answer at most; an object has at most 1.5 MB
+_METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+POD: Final = "/api/v1/namespaces/{namespace}/pods/{name}"
+_JOBSET: Final = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets/{name}"
+_JOB: Final = "/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
+# Owners of a pod: kind, label of the pod with the owner's name, path. The first that can be read counts.
+_OWNERS: Final = (
+    ("JobSet", "jobset.sigs.k8s.io/jobset-name", _JOBSET),
+    ("Job", "batch.kubernetes.io/job-name", _JOB),
+    ("Job", "job-name", _JOB),
+)
+
+
+class Submission(NamedTuple):
+    """When a job was submitted (ns since the epoch), and which kind of object says so: JobSet, Job or Pod."""
+
+    moment: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where to ask, and for what.
+
+    Attributes:
+        host, port: of the API server.
+        namespace, pod, jobset: names for this pod; an unknown one is empty.
+        token: of the service account.
+        authority: file with the certificates to trust; None for plain HTTP.
+    """
+
+    host: str
+    port: int
+    namespace: str
+    pod: str
+    jobset: str
+    token: str = field(repr=False)
+    authority: Path | None
+
+
+def this_cluster(environ: Mapping[str, str] | None = None, account: Path | None = None) -> Cluster | None:
+    """Return the cluster that this process runs in; None outside of one, or if no service account is mounted.
+
+    Args:
+        environ: by default that of the process.
+        account: directory with the service account's ``token``, ``ca.crt`` and ``namespace``; by default where
+            Kubernetes mounts it.
+    """
+    environ = os.environ if environ is None else environ
+    account = ACCOUNT if account is None else account
+    host = environ.get("KUBERNETES_SERVICE_HOST", "").strip()
+    port = (environ.get("KUBERNETES_SERVICE_PORT_HTTPS") or environ.get("KUBERNETES_SERVICE_PORT") or "443").strip()
+    if not host or not port.isdecimal():
+        return None
+    try:
+        token = files.read_named(account / "token").decode("ascii").strip()
+        namespace = environ.get("POD_NAMESPACE") or files.read_named(account / "namespace").decode().strip()
+    except (OSError, ValueError):
+        return None
+    authority = account / "ca.crt"
+    # The token goes into a header: other characters than printable ASCII could add lines to it.
+    if not namespace or not token or not token.isprintable() or not authority.is_file():
+        return None
+    pod = environ.get("POD_NAME") or environ.get("HOSTNAME") or socket.gethostname()
+    return Cluster(host, int(port), namespace, pod, environ.get("JOBSET_NAME", "").strip(), token, authority)
+
+
+def submission_of(cluster: Cluster, timeout_s: float = TIMEOUT_S) -> Submission | None:
+    """Return when the job was submitted, waiting `timeout_s` seconds at most; None if the cluster does not say so."""
+    until = monotonic() + timeout_s
+    if cluster.jobset:
+        submission = _submission("JobSet", _metadata(cluster, _JOBSET, cluster.jobset, until))
+        if submission is not None:
+            return submission
+    pod = _metadata(cluster, POD, cluster.pod, until)
+    labels = pod.get("labels")
+    if not isinstance(labels, dict):
+        labels = {}
+    for kind, label, path in _OWNERS:
+        name = labels.get(label)
+        if isinstance(name, str) and name and (kind, name) != ("JobSet", cluster.jobset):
+            submission = _submission(kind, _metadata(cluster, path, name, until))
+            if submission is not None:
+                return submission
+    return _submission("Pod", pod)
+
+
+def seek(
+    on_submission: Callable[[Submission], None] | None,
+    locate: Callable[[], Cluster | None] = this_cluster,
+    timeout_s: float = TIMEOUT_S,
+    *,
+    then: Callable[[Cluster], None] | None = None,
+) -> threading.Thread | None:
+    """Look up the submission time in the background; call `on_submission` with it there, if there is one.
+
+    If `on_submission` is None, it is not looked up. Afterwards `then` is called there with the cluster, if any.
+
+    Return the thread, so that the caller can wait for it; None outside of Kubernetes, and if there can be no thread.
+    """
+    if locate is this_cluster and not os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return None
+
+    def ask(cluster: Cluster) -> None:
+        submission = None if on_submission is None else submission_of(cluster, timeout_s)
+        if on_submission is not None and submission is not None:
+            logger.debug("submitted at %d ns, as the %s says", *submission)
+            on_submission(submission)
+
+    def work() -> None:
+        cluster: Cluster | None = None
+        try:
+            cluster = locate()
+            if cluster is not None:
+                ask(cluster)
+        except Exception as error:
+            contain("submission time", error)
+        try:
+            if cluster is not None and then is not None:
+                then(cluster)
+        except Exception as error:
+            contain("scheduling", error)
+
+    thread = threading.Thread(target=work, name="otel-goodput-submission", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:
+        report_once("submission time", "the job's submission time is not looked up: %s", error)
+        return None
+    return thread
+
+
+def _submission(kind: str, metadata: Mapping[str, Any]) -> Submission | None:
+    created = metadata.get("creationTimestamp")
+    if not isinstance(created, str):
+        return None
+    try:
+        return Submission(parse_moment(created), kind)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _metadata(cluster: Cluster, path: str, name: str, until: float) -> dict[str, Any]:
+    """Return the metadata of an object; empty if it cannot be read."""
+    try:
+        metadata = fetch(cluster, path_of(path, cluster, name), until, _METADATA).get("metadata")
+    except OSError:
+        return {}
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def path_of(path: str, cluster: Cluster, name: str) -> str:
+    """Return `path` for the object `name` of the cluster's namespace."""
+    return path.format(namespace=quote(cluster.namespace, safe=""), name=quote(name, safe=""))
+
+
+def fetch(cluster: Cluster, path: str, until: float, accept: str = "application/json") -> dict[str, Any]:
+    """Return the object at `path`, before the monotonic clock says `until` (s); empty if it may not or cannot be read.
+
+    Raises:
+        OSError: there is no answer in time.
+    """
+    host = f"[{cluster.host}]" if ":" in cluster.host else cluster.host
+    message = (
+        f"GET {path} HTTP/1.0\r\nHost: {host}:{cluster.port}\r\nAccept: {accept}\r\n"
+        f"Authorization: Bearer {cluster.token}\r\nUser-Agent: otel-goodput\r\n\r\n"
+    )
+    with connect(cluster.host, cluster.port, until) as plain, _secured(plain, cluster) as connection:
+        try:
+            status, _, body = exchange(connection, message.encode("ascii"), until, _LONGEST)
+            answer = json.loads(body) if status == 200 else {}
+        except (ValueError, RecursionError):
+            return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _secured(plain: socket.socket, cluster: Cluster) -> socket.socket:
+    if cluster.authority is None:
+        return plain
+    import ssl
+
+    # Not ssl.create_default_context(): from Python 3.13 on it refuses the certificates of many clusters as not strict.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cluster.authority)
+    return context.wrap_socket(plain, server_hostname=cluster.host)
+
+
+# When to ask, in seconds since the first question: the node reports the start of a container some seconds late.
+QUESTIONS_S: Final = (0.0, 2.0, 10.0)
+_EVENTS: Final = "/api/v1/namespaces/{namespace}/events?fieldSelector={selector}&limit=200"
+_DEFAULT: Final = "kubectl.kubernetes.io/default-container"  # annotation of a pod with several containers
+
+Waits = dict[str, int]  # ns by stage, of those that are known
+
+
+class Starts(NamedTuple):
+    """The status of a pod; moments in ns since the epoch, None if unknown.
+
+    Attributes:
+        uid: of the pod; empty if unknown.
+        container: name of this program's container; empty if unknown.
+        made, scheduled: when the pod was created, and when it was given a node.
+        started: when the container was started.
+        ended: when the container ended that this one replaces, in the same pod; None for the first one of a pod.
+        restarts: how often the container was started again.
+    """
+
+    uid: str
+    container: str
+    made: int | None
+    scheduled: int | None
+    started: int | None
+    ended: int | None
+    restarts: int
+
+
+def waits_of(
+    cluster: Cluster,
+    began: int,
+    wait: Callable[[float], object] = time.sleep,
+    timeout_s: float = TIMEOUT_S,
+    before: int | None = None,
+) -> Waits:
+    """Return how long this attempt waited in each stage, as far as the cluster knows.
+
+    It asks up to three times within some 10 s, until the container is known to have started; after a refusal it does
+    not ask again. It is for a thread of its own.
+
+    Args:
+        cluster: whom to ask.
+        began: when the program called ``configure()``, ns since the epoch.
+        wait: sleeps for a number of seconds.
+        timeout_s: for all answers each time, s.
+        before: when the attempt before called ``configure()``, ns since the epoch; None if there was none. If this
+            container ran by then, its program was started again within it, and has waited for nothing.
+    """
+    waits: Waits = {}
+    waited_s = 0.0
+    for moment in QUESTIONS_S:
+        wait(moment - waited_s)
+        waited_s = moment
+        until = time.monotonic() + timeout_s
+        try:
+            pod = fetch(cluster, path_of(POD, cluster, cluster.pod), until)
+        except OSError:  # it may be busy with all that were started at once
+            continue
+        if not pod:
+            break
+        starts = read_pod(pod, os.environ.get("CONTAINER_NAME", "").strip())
+        known = starts.started is not None
+        if starts.started is not None and before is not None and starts.started <= before:
+            return {}
+        pulled = _pull(cluster, starts, until) if known and not starts.restarts else None
+        waits = waited(starts, pulled, began)
+        if known:
+            break
+    return waits
+
+
+def read_pod(pod: Mapping[str, Any], container: str = "") -> Starts:
+    """Read the status of a pod; `container` is the name of this program's container, empty if it is not known."""
+    metadata, status = _mapping(pod.get("metadata")), _mapping(pod.get("status"))
+    statuses = {str(one.get("name")): one for one in _mappings(status.get("containerStatuses"))}
+    if not container:
+        container = str(_mapping(metadata.get("annotations")).get(_DEFAULT, ""))
+        if container not in statuses:
+            container = next(iter(statuses)) if len(statuses) == 1 else ""
+    mine = statuses.get(container, {})
+    scheduled = (
+        _moment(one.get("lastTransitionTime"))
+        for one in _mappings(status.get("conditions"))
+        if one.get("type") == "PodScheduled" and one.get("status") == "True"
+    )
+    restarts = mine.get("restartCount")
+    uid = metadata.get("uid")
+    return Starts(
+        uid if isinstance(uid, str) else "",
+        container if mine else "",
+        _moment(metadata.get("creationTimestamp")),
+        next(scheduled, None),
+        _moment(_mapping(_mapping(mine.get("state")).get("running")).get("startedAt")),
+        _moment(_mapping(_mapping(mine.get("lastState")).get("terminated")).get("finishedAt")),
+        restarts if isinstance(restarts, int) and restarts > 0 else 0,
+    )
+
+
+def read_pull(events: Mapping[str, Any], container: str) -> tuple[int, int] | None:
+    """Return from when to when the image of `container` was first pulled, ns; None if unknown."""
+    of_container = [
+        (str(one.get("reason")), moment)
+        for one in _mappings(events.get("items"))
+        if _mapping(one.get("involvedObject")).get("fieldPath") == f"spec.containers{{{container}}}"
+        and (moment := _moment(one.get("eventTime")) or _moment(one.get("firstTimestamp"))) is not None
+    ]
+    pulling = min((moment for reason, moment in of_container if reason == "Pulling"), default=None)
+    if pulling is None:  # the node had the image already
+        return None
+    pulled = min((moment for reason, moment in of_container if reason == "Pulled" and moment >= pulling), default=None)
+    return None if pulled is None else (pulling, pulled)
+
+
+def waited(starts: Starts, pulled: tuple[int, int] | None, began: int) -> Waits:
+    """Return the time in each stage, ns. No moment is in two stages; Kubernetes' times are in whole seconds.
+
+    A container that was started again in its pod has not waited for a node again, but since the end of the one before.
+
+    Args:
+        starts: the status of the pod.
+        pulled: from when to when the image was pulled; None if not known.
+        began: when the program called ``configure()``, ns since the epoch.
+    """
+    spans = dict(_spans(starts, pulled, began))
+    pull = spans.get(SchedulingStage.IMAGE_PULL)
+    waits = {stage: end - begin for stage, (begin, end) in spans.items() if end >= begin}
+    if pull is not None and SchedulingStage.CONTAINER_START in waits:
+        waits[SchedulingStage.CONTAINER_START] -= waits[SchedulingStage.IMAGE_PULL]
+    return waits
+
+
+def _spans(starts: Starts, pulled: tuple[int, int] | None, began: int) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield the stages with begin and end, ns, in their order; the pull is within the start of the container."""
+    first = not starts.restarts
+    if first and starts.made is not None and starts.scheduled is not None:
+        yield SchedulingStage.QUEUED, (starts.made, starts.scheduled)
+    waiting = starts.scheduled if first else starts.ended
+    if starts.started is None:
+        return
+    if waiting is not None:
+        if first and pulled is not None:
+            begin, end = max(pulled[0], waiting), min(pulled[1], starts.started)
+            if begin <= end:
+                yield SchedulingStage.IMAGE_PULL, (begin, end)
+        yield SchedulingStage.CONTAINER_START, (waiting, starts.started)
+    yield SchedulingStage.PROGRAM_START, (starts.started, began)
+
+
+def _pull(cluster: Cluster, starts: Starts, until: float) -> tuple[int, int] | None:
+    """Ask when the image was pulled; None if unknown."""
+    if not starts.uid or not starts.container:
+        return None
+    selector = quote(f"involvedObject.kind=Pod,involvedObject.uid={starts.uid}", safe="")
+    place = _EVENTS.format(namespace=quote(cluster.namespace, safe=""), selector=selector)
+    try:
+        return read_pull(fetch(cluster, place, until), starts.container)
+    except OSError:
+        return None
+
+
+def _moment(value: object) -> int | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        return parse_moment(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _mappings(value: object) -> Iterator[Mapping[str, Any]]:
+    if isinstance(value, list):
+        yield from (one for one in value if isinstance(one, dict))

@@ -94,15 +94,15 @@ class Observers:
 
         `began` is when the program called ``configure()``, ns.
         """
-        from otel_goodput._resources import scheduling, submission  # imported late: most jobs run outside of a cluster
+        from otel_goodput._resources import kubernetes  # imported late: most jobs run outside of a cluster
 
-        def submitted_at(answer: submission.Submission) -> None:
+        def submitted_at(answer: kubernetes.Submission) -> None:
             self._submitted(answer.moment)
 
-        def ask(cluster: submission.Cluster) -> None:
-            self._tracer.hooks.scheduled(scheduling.look_up(cluster, began, before=self._before()))
+        def ask(cluster: kubernetes.Cluster) -> None:
+            self._tracer.hooks.scheduled(kubernetes.waits_of(cluster, began, before=self._before()))
 
-        submission.seek(submitted_at if submitted else None, then=ask)
+        kubernetes.seek(submitted_at if submitted else None, then=ask)
 
     def _find_peak(self) -> None:
         """If the FLOPs of a step are known but not the peak, take the peak from jax's devices once there are some."""

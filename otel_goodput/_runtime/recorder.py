@@ -17,8 +17,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from otel_goodput import semconv
 from otel_goodput._accounting import Totals
 from otel_goodput._journal.account import PATIENCE_S, behind
-from otel_goodput._journal.paces import Paces
 from otel_goodput._journal.records import OWN_TRACES
+from otel_goodput._journal.usage import Paces
 from otel_goodput._live import LiveAccount, call_in_children
 from otel_goodput._metrics.instruments import Durations
 from otel_goodput._metrics.productivity import Inputs, Productivity
@@ -30,7 +30,7 @@ from otel_goodput._recording.phases import Phases
 from otel_goodput._recording.step_line import StepLine
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._resources import process
-from otel_goodput._resources.detected import DetectedResource
+from otel_goodput._resources.process import DetectedResource
 from otel_goodput._runtime import deadline, host
 from otel_goodput._runtime.guard import containing, report_once, strict
 from otel_goodput._runtime.observers import Observers

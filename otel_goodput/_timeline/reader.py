@@ -20,10 +20,8 @@ from otel_goodput._accounting.events import Event
 from otel_goodput._accounting.phase_history import Phases
 from otel_goodput._journal import records
 from otel_goodput._journal.notes import Note
-from otel_goodput._journal.records import NAME as NAME_KIND
-from otel_goodput._journal.records import Names, NewerVersion, Record, Skip
+from otel_goodput._journal.records import NAME, SEGMENT_NAME, Names, NewerVersion, Record, SegmentFile, Skip
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._journal.segment_file import NAME, SegmentFile
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration
 from otel_goodput._timeline.damage import Damages, ReadSegment
@@ -68,7 +66,7 @@ class Reached:
         """Return the first event if `entries` begins the attempt; an ATTEMPT whose record is lost is put in front."""
         if self.begun:
             return None
-        first = next((one for one in entries if one.kind < NAME_KIND), None)
+        first = next((one for one in entries if one.kind < NAME), None)
         if first is None or first.kind == ev.HEARTBEAT:
             return None
         self.begun = True
@@ -194,7 +192,7 @@ class Reader:
     def _read(self, decode: _Decode[T], damages: Damages, left_out: Collection[Path]) -> Iterator[Part[T]]:
         reached, start = self.reached, self.reached.position
         for path, error in self.unlisted:
-            match = NAME.fullmatch(path.name)
+            match = SEGMENT_NAME.fullmatch(path.name)
             if start is None or match is None or int(match[1]) >= start[0]:
                 _leave_out(damages, path, error)
         after = (-1, 0) if start is None else start[:2]  # the place that is expected next
@@ -265,7 +263,7 @@ def _attempt(first: T, number: int) -> T:
 def _times(entries: list[T]) -> list[int]:
     if entries and isinstance(entries[0], Event):
         return list(map(_time, entries))
-    return [one.time for one in entries if one.kind < NAME_KIND]
+    return [one.time for one in entries if one.kind < NAME]
 
 
 # --- the events of a whole run ----------------------------------------------------------------------------------------

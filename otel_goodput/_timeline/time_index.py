@@ -16,9 +16,8 @@ from typing import Final, NamedTuple
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import preceding
 from otel_goodput._journal import records
-from otel_goodput._journal.records import HEADER_SIZE, NAME, RECORD, SIZE, Record
+from otel_goodput._journal.records import HEADER_SIZE, NAME, RECORD, SIZE, Record, SegmentFile
 from otel_goodput._journal.rundir import RunDirectory, WatchedRun
-from otel_goodput._journal.segment_file import SegmentFile
 from otel_goodput._timeline.reader import Reader
 from otel_goodput._timeline.recovery import snapshot_names
 

@@ -22,7 +22,7 @@ from otel_goodput._accounting.resuming import Numbering
 from otel_goodput._journal.records import EXPORT, INTERRUPTED, Record, unsigned
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._text.quantities import format_duration
-from otel_goodput._timeline.following import Follower
+from otel_goodput._timeline.recovery import Follower
 from otel_goodput._timeline.time_index import Part, TimeIndex, WindowRecords
 from otel_goodput.reports import ProgressCallback, no_progress
 from otel_goodput.reports import detail as flags_of

@@ -11,10 +11,8 @@ from typing import Any, Final, NamedTuple, cast
 from otel_goodput._accounting.disruption import REMEMBERED, Disruption
 from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.totals import Totals, partition_html
-from otel_goodput._journal.facts import Facts
-from otel_goodput._journal.notes import DAMAGED, Note
-from otel_goodput._journal.reasons import Statement
-from otel_goodput._journal.startups import summed
+from otel_goodput._journal.facts import Facts, summed
+from otel_goodput._journal.notes import DAMAGED, Note, Statement
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import shown

@@ -20,19 +20,17 @@ from otel_goodput._accounting.stats import Pace
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal.facts import Facts, read_facts
 from otel_goodput._journal.mirror import Mirror, open_filesystem, plain
-from otel_goodput._journal.notes import Note, read_notes
-from otel_goodput._journal.paces import read_paces
-from otel_goodput._journal.reasons import RecordedReasons, in_force, read_reasons
+from otel_goodput._journal.notes import Note, RecordedReasons, in_force, read_notes, read_reasons
 from otel_goodput._journal.rundir import MOST, ListedRun, RunDirectory, folder_name, runs
+from otel_goodput._journal.usage import read_paces
 from otel_goodput._metrics.productivity import Inputs, read_inputs
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import Moment
 from otel_goodput._text.redact import encodable, redacting_logger, without_credentials
 from otel_goodput._timeline.damage import Damages
-from otel_goodput._timeline.following import Follower
 from otel_goodput._timeline.overviews import rank_stages
 from otel_goodput._timeline.reader import all_events
-from otel_goodput._timeline.recovery import Restored, restore
+from otel_goodput._timeline.recovery import Follower, Restored, restore
 from otel_goodput._timeline.run_state import DIED, RUNNING, Culprit, EventsUntil, RunState, culprits, live, state_of
 from otel_goodput.errors import JournalError
 from otel_goodput.reports import ProgressCallback, no_progress

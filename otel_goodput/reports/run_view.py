@@ -17,10 +17,9 @@ from otel_goodput._accounting.overview import NOT_KNOWN, Overview, StepBin
 from otel_goodput._accounting.stats import Pace
 from otel_goodput._journal.digest import NONE, Row, rows_of_step_bins
 from otel_goodput._journal.notes import Note
-from otel_goodput._journal.paces import read_paces
 from otel_goodput._journal.records import CAPACITY
 from otel_goodput._journal.rundir import ListedRun
-from otel_goodput._journal.usage import AttemptUsage, usages
+from otel_goodput._journal.usage import AttemptUsage, read_paces, usages
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import Moment
 from otel_goodput._text.redact import shown

@@ -15,7 +15,7 @@ from waits import PATIENCE_S, Lines
 # What every program begins with. `say` is a write(2): nothing is left in a buffer when the process dies.
 PRELUDE = """
 import atexit, ctypes, faulthandler, os, signal, sys, threading, time
-from otel_goodput._disruption import actions
+from otel_goodput._disruption import signals as actions
 from otel_goodput._disruption.notices import Notices
 from otel_goodput._disruption.signals import Signals
 

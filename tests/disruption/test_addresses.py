@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from otel_goodput._disruption.metadata import ask
-from otel_goodput._resources.submission import Cluster, look_up
+from otel_goodput._resources.kubernetes import Cluster, submission_of
 
 from .metadata_server import MAINTENANCE, metadata_server
 
@@ -46,7 +46,7 @@ def test_all_addresses_share_the_time(silent: int, resolve: Any) -> None:
         ask("several.example", TARGET, 0.6)
     assert time.monotonic() - begin < 1.5
     begin = time.monotonic()
-    assert look_up(Cluster("several.example", 80, "ml", "pod", "", "token", None), 0.6) is None
+    assert submission_of(Cluster("several.example", 80, "ml", "pod", "", "token", None), 0.6) is None
     assert time.monotonic() - begin < 1.5
 
 

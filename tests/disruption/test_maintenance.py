@@ -15,8 +15,7 @@ import pytest
 from http_server import Answer, Request, dripping, hang
 from waits import until
 
-from otel_goodput._disruption.maintenance import Maintenance
-from otel_goodput._disruption.metadata import HOST, metadata_host
+from otel_goodput._disruption.metadata import HOST, Maintenance, metadata_host
 from otel_goodput._disruption.notices import Notices
 
 from .metadata_server import MAINTENANCE, PREEMPTED, MetadataServer, answer, metadata_server

@@ -354,7 +354,7 @@ if {when!r} == "after":
 say("ready"); until(lambda: not is_open(15))
 assert notices.settled(10)
 signals.remove()
-now = actions.read(signal.SIGTERM)
+now = actions.read_action(signal.SIGTERM)
 say(now.handler == ctypes.cast(libc.close, ctypes.c_void_p).value)
 """
     )
@@ -463,7 +463,7 @@ def test_native_code_that_restores_the_default_is_followed() -> None:
         + """
 install_native()
 _, signals = take()
-actions.write(signal.SIGTERM, None)
+actions.write_action(signal.SIGTERM, None)
 signals.renew()
 say("ready"); rest()
 """
@@ -479,7 +479,7 @@ _, signals = take()
 libc.signal.restype = ctypes.c_void_p
 libc.signal(signal.SIGTERM, ctypes.c_void_p(1))
 signals.renew()
-assert actions.read(signal.SIGTERM).handler == actions.IGNORE
+assert actions.read_action(signal.SIGTERM).handler == actions.IGNORE
 signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))
 say("ready")
 os.kill(os.getpid(), signal.SIGTERM)
@@ -561,10 +561,11 @@ asyncio.run(main())
 def test_removed_handlers_leave_things_as_they_were() -> None:
     ended = signalled(
         """
-before = [(signal.getsignal(each), actions.read(each).handler) for each in (signal.SIGTERM, signal.SIGINT)]
+before = [(signal.getsignal(each), actions.read_action(each).handler) for each in (signal.SIGTERM, signal.SIGINT)]
 _, signals = take()
 signals.remove()
-assert [(signal.getsignal(each), actions.read(each).handler) for each in (signal.SIGTERM, signal.SIGINT)] == before
+after = [(signal.getsignal(each), actions.read_action(each).handler) for each in (signal.SIGTERM, signal.SIGINT)]
+assert after == before
 assert signal.set_wakeup_fd(-1) == -1
 until(lambda: "goodput-signals" not in {thread.name for thread in threading.enumerate()})
 signals.remove(); signals.renew()

@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 from otel_goodput._accounting import events
-from otel_goodput._journal import digest, facts, plain_values, records, rundir, state_file
+from otel_goodput._journal import digest, facts, records, rundir, state_file
 from otel_goodput._live import keeper
 from otel_goodput._timeline import recovery
 from otel_goodput.exporters.registry import FIRST_OF_OTHERS, OURS, numbers
@@ -73,6 +73,6 @@ def test_digests_and_facts() -> None:
     assert rundir.DIGEST == 2**20 and "at most 1 MiB" in TEXT
     assert rundir.FACTS == 64 * 2**10 and "at most 64 KiB" in TEXT
     assert keeper.DIGEST_S == 30 and "every 30 seconds" in TEXT
-    assert f"{plain_values.LONGEST:,} characters" in TEXT
+    assert f"{facts.LONGEST:,} characters" in TEXT
     for mapping in ("resource", "versions", "settings", "hyperparameters", "dropped"):
         assert mapping in facts.Facts._fields and f"`{mapping}`" in TEXT

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from otel_goodput._journal.reasons import FORMAT, SAYABLE, statement
+from otel_goodput._journal.notes import FORMAT, SAYABLE, statement
 from otel_goodput._journal.rundir import REASONS_FILE
 from otel_goodput._tools.reason.command import MARGIN_S
 from otel_goodput._tools.reason.logs import EVENTS, SYSTEM_EVENTS, Evidence

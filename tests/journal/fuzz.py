@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # run as a program
 
 from otel_goodput import Recorder
 from otel_goodput._accounting import events as ev
-from otel_goodput._journal import digest, reasons, records, state_file
+from otel_goodput._journal import digest, notes, records, state_file
 from otel_goodput._journal.digest import TABLES
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.sidecars import CHECK, checked_json
@@ -131,7 +131,7 @@ def template(place: Path) -> dict[str, bytes]:
     sheet.add(Machine(4, 2**30, -1), Usage(time.time_ns(), NS, *[1] * (len(Usage._fields) - 2)))
     sheet.keep(RunDirectory(place / "run"), last=True)
     found["journal/a0002-p0000.usage"] = RunDirectory(place / "run").usage_path(2, 0).read_bytes()
-    said = reasons.statement(2, "maintenance", "restart", "alice", person=True, recorded_at=1.0)
+    said = notes.statement(2, "maintenance", "restart", "alice", person=True, recorded_at=1.0)
     found["journal/disruptions.reasons"] = json.dumps({"format": 1, **said.to_json()}).encode() + b"\n"
     found["journal/p0001.pace"] = found["journal/p0000.pace"]
     return found

@@ -20,8 +20,8 @@ import otel_goodput as goodput
 from otel_goodput._accounting import Event, Ledger
 from otel_goodput._accounting import events as ev
 from otel_goodput._journal import records
+from otel_goodput._journal.records import SEGMENT_BYTES
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._journal.segment_file import SIZE
 from otel_goodput._recording.finished import unexported_spans
 from otel_goodput._timeline.damage import HOLES
 from otel_goodput._timeline.reader import all_events
@@ -164,7 +164,7 @@ def test_what_was_never_written_reads_as_zeros(gap: int, tail: int, little: RunD
     data = segment.read_bytes()
     middle, end = records.HEADER_SIZE + 5 * records.SIZE, used(data)
     again = middle + gap * records.SIZE
-    size = min(again + end - middle + tail, SIZE)
+    size = min(again + end - middle + tail, SEGMENT_BYTES)
     found = []
     for stored in (True, False):
         with segment.open("wb") as file:

@@ -20,8 +20,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from recorded import Recording
 
 import otel_goodput as goodput
-from otel_goodput._journal.facts import FactSheet, read_facts
-from otel_goodput._journal.plain_values import flat, safe
+from otel_goodput._journal.facts import FactSheet, flat, read_facts, safe
 from otel_goodput._journal.records import NewerVersion
 from otel_goodput._journal.rundir import FACTS, RunDirectory, bound
 from otel_goodput._journal.sidecars import checked_json

@@ -26,9 +26,8 @@ from recorded import Recording
 import otel_goodput as goodput
 from otel_goodput._journal.mirror import open_spool
 from otel_goodput._journal.mirror import spool as spool_of
-from otel_goodput._journal.records import encode_header
+from otel_goodput._journal.records import SEGMENT_BYTES, encode_header
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._journal.segment_file import SIZE
 from otel_goodput._journal.sidecars import checked_json
 from otel_goodput._runtime import files
 from otel_goodput.reports.run import RecordedRun, runs_at
@@ -426,7 +425,7 @@ def test_hostile_files_in_a_journal(
 
 @pytest.mark.parametrize("disguise", [as_a_pipe, as_a_huge_file])
 def test_a_hostile_pace_leaves_the_others(disguise: Callable[[Path], None], tmp_path: Path) -> None:
-    from otel_goodput._journal.paces import read_paces
+    from otel_goodput._journal.usage import read_paces
 
     run = RunDirectory(tmp_path / "run")
     run.create({})
@@ -468,7 +467,7 @@ def test_a_segment_that_is_a_bomb(packed: bool, witness: int, tmp_path: Path) ->
             huge.truncate(4 * 2**30)
     (_, _, memory), said = run(JOB, str(tmp_path))
     assert memory < witness + 64
-    assert "000001.segment" in said and str(SIZE) in said and "Traceback" not in said
+    assert "000001.segment" in said and str(SEGMENT_BYTES) in said and "Traceback" not in said
 
 
 @pytest.mark.parametrize("number", [2**31 - 2, 2**32 - 1, 10**9 - 1, 10**30])

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from otel_goodput import Recorder, open_run
-from otel_goodput._journal.facts import Facts
+from otel_goodput._journal.facts import Facts, Startups, summed
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._journal.startups import Startups, summed
 from otel_goodput._recording.hooks import Hooks
 from otel_goodput.reports.run import FollowedRun, RecordedRun
 

@@ -16,9 +16,9 @@ from opentelemetry.sdk.metrics.export import (
 
 from otel_goodput import Recorder
 from otel_goodput._accounting.stats import Pace, late, paces_to_json, straggler
-from otel_goodput._journal.paces import STALE_NS, read_paces
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._journal.sidecars import checked_json
+from otel_goodput._journal.usage import STALE_NS, read_paces
 from otel_goodput.reports import text as report_text
 from otel_goodput.testing import metrics
 
@@ -130,7 +130,7 @@ class Slower(MetricExporter):
 
 def test_the_last_value_is_that_of_the_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though the others go on, and the keeper has work to do behind the last export."""
-    monkeypatch.setattr("otel_goodput._journal.paces.EVERY_NS", 0)
+    monkeypatch.setattr("otel_goodput._journal.usage.EXCHANGED_NS", 0)
     run = RunDirectory(tmp_path / "run")
     exporter = Slower(run.pace_path(1))
     reader = PeriodicExportingMetricReader(exporter, export_interval_millis=10**6)

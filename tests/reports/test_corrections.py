@@ -12,7 +12,7 @@ from otel_goodput._accounting.disruption import REMEMBERED, Disruption
 from otel_goodput._accounting.ledger import Ledger
 from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.totals import Totals
-from otel_goodput._journal.reasons import SAYABLE, statement
+from otel_goodput._journal.notes import SAYABLE, statement
 from otel_goodput.reports.report import Report, about, corrected, corrected_overview, correction_fields, restarts
 from otel_goodput.semconv import REASONS, Reason
 

@@ -15,7 +15,7 @@ from otel_goodput._accounting.overview import IN_FLIGHT, NOT_KNOWN
 from otel_goodput._journal import records
 from otel_goodput._journal.records import CAPACITY, HEADER_SIZE, SIZE
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._timeline.following import Follower
+from otel_goodput._timeline.recovery import Follower
 from otel_goodput.reports.detail import Detail, read_detail
 from otel_goodput.reports.excerpt import MOST, News, Tail
 

@@ -20,7 +20,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from waits import until
 
-from otel_goodput._resources.detected import DetectedResource
+from otel_goodput._resources.process import DetectedResource
 from otel_goodput._runtime import guard
 
 KNOWN = {"service.name": "job", "goodput.attempt": 3}

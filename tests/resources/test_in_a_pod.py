@@ -16,7 +16,7 @@ from waits import until
 import otel_goodput
 from otel_goodput._journal.facts import read_facts
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._resources import submission
+from otel_goodput._resources import kubernetes
 from otel_goodput.testing import metrics
 
 from .api_server import ApiServer, certificate, serving
@@ -47,7 +47,7 @@ def in_a_pod(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
     running["metadata"]["creationTimestamp"] = ago(100)
     running["status"]["conditions"] = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": ago(70)}]
     with serving({POD: running, EVENTS: {"items": []}}, secured_in=folder) as api:
-        monkeypatch.setattr(submission, "ACCOUNT", account)
+        monkeypatch.setattr(kubernetes, "ACCOUNT", account)
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(api.port))
         monkeypatch.setenv("POD_NAME", "llama-0-0-x7k2p")

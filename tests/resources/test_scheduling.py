@@ -16,8 +16,16 @@ from http_server import HttpServer, Response, hang
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_goodput._resources.scheduling import QUESTIONS_S, Starts, look_up, read_pod, waited
-from otel_goodput._resources.submission import Cluster, Submission, seek
+from otel_goodput._resources.kubernetes import (
+    QUESTIONS_S,
+    Cluster,
+    Starts,
+    Submission,
+    read_pod,
+    seek,
+    waited,
+    waits_of,
+)
 from otel_goodput.semconv import SCHEDULING_STAGES
 
 from .api_server import ApiServer, break_off, drip, flood, serving
@@ -110,7 +118,7 @@ def unnamed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def seconds(cluster: Cluster) -> dict[str, float]:
-    return {stage: duration / NS for stage, duration in look_up(cluster, BEGAN, timeout_s=20).items()}
+    return {stage: duration / NS for stage, duration in waits_of(cluster, BEGAN, timeout_s=20).items()}
 
 
 def test_every_stage(cluster: Cluster, api: ApiServer) -> None:
@@ -156,9 +164,9 @@ def test_a_program_that_is_started_again_in_its_container_has_waited_for_nothing
 ) -> None:
     """As `while ! python train.py; do sleep 5; done` does: the pod still says how it waited the first time."""
     api.answers |= {POD: RUNNING, EVENTS: PULLED}
-    assert look_up(cluster, BEGAN, timeout_s=20, before=T0 + 95 * NS) == {}
+    assert waits_of(cluster, BEGAN, timeout_s=20, before=T0 + 95 * NS) == {}
     assert api.paths == [POD]
-    found = look_up(cluster, BEGAN, timeout_s=20, before=T0 + 89 * NS)
+    found = waits_of(cluster, BEGAN, timeout_s=20, before=T0 + 89 * NS)
     assert sum(found.values()) == 100 * NS
 
 
@@ -180,14 +188,14 @@ def test_it_asks_again_until_the_node_has_reported_the_start(cluster: Cluster, a
     creating = pod(state={"waiting": {"reason": "ContainerCreating"}})
     answers, slept = [creating, creating, RUNNING], []
     api.answers |= {POD: lambda _: whole(answers.pop(0)), EVENTS: PULLED}
-    assert look_up(cluster, BEGAN, slept.append, 20)["program_start"] == 10 * NS
+    assert waits_of(cluster, BEGAN, slept.append, 20)["program_start"] == 10 * NS
     assert (api.paths, slept) == ([POD, POD, POD, EVENTS], [0.0, 2.0, 8.0])
 
 
 def test_it_asks_no_more_than_three_times(cluster: Cluster, api: ApiServer) -> None:
     api.answers |= {POD: pod(state={"waiting": {}})}
     slept: list[float] = []
-    assert look_up(cluster, BEGAN, slept.append, 20) == {"queued": 30 * NS}
+    assert waits_of(cluster, BEGAN, slept.append, 20) == {"queued": 30 * NS}
     assert len(api.paths) == len(QUESTIONS_S) and sum(slept) == QUESTIONS_S[-1]
 
 
@@ -196,19 +204,19 @@ def test_a_busy_server_is_asked_again(cluster: Cluster, api: ApiServer) -> None:
     answers = [hang, lambda _: whole(RUNNING)]
     api.answers |= {POD: lambda request: answers.pop(0)(request), EVENTS: PULLED}
     slept: list[float] = []
-    assert look_up(cluster, BEGAN, slept.append, 2)["container_start"] == 20 * NS
+    assert waits_of(cluster, BEGAN, slept.append, 2)["container_start"] == 20 * NS
     assert (api.paths, slept) == ([POD, POD, EVENTS], [0.0, 2.0])
 
 
 def test_nobody_listens(cluster: Cluster, port: int) -> None:
     slept: list[float] = []
-    assert look_up(replace(cluster, port=port), BEGAN, slept.append) == {}
+    assert waits_of(replace(cluster, port=port), BEGAN, slept.append) == {}
     assert len(slept) == len(QUESTIONS_S)
 
 
 def test_who_is_refused_does_not_ask_again(cluster: Cluster, api: ApiServer) -> None:
     api.answers |= {POD: (403, b'{"kind": "Status", "message": "secret"}')}
-    assert look_up(cluster, BEGAN, timeout_s=20) == {}
+    assert waits_of(cluster, BEGAN, timeout_s=20) == {}
     assert api.paths == [POD]
 
 
@@ -217,7 +225,7 @@ def test_who_is_refused_does_not_ask_again(cluster: Cluster, api: ApiServer) -> 
 def test_an_answer_that_does_not_come(cluster: Cluster, api: ApiServer, fault: Any, where: str) -> None:
     api.answers |= {POD: RUNNING, EVENTS: PULLED, where: fault}
     begin = time.monotonic()
-    found = look_up(cluster, BEGAN, lambda _: None, 1.5)
+    found = waits_of(cluster, BEGAN, lambda _: None, 1.5)
     assert time.monotonic() - begin < 15
     without_pull = {"queued": 30 * NS, "container_start": 60 * NS, "program_start": 10 * NS}
     assert found == ({} if where == POD else without_pull)
@@ -237,7 +245,7 @@ def test_an_answer_that_does_not_come(cluster: Cluster, api: ApiServer, fault: A
 )
 def test_an_odd_status_says_nothing(cluster: Cluster, api: ApiServer, status: Any) -> None:
     api.answers |= {POD: {**RUNNING, "status": status}}
-    assert look_up(cluster, BEGAN, lambda _: None, 20) == {}
+    assert waits_of(cluster, BEGAN, lambda _: None, 20) == {}
 
 
 MOMENT = st.none() | st.integers(-(10**18), 2 * 10**18)
@@ -265,7 +273,7 @@ def test_it_is_asked_after_the_submission(cluster: Cluster, api: ApiServer) -> N
     api.answers |= {JOBSET: made(SET), POD: RUNNING, EVENTS: PULLED}
     found: list[Any] = []
     named = replace(cluster, jobset="llama")
-    thread = seek(found.append, lambda: named, 20, then=lambda one: found.append(look_up(one, BEGAN, timeout_s=20)))
+    thread = seek(found.append, lambda: named, 20, then=lambda one: found.append(waits_of(one, BEGAN, timeout_s=20)))
     assert thread is not None
     thread.join(60)
     assert found[0] == Submission(T0, "JobSet")
@@ -276,7 +284,7 @@ def test_it_is_asked_after_the_submission(cluster: Cluster, api: ApiServer) -> N
 def test_a_submission_that_is_known_is_not_asked_for(cluster: Cluster, api: ApiServer) -> None:
     api.answers |= {POD: RUNNING, EVENTS: PULLED}
     found: list[Any] = []
-    thread = seek(None, lambda: cluster, then=lambda one: found.append(look_up(one, BEGAN, timeout_s=20)))
+    thread = seek(None, lambda: cluster, then=lambda one: found.append(waits_of(one, BEGAN, timeout_s=20)))
     assert thread is not None
     thread.join(60)
     assert len(found) == 1 and api.paths == [POD, EVENTS]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from http_server import HttpServer, hang
 
-from otel_goodput._resources.submission import Cluster, Submission, look_up, seek, this_cluster
+from otel_goodput._resources.kubernetes import Cluster, Submission, seek, submission_of, this_cluster
 from otel_goodput._runtime import guard
 
 from .api_server import STRANGER, ApiServer, break_off, certificate, drip, flood, serving
@@ -60,7 +60,7 @@ def no_secret_is_said(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFix
 
 def test_the_jobset_of_the_pod(api: ApiServer, cluster: Cluster) -> None:
     api.answers |= {POD: OF_JOBSET, JOBSET: made(SET)}
-    assert look_up(cluster) == Submission(T0, "JobSet")
+    assert submission_of(cluster) == Submission(T0, "JobSet")
     assert api.paths == [POD, JOBSET]
     for request in api.asked:
         assert request.headers["Authorization"] == f"Bearer {TOKEN}"
@@ -70,28 +70,28 @@ def test_the_jobset_of_the_pod(api: ApiServer, cluster: Cluster) -> None:
 def test_the_jobset_that_the_environment_names(api: ApiServer, cluster: Cluster) -> None:
     """A pod of an indexed Job has another host name than its own: it could not be asked."""
     api.answers |= {JOBSET: made(SET)}
-    assert look_up(replace(cluster, jobset="llama")) == Submission(T0, "JobSet")
+    assert submission_of(replace(cluster, jobset="llama")) == Submission(T0, "JobSet")
     assert api.paths == [JOBSET]
 
 
 def test_the_job_of_the_pod(api: ApiServer, cluster: Cluster) -> None:
     api.answers |= {POD: OF_JOB, JOB: made(JOB_MADE)}
-    assert look_up(cluster) == Submission(T0 + HOUR // 2, "Job")
+    assert submission_of(cluster) == Submission(T0 + HOUR // 2, "Job")
 
 
 def test_a_jobset_that_may_not_be_read_leaves_the_pod(api: ApiServer, cluster: Cluster) -> None:
     api.answers |= {POD: OF_JOBSET, JOBSET: (403, b'{"kind": "Status"}')}
-    assert look_up(replace(cluster, jobset="llama")) == Submission(T0 + HOUR, "Pod")
+    assert submission_of(replace(cluster, jobset="llama")) == Submission(T0 + HOUR, "Pod")
     assert api.paths == [JOBSET, POD]  # and is not asked for twice
 
 
 def test_a_pod_alone(api: ApiServer, cluster: Cluster) -> None:
     api.answers |= {POD: made(POD_MADE)}
-    assert look_up(cluster) == Submission(T0 + HOUR, "Pod")
+    assert submission_of(cluster) == Submission(T0 + HOUR, "Pod")
 
 
 def test_names_stay_in_their_place(api: ApiServer, cluster: Cluster) -> None:
-    assert look_up(replace(cluster, pod="../../../secrets?x#y", jobset="a b\r\nX: y")) is None
+    assert submission_of(replace(cluster, pod="../../../secrets?x#y", jobset="a b\r\nX: y")) is None
     assert api.paths == [
         "/apis/jobset.x-k8s.io/v1alpha2/namespaces/ml/jobsets/a%20b%0D%0AX%3A%20y",
         "/api/v1/namespaces/ml/pods/..%2F..%2F..%2Fsecrets%3Fx%23y",
@@ -131,13 +131,13 @@ def test_a_useless_answer_says_nothing(
     api: ApiServer, cluster: Cluster, answer: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.answers |= {POD: answer}
-    assert look_up(cluster, 5) is None
+    assert submission_of(cluster, 5) is None
     assert caplog.records == []
 
 
 def test_odd_labels_do_no_harm(api: ApiServer, cluster: Cluster) -> None:
     api.answers |= {POD: {"metadata": {"creationTimestamp": SET, "labels": {"job-name": 17}}}}
-    assert look_up(cluster) == Submission(T0, "Pod")
+    assert submission_of(cluster) == Submission(T0, "Pod")
 
 
 @pytest.mark.parametrize("fault", [hang, drip])
@@ -146,19 +146,19 @@ def test_an_answer_that_does_not_come(api: ApiServer, cluster: Cluster, fault: A
     """One limit over all questions, for reads that each are quick too."""
     api.answers |= {POD: OF_JOBSET, JOBSET: made(SET), where: fault}
     begin = time.monotonic()
-    found = look_up(cluster, 0.3)
+    found = submission_of(cluster, 0.3)
     assert 0.25 < time.monotonic() - begin < 2
     assert found == (None if where == POD else Submission(T0 + HOUR, "Pod"))
 
 
 def test_nobody_listens(cluster: Cluster, port: int) -> None:
-    assert look_up(replace(cluster, port=port)) is None
+    assert submission_of(replace(cluster, port=port)) is None
 
 
 def test_somebody_listens_who_never_accepts(cluster: Cluster) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=1) as deaf:
         begin = time.monotonic()
-        assert look_up(replace(cluster, port=deaf.getsockname()[1]), 0.2) is None
+        assert submission_of(replace(cluster, port=deaf.getsockname()[1]), 0.2) is None
         assert time.monotonic() - begin < 2
 
 
@@ -168,20 +168,20 @@ def test_somebody_listens_who_never_accepts(cluster: Cluster) -> None:
 def test_over_tls(cluster: Cluster, tmp_path: Path) -> None:
     with serving({POD: made(SET)}, secured_in=tmp_path) as api:
         trusting = replace(cluster, port=api.port, authority=tmp_path / "cert.pem")
-        assert look_up(trusting, 5) == Submission(T0, "Pod")
+        assert submission_of(trusting, 5) == Submission(T0, "Pod")
 
 
 def test_the_token_is_for_nobody_else(cluster: Cluster, tmp_path: Path) -> None:
     """Neither for whom another authority vouches for, nor for another host, nor without encryption."""
     with serving({POD: made(SET)}, secured_in=tmp_path) as api:
-        stranger = certificate(tmp_path / "stranger.pem", STRANGER)
-        assert look_up(replace(cluster, port=api.port, authority=stranger), 5) is None
-        assert look_up(replace(cluster, port=api.port, host="localhost", authority=tmp_path / "cert.pem"), 5) is None
+        stranger, certified = certificate(tmp_path / "stranger.pem", STRANGER), tmp_path / "cert.pem"
+        assert submission_of(replace(cluster, port=api.port, authority=stranger), 5) is None
+        assert submission_of(replace(cluster, port=api.port, host="localhost", authority=certified), 5) is None
         (tmp_path / "broken.pem").write_text("no certificate")
-        assert look_up(replace(cluster, port=api.port, authority=tmp_path / "broken.pem"), 5) is None
+        assert submission_of(replace(cluster, port=api.port, authority=tmp_path / "broken.pem"), 5) is None
         assert api.asked == []
     with serving({POD: made(SET)}) as plain:
-        assert look_up(replace(cluster, port=plain.port, authority=tmp_path / "cert.pem"), 0.5) is None
+        assert submission_of(replace(cluster, port=plain.port, authority=tmp_path / "cert.pem"), 0.5) is None
         assert plain.asked == []
 
 

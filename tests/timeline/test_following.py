@@ -23,11 +23,9 @@ import otel_goodput as goodput
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.rules import CUSTOM_PHASE, JOB, STEP
 from otel_goodput._journal import records
-from otel_goodput._journal.journal import SEGMENT_BYTES
-from otel_goodput._journal.records import HEADER_SIZE, SIZE
+from otel_goodput._journal.records import HEADER_SIZE, SEGMENT_BYTES, SIZE
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._timeline.following import Follower
-from otel_goodput._timeline.recovery import restore
+from otel_goodput._timeline.recovery import Follower, restore
 
 
 def compared(follower: Follower) -> None:

@@ -12,8 +12,8 @@ import warm
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._journal import records
+from otel_goodput._journal.records import SEGMENT_BYTES
 from otel_goodput._journal.rundir import RunDirectory
-from otel_goodput._journal.segment_file import SIZE
 
 NS = 1_000_000_000
 BEGAN = 1_750_000_000 * NS
@@ -87,7 +87,7 @@ def write(run: RunDirectory, attempts: int) -> None:
         data = records.encode_header(attempt, 0, 0, 1) + b"".join(records.seal(records.BODY.pack(*row)) for row in told)
         with run.segment_path(attempt, 0, 0).open("wb") as file:
             file.write(data)
-            file.truncate(SIZE)
+            file.truncate(SEGMENT_BYTES)
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ import warm
 from otel_goodput._accounting import events as ev
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._timeline.damage import Damages
-from otel_goodput._timeline.following import Follower
 from otel_goodput._timeline.reader import Reader
+from otel_goodput._timeline.recovery import Follower
 from otel_goodput._timeline.time_index import TimeIndex
 from otel_goodput.reports.run import FollowedRun, RecordedRun
 

@@ -13,7 +13,7 @@ import otel_goodput as goodput
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import KEYS
 from otel_goodput._accounting.rules import CUSTOM_PHASE, STEP
-from otel_goodput._journal import records, segment_file
+from otel_goodput._journal import records
 from otel_goodput._journal.records import CAPACITY, HEADER_SIZE, SIZE
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._timeline.reader import ordered
@@ -58,13 +58,13 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 
 def test_only_what_is_needed_is_unpacked(long: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     unpacked: list[Path] = []
-    whole = segment_file.contents
+    whole = records.contents
 
-    def contents(path: Path) -> segment_file.Contents:
+    def contents(path: Path) -> records.Contents:
         unpacked.append(path)
         return whole(path)
 
-    monkeypatch.setattr(segment_file, "contents", contents)
+    monkeypatch.setattr(records, "contents", contents)
     index = TimeIndex(long)
     middle = BEGIN + (7 * (STEPS + 1) + 100) * MS
     found = index.between(middle, middle + 10 * MS - 1)

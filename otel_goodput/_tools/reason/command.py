@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting.disruption import Disruption
-from otel_goodput._journal import reasons
-from otel_goodput._journal.reasons import Statement
+from otel_goodput._journal import notes
+from otel_goodput._journal.notes import Statement
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_moment, plural
@@ -181,7 +181,7 @@ def _check(options: argparse.Namespace) -> None:
 def _record(run: RecordedRun, options: argparse.Namespace) -> None:
     known = disrupted(run)
     original = known.reason_of(options.attempt)
-    statement = reasons.statement(
+    statement = notes.statement(
         options.attempt,
         options.reason,
         original,
@@ -211,9 +211,9 @@ def _user() -> str:
 def _list(runs: Sequence[RecordedRun], *, as_json: bool) -> None:
     listed = []
     for run in runs:
-        recorded = reasons.read_reasons(run.folder)
+        recorded = notes.read_reasons(run.folder)
         known = disrupted(run)
-        counting = set(reasons.in_force(recorded.statements).values())
+        counting = set(notes.in_force(recorded.statements).values())
         rows = [{**each.to_json(), "in_force": each in counting} for each in recorded.statements]
         listed.append({"run_id": known.run_id, "disruptions": known.to_json(), "statements": rows})
         if recorded.note is not None:
@@ -277,15 +277,15 @@ def _import(runs: Sequence[RecordedRun], log: Entries, options: argparse.Namespa
 
 
 def _import_into(run: RecordedRun, known: Disrupted, chosen: dict[int, Match], *, dry_run: bool) -> None:
-    statements = reasons.read_reasons(run.folder).statements
-    imported = reasons.in_force(one for one in statements if not one.person)
-    counting = reasons.in_force(statements)
+    statements = notes.read_reasons(run.folder).statements
+    imported = notes.in_force(one for one in statements if not one.person)
+    counting = notes.in_force(statements)
     new: list[Statement] = []
     for attempt, match in sorted(chosen.items()):
         evidence = match.entry.evidence
         assert evidence.reason is not None
         how = "matched by name" if match.by_name else "matched by time only"
-        one = reasons.statement(
+        one = notes.statement(
             attempt,
             evidence.reason,
             known.losses[attempt].reason,
@@ -327,16 +327,16 @@ def _save(recorded: RecordedRun, statements: Sequence[Statement]) -> None:
     """
     run, mirror = recorded.folder, recorded.mirror
     if mirror is None:
-        reasons.append(run, statements)
+        notes.append_reasons(run, statements)
         return
     try:
         for _ in range(_TRIES):
             mirror.renew(run.reasons_path)
-            there = set(reasons.read_reasons(run).statements)
+            there = set(notes.read_reasons(run).statements)
             missing = [one for one in statements if one not in there]
             if not missing:
                 return
-            reasons.append(run, missing)
+            notes.append_reasons(run, missing)
             mirror.put(run.reasons_path)
     except JournalError:
         raise

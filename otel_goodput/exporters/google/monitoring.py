@@ -24,7 +24,7 @@ from opentelemetry.sdk.metrics.export import Metric, MetricExporter, MetricExpor
 from opentelemetry.sdk.resources import Resource
 
 from otel_goodput import semconv
-from otel_goodput._resources.detected import DetectedResource
+from otel_goodput._resources.process import DetectedResource
 from otel_goodput._runtime.guard import contain, report_once
 from otel_goodput._text.redact import encodable
 from otel_goodput.exporters.fitting import INT64_MAX, INT64_MIN, converted_metrics, every_point, with_points

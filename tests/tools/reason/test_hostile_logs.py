@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from otel_goodput._journal.reasons import SAYABLE, append, in_force, read_reasons, statement
+from otel_goodput._journal.notes import SAYABLE, append_reasons, in_force, read_reasons, statement
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._tools.reason.logs import read
 from otel_goodput.errors import GoodputError
@@ -111,7 +111,7 @@ def test_what_was_said_is_not_trusted(tmp_path: Path, lines: list[bytes]) -> Non
         assert one.author.isprintable() and len(one.author) <= 200 and one.note.isprintable() and len(one.note) <= 200
     # What is added later is there, behind whatever there was.
     more = statement(7, "signal", "crash", "bob", person=True, recorded_at=2.0)
-    append(run, [more])
+    append_reasons(run, [more])
     assert read_reasons(run).statements == (*found.statements, more)
 
 

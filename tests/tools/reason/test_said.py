@@ -18,7 +18,7 @@ import warm
 from waits import PATIENCE_S, until
 
 from otel_goodput import open_run
-from otel_goodput._journal.reasons import append, read_reasons, statement
+from otel_goodput._journal.notes import append_reasons, read_reasons, statement
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._text.quantities import format_moment
 from otel_goodput._tools.cli import command_parser
@@ -318,7 +318,7 @@ def test_many_who_speak_at_once(tmp_path: Path) -> None:
     def speak(name: str) -> None:
         for number in range(50):
             one = statement(2, "signal", "crash", f"{name} {number}", person=True, recorded_at=1.0, note="x" * 150)
-            append(run, [one])
+            append_reasons(run, [one])
 
     threads = [threading.Thread(target=speak, args=(f"speaker {at}",)) for at in range(4)]
     for thread in threads:
@@ -336,7 +336,7 @@ def test_a_full_file_is_told(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     run.make()
     many = [statement(2, "signal", "crash", "alice", person=True, recorded_at=1.0, note="x" * 200)] * 2000
-    append(run, many)
+    append_reasons(run, many)
     with pytest.raises(JournalError, match="is full"):
-        append(run, many)
+        append_reasons(run, many)
     assert len(read_reasons(run).statements) == 2000
