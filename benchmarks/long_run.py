@@ -130,7 +130,7 @@ def write_events(
     ledger.feed(batch)
     position = segments.close()
     index = SpanIndex(position[0])
-    index.take(Record(ev.HEARTBEAT, 0, 0, "", 0, ev.NO_STEP, last))
+    index.follow([Record(ev.HEARTBEAT, 0, 0, "", 0, ev.NO_STEP, last)])
     write_snapshot(run, 0, ledger.dump(), index, names, position)
     overview = ledger.overview(last)
     for attempt in range(position[0] + 1):

@@ -116,12 +116,12 @@ def _windows(steps: int) -> Iterator[tuple[str, str, str]]:
 def _others(run: RunDirectory) -> None:
     """Paces of the other processes, as they would have left them."""
     deadline = time.monotonic() + 120
-    while not run.pace_path(0).exists():
+    while not run.file("pace", 0).exists():
         assert time.monotonic() < deadline, "the job told no pace"
         time.sleep(0.1)
-    told = read_json(run.pace_path(0))
+    told = read_json(run.file("pace", 0))
     for index in range(1, PROCESSES):
-        run.pace_path(index).write_bytes(checked_json({**told, "process": index}))
+        run.file("pace", index).write_bytes(checked_json({**told, "process": index}))
 
 
 def _measure(server: int, port: int, clients: int, seconds: float) -> Iterator[tuple[str, str, str]]:

@@ -9,11 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Final
 
-from otel_goodput._accounting import Ledger, Totals, phase_history, rules
+from otel_goodput._accounting import Ledger, Totals
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.events import events_of
+from otel_goodput._accounting.phase_history import EndedPhases
 from otel_goodput._journal.journal import DRAINED, Journal
 from otel_goodput._journal.notes import Note, Notes
 from otel_goodput._journal.records import ERROR, TRACE, signed
@@ -21,7 +22,6 @@ from otel_goodput._runtime.host import Clock, Suspensions
 
 # If the journal grows faster than the ledger can follow, callers must not wait forever.
 PATIENCE_S: Final = 1.0
-_NAMED: Final = frozenset({rules.CUSTOM_PHASE, rules.PART})  # phases that users name
 _LONGEST: Final = (1 << 62) - 1  # less than device.NEVER
 
 
@@ -32,20 +32,7 @@ def fitting(number: int) -> int:
 
 OnEvents = Callable[[list[ev.Event]], None]
 OnSteps = Callable[[list[int]], None]
-OnPhases = Callable[[list["EndedPhases"]], None]
-
-
-class EndedPhases(NamedTuple):
-    """Phases other than steps that have ended: one of them, or several that are alike.
-
-    `durations` are in ns, `error` is the ``error.type`` or empty, `name` is the one that the user gave.
-    """
-
-    phase: int
-    name: str
-    blocking: bool
-    error: str
-    durations: Sequence[int]
+OnPhases = Callable[[list[tuple[EndedPhases, str]]], None]
 
 
 class Listeners:
@@ -54,7 +41,7 @@ class Listeners:
     Attributes:
         on_events: called with the events that the ledger takes, while it is locked.
         on_steps: called with the durations of completed steps, ns.
-        on_phases: called with phases that have ended.
+        on_phases: called with phases that have ended, each with its ``error.type``, which may be empty.
     """
 
     def __init__(self) -> None:
@@ -82,10 +69,10 @@ class Account:
         journal: where events are recorded.
         ledger: the run so far.
         clock: returns ns since the epoch.
-        listeners: called with what the ledger takes.
         leap: sets `clock` forward by some ns, after the machine was suspended; None if nothing does.
 
     Attributes:
+        listeners: called with what the ledger takes.
         notes: remarks that a person must know to read the figures.
     """
 
@@ -94,7 +81,6 @@ class Account:
         journal: Journal,
         ledger: Ledger,
         clock: Clock,
-        listeners: Listeners | None = None,
         leap: Callable[[int], None] | None = None,
     ) -> None:
         self.journal = journal
@@ -102,7 +88,7 @@ class Account:
         self.clock = clock
         self.append: Callable[..., None] = journal.append
         self.notes = Notes()
-        self.listeners = listeners or Listeners()
+        self.listeners = Listeners()
         self.lock = threading.RLock()  # guards the ledger
         self._hanging = False  # the journal was not closed in time, and perhaps never will be
         self.reached = 0  # time of the latest event fed to the ledger, ns
@@ -238,19 +224,12 @@ class Account:
                 if listeners.on_events is not None:
                     listeners.on_events([*events_of(events)])
             finished, ended = self.ledger.take_collected()
-            phases = [self._with_error(one) for one in ended] if listeners.on_phases is not None else []
+            phases = [(one, self.journal.errors.pop(one.key, "")) for one in ended if listeners.on_phases is not None]
         if finished and listeners.on_steps is not None:
             listeners.on_steps(finished)
         if phases and listeners.on_phases is not None:
             listeners.on_phases(phases)
         return count >= most
-
-    def _with_error(self, ended: phase_history.EndedPhases) -> EndedPhases:
-        phase, name, blocking, key, lengths = ended
-        if min(lengths) < 0:
-            lengths = [max(0, length) for length in lengths]
-        name, error = name if phase in _NAMED else "", self.journal.errors.pop(key, "")
-        return EndedPhases(phase, name, blocking, error, lengths)
 
     def totals(self, at: int | None = None, patience: float = PATIENCE_S) -> Totals:
         """The totals at `at` (ns; now by default), as one consistent snapshot.

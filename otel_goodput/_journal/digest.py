@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 import zlib
 from array import array
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import accumulate
-from operator import sub
+from operator import attrgetter, sub
 from typing import Any, Final, NamedTuple, overload
 
 from otel_goodput._accounting import overview as entries
@@ -65,20 +65,6 @@ class Texts:
         return self.known[number]
 
 
-def _optional(number: int | None) -> int:
-    return NONE if number is None else number
-
-
-def _known(number: int) -> int | None:
-    return None if number == NONE else number
-
-
-def _flag(number: int) -> bool:
-    if number not in (0, 1):
-        raise ValueError("a flag is neither 0 nor 1")
-    return bool(number)
-
-
 def _spread(spread: Spread | None) -> Iterable[int]:
     return (NONE,) * 3 if spread is None else spread
 
@@ -120,23 +106,101 @@ def _step_bin(row: Row) -> StepBin:
     return StepBin._make((*row[:5], *(None if row[at] == NONE else Spread(*row[at : at + 3]) for at in (5, 8, 11))))
 
 
-def _numbers(rows: Iterable[Iterable[int]], _: Texts) -> list[Row]:
-    return list(map(tuple, rows))
+class Column(NamedTuple):
+    """How the values of a column become integers, and are made of them again."""
+
+    number: Callable[[Any, Texts], int]
+    value: Callable[[int, Texts], Any]
 
 
-class Table(NamedTuple):
-    """How one field of an overview becomes rows of `width` integers, and is made of them again.
+COLUMNS: Final = {
+    "key": Column(lambda key, _: signed(key), lambda number, _: number & MASK),
+    "flag": Column(lambda flag, _: int(flag), lambda number, _: _flag(number)),
+    "text": Column(lambda text, texts: texts.number(text), lambda number, texts: texts.text(number)),
+    "maybe": Column(
+        lambda number, _: NONE if number is None else number, lambda number, _: None if number == NONE else number
+    ),
+}
 
-    `longest`: the rows with the smallest value are dropped first; None: the oldest. `text`: the column that refers
-    to a text. `counted`: what is dropped counts in the overview's `left_out`.
+
+def _flag(number: int) -> bool:
+    if number not in (0, 1):
+        raise ValueError("a flag is neither 0 nor 1")
+    return bool(number)
+
+
+class Table:
+    """How one field of an overview becomes rows of integers, and is made of them again.
+
+    Args:
+        width: number of columns.
+        make: makes an entry of a row; the field is a list of them.
+        others: which columns are no plain integers, by name in ``COLUMNS``.
+        longest: the rows with the smallest value are dropped first; None: the oldest.
+        counted: what is dropped counts in the overview's `left_out`.
     """
 
-    width: int
-    pack: Callable[[Any, Texts], list[Row]]
-    unpack: Callable[[list[Row], Texts], Any]
-    longest: Callable[[Row], int] | None = None
-    text: int | None = None
-    counted: bool = False
+    def __init__(
+        self,
+        width: int,
+        make: Callable[[Iterable[Any]], Any] = tuple,
+        others: Mapping[str, Sequence[int]] = {},
+        longest: Callable[[Row], int] | None = None,
+        counted: bool = False,
+    ) -> None:
+        self.width, self.longest, self.counted = width, longest, counted
+        self.text = next(iter(others.get("text", ())), None)
+        self._make = make
+        self._others = [(at, COLUMNS[name]) for name, places in others.items() for at in places]
+
+    def pack(self, field: Any, texts: Texts) -> list[Row]:
+        columns: list[Sequence[Any]] = list(zip(*field, strict=True))
+        for at, column in self._others if columns else ():
+            columns[at] = [column.number(value, texts) for value in columns[at]]
+        return list(zip(*columns, strict=True))
+
+    def unpack(self, rows: list[Row], texts: Texts) -> Any:
+        columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
+        for at, column in self._others if columns else ():
+            columns[at] = [column.value(number, texts) for number in columns[at]]
+        return list(map(self._make, zip(*columns, strict=True)))
+
+
+class _Bins(Table):
+    def pack(self, field: Any, texts: Texts) -> list[Row]:
+        return [(at, who, ns) for at, one in enumerate(field) for who, ns in one.items()]
+
+
+class _StepBins(Table):
+    def pack(self, field: Any, texts: Texts) -> list[Row]:
+        return rows_of_step_bins(field)
+
+    def unpack(self, rows: list[Row], texts: Texts) -> Any:
+        return StoredStepBins(rows)
+
+
+class _Histogram(Table):
+    def pack(self, field: Any, texts: Texts) -> list[Row]:
+        return sorted((*where, count) for where, count in field.items())
+
+    def unpack(self, rows: list[Row], texts: Texts) -> Any:
+        return {row[:4]: row[4] for row in rows}
+
+
+class _Disruptions(Table):
+    FIELDS: Final = (
+        *("time", "died", "attempt", "reason", "recovery", "wasted", "from_step", "to_step", "kept_step", "first_step"),
+        "regained",
+    )
+
+    def __init__(self) -> None:
+        def make(values: Iterable[Any]) -> Disruption:
+            return Disruption(**dict(zip(self.FIELDS, values, strict=True)))
+
+        super().__init__(len(self.FIELDS), make, {"maybe": (2, 6, 7, 8, 9, 10), "text": (3,)})
+
+    def pack(self, field: Any, texts: Texts) -> list[Row]:
+        return super().pack(map(attrgetter(*self.FIELDS), field), texts)
 
 
 def _length(begin: int, end: int) -> Callable[[Row], int]:
@@ -144,83 +208,19 @@ def _length(begin: int, end: int) -> Callable[[Row], int]:
 
 
 TABLES: Final[dict[str, Table]] = dict(  # noqa: C408 - a field's name is no name on the wire
-    bins=Table(
-        3,
-        lambda bins, _: [(at, who, ns) for at, one in enumerate(bins) for who, ns in one.items()],
-        lambda rows, _: rows,
-    ),
-    step_bins=Table(
-        14,
-        lambda bins, _: rows_of_step_bins(bins),
-        lambda rows, _: StoredStepBins(rows),
-    ),
-    histogram=Table(
-        5,
-        lambda counts, _: sorted((*where, count) for where, count in counts.items()),
-        lambda rows, _: {row[:4]: row[4] for row in rows},
-        lambda row: row[4],
-    ),
-    groups=Table(
-        8,
-        lambda groups, texts: [(one.phase, texts.number(one.name), *one[2:]) for one in groups],
-        lambda rows, texts: [entries.Group._make((row[0], texts.text(row[1]), bool(row[2]), *row[3:])) for row in rows],
-        lambda row: row[4],
-        text=1,
-    ),
-    phases=Table(
-        8,
-        lambda phases, texts: [(*one[:2], texts.number(one.name), *one[3:7], signed(one.key)) for one in phases],
-        lambda rows, texts: [
-            entries.PhaseEntry._make((*row[:2], texts.text(row[2]), *row[3:7], row[7] & MASK)) for row in rows
-        ],
-        _length(3, 4),
-        text=2,
-        counted=True,
-    ),
-    steps=Table(
-        8,
-        lambda steps, _: [(*one[:7], signed(one.key)) for one in steps],
-        lambda rows, _: [entries.StepEntry._make((*row[:7], row[7] & MASK)) for row in rows],
-        lambda row: row[3] if row[3] >= 0 else LARGEST,
-    ),
-    saves=Table(
-        6,
-        _numbers,
-        lambda rows, _: [entries.Save._make((*row[:5], _flag(row[5]))) for row in rows],
-    ),
-    at_risk=Table(2, _numbers, lambda rows, _: rows),
-    jobs=Table(4, _numbers, lambda rows, _: [entries.Life._make((*row[:3], _flag(row[3]))) for row in rows]),
-    disruptions=Table(
-        11,
-        lambda losses, texts: [
-            (
-                one.time,
-                one.died,
-                _optional(one.attempt),
-                texts.number(one.reason),
-                one.recovery,
-                one.wasted,
-                *map(_optional, (one.from_step, one.to_step, one.kept_step, one.first_step, one.regained)),
-            )
-            for one in losses
-        ],
-        lambda rows, texts: [
-            Disruption(
-                *(_known(row[2]), texts.text(row[3]), row[4], row[5], _known(row[6]), _known(row[7]), row[0], row[1]),
-                *(_known(row[8]), _known(row[9]), _known(row[10])),
-            )
-            for row in rows
-        ],
-        text=3,
-    ),
-    notices=Table(
-        3,
-        lambda notices, texts: [(time, texts.number(why), int(gone)) for time, why, gone in notices],
-        lambda rows, texts: [(row[0], texts.text(row[1]), _flag(row[2])) for row in rows],
-        text=1,
-    ),
-    slices=Table(4, _numbers, lambda rows, _: rows),
-    excluded=Table(2, _numbers, lambda rows, _: rows),
+    bins=_Bins(3),
+    step_bins=_StepBins(14),
+    histogram=_Histogram(5, longest=lambda row: row[4]),
+    groups=Table(8, entries.Group._make, {"text": (1,), "flag": (2,)}, lambda row: row[4]),
+    phases=Table(8, entries.PhaseEntry._make, {"text": (2,), "key": (7,)}, _length(3, 4), counted=True),
+    steps=Table(8, entries.StepEntry._make, {"key": (7,)}, lambda row: row[3] if row[3] >= 0 else LARGEST),
+    saves=Table(6, entries.Save._make, {"flag": (5,)}),
+    at_risk=Table(2),
+    jobs=Table(4, entries.Life._make, {"flag": (3,)}),
+    disruptions=_Disruptions(),
+    notices=Table(3, others={"text": (1,), "flag": (2,)}),
+    slices=Table(4),
+    excluded=Table(2),
 )
 
 
@@ -460,4 +460,4 @@ def write_digest(
         OSError: it cannot be written.
         ValueError: it cannot be made to fit a digest.
     """
-    write_privately(run.digest_path(process), encode(overview, attempt, written_at, position))
+    write_privately(run.file("digest", process), encode(overview, attempt, written_at, position))

@@ -296,7 +296,7 @@ class FactSheet:
         if data == self._written:
             return
         trouble = "the facts about this attempt's machine and settings cannot be saved (will retry): %s"
-        if kept(run.facts_path(self._attempt, self._config.process_index), data, "facts", trouble):
+        if kept(run.file("facts", self._attempt, self._config.process_index), data, "facts", trouble):
             self._written = data
 
     def all_attempts(self) -> tuple[Facts, ...]:
@@ -377,7 +377,7 @@ def encode(facts: Facts) -> bytes:
 
 def read_facts(run: RunDirectory, attempt: int, process: int) -> Facts:
     """Read the facts of an attempt of a process. Raises as :meth:`Sidecar.read`."""
-    members = SIDECAR.read(run.facts_path(attempt, process), attempt=attempt, process=process)
+    members = SIDECAR.read(run.file("facts", attempt, process), attempt=attempt, process=process)
     return Facts(attempt=attempt, process=process, **members)
 
 

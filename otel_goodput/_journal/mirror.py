@@ -178,7 +178,7 @@ class Mirror:
             OSError: the URL cannot be reached.
         """
         for local, entry in self._objects("journal/"):
-            if local.suffix == ".pace" and local != self._run.pace_path(own):
+            if local.suffix == ".pace" and local != self._run.file("pace", own):
                 self._bring(entry, local)
 
     def _objects(self, *parts: str) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -81,14 +81,14 @@ class Notes:
         if notes == self._kept:
             return
         data = NOTES_FILE.encode(notes=[note.to_json() for note in notes])
-        if kept(run.notes_path(process), data, "notes", "cannot save the notes on the run (will retry): %s"):
+        if kept(run.file("notes", process), data, "notes", "cannot save the notes on the run (will retry): %s"):
             self._kept = notes
 
 
 def read_notes(run: RunDirectory, process: int) -> tuple[Note, ...]:
     """Read the stored notes of a process; empty if there are none or they cannot be read."""
     try:
-        return tuple(NOTES_FILE.read(run.notes_path(process))["notes"])
+        return tuple(NOTES_FILE.read(run.file("notes", process))["notes"])
     except (OSError, ValueError):
         return ()
 

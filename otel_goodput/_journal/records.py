@@ -369,24 +369,6 @@ def decode_records(data: bytes, names: Names, first: int, skipped: list[Skip]) -
         yield _make(Record, (kind, phase, flags, known.get(name, "") if name else "", key, step, time))
 
 
-def decode_events(data: bytes, names: Names, skip: int = 0, skipped: list[Skip] | None = None) -> Iterator[Event]:
-    """Yield the events of a segment, as :func:`decode_segment` does for records.
-
-    Raises:
-        ValueError: as :func:`decode_header`.
-    """
-    header = decode_header(data)
-    known = names.known
-    lost: list[Skip] = [] if skipped is None else skipped
-    for kind, phase, flags, name, key, step, time in _verified(_used(data, skip), names, skip, lost):
-        if kind == ev.START or kind == ev.END:  # the most frequent kinds: event_of is inlined
-            yield _make(Event, (time, kind, phase, key, step, flags & 0xFF, 0, known.get(name, "") if name else ""))
-        elif kind < NAME:
-            yield event_of(kind, phase, flags, known.get(name, "") if name else "", key, step, time)
-    if header.heartbeat:
-        yield Event(header.heartbeat, ev.HEARTBEAT)
-
-
 SEGMENT_NAME: Final = re.compile(r"a(\d{4,10})-p(\d{4,9})-(\d{6,12})\.segment(\.gz)?")
 SEGMENT_BYTES: Final = HEADER_SIZE + CAPACITY * SIZE
 HEAD_BYTES: Final = HEADER_SIZE + SIZE  # bytes: the header and the first record

@@ -134,11 +134,11 @@ class RunDirectory:
     def spoilt(self, process: int) -> Iterator[tuple[Path, Exception]]:
         """Yield (path, error) for each small file that `process` reads, and that exists but cannot be read."""
         # The leader reads the paces of all; each other process reading them too would take N * N reads.
-        paces = self.pace_paths() if process == 0 else {process: self.pace_path(process)}
+        paces = self.pace_paths() if process == 0 else {process: self.file("pace", process)}
         small = {
             self.path / IDENTITY_FILE: IDENTITY,
             self.productivity_path: files.SMALL,
-            self.notes_path(process): NOTES,
+            self.file("notes", process): NOTES,
             **dict.fromkeys(paces.values(), files.SMALL),
         }
         for path, most in small.items():
@@ -152,29 +152,15 @@ class RunDirectory:
     def segment_path(self, attempt: int, process: int, serial: int) -> Path:
         return self.journal / f"a{attempt:04d}-p{process:04d}-{serial:06d}.segment"
 
-    def snapshot_path(self, process: int) -> Path:
-        return self.journal / f"p{process:04d}.snapshot"
-
-    def digest_path(self, process: int) -> Path:
-        """The file with the overview of the whole run of a process."""
-        return self.journal / f"p{process:04d}.digest"
-
-    def facts_path(self, attempt: int, process: int) -> Path:
-        """The file with what an attempt ran on and with."""
-        return self.journal / f"a{attempt:04d}-p{process:04d}.facts"
-
-    def usage_path(self, attempt: int, process: int) -> Path:
-        """The file with the usage of processor and memory during an attempt."""
-        return self.journal / f"a{attempt:04d}-p{process:04d}.usage"
+    def file(self, suffix: str, *owner: int) -> Path:
+        """A file of a process; `owner`: its index, after the number of an attempt if the file is about that alone."""
+        *attempt, process = owner
+        return self.journal / f"{''.join(f'a{number:04d}-' for number in attempt)}p{process:04d}.{suffix}"
 
     def usages(self) -> list[tuple[int, int]]:
         """Process and attempt (counted from 0) of each that sampled its usage, sorted."""
         matches = filter(None, map(_USAGE.fullmatch, self._all_names()))
         return sorted((int(match[2]), int(match[1])) for match in matches)
-
-    def pace_path(self, process: int) -> Path:
-        """The file with the pace of a process, for the others."""
-        return self.journal / f"p{process:04d}.pace"
 
     @property
     def productivity_path(self) -> Path:
@@ -186,25 +172,17 @@ class RunDirectory:
         names = {int(match[1]): name for name in self._all_names() if (match := _PACE.fullmatch(name))}
         return {index: self.journal / name for index, name in sorted(names.items()) if count is None or index < count}
 
-    def notes_path(self, process: int) -> Path:
-        """The file with the notes on the figures of a process."""
-        return self.journal / f"p{process:04d}.notes"
-
     @property
     def reasons_path(self) -> Path:
         """The file with reasons recorded afterwards. The job itself never reads or writes it."""
         return self.journal / REASONS_FILE
-
-    def recovered_path(self, attempt: int, process: int) -> Path:
-        """The file that marks that `otel-goodput recover` has exported the unexported spans of an attempt."""
-        return self.journal / f"a{attempt:04d}-p{process:04d}.recovered"
 
     def recovered_by(self, attempt: int, process: int) -> frozenset[int]:
         """The numbers of the exporters that `otel-goodput recover` has exported an attempt's spans through.
 
         All numbers if the file cannot be read, so that nothing is exported twice.
         """
-        path = self.recovered_path(attempt, process)
+        path = self.file("recovered", attempt, process)
         if not files.exists(path):
             return frozenset()
         with suppress(OSError, ValueError, TypeError, AttributeError):
@@ -330,7 +308,7 @@ class RunDirectory:
             logger.warning("journal: an attempt without phases is left in %s: %s", self.path, error.strerror or error)
 
     def lock(self, attempt: int, process: int) -> Lock:
-        return Lock(self.journal / f"a{attempt:04d}-p{process:04d}.lock")
+        return Lock(self.file("lock", attempt, process))
 
     def alive(self, attempt: int, process: int) -> bool:
         """Whether a living process writes this attempt."""
@@ -391,7 +369,7 @@ class ListedRun(RunDirectory):
 
     def recorded(self, process: int) -> bool:
         """Whether a process left a part of a journal, or a summary of one."""
-        summaries = self.snapshot_path(process), self.digest_path(process)
+        summaries = self.file("snapshot", process), self.file("digest", process)
         return process in self._segments or any(path.name in self._known for path in summaries)
 
 

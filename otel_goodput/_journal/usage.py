@@ -163,13 +163,13 @@ class UsageSheet:
         owner = {"attempt": self._attempt, "process": self._process}
         data = USAGE_FILE.encode(**owner, machine=machine, **columns)
         trouble = "CPU and memory usage cannot be saved (will retry): %s"
-        if not kept(run.usage_path(self._attempt, self._process), data, "usage", trouble):
+        if not kept(run.file("usage", self._attempt, self._process), data, "usage", trouble):
             self._new = True
 
 
 def read_usage(run: RunDirectory, attempt: int, process: int) -> tuple[Machine, list[Usage]]:
     """Read the samples of an attempt (counted from 0) of a process. Raises as :meth:`Sidecar.read`."""
-    members = USAGE_FILE.read(run.usage_path(attempt, process), attempt=attempt, process=process)
+    members = USAGE_FILE.read(run.file("usage", attempt, process), attempt=attempt, process=process)
     rows = zip(*(members[name] for name in Usage._fields), strict=True)
     samples = [Usage(*row) for row in rows]
     if len(samples) > MOST or any(not one.length for one in samples):
@@ -265,7 +265,9 @@ class Paces:
         pace = pace_of(account.totals(), self._process)
         if pace is not None:
             data = PACE.encode(attempt=self._attempt, **pace._asdict())
-            kept(self._run.pace_path(self._process), data, "paces", "the paces of the processes are not exchanged: %s")
+            kept(
+                self._run.file("pace", self._process), data, "paces", "the paces of the processes are not exchanged: %s"
+            )
         if self._leads:
             self._latest = read_paces(self._run, self._attempt, now, self._count)
 

@@ -13,7 +13,7 @@ from opentelemetry.metrics import MeterProvider
 
 from otel_goodput._accounting import Ledger, Totals
 from otel_goodput._journal import facts
-from otel_goodput._journal.account import Account, Listeners
+from otel_goodput._journal.account import Account
 from otel_goodput._journal.facts import FactSheet
 from otel_goodput._journal.usage import UsageSheet
 from otel_goodput._live.keeper import Keeper, Sheet
@@ -57,8 +57,7 @@ class LiveAccount:
         self.index = opened.restored.index.successor(opened.attempt)
         self.past = ledger.past()
         ledger.collect()
-        self._listeners = Listeners()
-        self.account = Account(opened.journal, ledger, clock, self._listeners, leap)
+        self.account = Account(opened.journal, ledger, clock, leap)
         self._keeper: Keeper | None = None
         opened.introduce(self.account)
         self.facts = FactSheet(config, self.attempt, clock())
@@ -123,7 +122,7 @@ class LiveAccount:
 
     def hear(self, record: Durations) -> None:
         """Record the durations of steps and phases."""
-        self._listeners.listen_to_durations(record.steps, record.phases)
+        self.account.listeners.listen_to_durations(record.steps, record.phases)
 
     def close(self, seconds: float, *, release: bool = False) -> bool:
         """Stop the keeper, which writes the rest of the journal, and :meth:`release` the lock if `release` is true.

@@ -284,7 +284,7 @@ def _candidate(config: Config, base: Path, series: str, launches: Launches) -> _
     anew = config.renewable or (launches.last() is not None and not config.exit_given)
     while anew and _finished(candidate, config):
         index = candidate.restored.index
-        recovered = files.exists(candidate.run.recovered_path(candidate.restored.attempt, config.process_index))
+        recovered = files.exists(candidate.run.file("recovered", candidate.restored.attempt, config.process_index))
         top = candidate.restored.ledger.settled.steps.progress.top
         before = PreviousRun(candidate.run_id, top, 0 if recovered else index.own_unexported)
         number += 1

@@ -18,9 +18,9 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from otel_goodput import semconv
 from otel_goodput._accounting import Partition, Totals
-from otel_goodput._accounting.rules import PART
+from otel_goodput._accounting.phase_history import EndedPhases
+from otel_goodput._accounting.rules import CUSTOM_PHASE, PART
 from otel_goodput._accounting.stats import straggler
-from otel_goodput._journal.account import EndedPhases
 from otel_goodput._journal.journal import OVERFLOW
 from otel_goodput._runtime.guard import contain
 from otel_goodput._text.durations import NS, window_name
@@ -96,6 +96,9 @@ class Names:
         return name
 
 
+_NAMED: Final = frozenset({CUSTOM_PHASE, PART})  # phases that users name
+
+
 class Durations:
     """The histograms of durations; recorded to on the keeper's thread."""
 
@@ -110,10 +113,10 @@ class Durations:
         for net in nets:
             self._step.record(net / NS)
 
-    def phases(self, ended: list[EndedPhases]) -> None:
-        """Record phases that have ended."""
-        for phase, name, blocking, error, durations in ended:
-            name = self._names(name, MOST_TIMED)
+    def phases(self, ended: list[tuple[EndedPhases, str]]) -> None:
+        """Record phases that have ended, each with its ``error.type``, which may be empty."""
+        for (phase, name, blocking, _, lengths), error in ended:
+            name = self._names(name if phase in _NAMED else "", MOST_TIMED)
             record = self._part.record
             attributes: dict[str, str | bool] = {semconv.GOODPUT_PART_NAME: name}
             if phase != PART:
@@ -124,8 +127,8 @@ class Durations:
                     semconv.GOODPUT_BLOCKING: blocking,
                     semconv.ERROR_TYPE: error,
                 }
-            for duration in durations:
-                record(duration / NS, attributes)
+            for length in lengths:
+                record(max(0, length) / NS, attributes)
 
 
 CARDINALITY: Final = 2000  # https://opentelemetry.io/docs/specs/otel/metrics/sdk/#cardinality-limits

@@ -83,7 +83,7 @@ def read_digest(run: RunDirectory, process: int, only: Container[str] | None = N
         NewerVersion: a newer version wrote it.
         ValueError: it is damaged.
     """
-    return decode(files.read(run.digest_path(process), LONGEST), only)
+    return decode(files.read(run.file("digest", process), LONGEST), only)
 
 
 def _digest(run: RunDirectory, process: int, only: Container[str] | None) -> Digest | None:
@@ -92,7 +92,7 @@ def _digest(run: RunDirectory, process: int, only: Container[str] | None) -> Dig
     except FileNotFoundError:
         return None
     except (OSError, ValueError, MemoryError) as error:
-        logger.warning("journal: %s is not used: %s", run.digest_path(process), error)
+        logger.warning("journal: %s is not used: %s", run.file("digest", process), error)
         return None
 
 

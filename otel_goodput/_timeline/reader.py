@@ -6,12 +6,12 @@ It holds one segment at a time, and it does not raise because of what the files 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
@@ -27,14 +27,11 @@ from otel_goodput._text.quantities import format_duration
 from otel_goodput._timeline.damage import Damages, ReadSegment
 
 Position = tuple[int, int, int]  # attempt, segment, record
-T = TypeVar("T", Record, Event)
-_Decode = Callable[[bytes, Names, int, list[Skip]], Iterator[T]]
 
 OVERLAP: Final = "attempts at once"  # kind of a note
 SHORTEST: Final = NS  # a process that is ending may still write for a moment
 _HOLES: Final = 64  # remembered of one segment
 _BEHIND: Final = 16  # places after the last record of a segment that is left, which a thread may have taken
-_time: Final = itemgetter(0)
 
 
 @dataclass
@@ -62,32 +59,27 @@ class Reached:
         self.attempt, self.names, self.begun = attempt, Names(), False
         self.phases.die()
 
-    def begin(self, entries: list[T]) -> T | None:
-        """Return the first event if `entries` begins the attempt; an ATTEMPT whose record is lost is put in front."""
-        if self.begun:
-            return None
-        first = next((one for one in entries if one.kind < NAME), None)
-        if first is None or first.kind == ev.HEARTBEAT:
-            return None
-        self.begun = True
-        if first.kind != ev.ATTEMPT:
-            first = _attempt(first, self.attempt)
-            entries.insert(0, first)
-        return first
+    def begin(self, entries: list[Record]) -> None:
+        """Put an ATTEMPT in front of `entries` if they are the first of the attempt, and its record is lost."""
+        first = None if self.begun else next((one for one in entries if one.kind < NAME), None)
+        if first is not None and first.kind != ev.HEARTBEAT:
+            self.begun = True
+            if first.kind != ev.ATTEMPT:
+                entries.insert(0, Record(ev.ATTEMPT, 0, 0, "", 0, self.attempt, first.time))
 
 
 @dataclass
-class Part(Generic[T]):
+class Part:
     """What was read of one segment.
 
     Attributes:
         segment: where it is from.
-        entries: its records or events, with the heartbeat of its header as the last one; empty if it cannot be read.
+        entries: its records, with the heartbeat of its header as the last one; empty if it cannot be read.
         count: number of this segment, from 1.
     """
 
     segment: SegmentFile
-    entries: list[T]
+    entries: list[Record]
     count: int
 
     @property
@@ -129,8 +121,8 @@ class Overlaps:
         until = self.until(attempt)
         return until is not None and sign > until
 
-    def kept(self, attempt: int, entries: list[T]) -> list[T]:
-        """Return the records or events of an attempt that count; remember how long the others went on."""
+    def kept(self, attempt: int, entries: list[Record]) -> list[Record]:
+        """Return the records of an attempt that count; remember how long the others went on."""
         until = self.until(attempt)
         last = next((one.time for one in reversed(entries) if one.kind < records.NAME), 0)
         if until is None or last <= until:
@@ -176,20 +168,13 @@ class Reader:
         self.segment: SegmentFile | None = None
         self.unreadable: set[Path] = set()
 
-    def records(self, damages: Damages, left_out: Collection[Path] = ()) -> Iterator[Part[Record]]:
+    def records(self, damages: Damages, left_out: Collection[Path] = ()) -> Iterator[Part]:
         """Yield the records of each segment that count.
 
         Args:
             damages: what cannot be read is added to it.
             left_out: segments that the caller does not want; they are yielded without records.
         """
-        return self._read(records.decode_segment, damages, left_out)
-
-    def events(self, damages: Damages) -> Iterator[Part[Event]]:
-        """As :meth:`records`, of the events alone, which takes less time."""
-        return self._read(records.decode_events, damages, ())
-
-    def _read(self, decode: _Decode[T], damages: Damages, left_out: Collection[Path]) -> Iterator[Part[T]]:
         reached, start = self.reached, self.reached.position
         for path, error in self.unlisted:
             match = SEGMENT_NAME.fullmatch(path.name)
@@ -206,27 +191,27 @@ class Reader:
             if segment.number > first:
                 damages.missing(segment.attempt, first, segment.number - 1)
             after = segment.attempt, segment.number + 1
-            entries: list[T] = []
+            entries: list[Record] = []
             if segment.path not in left_out:
                 self.segment = segment
                 last = count == len(self.segments) or self.segments[count].attempt != segment.attempt
                 skip = start[2] if start is not None and at == start[:2] else 0
-                entries = self._decoded(segment, decode, damages, skip, last=last)
+                entries = self._decoded(segment, damages, skip, last=last)
             yield Part(segment, entries, count)
 
-    def _decoded(self, segment: SegmentFile, decode: _Decode[T], damages: Damages, skip: int, *, last: bool) -> list[T]:
+    def _decoded(self, segment: SegmentFile, damages: Damages, skip: int, *, last: bool) -> list[Record]:
         reached = self.reached
         skipped: list[Skip] = []
         try:
             data, room = segment.contents()
-            entries = list(decode(data, reached.names, skip, skipped))
+            entries = list(records.decode_segment(data, reached.names, skip, skipped))
         except (OSError, EOFError, ValueError) as error:
             self.unreadable.add(segment.path)
             _leave_out(damages, segment.path, error)
             return []
         self._move(segment, max(skip, records.used(data)), [at for at, why in skipped if why != records.UNKNOWN])
         entries = self.overlaps.kept(segment.attempt, entries)
-        times = _times(entries)
+        times = [one.time for one in entries if one.kind < NAME]
         sealed = segment.path.suffix == ".gz"
         read = ReadSegment(segment.path.name, data, room, skipped, skip, sealed, last, reached.phases)
         damages.segment(read, (min(times), max(times)) if times else None)
@@ -254,18 +239,6 @@ def _leave_out(damages: Damages, path: Path, error: Exception) -> None:
     damages.file(path.name, error, newer=isinstance(error, NewerVersion))
 
 
-def _attempt(first: T, number: int) -> T:
-    if isinstance(first, Event):
-        return Event(first.time, ev.ATTEMPT, step=number)
-    return Record(ev.ATTEMPT, 0, 0, "", 0, number, first.time)
-
-
-def _times(entries: list[T]) -> list[int]:
-    if entries and isinstance(entries[0], Event):
-        return list(map(_time, entries))
-    return [one.time for one in entries if one.kind < NAME]
-
-
 # --- the events of a whole run ----------------------------------------------------------------------------------------
 
 
@@ -277,11 +250,11 @@ def all_events(run: RunDirectory, process: int = 0, damages: Damages | None = No
     left_out = Damages() if damages is None else damages
     attempt = -1
     events: list[Event] = []
-    for part in Reader(run, process).events(left_out):
+    for part in Reader(run, process).records(left_out):
         if part.attempt != attempt:
             yield from ordered(events)
             attempt, events = part.attempt, []
-        events += part.entries
+        events += records.events_of(part.entries)
     yield from ordered(events)
     if damages is None:
         left_out.log()

@@ -153,7 +153,7 @@ def _try_out(restored: Restored) -> None:
 
 
 def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int]) -> Restored:
-    path = run.snapshot_path(process)
+    path = run.file("snapshot", process)
     try:
         head, blobs = state_file.read(path, FORM)
         ledger = Ledger.load(head["ledger"], blobs, spans)
@@ -178,15 +178,6 @@ def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int]) -> Res
         if not newer:
             restored.spoilt.append(path)
         return restored
-
-
-def snapshot_names(run: RunDirectory, process: int) -> tuple[int, dict[int, str]]:
-    """The attempt that wrote the snapshot, and its names by their ids; -1 and none if it cannot be read."""
-    try:
-        head, _ = state_file.read(run.snapshot_path(process), FORM)
-        return whole(head["position"][0], _PLACES), dict(enumerate(map(str, head["names"])))
-    except Exception:  # a hostile file can raise anything
-        return -1, {}
 
 
 def _prove(restored: Restored) -> None:
@@ -237,7 +228,7 @@ def write_snapshot(
     """
     head, blobs = ledger
     held = {"ledger": head, "spans": index.to_plain(Blobs()), "names": list(names), "position": position}
-    write_privately(run.snapshot_path(process), *state_file.pieces(FORM, state_file.text_of(held), blobs))
+    write_privately(run.file("snapshot", process), *state_file.pieces(FORM, state_file.text_of(held), blobs))
 
 
 RECENT: Final = 1000  # records remembered for the live tail

@@ -249,10 +249,10 @@ def _death(run: RunDirectory, process: int, attempt: int) -> Death | None:
     if not segments:
         return None
     try:
-        events = list(records.decode_events(segments[-1].contents().data, records.Names()))
+        entries = list(records.decode_segment(segments[-1].contents().data, records.Names()))
     except (OSError, EOFError, ValueError):
         return None
     life = Life(whole=False)
-    for event in events:
+    for event in records.events_of(entries):
         life.take(event)
     return Death(process, life.last, life.announced, life.ended == ENDED and not life.announced, life.ended == FAILED)

@@ -12,7 +12,7 @@ from otel_goodput._accounting.codec import FLAG, KEY, NUMBER, TEXT, Each, Pairs,
 from otel_goodput._accounting.events import following
 from otel_goodput._accounting.phase_history import Phases
 from otel_goodput._journal import records
-from otel_goodput._journal.records import EXPORT, LOADING, NAME, STEPPING, Record
+from otel_goodput._journal.records import EXPORT, LOADING, NAME, STEPPING
 from otel_goodput._journal.thinning import SUMMARY, SUMMARY_ENTRY, Summary, Thinner
 from otel_goodput.semconv import PHASES
 
@@ -150,9 +150,8 @@ class SpanIndex(State):
         self._places = {entry.key: place for place, entry in enumerate(self._ended, self._first)}
         self._phases = Phases(self._open)
 
-    def take(self, record: Record) -> None:
-        """Take the next record of the attempt."""
-        kind, phase, flags, name, key, step, time = record
+    def _take(self, kind: int, phase: int, flags: int, name: str, key: int, step: int, time: int) -> None:
+        """Take a record of another kind than the frequent ones."""
         if kind < NAME and time > self.last_sign:
             self.last_sign = time
         if kind == ev.START:
@@ -162,14 +161,8 @@ class SpanIndex(State):
                 self._thinner.cut()
         elif kind == ev.END:
             opened = self._phases.end(key)
-            if opened is None:
-                return
-            if flags & EXPORT:
+            if opened is not None:
                 self._end(opened._replace(end=max(opened.start, time), end_flags=flags))
-            elif opened.phase == rules.STEP:
-                self._thin(self._thinner, opened.step, opened.start, time)
-            elif flags & records.SUMMARIZED:
-                self._leave_out(name or opened.name or PHASES[opened.phase], opened.start, time)
         elif kind == records.PARENT and key in self._open:
             self._open[key] = self._open[key]._replace(parent=records.unsigned(step))
         elif kind == records.TRACE and key in self._open:
@@ -252,7 +245,7 @@ class SpanIndex(State):
                 opened.setdefault(begun, _entry(SpanEntry, (begun, which, "", step, export, time, 0, 0, None, 0)))
             else:
                 if kind and kind != NAME:
-                    self.take(Record(kind, phase, flags, name if names is None else names[name], key, step, time))
+                    self._take(kind, phase, flags, name if names is None else names[name], key, step, time)
                 continue
             if time > last:
                 last = time

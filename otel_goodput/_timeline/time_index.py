@@ -19,13 +19,11 @@ from otel_goodput._journal import records
 from otel_goodput._journal.records import HEADER_SIZE, NAME, RECORD, SIZE, Record, SegmentFile
 from otel_goodput._journal.rundir import RunDirectory, WatchedRun
 from otel_goodput._timeline.reader import Reader
-from otel_goodput._timeline.recovery import snapshot_names
 
 MOST: Final = 400_000  # records of one answer
 NEIGHBORS: Final = 1  # segments read before and after those of the window
 _FIRST: Final = 64  # records in which the first time is looked for
 _HELD: Final = 8  # segments kept in memory, up to a MiB each
-_SCANNED: Final = 4  # segments searched for names before the snapshot is read
 # Kinds whose times are those of their writing or of a phase; the others hold something else there, or an earlier time.
 _TIMED: Final = frozenset(kind for kind in records.KINDS if kind < NAME)
 _KEYED: Final = frozenset({ev.START, ev.END, ev.DEVICE_END, ev.MARK, ev.DURABLE})
@@ -206,18 +204,12 @@ class TimeIndex:
         """The names of an attempt, those `wanted` among them if the journal has them.
 
         Names are defined once, before their first use: segments are searched from the attempt's first one on, by the
-        kinds of their records alone; if that takes long, the snapshot is read.
+        kinds of their records alone.
         """
         known = self._names.setdefault(attempt, {})
-        unread = [one for one in segments if (attempt, one.number) not in self._scanned]
-        for looked, segment in enumerate(unread):
+        for segment in [one for one in segments if (attempt, one.number) not in self._scanned]:
             if wanted <= known.keys():
                 break
-            if looked == _SCANNED:
-                of_attempt, names = snapshot_names(self.run, self.process)
-                if of_attempt == attempt:
-                    known |= {identity: name for identity, name in names.items() if identity not in known}
-                    continue
             data = self._data(segment, missing)
             if data is not None:
                 self._learn(segment, data)

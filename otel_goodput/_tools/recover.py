@@ -105,7 +105,7 @@ def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters:
     if again:
         done = dict.fromkeys(done, frozenset())
         for attempt in done:
-            files.remove(run.recovered_path(attempt, process))
+            files.remove(run.file("recovered", attempt, process))
     elif names and done and all(number[name] in by for name in names for by in done.values()):
         print(f"run {run_id!r}: already recovered; use --again to export the spans again")
         return 0
@@ -146,7 +146,7 @@ def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters:
             (reached if all(outcomes.values()) else missed).add(number[name])
     if reached:
         for attempt, before in done.items():
-            path = run.recovered_path(attempt, process)
+            path = run.file("recovered", attempt, process)
             record = {"at": time.time(), "spans": len(unexported), "exporters": sorted(before | reached)}
             files.write_privately(path, checked_json(record))
             if mirror is not None:

@@ -49,7 +49,7 @@ def trained(directory: Path, **settings: Any) -> Iterator[None]:
         process_count=2, **settings,
     )  # fmt: skip
     other = Pace(1, time.time_ns(), 20, 10**6, 10**6, 0)
-    pace = RunDirectory(directory / recorder.run_id).pace_path(1)
+    pace = RunDirectory(directory / recorder.run_id).file("pace", 1)
     pace.write_bytes(checked_json({"attempt": recorder.attempt, **other._asdict()}))
     assert recorder.tracer is not None
     recorder.tracer.hooks.compile_cache.use()

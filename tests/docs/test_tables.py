@@ -156,7 +156,7 @@ def test_metrics_in_the_table_are_those_that_are_exported(tmp_path: Path) -> Non
     )  # fmt: skip
     run = RunDirectory(tmp_path / recorder.run_id)
     other = Pace(1, time.time_ns(), 20, 10**6, 10**6, 0)
-    run.pace_path(1).write_bytes(checked_json({"attempt": recorder.attempt, **other._asdict()}))
+    run.file("pace", 1).write_bytes(checked_json({"attempt": recorder.attempt, **other._asdict()}))
     assert recorder.tracer is not None
     recorder.tracer.hooks.compile_cache.use()
     recorder.tracer.hooks.scheduled(dict.fromkeys(semconv.SCHEDULING_STAGES, 10**9))

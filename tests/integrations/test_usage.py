@@ -69,7 +69,7 @@ def test_the_processor_time_is_what_the_process_used(tmp_path: Path) -> None:
 def test_a_killed_job_leaves_samples(tmp_path: Path) -> None:
     job = started(tmp_path, waits=True, OTEL_GOODPUT_USAGE_INTERVAL="1s")
     run = RunDirectory(tmp_path / "used")
-    until(lambda: run.usage_path(0, 0).exists())
+    until(lambda: run.file("usage", 0, 0).exists())
     job.send_signal(signal.SIGKILL)
     job.communicate(timeout=60)
     assert read_usage(run, 0, 0)[1]

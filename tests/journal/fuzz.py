@@ -130,7 +130,7 @@ def template(place: Path) -> dict[str, bytes]:
     sheet = UsageSheet(2, 0)
     sheet.add(Machine(4, 2**30, -1), Usage(time.time_ns(), NS, *[1] * (len(Usage._fields) - 2)))
     sheet.keep(RunDirectory(place / "run"), last=True)
-    found["journal/a0002-p0000.usage"] = RunDirectory(place / "run").usage_path(2, 0).read_bytes()
+    found["journal/a0002-p0000.usage"] = RunDirectory(place / "run").file("usage", 2, 0).read_bytes()
     said = notes.statement(2, "maintenance", "restart", "alice", person=True, recorded_at=1.0)
     found["journal/disruptions.reasons"] = json.dumps({"format": 1, **said.to_json()}).encode() + b"\n"
     found["journal/p0001.pace"] = found["journal/p0000.pace"]

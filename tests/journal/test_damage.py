@@ -90,7 +90,7 @@ def expected(data: bytes) -> dict[str, Any]:
     ledger, last = Ledger(), 0
     names = records.Names()
     whole = records.HEADER_SIZE + (len(data) - records.HEADER_SIZE) // records.SIZE * records.SIZE
-    for event in records.decode_events(data[:whole], names):
+    for event in records.events_of(records.decode_segment(data[:whole], names)):
         ledger.feed([event])
         last = max(last, event.time)
     return ledger.totals(last).to_json()
@@ -315,7 +315,7 @@ def snapped(record: Callable[..., Recording]) -> RunDirectory:
 
 
 def test_the_snapshot_says_what_the_journal_says(snapped: RunDirectory, caplog: pytest.LogCaptureFixture) -> None:
-    path = snapped.snapshot_path(0)
+    path = snapped.file("snapshot", 0)
     caplog.clear()
     report, events = RecordedRun(snapped).report().to_json(), list(all_events(snapped))
     assert not caplog.records, "it is sound"
@@ -357,7 +357,7 @@ def spoilt_snapshots(data: bytes, flips: int) -> Iterator[tuple[str, bytes]]:
 @pytest.mark.parametrize("flips", [40, pytest.param(400, marks=[pytest.mark.attack, pytest.mark.timeout(600)])])
 def test_a_spoilt_snapshot_is_not_used(snapped: RunDirectory, caplog: pytest.LogCaptureFixture, flips: int) -> None:
     """It is told apart from a sound one, whatever became of it: the journal is read instead, and says the same."""
-    path = snapped.snapshot_path(0)
+    path = snapped.file("snapshot", 0)
     data = path.read_bytes()
     caplog.clear()
     report = RecordedRun(snapped).report().to_json()
@@ -380,7 +380,7 @@ def test_a_spoilt_snapshot_is_not_used(snapped: RunDirectory, caplog: pytest.Log
 
 def test_a_restart_with_a_spoilt_snapshot(snapped: RunDirectory, record: Callable[..., Recording]) -> None:
     before = RecordedRun(snapped).report().to_json()
-    snapped.snapshot_path(0).write_bytes(b"\1" * 5000)
+    snapped.file("snapshot", 0).write_bytes(b"\1" * 5000)
     recording = record()
     assert recording.recorder.attempt == 2
     with goodput.job(), goodput.step(before["max_productive_step"] + 1):

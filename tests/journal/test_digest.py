@@ -108,7 +108,7 @@ def signed_again(body: bytes, version: int = FORM.version) -> bytes:
 def test_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.make()
-    run.digest_path(0).write_bytes(signed_again(b"anything at all", FORM.version + 1))
+    run.file("digest", 0).write_bytes(signed_again(b"anything at all", FORM.version + 1))
     with pytest.raises(NewerVersion, match=f"version {FORM.version + 1}"):
         read_digest(run, 0)
 
@@ -174,7 +174,7 @@ def test_what_is_too_large_sheds_its_longest_tail(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.make()
     write_digest(run, 12, overview, 3, 5, (3, 0, 9))
-    path = run.digest_path(12)
+    path = run.file("digest", 12)
     size = path.stat().st_size
     assert DIGEST / 4 < size <= DIGEST == bound(path.name) and stat.S_IMODE(path.stat().st_mode) == 0o600
     assert encode(overview, 3, 5, (3, 0, 9)) == path.read_bytes()

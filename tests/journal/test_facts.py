@@ -38,7 +38,7 @@ def told(given: dict[Any, Any], tmp_path: Path) -> dict[str, Any]:
     sheet.describe(Resource({}))
     sheet.add(given)
     sheet.keep(run)
-    path = run.facts_path(2, 0)
+    path = run.file("facts", 2, 0)
     assert path.stat().st_size <= FACTS == bound(path.name) and stat.S_IMODE(path.stat().st_mode) == 0o600
     return dict(read_facts(run, 2, 0).hyperparameters)
 
@@ -62,7 +62,7 @@ def test_a_recorder_tells_them(record: Callable[..., Recording], monkeypatch: py
     assert facts.versions["otel_goodput"] == __version__ and {"python", "opentelemetry-sdk"} <= facts.versions.keys()
     assert facts.settings["OTEL_GOODPUT_GRACE_PERIOD"] == ("7", "environment")
     assert facts.settings["OTEL_GOODPUT_RUN_ID"] == ("run", "configure()")
-    assert b"hunter2" not in run.facts_path(0, 0).read_bytes()
+    assert b"hunter2" not in run.file("facts", 0, 0).read_bytes()
 
 
 def test_a_processor_on_the_users_own_provider_tells_them(tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_a_wrong_argument_raises() -> None:
 def test_what_is_read_is_not_believed(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
     run.make()
-    path = run.facts_path(0, 0)
+    path = run.file("facts", 0, 0)
     empty = (
         "resource",
         "versions",
@@ -260,12 +260,12 @@ def test_it_is_written_again_when_there_is_more(tmp_path: Path) -> None:
     known: list[bool] = []
     sheet.describe(Resource({}), lambda: bool(known))
     sheet.keep(run)
-    assert not run.facts_path(0, 0).exists()
+    assert not run.file("facts", 0, 0).exists()
     known.append(True)
     sheet.keep(run)
-    first = run.facts_path(0, 0).stat().st_ino
+    first = run.file("facts", 0, 0).stat().st_ino
     sheet.keep(run, last=True)
-    assert run.facts_path(0, 0).stat().st_ino == first
+    assert run.file("facts", 0, 0).stat().st_ino == first
     sheet.add({"lr": 1})
     sheet.keep(run)
     assert read_facts(run, 0, 0).hyperparameters == {"lr": 1}

@@ -84,7 +84,7 @@ def amidst(past: RunDirectory, base: int) -> RunDirectory:
     ]
     index = restored.index.successor(2)
     for record in told:
-        index.take(record)
+        index.follow([record])
     restored.ledger.feed(records.events_of(told))
     write_snapshot(past, 0, restored.ledger.dump(), index, ["", "eval"], (2, 0, 0))
     assert not restore(past).damages
@@ -163,7 +163,7 @@ def members(head: dict[str, Any]) -> dict[Place, list[Place]]:
 @pytest.mark.parametrize("cases", [30, pytest.param(2000, marks=[pytest.mark.attack, pytest.mark.timeout(1800)])])
 def test_no_value_that_is_forged_breaks_the_next_attempt(request: pytest.FixtureRequest, when: str, cases: int) -> None:
     run: RunDirectory = request.getfixturevalue(when)
-    path = run.snapshot_path(0)
+    path = run.file("snapshot", 0)
     head, blobs = state_file.opened(path.read_bytes(), FORM)
     account = head["ledger"]["account"]
     steps = account["steps"]
@@ -192,7 +192,7 @@ def test_no_value_that_is_forged_breaks_the_next_attempt(request: pytest.Fixture
 
 def test_each_member_of_a_ledger_is_checked(amidst: RunDirectory) -> None:
     """Taken away or of another type, it is refused."""
-    head, blobs = state_file.opened(amidst.snapshot_path(0).read_bytes(), FORM)
+    head, blobs = state_file.opened(amidst.file("snapshot", 0).read_bytes(), FORM)
     checked = 0
     for path in inner_members(head["ledger"]):
         for wrong in (None, {"a": {"a": object()}}):

@@ -115,7 +115,7 @@ def flat(answer: Any, path: str = "") -> dict[str, Any]:
 def test_the_journal_alone_says_the_same(golden: Golden) -> None:
     """Without the snapshot, and replayed offline, all segments read."""
     report = RecordedRun(golden.run).report().to_json()
-    golden.run.snapshot_path(0).unlink(missing_ok=True)
+    golden.run.file("snapshot", 0).unlink(missing_ok=True)
     if golden.name != "mirrored":  # the segment at the URL was cut when its attempt died
         assert RecordedRun(golden.run).report().to_json() == report
     events = list(all_events(golden.run))

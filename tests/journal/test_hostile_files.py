@@ -442,9 +442,9 @@ def test_a_hostile_pace_leaves_the_others(disguise: Callable[[Path], None], tmp_
         8: {**good, "process": 8},  # but no eighth
     }
     for process, pace in told.items():
-        run.pace_path(process).write_bytes(checked_json(pace))
-    run.pace_path(6).write_text("[" * 4000)
-    disguise(run.pace_path(0))
+        run.file("pace", process).write_bytes(checked_json(pace))
+    run.file("pace", 6).write_text("[" * 4000)
+    disguise(run.file("pace", 0))
     assert [pace.process for pace in read_paces(run, 0, now, count=8)] == [1, 7]
 
 

@@ -26,8 +26,8 @@ def run(tmp_path: Path) -> RunDirectory:
                     pass
         recorder.shutdown()
     run = RunDirectory(tmp_path / "listed")
-    run.pace_path(2).write_bytes(b"{}")
-    run.digest_path(3).write_bytes(run.digest_path(1).read_bytes())
+    run.file("pace", 2).write_bytes(b"{}")
+    run.file("digest", 3).write_bytes(run.file("digest", 1).read_bytes())
     return run
 
 

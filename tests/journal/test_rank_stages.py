@@ -55,7 +55,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def test_every_process_is_heard_also_one_that_was_killed(run: RunDirectory) -> None:
-    assert not run.digest_path(2).exists()  # it did not live long enough for one
+    assert not run.file("digest", 2).exists()  # it did not live long enough for one
     report = RecordedRun(run).report()
     told = report.to_json()["checkpoints"]["save"]
     assert told["blocking_copy"]["slowest"] == {"process": 1, "mean_s": 0.04, "median_s": 0.0065}
@@ -69,7 +69,7 @@ def test_every_process_is_heard_also_one_that_was_killed(run: RunDirectory) -> N
 
 
 def test_a_process_that_cannot_be_read_hides_no_other(run: RunDirectory) -> None:
-    run.digest_path(1).write_bytes(b"OGDIGEST and no more")
+    run.file("digest", 1).write_bytes(b"OGDIGEST and no more")
     for snapshot in run.journal.glob("p0001*.snapshot"):
         snapshot.unlink()
     for segment in run.segments(1):

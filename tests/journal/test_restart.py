@@ -168,7 +168,7 @@ def test_a_long_run_is_restored_from_its_snapshot(tmp_path: Path, caplog: pytest
     run = RunDirectory(tmp_path / "runs" / "run")
     for attempt in range(2):
         run_long(tmp_path / "runs", 20_000, attempt * 15_000, "die")
-        assert run.snapshot_path(0).exists()
+        assert run.file("snapshot", 0).exists()
         sealed = list(run.journal.glob("*.gz"))
         assert sealed, "what the snapshot stands for is compressed"
         report = RecordedRun(run).report().to_json()
@@ -182,9 +182,9 @@ def test_a_long_run_is_restored_from_its_snapshot(tmp_path: Path, caplog: pytest
         assert {key: report[key] for key in offline} | {"seconds": timed} == offline
         assert report["steps"]["executed"] == (attempt + 1) * 20_000
         # The whole journal again, without the snapshot.
-        hidden = run.snapshot_path(0).rename(tmp_path / "hidden")
+        hidden = run.file("snapshot", 0).rename(tmp_path / "hidden")
         assert RecordedRun(run).report().to_json() == report
-        hidden.rename(run.snapshot_path(0))
+        hidden.rename(run.file("snapshot", 0))
     assert report["attempts"] == 2 and report["disruption_reasons"] == {"crash": 1}
     assert sum_ns(report) == round(report["elapsed_s"] * NS)
 

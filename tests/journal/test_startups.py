@@ -123,7 +123,7 @@ def test_damaged_facts_cost_only_what_they_tell(attempt: Callable[..., Path]) ->
     for pod in "abc":
         folder = attempt(pod, {"queued": NS})
     run = RunDirectory(folder)
-    run.facts_path(1, 0).write_bytes(b'{"format": 1, "attempt": 1, "pro')
+    run.file("facts", 1, 0).write_bytes(b'{"format": 1, "attempt": 1, "pro')
     assert summed(RecordedRun(run).all_facts()).reschedules == 1
-    run.facts_path(0, 0).unlink()
+    run.file("facts", 0, 0).unlink()
     assert summed(RecordedRun(run).all_facts()) == Startups(0, {}, {"queued": 1.0})

@@ -35,7 +35,7 @@ def written(run: RunDirectory, attempt: int = 0, process: int = 0, count: int = 
     for at in range(count):
         sheet.add(MACHINE, sample(at))
     sheet.keep(run, last=True)
-    return run.usage_path(attempt, process)
+    return run.file("usage", attempt, process)
 
 
 def test_what_was_sampled_is_read(run: RunDirectory) -> None:
@@ -52,7 +52,7 @@ def test_the_largest_file_stays_within_its_bound(run: RunDirectory) -> None:
 
 def test_nothing_sampled_leaves_no_file(run: RunDirectory) -> None:
     UsageSheet(0, 0).keep(run, last=True)
-    assert not run.usage_path(0, 0).exists()
+    assert not run.file("usage", 0, 0).exists()
 
 
 def test_a_file_that_cannot_be_written_is_told_once_and_tried_again(
@@ -60,11 +60,11 @@ def test_a_file_that_cannot_be_written_is_told_once_and_tried_again(
 ) -> None:
     sheet = UsageSheet(0, 0)
     sheet.add(MACHINE, sample(0))
-    run.usage_path(0, 0).mkdir()
+    run.file("usage", 0, 0).mkdir()
     sheet.keep(run, last=True)
     sheet.keep(run, last=True)
     assert caplog.text.count("cannot be saved") == 1
-    run.usage_path(0, 0).rmdir()
+    run.file("usage", 0, 0).rmdir()
     sheet.keep(run, last=True)
     assert len(read_usage(run, 0, 0)[1]) == 1
 

@@ -59,8 +59,8 @@ def test_foreign_torn_and_stale_files_are_left_out(tmp_path: Path) -> None:
         7: "",
     }
     for process, text in told.items():
-        run.pace_path(process).write_text(text)
-    run.pace_path(8).mkdir()
+        run.file("pace", process).write_text(text)
+    run.file("pace", 8).mkdir()
     assert read_paces(run, 3, now) == [good]
 
 
@@ -132,7 +132,7 @@ def test_the_last_value_is_that_of_the_account(tmp_path: Path, monkeypatch: pyte
     """Though the others go on, and the keeper has work to do behind the last export."""
     monkeypatch.setattr("otel_goodput._journal.usage.EXCHANGED_NS", 0)
     run = RunDirectory(tmp_path / "run")
-    exporter = Slower(run.pace_path(1))
+    exporter = Slower(run.file("pace", 1))
     reader = PeriodicExportingMetricReader(exporter, export_interval_millis=10**6)
     recorder = Recorder(
         "pair", run_id="run", directory=tmp_path, exporters="none", process_count=2, metric_readers=[reader]
@@ -152,7 +152,7 @@ def test_a_folder_that_cannot_be_written_is_said_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = Recorder("pair", run_id="run", directory=tmp_path, exporters="none", process_count=2)
-    RunDirectory(tmp_path / "run").pace_path(0).mkdir()
+    RunDirectory(tmp_path / "run").file("pace", 0).mkdir()
     with recorder.job():
         for number in range(12):
             with recorder.step(number):

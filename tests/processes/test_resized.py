@@ -75,5 +75,5 @@ def test_a_process_that_left_no_pace_is_counted(tmp_path: Path) -> None:
     """By the report of the run that has ended as by that of the living one."""
     launch(tmp_path, 3, "end")
     run = RunDirectory(tmp_path / "goodput" / "run")
-    run.pace_path(2).unlink()
+    run.file("pace", 2).unlink()
     assert "  processes  2 of 3 report step times" in str(RecordedRun(run).report())

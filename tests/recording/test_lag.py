@@ -121,8 +121,8 @@ def test_a_hot_loop(ending: str, tmp_path: Path) -> None:
     assert report["steps"]["executed"] == report["steps"]["kept"] == STEPS
     assert sum_ns(report) == round(report["elapsed_s"] * 1e9)
     # The same without a snapshot, which may stand for a place in the midst of the journal.
-    assert run.snapshot_path(0).exists()
-    run.snapshot_path(0).unlink()
+    assert run.file("snapshot", 0).exists()
+    run.file("snapshot", 0).unlink()
     assert RecordedRun(run).report().to_json() == report
 
 

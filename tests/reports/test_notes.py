@@ -54,10 +54,10 @@ def test_a_note_stands_beside_the_figures_and_withholds_its_advice(tmp_path: Pat
 def test_a_damaged_file_of_notes_is_none(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "noted")
     for spoilt in (b"", b"[", b"[1]", b'{"kind": 1}', b'[{"kind": "x"}]', b"\xff"):
-        run.notes_path(0).unlink(missing_ok=True)
+        run.file("notes", 0).unlink(missing_ok=True)
         with recorder(tmp_path):
             pass
-        run.notes_path(0).write_bytes(spoilt)
+        run.file("notes", 0).write_bytes(spoilt)
         assert [note.kind.split()[0] for note in RecordedRun(run).report().notes] == ["damage"]
         with recorder(tmp_path) as made:
             assert [note.kind.split()[0] for note in made.report().notes] == ["set", "damage"]

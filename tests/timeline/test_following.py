@@ -289,7 +289,7 @@ def test_it_goes_on_where_a_copy_has_been_renamed_into_place(record: Callable[..
     goodput.shutdown()
     (segment,) = run.segments()
     whole = segment.path.read_bytes()
-    run.snapshot_path(0).unlink()
+    run.file("snapshot", 0).unlink()
     follower = Follower(run)
     for count in (3, 9, 15, records.used(whole)):
         part = whole[: HEADER_SIZE + count * SIZE]
@@ -310,7 +310,7 @@ def test_a_segment_that_cannot_be_read_is_left_out_once(record: Callable[..., Re
             with goodput.step(number):
                 pass
     goodput.shutdown()
-    run.snapshot_path(0).unlink()
+    run.file("snapshot", 0).unlink()
     follower = Follower(run)
     follower.poll()
     assert follower.ledger.totals().kept == 3

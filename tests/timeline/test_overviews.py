@@ -51,11 +51,11 @@ def test_one_that_has_ended_is_read_from_its_digest(record: Callable[..., Record
     restored = restore(run, 2)
     assert added_up(found.overview) == restored.ledger.totals(found.at).run.elapsed
     assert found.overview.last_step == 19 and list(found.overview.names) == ["evaluation"]
-    run.digest_path(2).unlink()
+    run.file("digest", 2).unlink()
     again = overview_of(run, 2)
     assert again is not None and again.source == SNAPSHOT
     assert added_up(again.overview) == added_up(found.overview)
-    run.snapshot_path(2).unlink()
+    run.file("snapshot", 2).unlink()
     last = overview_of(run, 2)
     assert last is not None and added_up(last.overview) == added_up(found.overview)
 
@@ -66,7 +66,7 @@ def test_a_damaged_one_is_not_believed(record: Callable[..., Recording], base: i
     with goodput.job(start_time=base):
         steps(0, 5, base)
     goodput.shutdown()
-    path = run.digest_path(0)
+    path = run.file("digest", 0)
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
@@ -87,18 +87,18 @@ def test_one_that_lives_has_one_every_half_minute(
     with goodput.job():
         with goodput.step(1):
             pass
-        until(lambda: run.digest_path(0).exists() and read_digest(run, 0).overview.last_step == 1)
-        written = run.digest_path(0).stat().st_mtime_ns
+        until(lambda: run.file("digest", 0).exists() and read_digest(run, 0).overview.last_step == 1)
+        written = run.file("digest", 0).stat().st_mtime_ns
         found = overview_of(run, within_s=60)
         assert found is not None and found.source == DIGEST
         now = overview_of(run)
         assert now is not None and now.source == SNAPSHOT and now.at >= found.at
         time.sleep(0.3)  # a heartbeat is nothing that happens
-        assert run.digest_path(0).stat().st_mtime_ns == written
+        assert run.file("digest", 0).stat().st_mtime_ns == written
         with goodput.step(2):
             pass
         until(lambda: read_digest(run, 0).overview.last_step == 2)
-    assert os.stat(run.digest_path(0)).st_mode & 0o777 == 0o600  # noqa: PTH116
+    assert os.stat(run.file("digest", 0)).st_mode & 0o777 == 0o600  # noqa: PTH116
 
 
 KILLED = """

@@ -39,8 +39,7 @@ def same(run: RunDirectory, process: int = 0) -> int:
     found = list(Reader(run, process).records(Damages()))
     assert [(part.attempt, part.segment.number) for part in found] == places
     assert [list(map(tuple, part.entries)) for part in found] == [list(map(tuple, one.records)) for one in expected]
-    events = list(Reader(run, process).events(Damages()))
-    assert [[tuple(event) for event in part.entries] for part in events] == [
+    assert [list(map(tuple, records.events_of(part.entries))) for part in found] == [
         [witness.as_event(record) for record in one.records if record.kind < witness.NAME] for one in expected
     ]
     return sum(len(one.records) for one in expected)
