@@ -143,7 +143,6 @@ class _Grpc(Destination):
     def __init__(self, where: Endpoint, environ: Mapping[str, str]) -> None:
         super().__init__(where, environ)
         self._grpc = grpc = importlib.import_module("grpc")
-        self._connected = False
         parts = urlsplit(where.url)
         plain = parts.scheme == "http" or (parts.scheme != "https" and self._insecure)
         target = receiver(where).partition("://")[2].partition("/")[0] if parts.netloc else where.url
@@ -153,15 +152,16 @@ class _Grpc(Destination):
         else:
             credentials = grpc.ssl_channel_credentials(*self._certificates)
             self._channel = grpc.secure_channel(target, credentials, _CHANNEL, compression)
-        self._channel.subscribe(self._changed)
         self._call = self._channel.unary_unary(
             _METHODS[where.signal],
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=answer_type(where.signal).FromString,
         )
 
-    def _changed(self, state: Any) -> None:
-        self._connected = state is self._grpc.ChannelConnectivity.READY
+    def _connected(self) -> bool:
+        """Ask the core whether there is a connection: a subscriber's thread fails once the channel is closed."""
+        ready: int = self._grpc.ChannelConnectivity.READY.value[0]
+        return bool(self._channel._channel.check_connectivity_state(False) == ready)
 
     def send(self, request: Request, timeout_s: float) -> Answer:
         until = time.monotonic() + timeout_s - _EARLY_S
@@ -170,7 +170,7 @@ class _Grpc(Destination):
         except self._grpc.RpcError as error:
             code, details = error.code().name, (error.details() or "")[:LONGEST_WORDS]
             if code == "DEADLINE_EXCEEDED" and time.monotonic() >= until:  # ours, not the receiver's
-                return late(timeout_s) if self._connected else _unconnected(timeout_s)
+                return late(timeout_s) if self._connected() else _unconnected(timeout_s)
             outcome = _CODES.get(code, CLOSED)
             if code == "RESOURCE_EXHAUSTED" and "larger than max" in details:
                 outcome = REFUSED
