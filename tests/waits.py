@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 # Much longer than anything takes on a busy machine: whoever reaches it has failed.
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def until(

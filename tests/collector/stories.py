@@ -208,7 +208,7 @@ def ask(rules: Mapping[str, Any], path: Path, *tests: Mapping[str, Any]) -> None
     whole = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": several}
     (path / "tests.yaml").write_text(json.dumps(whole))
     done = subprocess.run(
-        [promtool(), "test", "rules", "tests.yaml"], cwd=path, capture_output=True, text=True, timeout=60, check=False
+        [promtool(), "test", "rules", "tests.yaml"], cwd=path, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
