@@ -14,6 +14,7 @@ from typing import Any, Final
 from otel_goodput._accounting import Ledger
 from otel_goodput._journal import records
 from otel_goodput._journal.account import Account
+from otel_goodput._journal.facts import read_facts
 from otel_goodput._journal.journal import Journal, Segment
 from otel_goodput._journal.lock import Lock
 from otel_goodput._journal.mirror import Mirror, open_spool
@@ -43,7 +44,7 @@ from otel_goodput._text.quantities import plural
 from otel_goodput._text.redact import printable, redacting_logger, without_credentials
 from otel_goodput._timeline.recovery import Restored, restore
 from otel_goodput.errors import JournalError
-from otel_goodput.semconv import Category
+from otel_goodput.semconv import PROCESS_COUNT, Category
 
 logger = redacting_logger(__name__)
 
@@ -297,7 +298,8 @@ def _with_leader(config: Config, run: RunDirectory, own: int) -> int:
     """Return the number of this attempt, by the leader's attempts if this process was not in all of them.
 
     `own` is the number after those of this process's attempts. A leader that was alive after this process had started
-    is in the same launch.
+    is in the same launch. An earlier one that this process could have joined does not count: programs that stand in
+    for ranks may run one after the other.
     """
     numbers = [] if config.leads else run.attempts(config.leader)
     if not numbers or numbers[-1] < own:
@@ -305,7 +307,10 @@ def _with_leader(config: Config, run: RunDirectory, own: int) -> int:
     last = numbers[-1]
     heads = (records.decode_header(segment.head) for segment in run.segments(config.leader, last))
     together = run.alive(last, config.leader) or max((head.heartbeat for head in heads), default=0) >= process_began()
-    return last if together else last + 1
+    if together:
+        return last
+    processes = read_facts(run, last, config.leader).resource.get(PROCESS_COUNT)
+    return last + 1 if isinstance(processes, int) and config.process_index >= processes else own
 
 
 def _finished(candidate: _Candidate, config: Config) -> bool:

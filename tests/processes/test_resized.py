@@ -71,6 +71,15 @@ def test_a_leader_that_died_early_was_in_this_launch(tmp_path: Path) -> None:
     assert (run.attempts(0), run.attempts(1)) == ([0], [0])
 
 
+def test_processes_that_run_one_after_the_other_are_of_one_attempt(tmp_path: Path) -> None:
+    for rank in range(3):
+        environment = {**os.environ, "OTEL_GOODPUT_STRICT": "", "RANK": str(rank), "WORLD_SIZE": "3"}
+        command = [sys.executable, "-c", RANK, "end"]
+        warm.run(command, cwd=tmp_path, env=environment, input="\n", text=True, capture_output=True, check=True)
+    run = RunDirectory(tmp_path / "goodput" / "run")
+    assert [run.attempts(rank) for rank in range(3)] == [[0], [0], [0]]
+
+
 def test_a_process_that_left_no_pace_is_counted(tmp_path: Path) -> None:
     """By the report of the run that has ended as by that of the living one."""
     launch(tmp_path, 3, "end")
