@@ -162,6 +162,7 @@ class AccountState(State):
             steps.bins = steps.summary = None
         twin = super().clone()
         steps.bins, steps.summary = held
+        twin._overview = overview and self._overview
         twin.name_index = self.name_index.copy()
         twin._follow()
         return twin
