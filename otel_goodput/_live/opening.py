@@ -298,19 +298,20 @@ def _with_leader(config: Config, run: RunDirectory, own: int) -> int:
     """Return the number of this attempt, by the leader's attempts if this process was not in all of them.
 
     `own` is the number after those of this process's attempts. A leader that was alive after this process had started
-    is in the same launch. An earlier one that this process could have joined does not count: programs that stand in
-    for ranks may run one after the other.
+    is in the same launch. The attempt of a dead leader that this process could have joined does not count: ranks may
+    run one after the other, where a program stands in for them.
     """
     numbers = [] if config.leads else run.attempts(config.leader)
     if not numbers or numbers[-1] < own:
         return own
     last = numbers[-1]
-    heads = (records.decode_header(segment.head) for segment in run.segments(config.leader, last))
-    together = run.alive(last, config.leader) or max((head.heartbeat for head in heads), default=0) >= process_began()
-    if together:
+    if run.alive(last, config.leader):
         return last
     processes = read_facts(run, last, config.leader).resource.get(PROCESS_COUNT)
-    return last + 1 if isinstance(processes, int) and config.process_index >= processes else own
+    if not isinstance(processes, int) or config.process_index < processes:
+        return own
+    heads = (records.decode_header(segment.head) for segment in run.segments(config.leader, last))
+    return last if max((head.heartbeat for head in heads), default=0) >= process_began() else last + 1
 
 
 def _finished(candidate: _Candidate, config: Config) -> bool:
