@@ -42,8 +42,8 @@ settings.load_profile("same")
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two more than there are cores: many tests wait for processes, servers and clocks."""
-    return 2 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    """Three more than there are cores: many tests wait for processes, servers and clocks."""
+    return 3 + (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -76,7 +76,8 @@ class _Hangs(SpanProcessor):
     def on_end(self, span: ReadableSpan) -> None:
         self.go_on.wait(60)
         self.names.append(span.name)
-        self.threads.add(threading.get_ident())
+        if span.name in ("step", "data_loading"):  # others are passed on where they end if nothing waits
+            self.threads.add(threading.get_ident())
 
 
 def test_a_processor_that_does_not_return_loses_steps_but_never_holds_training(
