@@ -227,7 +227,7 @@ def test_full_till_the_end(record: Callable[..., Recording], mount: Mount, caplo
     (disk / "ballast").unlink()
     again = record(directory=disk / "runs")
     with goodput.job():
-        steps(left["steps"]["kept"], 10)
+        steps(3 * MANY, 10)  # not below a number that is on the disk: some after those that were lost may be there
     assert again.report()["attempts"] == 2
     check(again.report(), left["steps"]["kept"] + 10)
 
