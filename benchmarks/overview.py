@@ -1,4 +1,4 @@
-"""What an overview adds to an event: two ledgers take the same events in turns, one of them without an overview."""
+"""What an overview adds to an event: two cursors take the same events in turns, one of them without an overview."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from benchmarks import table
 from benchmarks.rounds import Samples, once, serve
 from benchmarks.table import Row
-from otel_goodput._accounting import Ledger, rules
 from otel_goodput._accounting import events as ev
+from otel_goodput._accounting import rules
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.events import Event
 
@@ -18,7 +18,7 @@ BEGIN = 1_700_000_000 * 10**9  # ns
 STEP = 330_000_000  # ns from one step to the next
 SAVE_EVERY = 1_000  # steps
 BATCH = 1_024  # events that the keeper feeds at once
-PART = 2_000  # steps that one ledger takes before it is the other's turn
+PART = 2_000  # steps that one cursor takes before it is the other's turn
 YOUNG = 20_000  # steps of a run whose bins still double often
 SPANS = (3600 * 10**9, 86400 * 10**9)  # ns
 TARGET = 0.5e-6  # seconds
@@ -37,19 +37,19 @@ def stream(first: int, last: int) -> Iterator[Event]:
             yield Event(at + 320_000_000, ev.END, rules.SAVE, key + 2)
 
 
-def _fed(ledger: Ledger, events: list[Event]) -> float:
+def _fed(cursor: Cursor, events: list[Event]) -> float:
     """Seconds of this thread, garbage collection included."""
     began = time.thread_time()
     for at in range(0, len(events), BATCH):
-        ledger.feed(events[at : at + BATCH])
+        cursor.apply_all(events[at : at + BATCH])
     return time.thread_time() - began
 
 
 def answer(steps: int) -> dict[str, float]:
-    """Seconds an event, of each ledger, in the first steps and in those after them, up to `steps`."""
-    ledgers = {name: Ledger(cursor=Cursor(SPANS, overview=name == "with")) for name in ("without", "with")}
-    for ledger in ledgers.values():
-        ledger.feed([Event(BEGIN, ev.ATTEMPT, step=0), Event(BEGIN, ev.START, rules.JOB, 1)])
+    """Seconds an event, of each cursor, in the first steps and in those after them, up to `steps`."""
+    cursors = {name: Cursor(SPANS, overview=name == "with") for name in ("without", "with")}
+    for cursor in cursors.values():
+        cursor.apply_all([Event(BEGIN, ev.ATTEMPT, step=0), Event(BEGIN, ev.START, rules.JOB, 1)])
     spent: dict[str, float] = {}
     counts: dict[str, int] = {}
     for turn, first in enumerate(range(0, steps, PART)):
@@ -57,8 +57,8 @@ def answer(steps: int) -> dict[str, float]:
         age = "young" if first < YOUNG else "steady"
         counts[age] = counts.get(age, 0) + len(events)
         gc.collect()
-        for name in sorted(ledgers, reverse=turn % 2 == 1):
-            spent[f"{age}: {name}"] = spent.get(f"{age}: {name}", 0.0) + _fed(ledgers[name], events)
+        for name in sorted(cursors, reverse=turn % 2 == 1):
+            spent[f"{age}: {name}"] = spent.get(f"{age}: {name}", 0.0) + _fed(cursors[name], events)
     return {name: seconds / counts[name.partition(":")[0]] for name, seconds in spent.items()}
 
 
