@@ -177,7 +177,7 @@ class Cursor(AccountState):
             time += shift
             if not now <= time < edge or not START <= kind <= END or name:
                 break
-            while device and device[0].end <= time:
+            while device and device[0].end <= time:  # the device has steps only: see _steady
                 _, _, begin, end = device[0]
                 execution = running[device[0].step]  # type: ignore[index]
                 if end > now:

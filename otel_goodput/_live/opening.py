@@ -301,10 +301,10 @@ def _with_leader(config: Config, run: RunDirectory, own: int) -> int:
     is in the same launch. The attempt of a dead leader that this process could have joined does not count: ranks may
     run one after the other, where a program stands in for them.
     """
-    numbers = [] if config.leads else run.attempts(config.leader)
-    if not numbers or numbers[-1] < own:
+    attempts = [] if config.leads else run.attempts(config.leader)
+    if not attempts or attempts[-1] < own:
         return own
-    last = numbers[-1]
+    last = attempts[-1]
     if run.alive(last, config.leader):
         return last
     processes = read_facts(run, last, config.leader).resource.get(PROCESS_COUNT)
