@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +29,7 @@ from otel_goodput.exporters import registry
 from otel_goodput.exporters.spec import METRICS as METRIC_SIGNAL
 from otel_goodput.exporters.spec import TRACES
 from otel_goodput.reports import fields
-from otel_goodput.reports.fields import PartitionFields, ReportFields
+from otel_goodput.reports.fields import ReportFields
 from otel_goodput.reports.text import EXPLAINED
 from otel_goodput.semconv import CATEGORIES, METRICS, PHASES, RESOURCE_ATTRIBUTES, SPAN_ATTRIBUTES, Category, Phase
 
@@ -165,29 +166,39 @@ def codes() -> str:
 
 
 def report_fields() -> str:
-    """Every type of a report's JSON, with its fields as its docstring explains them."""
+    """Every type of a report's JSON, with its fields as the comments in their module explain them."""
     types = [ReportFields, *(one for one in vars(fields).values() if is_typeddict(one) and one is not ReportFields)]
-    return "\n".join(_fields(one) for one in types if not one.__name__.startswith("_"))
+    explained = _explained()
+    return "\n".join(_fields(one, explained[one.__name__]) for one in types if not one.__name__.startswith("_"))
 
 
-def _fields(one: type) -> str:
-    text, types = (one.__doc__ or "").partition("Attributes:")[0], get_type_hints(one)
-    explained = _explained(one)
-    of_partitions = {name: what for names, what in _explained(PartitionFields) for name in names}
-    known = {name for names, _ in explained for name in names}
-    explained += [([name], of_partitions.get(name, "")) for name in types if name not in known]
+def _fields(one: type, explained: list[tuple[list[str], str]]) -> str:
+    types = get_type_hints(one)
     rows = (
-        (", ".join(f"`{name}`" for name in names), ", ".join(dict.fromkeys(map(_type, map(types.get, names)))), what)
-        for names, what in ((names, what.replace("``", "`")) for names, what in explained)
-        if all(name in types for name in names)
+        (", ".join(f"`{name}`" for name in names), ", ".join(dict.fromkeys(_type(types[name]) for name in names)), what)
+        for names, what in explained
     )
-    return f"### {one.__name__}\n\n{' '.join(text.split()).replace('``', '`')}\n\n" + table(("field", "type", ""), rows)
+    text = " ".join((one.__doc__ or "").split())
+    return f"### {one.__name__}\n\n{text}\n\n" + table(("field", "type", ""), rows)
 
 
-def _explained(one: type) -> list[tuple[list[str], str]]:
-    """Names of fields, and the explanation that they share in the docstring."""
-    attributes = re.sub(r"\n {12}", " ", (one.__doc__ or "").partition("Attributes:")[2])  # lines that go on
-    return [(names.split(", "), what) for names, what in re.findall(r"^ {8}([\w, ]+): (.*)$", attributes, re.MULTILINE)]
+def _explained() -> dict[str, list[tuple[list[str], str]]]:
+    """By type, the names of fields and the comment that they share, behind the first of them or above it."""
+    explained: dict[str, list[tuple[list[str], str]]] = {}
+    rows: list[tuple[list[str], str]] = []
+    above: list[str] = []
+    for line in inspect.getsource(fields).replace("``", "`").splitlines():
+        if begins := re.match(r"(?:class )?(\w+)(?:\((\w+)| = TypedDict\()", line):
+            rows = explained[begins[1]] = [*explained.get(begins[2] or "", ())]
+        elif comment := re.match(r" {4,8}# (.*)", line):
+            above.append(comment[1])
+        elif field := re.match(r' {4,8}"?(\w+)"?: .*?(?:  # (.*))?$', line):
+            if what := field[2] or " ".join(above):
+                rows.append(([field[1]], what))
+            else:
+                rows[-1][0].append(field[1])
+            above = []
+    return explained
 
 
 def _type(annotation: object) -> str:
