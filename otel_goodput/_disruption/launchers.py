@@ -38,15 +38,14 @@ class Launch(NamedTuple):
 _SIGNALED: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
-def launches(environ: Mapping[str, str] | None = None) -> tuple[Launch, ...]:
+def launches(environ: Mapping[str, str] = os.environ) -> tuple[Launch, ...]:
     """Return what the detected launchers of this process report, the outermost first."""
-    environ = os.environ if environ is None else environ
     return tuple(_launch(launcher, environ) for launcher in LAUNCHERS if _marked(launcher, environ))
 
 
-def unseen(attempt: int, environ: Mapping[str, str] | None = None) -> str:
+def unseen(attempt: int) -> str:
     """Return a message if a launcher counts more starts than the journal (`attempt` + 1); else an empty text."""
-    for launch in launches(environ):
+    for launch in launches():
         missing = (launch.restarts or 0) - attempt
         if missing > 0:
             return (
@@ -57,9 +56,9 @@ def unseen(attempt: int, environ: Mapping[str, str] | None = None) -> str:
     return ""
 
 
-def exit_code(environ: Mapping[str, str] | None = None) -> int | None:
+def exit_code(environ: Mapping[str, str] = os.environ) -> int | None:
     """Return the exit status of the previous attempt; None if it is not given."""
-    return _number(os.environ if environ is None else environ, (OTEL_GOODPUT_EXIT_CODE.name,), least=-255)
+    return _number(environ, (OTEL_GOODPUT_EXIT_CODE.name,), least=-255)
 
 
 def exit_reason(code: int) -> str:
@@ -98,11 +97,6 @@ def _number(environ: Mapping[str, str], names: Sequence[str], least: int = 0) ->
     digits = text.removeprefix("-") if least < 0 else text
     if digits.isascii() and digits.isdecimal() and len(digits) < 16 and least <= int(text) <= LARGEST:
         return int(text)
-    report_once(
-        f"environment {name}",
-        "%s=%r is ignored: it is not an integer in the accepted range, which begins at %d",
-        name,
-        text[:60],
-        least,
-    )
+    wrong = "%s=%r is ignored: it is not an integer in the accepted range, which begins at %d"
+    report_once(f"environment {name}", wrong, name, text[:60], least)
     return None

@@ -9,25 +9,23 @@ from __future__ import annotations
 import os
 import re
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from http.client import HTTPMessage
-
-import threading
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
 from otel_goodput._disruption.notices import Notices
 from otel_goodput._runtime import files
-from otel_goodput._runtime.guard import logger, report_once
+from otel_goodput._runtime.guard import logger, report_once, started
 from otel_goodput._runtime.host import Clock
 from otel_goodput._text.redact import printable
 from otel_goodput.semconv import GOODPUT_NOTICE_SOURCE, GOODPUT_NOTICE_VALUE, Reason
+
+if TYPE_CHECKING:
+    from http.client import HTTPMessage
 
 METADATA_HOST: Final = "GCE_METADATA_HOST"
 HOST: Final = "metadata.google.internal"
@@ -71,27 +69,11 @@ def address(host: str) -> tuple[str, int] | None:
     return parts[1].strip("[]"), int(parts[2] or 80)
 
 
-def _request(host: str, target: str) -> bytes:
-    """Return a request for `target`, a path below ``/computeMetadata/v1/``; the server closes after its answer."""
-    lines = (
-        f"GET /computeMetadata/v1/{target} HTTP/1.1",
-        f"Host: {host}",
-        ": ".join(FLAVOR),
-        "Connection: close",
-        "",
-        "",
-    )
-    return "\r\n".join(lines).encode("ascii")
-
-
 def connect(host: str, port: int, until: float) -> socket.socket:
     """Return a connection to the first address of `host` that takes one, before `until` (monotonic s).
 
     Unlike ``socket.create_connection``, whose timeout starts again for each address. A name lookup has no timeout.
-
-    Raises:
-        OSError: there is none in time.
-        UnicodeError: the host's name is invalid.
+    Raises OSError if there is none in time, UnicodeError if the host's name is invalid.
     """
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     trouble: OSError = TimeoutError("timed out")
@@ -150,9 +132,9 @@ def ask(
     target: str,
     timeout_s: float,
     longest: int = LONGEST,
-    hold: Callable[[socket.socket], object] | None = None,
+    hold: Callable[[socket.socket], object] = lambda _: None,
 ) -> MetadataAnswer:
-    """Send one request and return the answer, of at most `longest` bytes.
+    """Request `target`, a path below ``/computeMetadata/v1/``, and return the answer, of at most `longest` bytes.
 
     `timeout_s` bounds the whole exchange, not each of its pieces. `hold` is called with the connection, so that another
     thread can shut it down.
@@ -167,14 +149,16 @@ def ask(
     if place is None:
         raise NotGoogles("its address is not valid")
     name, port = place
+    header, flavor = FLAVOR
+    request = (
+        f"GET /computeMetadata/v1/{target} HTTP/1.1\r\nHost: {host}\r\n{header}: {flavor}\r\nConnection: close\r\n\r\n"
+    )
     with connect(LINK_LOCAL if name == HOST else name, port, until) as connection:
-        if hold is not None:
-            hold(connection)
+        hold(connection)
         try:
-            status, headers, body = exchange(connection, _request(host, target), until, longest)
+            status, headers, body = exchange(connection, request.encode("ascii"), until, longest)
         except ValueError as error:
             raise NotGoogles(str(error)) from None
-    header, flavor = FLAVOR
     if headers.get(header) != flavor:
         raise NotGoogles(f"no {header}: {flavor} in its answer (status {status})")
     return MetadataAnswer(status, headers.get("ETag", "").strip(), body.decode("utf-8", "replace"))
@@ -183,24 +167,15 @@ def ask(
 _LONGEST: Final = 1 << 13  # bytes of an answer at most; its headers have some hundreds, a value some ten
 
 
-class Key(NamedTuple):
-    """A key of the metadata server, and the reason that each of its values announces; None if it announces nothing."""
-
-    path: str
-    reasons: Mapping[str, str | None]
-
-
-KEYS: Final = (
-    Key(
-        "instance/maintenance-event",
-        {
-            "NONE": None,
-            "MIGRATE_ON_HOST_MAINTENANCE": Reason.MAINTENANCE,
-            "TERMINATE_ON_HOST_MAINTENANCE": Reason.MAINTENANCE,
-        },
-    ),
-    Key("instance/preempted", {"FALSE": None, "TRUE": Reason.PREEMPTION}),
-)
+# The keys, and the reason that each of their values announces; None if it announces nothing.
+KEYS: Final[Mapping[str, Mapping[str, str | None]]] = {
+    "instance/maintenance-event": {
+        "NONE": None,
+        "MIGRATE_ON_HOST_MAINTENANCE": Reason.MAINTENANCE,
+        "TERMINATE_ON_HOST_MAINTENANCE": Reason.MAINTENANCE,
+    },
+    "instance/preempted": {"FALSE": None, "TRUE": Reason.PREEMPTION},
+}
 
 
 class Maintenance:
@@ -236,7 +211,7 @@ class Maintenance:
         self.patience_s = patience_s
         self.backoff_s = backoff_s
         self.stopping = threading.Event()
-        self._watches = [_Watch(self, key) for key in KEYS]
+        self._watches = [_Watch(self, *each) for each in KEYS.items()]
 
     def start(self) -> bool:
         """Start watching; return False if there is nothing to watch. Call once."""
@@ -245,21 +220,21 @@ class Maintenance:
         if address(self.host) is None:
             self.refuse("its address is not valid")
             return False
-        try:
-            for watch in self._watches:
-                watch.start()
-        except RuntimeError as error:
+        if not all(started(watch, "notices of maintenance and preemption are not watched") for watch in self._watches):
             self.stop()
-            report_once("metadata server", "notices of maintenance and preemption are not watched: %s", error)
             return False
         return True
 
-    def stop(self) -> None:
-        """Stop watching. Takes at most a second, even if a thread is stuck in a name lookup."""
+    def hang_up(self) -> None:
+        """Ask for nothing more."""
         self.stopping.set()
-        until = time.monotonic() + 1.0
         for watch in self._watches:
             watch.hang_up()
+
+    def stop(self) -> None:
+        """Stop watching. Takes at most a second, even if a thread is stuck in a name lookup."""
+        until = time.monotonic() + 1.0
+        self.hang_up()
         for watch in self._watches:
             if watch.is_alive() and watch is not threading.current_thread():
                 watch.join(max(0.0, until - time.monotonic()))
@@ -278,18 +253,16 @@ class Maintenance:
                 printable(self.host),
                 why,
             )
-        self.stopping.set()
-        for watch in self._watches:
-            watch.hang_up()
+        self.hang_up()
 
 
 class _Watch(threading.Thread):
     """The requests for one key, one after another."""
 
-    def __init__(self, owner: Maintenance, key: Key) -> None:
+    def __init__(self, owner: Maintenance, key: str, reasons: Mapping[str, str | None]) -> None:
         super().__init__(name="goodput-maintenance", daemon=True)
         self._owner = owner
-        self._key = key
+        self._key, self._reasons = key, reasons
         self._connection: socket.socket | None = None
         self._failures = 0
         self._etag = ""  # empty: the next request returns the present value at once
@@ -324,34 +297,37 @@ class _Watch(threading.Thread):
     def _next(self) -> float | None:
         """Send a request and wait for its answer. Return the seconds until the next one; None: there is no such key.
 
-        Raises:
-            NotGoogles: the answer is not from Google's metadata server.
+        Raises NotGoogles.
         """
         owner, key = self._owner, self._key
-        began, target, timeout_s = time.monotonic(), key.path, owner.patience_s
+        began, target, timeout_s = time.monotonic(), key, owner.patience_s
         if self._etag:
             wait = max(1, round(owner.wait_s))
             target += f"?wait_for_change=true&last_etag={quote(self._etag, safe='')}&timeout_sec={wait}"
             timeout_s += owner.wait_s
         try:
             answer = ask(owner.host, target, timeout_s, _LONGEST, self._hold)
-        except TimeoutError:
-            return self._failed("no answer in time")
         except (OSError, UnicodeError) as error:
-            return self._failed(str(error))
+            return self._failed("no answer in time" if isinstance(error, TimeoutError) else str(error))
         if answer.status >= 500 or answer.status == 429:
             return self._failed(f"status {answer.status}")
         if answer.status == 404:
-            logger.debug("the metadata server has no %s", key.path)
+            logger.debug("the metadata server has no %s", key)
             return None
         value = answer.body.strip()
-        if answer.status != 200 or value not in key.reasons:
-            raise NotGoogles(f"{key.path} is {printable(value[:60])!r} (status {answer.status})")
+        if answer.status != 200 or value not in self._reasons:
+            raise NotGoogles(f"{key} is {printable(value[:60])!r} (status {answer.status})")
         if self._failures:
             logger.info("the metadata server %s answers again", printable(owner.host))
         self._failures, self._etag = 0, answer.etag
         if value != self._value:
-            self._change(value)
+            before, reason = self._reasons.get(self._value), self._reasons[value]
+            about: dict[str, Any] = {GOODPUT_NOTICE_SOURCE: key, GOODPUT_NOTICE_VALUE: value}
+            self._value = value
+            if reason is not None:
+                owner.notices.announce(reason, owner.clock(), **about)
+            elif before is not None:
+                owner.notices.withdraw(before, owner.clock(), **about)
         # Always pause between two requests, whatever the server answers.
         return max(0.0, began + owner.backoff_s[0] - time.monotonic())
 
@@ -366,16 +342,7 @@ class _Watch(threading.Thread):
                 "metadata server unreachable",
                 "a request to the metadata server %s for %s failed: %s; it will be retried",
                 printable(self._owner.host),
-                self._key.path,
+                self._key,
                 why,
             )
         return pause
-
-    def _change(self, value: str) -> None:
-        before, self._value = self._key.reasons.get(self._value), value
-        reason = self._key.reasons[value]
-        about: dict[str, Any] = {GOODPUT_NOTICE_SOURCE: self._key.path, GOODPUT_NOTICE_VALUE: value}
-        if reason is not None:
-            self._owner.notices.announce(reason, self._owner.clock(), **about)
-        elif before is not None:
-            self._owner.notices.withdraw(before, self._owner.clock(), **about)

@@ -18,11 +18,9 @@ from typing import NamedTuple, TypeVar
 from opentelemetry.util import types
 
 from otel_goodput._accounting.rules import PRECEDENCE
-from otel_goodput._runtime.guard import contain, report_once
+from otel_goodput._runtime.guard import report_once, started
 
 Attributes = dict[str, types.AttributeValue]
-OnNotice = Callable[[str, int, Attributes], object]
-OnWithdrawal = Callable[["str | None", int, Attributes], object]
 Task = Callable[[], object]
 C = TypeVar("C", bound=Callable[[], object])
 
@@ -33,9 +31,10 @@ class Notice(NamedTuple):
     reason: str
     attributes: Attributes
 
-    def rank(self) -> int:
-        """Return the rank; the lowest counts. A SIGTERM after a preemption notice is part of it, not a new reason."""
-        return PRECEDENCE.index(self.reason) if self.reason in PRECEDENCE else len(PRECEDENCE)
+
+def _rank(notice: Notice) -> int:
+    """The lowest counts. A SIGTERM after a preemption notice is part of it, not a new reason."""
+    return PRECEDENCE.index(notice.reason) if notice.reason in PRECEDENCE else len(PRECEDENCE)
 
 
 class Notices:
@@ -54,10 +53,10 @@ class Notices:
 
     def __init__(
         self,
-        on_notice: OnNotice,
+        on_notice: Callable[[str, int, Attributes], object],
         flush: Callable[[float], object],
         grace_s: float = 10.0,
-        on_withdrawal: OnWithdrawal | None = None,
+        on_withdrawal: Callable[[str | None, int, Attributes], object] = lambda *_: None,
     ) -> None:
         self._on_notice = on_notice
         self._flush = flush
@@ -68,10 +67,10 @@ class Notices:
         self.called_back = False  # whether there is a callback of the user's
         # Used only on the teller's thread.
         self._in_effect: list[Notice] = []
-        self._callbacks: list[Callable[[], object]] = []
-        self._teller = _Lane("goodput-notices")
-        self._caller = _Lane("goodput-callbacks")
-        self._flusher = _Lane("goodput-notice-flush")
+        self._callbacks: list[Task] = []
+        self._teller = _Lane("goodput-notices", "preemption notices are not recorded")
+        self._caller = _Lane("goodput-callbacks", "preemption callbacks are not called")
+        self._flusher = _Lane("goodput-notice-flush", "nothing is exported at a preemption notice")
 
     def on_preemption(self, callback: C) -> C:
         """Call `callback()` at each notice from now on, on a thread of ours. Also a decorator.
@@ -79,12 +78,8 @@ class Notices:
         It runs concurrently with the training loop. Callbacks are called one after another. What one raises,
         including SystemExit, is logged once and ends nothing.
         """
-        given: object = callback
-        if callable(given):
-            self.called_back = True
-            self._teller.put(partial(self._register, callback))
-        else:
-            contain("on_preemption", TypeError(f"on_preemption() takes a function, not {given!r}"))
+        self.called_back = True
+        self._teller.put(partial(self._register, callback))
         return callback
 
     def announce(self, reason: str, moment: int, **attributes: types.AttributeValue) -> None:
@@ -141,7 +136,7 @@ class Notices:
 
     # --- in the teller's thread ---------------------------------------------------------------------------------------
 
-    def _register(self, callback: Callable[[], object]) -> None:
+    def _register(self, callback: Task) -> None:
         if callback not in self._callbacks:
             self._callbacks.append(callback)
 
@@ -150,7 +145,7 @@ class Notices:
             return
         self._in_effect.append(notice)
         try:
-            self._on_notice(min(self._in_effect, key=Notice.rank).reason, moment, dict(notice.attributes))
+            self._on_notice(min(self._in_effect, key=_rank).reason, moment, dict(notice.attributes))
         finally:
             for callback in self._callbacks:
                 self._caller.put(partial(_call, callback))
@@ -158,62 +153,42 @@ class Notices:
 
     def _take_back(self, notice: Notice, moment: int) -> None:
         left = [each for each in self._in_effect if each.reason != notice.reason]
-        over = len(left) < len(self._in_effect)
-        self._in_effect = left
-        if over and self._on_withdrawal is not None:
-            reason = min(left, key=Notice.rank).reason if left else None
+        if len(left) < len(self._in_effect):
+            self._in_effect = left
+            reason = min(left, key=_rank).reason if left else None
             self._on_withdrawal(reason, moment, dict(notice.attributes))
 
 
 class _Lane:
-    """A daemon thread that runs the tasks it is given, one after another, until it is given None."""
+    """A daemon thread that runs the tasks it is given, one after another, until it is given None.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._tasks: SimpleQueue[Task | None] = SimpleQueue()  # reentrant, unlike queue.Queue
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        try:
-            self._thread.start()
-        except RuntimeError as error:
-            report_once(
-                "notices", "cannot start the thread for preemption notices: %s; notices are not recorded", error
-            )
+    `lost` is what there is not if the thread cannot be started.
+    """
 
-    def put(self, task: Task | None) -> None:
-        self._tasks.put(task)
+    def __init__(self, name: str, lost: str) -> None:
+        tasks: SimpleQueue[Task | None] = SimpleQueue()  # reentrant, unlike queue.Queue
+        self.put = tasks.put
+        self._thread = threading.Thread(target=self._work, args=(tasks.get,), name=name, daemon=True)
+        started(self._thread, lost)
 
     def mine(self) -> bool:
         """Return whether the caller is this thread."""
         return threading.current_thread() is self._thread
 
-    def _work(self) -> None:
-        while True:
-            task = self._tasks.get()
-            if task is None:
-                return
+    def _work(self, get: Callable[[], Task | None]) -> None:
+        for task in iter(get, None):
             try:
                 task()
             except BaseException as error:
-                report_once(
-                    self._name,
-                    "a task of thread %s failed; training goes on: %s: %s",
-                    self._name,
-                    type(error).__name__,
-                    error,
-                )
+                name, kind = self._thread.name, type(error).__name__
+                report_once(name, "a task of thread %s failed; training goes on: %s: %s", name, kind, error)
 
 
-def _call(callback: Callable[[], object]) -> None:
+def _call(callback: Task) -> None:
     """Call a callback of the user's; log what it raises."""
     try:
         callback()
     except BaseException as error:
-        name = getattr(callback, "__qualname__", None) or repr(callback)
-        report_once(
-            f"on_preemption {name}",
-            "the preemption callback %s failed; training goes on: %s: %s",
-            name,
-            type(error).__name__,
-            error,
-            error=error,
-        )
+        name, kind = getattr(callback, "__qualname__", None) or repr(callback), type(error).__name__
+        text = "the preemption callback %s failed; training goes on: %s: %s"
+        report_once(f"on_preemption {name}", text, name, kind, error, error=error)

@@ -13,12 +13,7 @@ from otel_goodput._disruption.metadata import Maintenance, metadata_host
 from otel_goodput._disruption.notices import Notices
 from otel_goodput._disruption.signals import SIGNALS, Signals
 from otel_goodput._recording.tracer import PhaseTracer
-from otel_goodput.semconv import (
-    GOODPUT_DISRUPTION_REASON,
-    GOODPUT_NOTICE_EVENT,
-    GOODPUT_NOTICE_SOURCE,
-    REASONS,
-)
+from otel_goodput.semconv import GOODPUT_DISRUPTION_REASON, GOODPUT_NOTICE_EVENT, GOODPUT_NOTICE_SOURCE, REASONS
 
 LIMIT_NS: Final = 300 * 10**9  # Slurm's --signal announces the time limit so long before it, or less
 _SIGNALS: Final = frozenset(one.name for one in SIGNALS)
@@ -85,23 +80,17 @@ class Watch:
         if _finished(span):
             return  # closing a notebook, or stopping a script in its last lines, disrupts no job
         source = str(about.get(GOODPUT_NOTICE_SOURCE, ""))
-        ended_by = f"{source}{_at_a_limit(moment)}" if source in _SIGNALS else ""
+        limits = (launch for launch in launches() if launch.ends_at is not None and moment > launch.ends_at - LIMIT_NS)
+        limit = next((f" at the time limit of {launch.name}" for launch in limits), "")
+        ended_by = f"{source}{limit}" if source in _SIGNALS else ""
         self._tracer.notice(REASONS.index(reason), moment, ended_by=ended_by)
         if span is not None and span.is_recording():
             span.add_event(GOODPUT_NOTICE_EVENT, {GOODPUT_DISRUPTION_REASON: reason, **about}, moment)
 
-    def _withdraw(self, left: str | None, moment: int, about: dict[str, types.AttributeValue]) -> None:
+    def _withdraw(self, left: str | None, moment: int, _: object) -> None:
         self._tracer.notice(0, moment, withdrawn=True)
         if left is not None:
             self._tracer.notice(REASONS.index(left), moment)
-
-
-def _at_a_limit(moment: int) -> str:
-    """Return which scheduler's time limit a signal at `moment` (ns) belongs to, as text; empty if to none."""
-    for launch in launches():
-        if launch.ends_at is not None and moment > launch.ends_at - LIMIT_NS:
-            return f" at the time limit of {launch.name}"
-    return ""
 
 
 def _finished(job: object) -> bool:

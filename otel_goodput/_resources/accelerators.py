@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from otel_goodput import semconv
 from otel_goodput._integrations.flops import find_chip
@@ -58,17 +58,18 @@ def read(facts: Iterable[Fact], source: Mapping[str, object]) -> dict[str, Value
     return attributes
 
 
+def mapping(given: object) -> Mapping[str, Any]:
+    """Return what was JSON's object; empty if it was anything else."""
+    return given if isinstance(given, dict) else {}
+
+
 DRIVER: Final = Path("/proc/driver/nvidia/gpus")
 _MODEL: Final = re.compile(r"^Model:\s*(\S.*?)\s*$", re.MULTILINE)
 
 
 class Accelerator(NamedTuple):
-    """One kind of chip.
-
-    Attributes:
-        name: common name.
-        machines: regular expression for all of a machine type with this chip; its group is the number of chips.
-        slices: regular expression for the beginning of a TPU slice's type.
+    """One kind of chip, with regular expressions: for all of a machine type with it, whose group is the number of
+    chips, and for the beginning of a TPU slice's type.
     """
 
     name: str
@@ -131,9 +132,8 @@ def of_driver(gpus: Path = DRIVER) -> dict[str, Value]:
         ]
     except OSError:
         return {}
-    names = {text(match[1]) if match is not None else None for match in models}
-    name = names.pop() if len(names) == 1 else None
-    if name is None:
+    name, *others = {text(match[1]) if match is not None else None for match in models} or {None}
+    if name is None or others:
         return {}
     chip = find_chip(name)
     return _attributes(name.removeprefix("NVIDIA ") if chip is None else chip.name, len(models))
@@ -185,7 +185,8 @@ LINES: Final = (
 
 def of_environment(environ: Mapping[str, str]) -> dict[str, Value]:
     """Return the attributes found in the environment; empty without a TPU."""
-    return _with_chip(read(VARIABLES, environ))
+    known = read(VARIABLES, environ)
+    return {**known, **of_slice(str(known.get(semconv.SLICE_TYPE, "")))}
 
 
 def of_slice_attributes(attributes: Mapping[str, object]) -> dict[str, Value]:
@@ -195,8 +196,4 @@ def of_slice_attributes(attributes: Mapping[str, object]) -> dict[str, Value]:
     quoted = {name.strip(): value.strip().strip("'\"") for name, _, value in pairs}
     known = {**read(LINES, quoted), **read(ATTRIBUTES, attributes)}
     # Anybody may set attributes on a machine; only those of a TPU include its type.
-    return _with_chip(known) if semconv.SLICE_TYPE in known else {}
-
-
-def _with_chip(known: dict[str, Value]) -> dict[str, Value]:
-    return {**known, **of_slice(str(known.get(semconv.SLICE_TYPE, "")))}
+    return {**known, **of_slice(str(known[semconv.SLICE_TYPE]))} if semconv.SLICE_TYPE in known else {}

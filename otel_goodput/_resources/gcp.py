@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from otel_goodput import semconv
 from otel_goodput._disruption.metadata import METADATA_HOST, NotGoogles, ask, metadata_host
 from otel_goodput._resources import accelerators
-from otel_goodput._resources.accelerators import Value, text
+from otel_goodput._resources.accelerators import Value, mapping, text
 from otel_goodput._text.redact import printable, redacting_logger
 from otel_goodput.errors import GoodputError
 
@@ -54,10 +54,7 @@ class Machine(NamedTuple):
 
 
 def look_up(host: str | None = None, timeout_s: float = TIMEOUT_S) -> Machine:
-    """Ask the metadata server about this machine, waiting `timeout_s` seconds at most.
-
-    Args:
-        host: ``host`` or ``host:port`` of the server; by default this machine's.
+    """Ask the metadata server at `host`, by default this machine's, about it, waiting `timeout_s` seconds at most.
 
     Raises:
         Unknown: this is not a Google Cloud machine, or its server gives no useful answer in time.
@@ -76,7 +73,10 @@ def look_up(host: str | None = None, timeout_s: float = TIMEOUT_S) -> Machine:
         raise Unknown(f"{who} is not Google's: {lie}") from None
     if answer.status != 200:
         raise Unknown(f"{who} answered with an error (status {answer.status})")
-    metadata = _parsed(answer.body)
+    try:
+        metadata = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        metadata = None
     if not isinstance(metadata, dict):
         raise Unknown(f"{who} is not Google's: its answer is not a JSON object")
     machine = _machine(metadata)
@@ -89,10 +89,7 @@ def attributes(machine: Machine, *, in_cluster: bool) -> dict[str, Value]:
     """Return resource attributes, named and valued as by OpenTelemetry's own detector.
 
     The accelerator count is that of this host's chips. On GKE, zone and region are the cluster's, as Cloud Monitoring
-    expects: a regional cluster has no zone.
-
-    Args:
-        in_cluster: whether this process runs in a pod; then the host's name is the pod's, not the machine's.
+    expects: a regional cluster has no zone. `in_cluster`: in a pod, the host's name is the pod's, not the machine's.
     """
     on_gke = in_cluster and bool(machine.cluster)
     zone, region = machine.zone, machine.region
@@ -129,16 +126,9 @@ def detect(host: str, *, in_cluster: bool) -> dict[str, Value]:
         return {}
 
 
-def _parsed(body: str) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _machine(metadata: Mapping[str, Any]) -> Machine:
-    project, instance = _branch(metadata, "project"), _branch(metadata, "instance")
-    more = _branch(instance, "attributes")
+    project, instance = mapping(metadata.get("project")), mapping(metadata.get("instance"))
+    more = mapping(instance.get("attributes"))
     return Machine(
         project=text(project.get("projectId")) or "",
         zone=_last(instance.get("zone")),
@@ -149,11 +139,6 @@ def _machine(metadata: Mapping[str, Any]) -> Machine:
         cluster_location=text(more.get("cluster-location")) or "",
         slice=accelerators.of_slice_attributes(more),
     )
-
-
-def _branch(tree: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    branch = tree.get(name)
-    return branch if isinstance(branch, dict) else {}
 
 
 def _last(given: object) -> str:

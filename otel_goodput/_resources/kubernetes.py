@@ -19,6 +19,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -27,9 +28,9 @@ from urllib.parse import quote
 
 from otel_goodput import semconv
 from otel_goodput._disruption.metadata import connect, exchange, metadata_host
-from otel_goodput._resources.accelerators import Fact, Value, index, read, text
+from otel_goodput._resources.accelerators import Fact, Value, index, mapping, read, text
 from otel_goodput._runtime import files
-from otel_goodput._runtime.guard import contain, report_once
+from otel_goodput._runtime.guard import containing, started
 from otel_goodput._text.durations import parse_moment
 from otel_goodput._text.redact import redacting_logger
 from otel_goodput.semconv import SchedulingStage
@@ -62,18 +63,17 @@ def in_cluster(environ: Mapping[str, str]) -> bool:
 
 
 def attributes(environ: Mapping[str, str], account: Path = ACCOUNT) -> dict[str, Value]:
-    """Return the attributes of this pod; empty outside of one, where the variables mean other things.
+    """Return the attributes of this pod, whose service account is mounted at `account`.
 
-    Args:
-        environ: environment of the process.
-        account: directory of the mounted service account, with the file ``namespace``.
+    Empty outside of one, where the variables mean other things.
     """
     if not in_cluster(environ):
         return {}
     known = read(FACTS, environ)
-    namespace = None if semconv.K8S_NAMESPACE_NAME in known else _namespace(account)
-    if namespace is not None:
-        known[semconv.K8S_NAMESPACE_NAME] = namespace
+    if semconv.K8S_NAMESPACE_NAME not in known:
+        with suppress(OSError, ValueError):
+            if namespace := text(files.read_named(account / "namespace").decode()):
+                known[semconv.K8S_NAMESPACE_NAME] = namespace
     pod = text(environ.get(HOSTNAME))
     # A pod's host name is its name, except in an indexed Job, where its name is longer, and on the network of its node.
     if pod is not None and semconv.K8S_JOB_COMPLETION_INDEX not in known and pod != known.get(semconv.K8S_NODE_NAME):
@@ -81,13 +81,6 @@ def attributes(environ: Mapping[str, str], account: Path = ACCOUNT) -> dict[str,
     if all(key in known for key in _NAME_PARTS):
         known.setdefault(semconv.K8S_JOB_NAME, "-".join(str(known[key]) for key in _NAME_PARTS))
     return known
-
-
-def _namespace(account: Path) -> str | None:
-    try:
-        return text(files.read_named(account / "namespace").decode())
-    except (OSError, ValueError):
-        return None
 
 
 def goes_with(environ: Mapping[str, str]) -> str:
@@ -146,14 +139,10 @@ class Cluster:
 def this_cluster(environ: Mapping[str, str] | None = None, account: Path | None = None) -> Cluster | None:
     """Return the cluster that this process runs in; None outside of one, or if no service account is mounted.
 
-    Args:
-        environ: by default that of the process.
-        account: directory with the service account's ``token``, ``ca.crt`` and ``namespace``; by default where
-            Kubernetes mounts it.
+    `account` is the directory with the service account's ``token``, ``ca.crt`` and ``namespace``.
     """
-    environ = os.environ if environ is None else environ
-    account = ACCOUNT if account is None else account
-    host = environ.get("KUBERNETES_SERVICE_HOST", "").strip()
+    environ, account = os.environ if environ is None else environ, account or ACCOUNT
+    host = environ.get(CLUSTER, "").strip()
     port = (environ.get("KUBERNETES_SERVICE_PORT_HTTPS") or environ.get("KUBERNETES_SERVICE_PORT") or "443").strip()
     if not host or not port.isdecimal():
         return None
@@ -166,28 +155,29 @@ def this_cluster(environ: Mapping[str, str] | None = None, account: Path | None 
     # The token goes into a header: other characters than printable ASCII could add lines to it.
     if not namespace or not token or not token.isprintable() or not authority.is_file():
         return None
-    pod = environ.get("POD_NAME") or environ.get("HOSTNAME") or socket.gethostname()
+    pod = environ.get("POD_NAME") or environ.get(HOSTNAME) or socket.gethostname()
     return Cluster(host, int(port), namespace, pod, environ.get("JOBSET_NAME", "").strip(), token, authority)
 
 
 def submission_of(cluster: Cluster, timeout_s: float = TIMEOUT_S) -> Submission | None:
     """Return when the job was submitted, waiting `timeout_s` seconds at most; None if the cluster does not say so."""
-    until = monotonic() + timeout_s
+    for kind, metadata in _submitted(cluster, monotonic() + timeout_s):
+        if (created := _moment(metadata.get("creationTimestamp"))) is not None:
+            return Submission(created, kind)
+    return None
+
+
+def _submitted(cluster: Cluster, until: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield kind and metadata of the objects that may say when the job was submitted, the best first."""
     if cluster.jobset:
-        submission = _submission("JobSet", _metadata(cluster, _JOBSET, cluster.jobset, until))
-        if submission is not None:
-            return submission
+        yield "JobSet", _metadata(cluster, _JOBSET, cluster.jobset, until)
     pod = _metadata(cluster, POD, cluster.pod, until)
-    labels = pod.get("labels")
-    if not isinstance(labels, dict):
-        labels = {}
+    labels = mapping(pod.get("labels"))
     for kind, label, path in _OWNERS:
         name = labels.get(label)
         if isinstance(name, str) and name and (kind, name) != ("JobSet", cluster.jobset):
-            submission = _submission(kind, _metadata(cluster, path, name, until))
-            if submission is not None:
-                return submission
-    return _submission("Pod", pod)
+            yield kind, _metadata(cluster, path, name, until)
+    yield "Pod", pod
 
 
 def seek(
@@ -195,63 +185,36 @@ def seek(
     locate: Callable[[], Cluster | None] = this_cluster,
     timeout_s: float = TIMEOUT_S,
     *,
-    then: Callable[[Cluster], None] | None = None,
+    then: Callable[[Cluster], None] = lambda _: None,
 ) -> threading.Thread | None:
-    """Look up the submission time in the background; call `on_submission` with it there, if there is one.
-
-    If `on_submission` is None, it is not looked up. Afterwards `then` is called there with the cluster, if any.
+    """In the background, call `on_submission`, if given, with the submission time, and `then` with the cluster.
 
     Return the thread, so that the caller can wait for it; None outside of Kubernetes, and if there can be no thread.
     """
-    if locate is this_cluster and not os.environ.get("KUBERNETES_SERVICE_HOST"):
+    if locate is this_cluster and not os.environ.get(CLUSTER):
         return None
-
-    def ask(cluster: Cluster) -> None:
-        submission = None if on_submission is None else submission_of(cluster, timeout_s)
-        if on_submission is not None and submission is not None:
-            logger.debug("submitted at %d ns, as the %s says", *submission)
-            on_submission(submission)
 
     def work() -> None:
         cluster: Cluster | None = None
-        try:
+        with containing("submission time"):
             cluster = locate()
-            if cluster is not None:
-                ask(cluster)
-        except Exception as error:
-            contain("submission time", error)
-        try:
-            if cluster is not None and then is not None:
+            if cluster is not None and on_submission is not None and (submission := submission_of(cluster, timeout_s)):
+                logger.debug("submitted at %d ns, as the %s says", *submission)
+                on_submission(submission)
+        if cluster is not None:
+            with containing("scheduling"):
                 then(cluster)
-        except Exception as error:
-            contain("scheduling", error)
 
     thread = threading.Thread(target=work, name="otel-goodput-submission", daemon=True)
-    try:
-        thread.start()
-    except RuntimeError as error:
-        report_once("submission time", "the job's submission time is not looked up: %s", error)
-        return None
-    return thread
+    return thread if started(thread, "the job's submission time is not looked up") else None
 
 
-def _submission(kind: str, metadata: Mapping[str, Any]) -> Submission | None:
-    created = metadata.get("creationTimestamp")
-    if not isinstance(created, str):
-        return None
-    try:
-        return Submission(parse_moment(created), kind)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _metadata(cluster: Cluster, path: str, name: str, until: float) -> dict[str, Any]:
+def _metadata(cluster: Cluster, path: str, name: str, until: float) -> Mapping[str, Any]:
     """Return the metadata of an object; empty if it cannot be read."""
     try:
-        metadata = fetch(cluster, path_of(path, cluster, name), until, _METADATA).get("metadata")
+        return mapping(fetch(cluster, path_of(path, cluster, name), until, _METADATA).get("metadata"))
     except OSError:
         return {}
-    return metadata if isinstance(metadata, dict) else {}
 
 
 def path_of(path: str, cluster: Cluster, name: str) -> str:
@@ -259,7 +222,7 @@ def path_of(path: str, cluster: Cluster, name: str) -> str:
     return path.format(namespace=quote(cluster.namespace, safe=""), name=quote(name, safe=""))
 
 
-def fetch(cluster: Cluster, path: str, until: float, accept: str = "application/json") -> dict[str, Any]:
+def fetch(cluster: Cluster, path: str, until: float, accept: str = "application/json") -> Mapping[str, Any]:
     """Return the object at `path`, before the monotonic clock says `until` (s); empty if it may not or cannot be read.
 
     Raises:
@@ -276,7 +239,7 @@ def fetch(cluster: Cluster, path: str, until: float, accept: str = "application/
             answer = json.loads(body) if status == 200 else {}
         except (ValueError, RecursionError):
             return {}
-    return answer if isinstance(answer, dict) else {}
+    return mapping(answer)
 
 
 def _secured(plain: socket.socket, cluster: Cluster) -> socket.socket:
@@ -336,8 +299,8 @@ def waits_of(
         began: when the program called ``configure()``, ns since the epoch.
         wait: sleeps for a number of seconds.
         timeout_s: for all answers each time, s.
-        before: when the attempt before called ``configure()``, ns since the epoch; None if there was none. If this
-            container ran by then, its program was started again within it, and has waited for nothing.
+        before: `began` of the attempt before; None if there was none. If this container ran by then, its program was
+            started again within it, and has waited for nothing.
     """
     waits: Waits = {}
     waited_s = 0.0
@@ -352,22 +315,21 @@ def waits_of(
         if not pod:
             break
         starts = read_pod(pod, os.environ.get("CONTAINER_NAME", "").strip())
-        known = starts.started is not None
-        if starts.started is not None and before is not None and starts.started <= before:
+        if starts.started is None:
+            waits = waited(starts, None, began)
+            continue
+        if before is not None and starts.started <= before:
             return {}
-        pulled = _pull(cluster, starts, until) if known and not starts.restarts else None
-        waits = waited(starts, pulled, began)
-        if known:
-            break
+        return waited(starts, None if starts.restarts else _pull(cluster, starts, until), began)
     return waits
 
 
 def read_pod(pod: Mapping[str, Any], container: str = "") -> Starts:
     """Read the status of a pod; `container` is the name of this program's container, empty if it is not known."""
-    metadata, status = _mapping(pod.get("metadata")), _mapping(pod.get("status"))
+    metadata, status = mapping(pod.get("metadata")), mapping(pod.get("status"))
     statuses = {str(one.get("name")): one for one in _mappings(status.get("containerStatuses"))}
     if not container:
-        container = str(_mapping(metadata.get("annotations")).get(_DEFAULT, ""))
+        container = str(mapping(metadata.get("annotations")).get(_DEFAULT, ""))
         if container not in statuses:
             container = next(iter(statuses)) if len(statuses) == 1 else ""
     mine = statuses.get(container, {})
@@ -383,8 +345,8 @@ def read_pod(pod: Mapping[str, Any], container: str = "") -> Starts:
         container if mine else "",
         _moment(metadata.get("creationTimestamp")),
         next(scheduled, None),
-        _moment(_mapping(_mapping(mine.get("state")).get("running")).get("startedAt")),
-        _moment(_mapping(_mapping(mine.get("lastState")).get("terminated")).get("finishedAt")),
+        _moment(mapping(mapping(mine.get("state")).get("running")).get("startedAt")),
+        _moment(mapping(mapping(mine.get("lastState")).get("terminated")).get("finishedAt")),
         restarts if isinstance(restarts, int) and restarts > 0 else 0,
     )
 
@@ -394,7 +356,7 @@ def read_pull(events: Mapping[str, Any], container: str) -> tuple[int, int] | No
     of_container = [
         (str(one.get("reason")), moment)
         for one in _mappings(events.get("items"))
-        if _mapping(one.get("involvedObject")).get("fieldPath") == f"spec.containers{{{container}}}"
+        if mapping(one.get("involvedObject")).get("fieldPath") == f"spec.containers{{{container}}}"
         and (moment := _moment(one.get("eventTime")) or _moment(one.get("firstTimestamp"))) is not None
     ]
     pulling = min((moment for reason, moment in of_container if reason == "Pulling"), default=None)
@@ -408,35 +370,25 @@ def waited(starts: Starts, pulled: tuple[int, int] | None, began: int) -> Waits:
     """Return the time in each stage, ns. No moment is in two stages; Kubernetes' times are in whole seconds.
 
     A container that was started again in its pod has not waited for a node again, but since the end of the one before.
-
-    Args:
-        starts: the status of the pod.
-        pulled: from when to when the image was pulled; None if not known.
-        began: when the program called ``configure()``, ns since the epoch.
+    The image was `pulled` from one moment to another, and the program called ``configure()`` when it `began`.
     """
-    spans = dict(_spans(starts, pulled, began))
-    pull = spans.get(SchedulingStage.IMAGE_PULL)
-    waits = {stage: end - begin for stage, (begin, end) in spans.items() if end >= begin}
-    if pull is not None and SchedulingStage.CONTAINER_START in waits:
-        waits[SchedulingStage.CONTAINER_START] -= waits[SchedulingStage.IMAGE_PULL]
-    return waits
+    waits: Waits = {}
 
+    def spend(stage: str, begin: int | None, end: int | None) -> None:
+        if begin is not None and end is not None and begin <= end:
+            waits[stage] = end - begin
 
-def _spans(starts: Starts, pulled: tuple[int, int] | None, began: int) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield the stages with begin and end, ns, in their order; the pull is within the start of the container."""
-    first = not starts.restarts
-    if first and starts.made is not None and starts.scheduled is not None:
-        yield SchedulingStage.QUEUED, (starts.made, starts.scheduled)
+    first, started_at = not starts.restarts, starts.started
     waiting = starts.scheduled if first else starts.ended
-    if starts.started is None:
-        return
-    if waiting is not None:
-        if first and pulled is not None:
-            begin, end = max(pulled[0], waiting), min(pulled[1], starts.started)
-            if begin <= end:
-                yield SchedulingStage.IMAGE_PULL, (begin, end)
-        yield SchedulingStage.CONTAINER_START, (waiting, starts.started)
-    yield SchedulingStage.PROGRAM_START, (starts.started, began)
+    if first:
+        spend(SchedulingStage.QUEUED, starts.made, starts.scheduled)
+        if pulled is not None and waiting is not None and started_at is not None:
+            spend(SchedulingStage.IMAGE_PULL, max(pulled[0], waiting), min(pulled[1], started_at))
+    spend(SchedulingStage.CONTAINER_START, waiting, started_at)
+    if SchedulingStage.CONTAINER_START in waits:  # the pull is within it
+        waits[SchedulingStage.CONTAINER_START] -= waits.get(SchedulingStage.IMAGE_PULL, 0)
+    spend(SchedulingStage.PROGRAM_START, started_at, began)
+    return waits
 
 
 def _pull(cluster: Cluster, starts: Starts, until: float) -> tuple[int, int] | None:
@@ -458,10 +410,6 @@ def _moment(value: object) -> int | None:
         return parse_moment(value)
     except (ValueError, OverflowError):
         return None
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _mappings(value: object) -> Iterator[Mapping[str, Any]]:

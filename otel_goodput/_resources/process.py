@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from typing import Final
@@ -17,7 +18,7 @@ from otel_goodput._disruption.launchers import launches
 from otel_goodput._disruption.metadata import metadata_host
 from otel_goodput._recording.ids import attempt_trace_id, host_name, instance_id
 from otel_goodput._resources import accelerators, gcp, kubernetes
-from otel_goodput._runtime.guard import contain, report_once
+from otel_goodput._runtime.guard import containing, report_once
 from otel_goodput._text.redact import encodable
 from otel_goodput.version import __version__
 
@@ -82,7 +83,10 @@ class DetectedResource(Resource):
 
     def wait(self, seconds: float = WAIT_S) -> bool:
         """Wait until detection is over, `seconds` at most; return whether it is."""
-        return self._search.wait(seconds)
+        thread = self._search.thread
+        if thread is not None:
+            thread.join(max(seconds, 0.0))
+        return thread is None or not thread.is_alive()
 
     def merge(self, other: Resource) -> Resource:
         """Merge as OpenTelemetry does; attributes detected later appear in the result, too."""
@@ -108,28 +112,17 @@ class _Search:
 
     def __init__(self, detectors: Sequence[Detector]) -> None:
         self.attributes: Known = {}  # replaced, never mutated, so it needs no lock
-        self._thread: threading.Thread | None = None
-        if not detectors:
-            return
-        thread = threading.Thread(target=self._run, args=(detectors,), name="otel-goodput-resource", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # no more threads, or the interpreter is ending
-            return
-        self._thread = thread
+        self.thread: threading.Thread | None = None
+        if detectors:
+            thread = threading.Thread(target=self._run, args=(detectors,), name="otel-goodput-resource", daemon=True)
+            with suppress(RuntimeError):  # no more threads, or the interpreter is ending
+                thread.start()
+                self.thread = thread
 
     def _run(self, detectors: Sequence[Detector]) -> None:
         for detector in detectors:
-            try:
+            with containing("resource detection"):
                 self.attributes = {**self.attributes, **detector()}
-            except Exception as error:
-                contain("resource detection", error)
-
-    def wait(self, seconds: float) -> bool:
-        if self._thread is None:
-            return True
-        self._thread.join(max(seconds, 0.0))
-        return not self._thread.is_alive()
 
 
 def describe(

@@ -127,15 +127,6 @@ def test_neither_a_slow_save_nor_a_dead_backend_holds_up_the_next_notice() -> No
     notices.close()
 
 
-def test_what_is_no_function_is_refused(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TypeError, match="takes a function"):
-        recorded.notices.on_preemption("save")  # type: ignore[type-var]
-    monkeypatch.delenv("OTEL_GOODPUT_STRICT")
-    recorded.notices.on_preemption(None)  # type: ignore[type-var]
-    recorded.notices.announce("signal", 1)
-    assert recorded.notices.settled(10) and len(recorded.told) == 1
-
-
 def test_nothing_is_told_after_the_end(recorded: Recorded) -> None:
     recorded.notices.announce("signal", 1)
     recorded.notices.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from recorded import NS, Recording, attributes, sum_ns
 
 import otel_goodput as goodput
 from otel_goodput import ConfigurationError, PhaseError
+from otel_goodput._runtime import guard
 
 WRONG: dict[str, Callable[[], Any]] = {
     "step without a number": lambda: goodput.step(None),  # type: ignore[arg-type]
@@ -346,3 +348,11 @@ def test_processes_are_numbers_however_they_are_written(index: int, exports: boo
     options = {"processes": "00, 4", "process_index": index, "process_count": 5}
     with goodput.Recorder("line", directory=tmp_path, exporters="none", **options) as line:  # type: ignore[arg-type]
         assert line.config.exports_spans() is exports
+
+
+@pytest.mark.usefixtures("recording")
+def test_a_callback_that_is_no_function(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(guard, "contained", Counter[str]())
+    assert goodput.on_preemption(3) == 3  # type: ignore[type-var, comparison-overlap]
+    assert callable(goodput.on_preemption(None))  # type: ignore[type-var]
+    assert warnings(caplog) == ["on_preemption() needs a function; write `@goodput.on_preemption` above its def"]
