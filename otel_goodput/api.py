@@ -15,7 +15,6 @@ from otel_goodput._accounting import Totals
 from otel_goodput._recording import plain
 from otel_goodput._recording.decorators import forgiving, not_callable
 from otel_goodput._recording.phases import Phases
-from otel_goodput._recording.step_line import StepLine
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime import host
 from otel_goodput._runtime.guard import TRUE, contain, report_once
@@ -44,12 +43,9 @@ def _find() -> PhaseTracer | None:
 class _Default(Recorder):
     """The recorder that the module-level functions act on, until ``configure()`` replaces it."""
 
-    @staticmethod
-    def _successor() -> (
-        StepLine | None
-    ):  # static: a decorated function that is sent to a worker does not bring us along
-        tracer = _find()
-        return None if tracer is None else tracer.line
+    @staticmethod  # a decorated function that is sent to a worker does not bring us along
+    def _successor() -> PhaseTracer | None:
+        return _find()
 
 
 @contextmanager

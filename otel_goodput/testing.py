@@ -131,7 +131,7 @@ class Recording:
         """Return the finished spans in the order of their ends, the root span of the attempt among them."""
         tracer = self.recorder.tracer
         if tracer is not None:
-            tracer.line.emitter.catch_up()  # else in the background, soon
+            tracer.emitter.catch_up()  # else in the background, soon
         return [span for exporter in self._exporters for span in exporter.get_finished_spans()]
 
     def spans(self, name: str | None = None) -> list[ReadableSpan]:

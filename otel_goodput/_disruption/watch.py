@@ -43,10 +43,10 @@ class Watch:
         self._notices = Notices(self._record, flush, grace_s, self._withdraw)
         self._signals = Signals(self._notices, tracer.clock, grace_s, finish) if "signals" in names else None
         self._maintenance = None
-        code = exit_code() if tracer.attempt else None
+        code = exit_code() if tracer.traces.attempt else None
         if code:
             # Before the job starts: this is why the previous attempt ended, unless that has recorded a reason itself.
-            tracer.notice(REASONS.index(exit_reason(code)), tracer.clock(), ended_by=f"exit status {code}")
+            tracer.account.notice(REASONS.index(exit_reason(code)), tracer.clock(), ended_by=f"exit status {code}")
         if self._signals is not None:
             self._signals.install()
         if "maintenance" in names and (host := metadata_host()) is not None:
@@ -76,21 +76,21 @@ class Watch:
         self._notices.close(seconds)
 
     def _record(self, reason: str, moment: int, about: dict[str, types.AttributeValue]) -> None:
-        span = self._tracer.job_span
+        span = self._tracer.traces.job_span
         if _finished(span):
             return  # closing a notebook, or stopping a script in its last lines, disrupts no job
         source = str(about.get(GOODPUT_NOTICE_SOURCE, ""))
         limits = (launch for launch in launches() if launch.ends_at is not None and moment > launch.ends_at - LIMIT_NS)
         limit = next((f" at the time limit of {launch.name}" for launch in limits), "")
         ended_by = f"{source}{limit}" if source in _SIGNALS else ""
-        self._tracer.notice(REASONS.index(reason), moment, ended_by=ended_by)
+        self._tracer.account.notice(REASONS.index(reason), moment, ended_by=ended_by)
         if span is not None and span.is_recording():
             span.add_event(GOODPUT_NOTICE_EVENT, {GOODPUT_DISRUPTION_REASON: reason, **about}, moment)
 
     def _withdraw(self, left: str | None, moment: int, _: object) -> None:
-        self._tracer.notice(0, moment, withdrawn=True)
+        self._tracer.account.notice(0, moment, withdrawn=True)
         if left is not None:
-            self._tracer.notice(REASONS.index(left), moment)
+            self._tracer.account.notice(REASONS.index(left), moment)
 
 
 def _finished(job: object) -> bool:

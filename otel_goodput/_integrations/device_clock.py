@@ -475,7 +475,7 @@ class DeviceClock:
 
     def settle(self) -> None:
         """Before the account is read: once the job is over, wait `patience` s in all for what it left on the device."""
-        job = self._tracer.job_span
+        job = self._tracer.traces.job_span
         if job is None or job.is_recording():
             self._settled_by = None
         elif self._watcher.busy:

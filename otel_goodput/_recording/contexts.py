@@ -5,7 +5,6 @@ Longer than other files: what enters, leaves and mends a phase shares its state.
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections.abc import Callable
 from opcode import opname
@@ -16,6 +15,7 @@ from typing import Any, Final
 
 from opentelemetry import context as context_api
 from opentelemetry import trace as trace_api
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import INVALID_SPAN, Status, StatusCode
 from opentelemetry.util import types
 
@@ -97,7 +97,7 @@ class Entry:
     def mend(self, error: BaseException | None = None) -> None:
         """After an interrupt, or if the phase was never closed: end the span and restore the previous context."""
         try:
-            span = self.span or self.tracer.line.spans.begun_at(self.start)
+            span = self.span or self.tracer.spans.begun_at(self.start)
             if span is not None and span is not self.tracer.jobs.implicit:  # begun for the phase, at the same moment
                 if self.here and self._within is not None and current_span() in (span, self._phase):
                     context_api.attach(alive(self._within))
@@ -109,7 +109,8 @@ class Entry:
                         span.set_status(Status(StatusCode.ERROR, type(error).__name__))
                     span.end(self.tracer.clock())
                 # The end may have been interrupted after the span ended, but before it was recorded.
-                self.tracer.ensure_ended(span)
+                if isinstance(span, ReadableSpan):
+                    self.tracer.processor.on_end(span)
         except Exception as trouble:
             contain("phase end", trouble)
 
@@ -182,7 +183,7 @@ class PhaseContext:
             tracer = self._find()
             if tracer is not None:
                 start = self._arguments.get("start_time")
-                tracer.line.leave_lapsed()
+                tracer.leave_lapsed()
                 entry = Entry(tracer, start or tracer.clock(), sys._getframe(1))
                 if tracer.jobs.none_yet and self._holds_up(tracer):
                     tracer.jobs.begin_implicit(entry.start)
@@ -191,8 +192,8 @@ class PhaseContext:
                 self._entries.append(entry)
                 entry.span = span = self._begin(tracer, entry.start)
                 phase = self._phase_span(tracer, span)
-                shown = span if tracer.line.nesting.shared else phase
-                entry.attach(phase, tracer.line.nesting.enter(phase, shown))
+                shown = span if tracer.nesting.shared else phase
+                entry.attach(phase, tracer.nesting.enter(phase, shown))
                 return self._yielded(phase)
         except Exception as error:
             self._forget(entry)
@@ -202,7 +203,7 @@ class PhaseContext:
             raise
         finally:
             if tracer is not None:
-                tracer.line.add_overhead(perf_counter_ns() - begin)
+                tracer.add_overhead(perf_counter_ns() - begin)
         return self._yielded(self._phase_span(None, INVALID_SPAN))
 
     def __exit__(
@@ -223,7 +224,7 @@ class PhaseContext:
             self._forget(entry, error or interrupt)
             raise
         finally:
-            entry.tracer.line.add_overhead(perf_counter_ns() - begin)
+            entry.tracer.add_overhead(perf_counter_ns() - begin)
 
     def until(self, end: int) -> None:
         """Have the phase end at `end` (ns) when it is left."""
@@ -257,7 +258,7 @@ class PhaseContext:
             span.set_status(Status(StatusCode.ERROR, f"{kind.__name__}: {plain.message(error)}"))
         if span.is_recording():  # else a shutdown has ended it
             if not entry.here:
-                tracer.line.misused.warn(misuse.ELSEWHERE, phase=self._phase)
+                tracer.misused.warn(misuse.ELSEWHERE, phase=self._phase)
             if not tracer.closed:
                 self._finish(tracer, span, error)
             span.end(self._end_time(tracer, span))
@@ -295,7 +296,7 @@ class PhaseContext:
 
     def _phase_span(self, tracer: PhaseTracer | None, span: trace_api.Span) -> PhaseSpan:
         """Return what others see of `span`."""
-        return PhaseSpan(None if tracer is None else tracer.line, span)
+        return PhaseSpan(tracer, span)
 
     def _yielded(self, phase: PhaseSpan) -> trace_api.Span:
         """Return what the ``with`` statement binds; with a provider of the user's, their own kind of span."""
@@ -310,7 +311,7 @@ class PhaseContext:
         if end is None:
             return tracer.clock()
         start: int | None = getattr(span, "start_time", None)
-        return tracer.line.check_end(start, end) if start is not None and end < start else end
+        return tracer.check_end(start, end) if start is not None and end < start else end
 
     def __call__(self, function: F) -> F:
         return decorate(self._again, function)
@@ -330,10 +331,7 @@ class RestoreContext(PhaseContext):
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
         if error is not None or self._arguments.get("blocking") is False:
             return
-        if self._arguments.get("step") is not None:
-            tracer.restored(self._arguments["step"])
-        else:
-            tracer.restored_unlabeled()
+        tracer.restored(self._arguments.get("step"))
 
 
 class SaveContext(PhaseContext):
@@ -343,13 +341,12 @@ class SaveContext(PhaseContext):
 
     def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
         span = super()._begin(tracer, start)
-        line = tracer.line
-        if line.admission.budget.detailed and span.get_span_context().span_id not in line.admission.left_out:
-            line.thinner.cut()
+        admission = tracer.admission
+        if admission.budget.detailed and span.get_span_context().span_id not in admission.left_out:
+            tracer.thinner.cut()
         span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, bool(self._arguments["durable"]))
-        blocking, label = tracer.blocks(None), self._arguments.get("step")
-        line.saves(None if label is None else operator.index(label), blocking=blocking)
-        step = line.spans.step if blocking else None
+        tracer.saves(self._arguments.get("step"))
+        step = tracer.spans.step if tracer.blocks(None) else None
         if step is not None:
             step.saved = step.touched = True
         return span
@@ -394,7 +391,7 @@ class JobContext(PhaseContext):
         super().__del__()
         tracer = self._find() if not self._used else None
         if tracer is not None:
-            tracer.line.misused.warn(misuse.NEVER_ENTERED)
+            tracer.misused.warn(misuse.NEVER_ENTERED)
 
     def _holds_up(self, tracer: PhaseTracer) -> bool:
         return False
@@ -405,7 +402,7 @@ class JobContext(PhaseContext):
         return tracer.jobs.take_over() or tracer.jobs.start(start)
 
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
-        tracer.line.end_inner(left=error is None or clean_exit(error))
+        tracer.end_inner(left=error is None or clean_exit(error))
         if isinstance(error, KeyboardInterrupt):
             tracer.account.notice(REASONS.index(Reason.SIGNAL), tracer.clock())
 
@@ -442,7 +439,7 @@ class FastContext(PhaseContext):
                 raise self._wrong
             if self._phase == Phase.STEP:
                 number = arguments["step"]
-                span = tracer.step(tracer.line.next_number() if number is None else number, *times)
+                span = tracer.step(tracer.next_number() if number is None else number, *times)
             elif self._phase == Phase.PART:
                 span = tracer.part(arguments["name"])
             else:

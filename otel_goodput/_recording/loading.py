@@ -106,7 +106,7 @@ class Loads(Proxy[T]):
     def __next__(self) -> T:
         tracer = self._find()
         batches: Iterator[T] = self._batches
-        if tracer is None or tracer.line.spans.loading():  # a load in a load is the same one
+        if tracer is None or tracer.spans.loading():  # a load in a load is the same one
             return next(batches)
         load: FastSpan | None = None
         try:
@@ -136,14 +136,13 @@ def begin_pass(find: Find, begin: Callable[[], Iterator[T]]) -> Iterator[T]:
     tracer = find()
     if tracer is None or tracer.closed:
         return begin()
-    line = tracer.line
-    before, start = line.slow_passes, tracer.clock()
+    before, start = tracer.slow_passes, tracer.clock()
     batches = begin()
     try:
         end = tracer.clock()
-        # Not a second time for a loader that another one wraps.
-        if end - start > NOTICEABLE and line.slow_passes == before and not (line.jobs.none_yet or line.spans.loading()):
-            line.slow_passes += 1
+        again = tracer.slow_passes > before or tracer.spans.loading()  # another loader is wrapped by this one
+        if end - start > NOTICEABLE and not again and not tracer.jobs.none_yet:
+            tracer.slow_passes += 1
             with tracer.load(start, end):
                 pass
     except Exception as error:
@@ -235,7 +234,7 @@ def begin_given_pass(loader: Any, begin: Callable[[], Iterator[Any]]) -> Iterato
         tracer = given.find()
         if given.loader() is loader:
             _passed.add(key)
-        elif tracer is not None and key not in _passed and not tracer.line.spans.loading():
+        elif tracer is not None and key not in _passed and not tracer.spans.loading():
             report_once(
                 "loading rebuilt",
                 "goodput.loading() was given a DataLoader, but the loop uses another one over the same dataset, which "

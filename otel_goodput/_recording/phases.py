@@ -192,12 +192,12 @@ class Phases:
         try:
             tracer = self._find()
             if tracer is not None:
-                line, around = tracer.line, innermost()
+                around = innermost()
                 while around is not None and not (
-                    isinstance(around, FastSpan) and around.phase == STEP and around.nesting is line.nesting
+                    isinstance(around, FastSpan) and around.phase == STEP and around.nesting is tracer.nesting
                 ):
                     around = around.outer
-                step = around or line.open_step
+                step = around or tracer.open_step
                 if isinstance(step, FastSpan) and step.is_recording():
                     return step
         except Exception as error:
@@ -242,7 +242,7 @@ class Phases:
 
         def again() -> Opening[FastSpan]:
             tracer = self._find()
-            following = 0 if tracer is None else tracer.line.next_number()
+            following = 0 if tracer is None else tracer.next_number()
             made = self.step(following if numbers is None else next(numbers))
             if numbers is None and isinstance(made, FastSpan):
                 made.numbered = False

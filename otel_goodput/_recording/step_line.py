@@ -273,33 +273,6 @@ class StepLine:
         """Number of the step that began last in this process; ``NO_STEP`` before the first."""
         return self._begun_before if self.latest is self._restored else self.latest.step
 
-    def restored(self, label: int, stand_in: Callable[[int], ShortSpan]) -> None:
-        """Note that the checkpoint `label` was restored: by default, the next step follows those that it stands for.
-
-        Args:
-            label: what the checkpoint is called.
-            stand_in: returns a step of the given number that never begins; the last of those becomes the latest step.
-        """
-        latest = self.begun
-        done = self.labels.restore(label, latest, again=self.unsure)
-        if done is not None:
-            self._begun_before = latest
-            self.latest = self._restored = stand_in(done)
-        self.forget_number()
-
-    def saves(self, label: int | None, *, blocking: bool) -> None:
-        """Note that a checkpoint with this `label` (None: that of the open step) begins to be saved."""
-        latest, step = self.latest, self.spans.step
-        done = latest.step
-        if step is None:
-            done -= latest.undone
-        elif label not in (None, step.step):
-            done = step.step - (not blocking or self.policy.sampler.fleeting(self.clock() - step.start_time))
-        if label is None and step is not None:
-            label = step.step
-        if label is not None:
-            self.labels.save(label, done)
-
     def begin_first(self, number: int) -> None:
         """Handle the begin of step `number`, the first one since a restart or a restore."""
         if self.latest.step < 0 and self.labels.begins_anew(number):

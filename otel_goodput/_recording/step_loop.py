@@ -40,7 +40,7 @@ class Steps(Generic[T]):
     _handed = 0  # when the latest batch was returned, ns: the begin of the loop's body
 
     def __init__(self, tracer: PhaseTracer | None, batches: Iterable[T], start: int | None) -> None:
-        self._line = None if tracer is None else tracer.line
+        self._line = tracer
         self._number = start
         self._given = start is not None
         self._source = batches

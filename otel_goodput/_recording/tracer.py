@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import context as context_api
 from opentelemetry import trace as trace_api
-from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.sdk.trace.sampling import Sampler
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext, Status, StatusCode, Tracer
 from opentelemetry.util import types
@@ -49,7 +49,7 @@ Find = Callable[[], "PhaseTracer | None"]
 LONGEST_TICK_S: Final = 1.0
 
 
-class PhaseTracer:
+class PhaseTracer(StepLine):
     """Records phases into an account and a tracer provider.
 
     Args:
@@ -61,15 +61,7 @@ class PhaseTracer:
         find: returns what records now; None if nothing does.
 
     Attributes:
-        line: the state of the recording.
         processor: records the spans of all phases but steps, loads, parts and compilations.
-        clock: returns ns since the epoch.
-        blocks: returns whether a phase opened now by this thread is blocking.
-        new_key: returns a new span id.
-        hooks: integrations register there.
-        jobs: takes records for the journal.
-        misused: warns of what makes figures wrong.
-        notice: records that the platform announced the end of the job, or withdrew that.
         compilations: opens compile phases.
     """
 
@@ -99,33 +91,15 @@ class PhaseTracer:
         starter = PhaseSpans(tracer, other, processor, spans, emitter)
         jobs = JobSpans(account, starter, None if shared else generator, traces, thread, misused)
         labels, new_key = CheckpointLabels(past), generator.new_span_id
-        line = StepLine(account, hooks, policy, spans, emitter, jobs, misused, new_key, find, labels)
-        self.line = line
-        self.compilations = CompilePhases(line)
-        self.clock, self.blocks, self.new_key = line.clock, line.blocks, line.new_key
-        self.hooks, self.jobs, self.misused = line.hooks, line.jobs, line.misused
-        self.account, self.notice = line.account, line.account.notice
-        self._starter = starter
+        super().__init__(account, hooks, policy, spans, emitter, jobs, misused, new_key, find, labels)
+        self.compilations = CompilePhases(self)
         self.processor = processor
+        self._starter = starter
         self._ticking = threading.Lock()
         self._summing = threading.Lock()
-        first = FastSpan(line, rules.STEP, -1, None, None, None)
+        first = self.step(-1)
         first.unfold()
-        line.begin(first)
-
-    @property
-    def closed(self) -> bool:
-        return self.line.closed
-
-    @property
-    def attempt(self) -> int:
-        """The number of this attempt at the run, from 0."""
-        return self.line.traces.attempt
-
-    @property
-    def job_span(self) -> trace_api.Span | None:
-        """The job that began last; None before the first."""
-        return self.line.traces.job_span
+        self.begin(first)
 
     # --- steps, loads and parts ---------------------------------------------------------------------------------------
 
@@ -133,23 +107,15 @@ class PhaseTracer:
         self, number: int, start: int | None = None, end: int | None = None, blocking: bool | None = None
     ) -> FastSpan:
         """Return the span of a step, not begun yet; times in ns."""
-        return FastSpan(self.line, rules.STEP, number, blocking, start, end)
+        return FastSpan(self, rules.STEP, number, blocking, start, end)
 
-    def load(
-        self,
-        start: int | None = None,
-        end: int | None = None,
-        blocking: bool | None = None,
-        step: int | None = None,
-    ) -> FastSpan:
-        """Return the span of a data load, not begun yet, for `step` or else :meth:`load_number`; times in ns."""
-        if step is None:
-            step = self.line.load_number()
-        return FastSpan(self.line, rules.DATA_LOADING, step, blocking, start, end)
+    def load(self, start: int | None = None, end: int | None = None, blocking: bool | None = None) -> FastSpan:
+        """Return the span of a data load, not begun yet; times in ns."""
+        return FastSpan(self, rules.DATA_LOADING, self.load_number(), blocking, start, end)
 
     def part(self, name: str) -> FastSpan:
         """Return the span of a part of the open step, not begun yet."""
-        return FastSpan.of_part(self.line, name)
+        return FastSpan.of_part(self, name)
 
     def stage(self, name: str, step: int | None, start: int, end: int, *, shown: bool = True) -> None:
         """Record a part of the phase around the caller that is over, from `start` to `end` (ns).
@@ -158,49 +124,66 @@ class PhaseTracer:
         """
         if self.closed:
             return
-        line, account = self.line, self.line.account
-        around = identity(self.line.nesting.here())
+        around = identity(self.nesting.here())
         number = NO_STEP if step is None else step
         if not (shown and around.is_valid):
             key = self.new_key()
             flags = 0 if self.blocks(None) else NONBLOCKING
-            account.start(rules.PART, key, number, flags, name, start)
-            account.end(rules.PART, key, 0, end)
+            self.account.start(rules.PART, key, number, flags, name, start)
+            self.account.end(rules.PART, key, 0, end)
             return
-        part = FastSpan(line, rules.PART, number, None, start, end)
-        part.title, part.label = name, account.journal.name(name)
+        part = FastSpan(self, rules.PART, number, None, start, end)
+        part.title, part.label = name, self.account.journal.name(name)
         with part:
             if around.trace_flags.sampled:
                 part.keep()
 
-    def restored(self, label: int, key: int | None = None) -> None:
-        """Note that the checkpoint `label` was restored: by default, the next step is the one after it.
+    # --- checkpoints --------------------------------------------------------------------------------------------------
 
+    def restored(self, label: int | None, key: int | None = None) -> None:
+        """Note that the checkpoint `label` was restored: by default, the next step follows those that it stands for.
+
+        `label`: None if it is not known; the number of the next step is not known either, then.
         `key`: of the open restore that did not know the label when it began.
         """
-        if key is not None:
-            self.label(key, label)
-        if self.blocks(None) and not self._in_custom():
-            self.line.restored(label, self.step)
-
-    def restored_unlabeled(self) -> None:
-        """Note that a checkpoint was restored whose label is not known: so is the number of the next step."""
-        if self.blocks(None) and not self._in_custom():
-            self.line.forget_number()
+        if label is not None and key is not None:
+            self._label(key, label)
+        if not self.blocks(None) or self._in_custom():
+            return
+        latest = self.begun
+        done = None if label is None else self.labels.restore(label, latest, again=self.unsure)
+        if done is not None:
+            self._begun_before = latest
+            self.latest = self._restored = self.step(done)  # never begins
+        self.forget_number()
 
     def _in_custom(self) -> bool:
         """Whether a custom phase is open amid training: what an evaluation restores does not move it (rule R4)."""
-        opened = [span.attributes or {} for span in tuple(self.line.spans.phases.values())]
-        return self.line.begun >= 0 and any(
+        opened = [span.attributes or {} for span in tuple(self.spans.phases.values())]
+        return self.begun >= 0 and any(
             one.get(GOODPUT_PHASE) == Phase.CUSTOM and one.get(GOODPUT_BLOCKING) is not False for one in opened
         )
 
-    def saves(self, label: int, key: int) -> None:
-        """Note that the open save `key` saves the checkpoint `label`."""
-        self.label(key, label)
-        self.line.saves(label, blocking=self.blocks(None))
+    def saves(self, label: int | None, key: int | None = None) -> None:
+        """Note that a checkpoint with this `label` (None: that of the open step) begins to be saved.
 
-    def label(self, key: int, label: int) -> None:
+        `key`: of the open save that did not know the label when it began.
+        """
+        if label is not None and key is not None:
+            self._label(key, label)
+        latest, step = self.latest, self.spans.step
+        done = latest.step
+        if step is None:
+            done -= latest.undone
+        elif label not in (None, step.step):
+            fleeting = self.policy.sampler.fleeting(self.clock() - step.start_time)
+            done = step.step - (not self.blocks(None) or fleeting)
+        if label is None and step is not None:
+            label = step.step
+        if label is not None:
+            self.labels.save(label, done)
+
+    def _label(self, key: int, label: int) -> None:
         """Record that the open save or restore `key` is of the checkpoint `label`."""
         self.jobs.append(LABEL, 0, 0, 0, key, label, self.clock())
 
@@ -210,39 +193,34 @@ class PhaseTracer:
         """Start a span of the SDK under the current one, or else under the job; `start` in ns."""
         if self.hooks.before_phase is not None:
             self.hooks.before_phase()
-        line, around = self.line, self.line.nesting.here()
-        if line.nesting.shared:
-            line.spans.hold(around)  # first: a sampler that follows the parent's flag would drop the phase
-        step = line.spans.step if self.blocks(None) else None
+        nesting, traces, around = self.nesting, self.traces, self.nesting.here()
+        if nesting.shared:
+            self.spans.hold(around)  # first: a sampler that follows the parent's flag would drop the phase
+        step = self.spans.step if self.blocks(None) else None
         # A restored checkpoint has nothing to do with the open step.
         if step is not None and step.step >= 0 and attributes[GOODPUT_PHASE] != Phase.CHECKPOINT_RESTORE:
             attributes.setdefault(GOODPUT_STEP, step.step)
-        number = line.latest.step if step is None else step.step
+        number = self.latest.step if step is None else step.step
         inside = identity(around)
-        parent = line.traces.parent_of(number, inside)
-        if trace := line.traces.layout.number_of(parent.trace_id):
+        parent = traces.parent_of(number, inside)
+        if trace := traces.layout.number_of(parent.trace_id):
             attributes[GOODPUT_TRACE_NUMBER] = trace
-        if parent is not inside or (isinstance(around, Nested) and not line.nesting.shared):
+        if parent is not inside or (isinstance(around, Nested) and not nesting.shared):
             around = trace_api.NonRecordingSpan(parent)  # a tracer that asked a phase would have it exported
         context = trace_api.set_span_in_context(around)
         return self._starter.start(name, context, attributes, start or self.clock())
-
-    def ensure_ended(self, span: trace_api.Span) -> None:
-        """Record the end of `span` in the journal, if an interrupt prevented that."""
-        if isinstance(span, ReadableSpan):
-            self.processor.on_end(span)
 
     def end_job(self, error: BaseException | None) -> None:
         """End the implicit job and what is open in it, because the user's job ends or recording stops.
 
         `error` ended it; None if nothing went wrong.
         """
-        named = [span for span in tuple(self.line.spans.phases.values()) if span is not self.jobs.implicit]
+        named = [span for span in tuple(self.spans.phases.values()) if span is not self.jobs.implicit]
         if not self.closed and any((span.attributes or {}).get(GOODPUT_PHASE) == Phase.JOB for span in named):
             return  # a job is still open around the one that ended
 
         def end() -> int:
-            self.line.end_inner(left=error is None)
+            self.end_inner(left=error is None)
             return self.clock()
 
         self.jobs.end_implicit(end, error=error)
@@ -255,10 +233,10 @@ class PhaseTracer:
         if not self._ticking.acquire(timeout=LONGEST_TICK_S):
             return
         try:
-            self.line.lapse()
-            self.line.traces.write_root()  # JobSpans.start() may have been interrupted before it wrote them
+            self.lapse()
+            self.traces.write_root()  # JobSpans.start() may have been interrupted before it wrote them
             if final:
-                self.line.number_loads(NO_STEP)
+                self.number_loads(NO_STEP)
             self.hooks.tick()
             self.sum_up(final=final)
         finally:
@@ -266,23 +244,15 @@ class PhaseTracer:
 
     def sum_up(self, *, final: bool = False) -> None:
         """Export summaries of steps and phases that were not exported; with `final` also incomplete summaries."""
-        line = self.line
-        traces, emitter = line.traces, line.emitter
+        traces, emitter, admission = self.traces, self.emitter, self.admission
         with self._summing:
-            steps = [("", one, one.first) for one in line.thinner.summaries(final=final)]
-            phases = [(name, one, line.latest.step) for name, one in line.admission.summaries(final=final)]
+            steps = [("", one, one.first) for one in self.thinner.summaries(final=final)]
+            phases = [(name, one, self.latest.step) for name, one in admission.summaries(final=final)]
             for name, summary, step in (*steps, *phases):
                 number = traces.layout.number(step)
-                if self._has_room(root := traces.root(number)):
+                root = traces.root(number)
+                if not admission.budget.small and admission.afford(root.trace_id, VITAL):
                     emitter.emit(summary_span(summary, name, root, number, traces.identity, emitter.resource))
-
-    def _has_room(self, root: SpanContext) -> bool:
-        admission = self.line.admission
-        return not admission.budget.small and admission.afford(root.trace_id, VITAL)
-
-    def close(self) -> None:
-        """Stop recording; later calls by holders of this object have no effect."""
-        self.line.close()
 
 
 class PhaseSpan(Nested):
@@ -390,10 +360,6 @@ class PhaseSpan(Nested):
 class Save(PhaseSpan):
     """The span of a checkpoint save; :meth:`durable` marks the checkpoint as durable."""
 
-    def __init__(self, tracer: PhaseTracer | None, span: trace_api.Span) -> None:
-        super().__init__(None if tracer is None else tracer.line, span)
-        self._tracer = tracer
-
     def durable(self) -> None:
         """Mark the checkpoint as safely stored: the steps it covers are no longer at risk.
 
@@ -402,7 +368,7 @@ class Save(PhaseSpan):
         try:
             if self.is_recording():
                 self.set_attribute(GOODPUT_CHECKPOINT_DURABLE, True)
-            elif self._tracer is not None:
-                self._tracer.account.durable(self.identity.span_id, self._tracer.clock())
+            elif self._line is not None:
+                self._line.account.durable(self.identity.span_id, self._line.clock())
         except Exception as error:
             contain("checkpoint durable", error)

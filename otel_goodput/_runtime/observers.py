@@ -56,7 +56,7 @@ class Observers:
         if usage is not None and config.usage_interval is not None:
             self._usage = UsageSampler(usage, config.usage_interval, tracer.clock)
         self._watch = Watch(config.integrations, tracer, flush, finish, config.grace_period)
-        if config.leads and (text := launchers.unseen(tracer.attempt)):
+        if config.leads and (text := launchers.unseen(tracer.traces.attempt)):
             logger.warning("%s", text)
         tracer.hooks.watch_device(self._device_clock)
         tracer.hooks.at_tick(self._device_clock.poll, self._integrations.poll, self._watch.renew, self._find_peak)
@@ -84,7 +84,7 @@ class Observers:
         until = time.monotonic() + seconds
         self._watch.close(seconds / 2)
         self._integrations.remove()
-        self._tracer.line.close_open()
+        self._tracer.close_open()
         if self._usage is not None:
             self._usage.close(min(USAGE_S, until - time.monotonic()))
         self._device_clock.close(until - time.monotonic())

@@ -27,7 +27,6 @@ from otel_goodput._recording.decorators import forgiving, not_callable
 from otel_goodput._recording.emitter import SpanEmitter, processor_of
 from otel_goodput._recording.finished import UnexportedSpan, unexported_spans
 from otel_goodput._recording.phases import Phases
-from otel_goodput._recording.step_line import StepLine
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._resources import process
 from otel_goodput._resources.process import DetectedResource
@@ -172,7 +171,7 @@ class Recorder(Phases):
             self._generator,
             self._successor,
         )
-        self._line, hooks = tracer.line, tracer.hooks
+        self._line, hooks = tracer, tracer.hooks
         ordered = pipelines.processors if shared else [OrderedSpanProcessor(emitter, pipelines.processors)]
         self._switch.pass_on_to([tracer.processor, *ordered])
         if not self._rebuilt:
@@ -341,9 +340,9 @@ class Recorder(Phases):
 
     # --- running ------------------------------------------------------------------------------------------------------
 
-    def _successor(self) -> StepLine | None:
+    def _successor(self) -> PhaseTracer | None:
         """Return what the next call of a function that a phase decorates is recorded with."""
-        return None if self._tracer is None else self._tracer.line
+        return self._tracer
 
     def _work(self) -> None:
         tracer = self._tracer
@@ -358,7 +357,7 @@ class Recorder(Phases):
                 self._paces.exchange(self._account)
         self._productivity.keep()
         if tracer is not None and not self._in_memory:
-            self._job_end.look(tracer.job_span)
+            self._job_end.look(tracer.traces.job_span)
 
     def _export_unexported(self, most: int) -> None:
         """Export up to `most` spans that earlier attempts did not export; the exporters' queues hold only so many."""
@@ -380,7 +379,7 @@ class Recorder(Phases):
         If a loop of very short steps is ahead of the ledger, this waits up to 1 s for the ledger, and up to 10 s once
         the job has ended. If that was not enough, ``behind`` says by how much the answer is behind.
         """
-        job = None if self._tracer is None else self._tracer.job_span
+        job = None if self._tracer is None else self._tracer.traces.job_span
         return self._totals(PATIENCE_S if job is not None and job.is_recording() else SETTLED_S)
 
     def _totals(self, patience: float = PATIENCE_S) -> Totals:
@@ -549,7 +548,7 @@ class Recorder(Phases):
             if tracer is not None:
                 tracer.processor.end_open()
                 tracer.tick(final=True)
-                tracer.line.emitter.catch_up(seconds * PASSING_SHARE)
+                tracer.emitter.catch_up(seconds * PASSING_SHARE)
                 tracer.close()
             self._export_unexported(len(self._unexported))
         # The journal last, because exported spans are noted there; the next attempt exports the others. It takes little

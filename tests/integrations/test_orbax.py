@@ -142,7 +142,7 @@ class Job:
 
     def spans(self, name: str) -> list[ReadableSpan]:
         if self.recorder.tracer is not None:
-            self.recorder.tracer.line.emitter.catch_up()  # else in the background, soon
+            self.recorder.tracer.emitter.catch_up()  # else in the background, soon
         return self.exporter.named(name)
 
     def at_risk(self) -> int:

@@ -96,7 +96,7 @@ def test_a_phase_whose_span_is_dropped_or_refused_is_in_the_account(
         ):
             pass
         assert line.tracer is not None
-        assert [span.name for span in line.tracer.line.spans.phases.values()] == ["job"]
+        assert [span.name for span in line.tracer.spans.phases.values()] == ["job"]
     report = without_zeros(line.report().to_json())
     assert report["elapsed_s"] == 60.0
     assert report["seconds"] == {"training_prep": 10.0, "other": 40.0, "custom": {"eval": 5.0, "inner": 5.0}}

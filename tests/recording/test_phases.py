@@ -260,7 +260,7 @@ def test_traced_coroutines_and_generators_are_steps_until_they_end(recording: Re
     def open_steps() -> int:
         tracer = recording.recorder.tracer
         assert tracer is not None
-        return len(tracer.line.spans.short)
+        return len(tracer.spans.short)
 
     @goodput.traced_step
     async def coroutine() -> int:

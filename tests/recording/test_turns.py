@@ -44,7 +44,7 @@ def test_a_turn_is_two_records(recording: Recording) -> None:
 def walk(disturb: bool, sampling: int = 1) -> tuple[Any, list[Any]]:
     """The account and the spans of a loop by the short way, or with an annotation, which only the long way can open."""
     with testing.run(step_sampling=sampling) as run:
-        line = run.recorder.tracer.line  # type: ignore[union-attr]
+        line = run.recorder.tracer  # type: ignore[union-attr]
         with goodput.job():
             if disturb:
                 line.hooks.profile(lambda name, step_num: threading.Lock())
@@ -302,7 +302,7 @@ def test_a_processor_that_hangs_in_the_background_holds_up_nobody(record: Record
 
 @pytest.mark.parametrize("recorded", [False, True])
 def test_an_interrupt_while_a_load_becomes_a_step(recording: Recording, recorded: bool) -> None:
-    line = recording.recorder.tracer.line  # type: ignore[union-attr]
+    line = recording.recorder.tracer  # type: ignore[union-attr]
     append, interrupts = line.account.append, []
 
     def interrupted(kind: int, *fields: int) -> None:
