@@ -28,10 +28,10 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, chain, islice, repeat
-from operator import floordiv, sub
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from itertools import accumulate, chain, count, islice, repeat
+from operator import add, floordiv, le, sub
+from typing import Any, Final
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
@@ -68,40 +68,40 @@ class StepLengths:
         self.usual, self.shortest = recent[len(recent) // 2], recent[0]
 
 
-class Shares(NamedTuple):
-    """When each of several steps ended.
-
-    Attributes:
-        ends: of the steps.
-        length: of each step but the one that gets the rest: the first if the device was `busy`, else the last.
-        busy: the device was never idle between two of the steps.
-    """
-
-    ends: list[int]
-    length: int
-    busy: bool
-
-
-def divide(starts: Sequence[int], free: int, end: int, usual: int) -> Shares:
+def divide(starts: Sequence[int], free: int, end: int, usual: int) -> tuple[int, bool]:
     """Divide the time up to `end` between steps dispatched at `starts`; the device was `free` before.
 
     They get the longest length with which all of them end by `end`. If the device was idle between two of them, the
     length of those before does not follow from `end`; it is the `usual` one, if that is shorter. A step begins when it
     was dispatched and the one before is over. Readers of the journal find the same ends.
+
+    Returns: the length of each step but the one that gets the rest (the first if the device was busy, else the last);
+        whether the device was never idle between two of them.
     """
-    count = len(starts)
-    most = (end - max(starts[0], free)) // count
-    longest: int = min(map(floordiv, map(sub, repeat(end), starts), range(count, 0, -1)))
-    if longest >= most:
-        return Shares([end - most * behind for behind in range(count - 1, -1, -1)], most, True)
-    length = max(0, min(longest, usual or longest))
-    ends = accumulate(starts, lambda before, start: max(before, start) + length, initial=free)
-    return Shares([*(min(each, end) for each in islice(ends, 1, count)), end], length, False)
+    most = (end - max(starts[0], free)) // len(starts)
+    if all(map(le, starts, count(end - most * len(starts), most))):
+        return most, True
+    longest = min(map(floordiv, map(sub, repeat(end), starts), range(len(starts), 0, -1)))
+    return max(0, min(longest, usual or longest)), False
 
 
-def durations_of(starts: Sequence[int], free: int, ends: Sequence[int]) -> Iterator[int]:
-    """Yield how long each of the steps that ended at `ends` was on the device."""
-    return map(sub, ends, map(max, starts, chain((free,), ends)))
+def last_end(starts: Sequence[int], free: int, length: int) -> int:
+    """Return when the last of the steps dispatched at `starts` is over if each takes `length`, as in :func:`divide`."""
+    latest: int = max(map(sub, starts, count(0, length)))
+    return length * len(starts) + max(free, latest)
+
+
+def ends_of(starts: Sequence[int], free: int, end: int, length: int, busy: bool) -> list[int]:
+    """Return when each of the steps ended that :func:`divide` gave that `length`."""
+    if busy:
+        return [end - length * behind for behind in range(len(starts) - 1, -1, -1)]
+    begins = accumulate(map(sub, starts, count(0, length)), max, initial=free)
+    return [*map(min, repeat(end), map(add, islice(begins, 1, len(starts)), count(length, length))), end]
+
+
+def durations_of(starts: Sequence[int], free: int, ends: Sequence[int]) -> list[int]:
+    """Return how long each of the steps that ended at `ends` was on the device."""
+    return [*map(sub, ends, map(max, starts, chain((free,), ends)))]
 
 
 IN_FLIGHT: Final = 1024  # observations in the queue at most
@@ -471,13 +471,10 @@ class Watcher:
 
     def _finish(self, observations: Sequence[Observation], end: int) -> int:
         """Record that `observations` left the device, the last at `end` (ns); return the length of a step, ns."""
-        first, last, free = observations[0], observations[-1], self._end
-        keys, starts, hosts = first.keys, first.starts, last.ends
-        if len(observations) > 1:
-            keys, starts, hosts = (
-                list(chain.from_iterable(lists))
-                for lists in zip(*((each.keys, each.starts, each.ends) for each in observations), strict=True)
-            )
+        first, free, usual = observations[0], self._end, self.lengths.usual
+        keys, starts, hosts = first.keys, first.starts, first.ends
+        for each in observations[1:]:
+            keys, starts, hosts = [*keys, *each.keys], [*starts, *each.starts], [*hosts, *each.ends]
         end = max(end, free, starts[0])
         if len(keys) == 1:
             begun = max(free, starts[0])
@@ -485,31 +482,51 @@ class Watcher:
             return end - begun
         if len(hosts) == len(keys) and end == hosts[-1] and free <= hosts[0]:
             lengths: list[int] = sorted(map(sub, hosts, starts))
-            if 2 * lengths[0] >= self.lengths.usual:
+            if 2 * lengths[0] >= usual:
                 self._record_each(observations, hosts)  # the loop waits for each step
                 return lengths[len(lengths) // 2]
-        shares = divide(starts, free, end, self.lengths.usual)
-        durations = list(durations_of(starts, free, shares.ends))
+        length, busy = divide(starts, free, end, usual)
+        before = end - length if busy else min(end, last_end(starts[:-1], free, length))
+        took = end - max(starts[-1], before)
         if successive(keys) and all(each.regular for each in observations):
-            for at in range(0, len(keys), MOST_ENDS):
-                ends, flags = shares.ends[at : at + MOST_ENDS], BUSY if shares.busy else 0
-                self._tracer.jobs.append(DEVICE_ENDS, len(ends), flags, 0, keys[at], shares.length, ends[-1])
-            self._end = end
-            rest = iter(durations)
-            for each in observations:
-                each.settle(list(islice(rest, len(each.keys))))
+            self._record_together(keys, starts, end, length, busy)
+            starts = starts[:]  # those of an observation go when it is settled
+            self._settle(
+                observations, took, lambda: durations_of(starts, free, ends_of(starts, free, end, length, busy))
+            )
         else:
-            self._record_each(observations, shares.ends)
-        return durations[-1]
+            self._record_each(observations, ends_of(starts, free, end, length, busy))
+        return took
+
+    def _record_together(self, keys: Sequence[int], starts: Sequence[int], end: int, length: int, busy: bool) -> None:
+        """Record when successive steps ended, the last at `end` (ns), each after that `length`; see :func:`divide`."""
+        free, flags = self._end, BUSY if busy else 0
+        for at in range(0, len(starts), MOST_ENDS):
+            some = starts[at : at + MOST_ENDS]
+            behind = len(starts) - at - len(some)
+            free = min(end, last_end(some, free, length)) if behind and not busy else end - length * behind
+            self._tracer.jobs.append(DEVICE_ENDS, len(some), flags, 0, keys[at], length, free)
+        self._end = end
+
+    @staticmethod
+    def _settle(observations: Sequence[Observation], took: int, durations: Callable[[], list[int]]) -> None:
+        """Settle observations with the `durations` of all their steps, of which the last one `took` that long, ns."""
+        if len(observations) == 1:
+            observations[0].settle(len(observations[0].keys), took, durations)
+            return
+        rest = iter(durations())
+        for each in observations:
+            own = list(islice(rest, len(each.keys)))
+            each.settle(len(own), own[-1], own.copy)
 
     def _record(self, observation: Observation, ends: Sequence[int]) -> None:
         """Record when the first steps of `observation` ended, ns."""
         append, phase = self._tracer.jobs.append, observation.phase
         for key, end in zip(observation.keys, ends, strict=False):
             append(ev.DEVICE_END, phase, 0, 0, key, ev.NO_STEP, end)
-        durations = list(durations_of(observation.starts, self._end, ends))
+        durations = durations_of(observation.starts, self._end, ends)
         self._end = ends[-1]
-        observation.settle(durations)
+        observation.settle(len(durations), durations[-1], durations.copy)
 
     def _record_each(self, observations: Sequence[Observation], ends: Sequence[int]) -> None:
         """Record the ends of several steps one by one."""
@@ -527,7 +544,7 @@ class Watcher:
         self.lost += len(keys)
         for key in keys:
             self._tracer.jobs.append(ev.UNOBSERVED, observation.phase, 0, 0, key, ev.NO_STEP, self._clock())
-        observation.settle([None] * len(keys))
+        observation.settle(len(keys), None, ([None] * len(keys)).copy)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

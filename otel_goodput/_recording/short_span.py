@@ -102,19 +102,21 @@ class Observation:
         if self._settled:
             self._call(self._latest, self._last)
 
-    def settle(self, durations: Sequence[int | None]) -> None:
-        """Set the durations on the device of the first steps, which leave this, ns; None if one will never be known."""
-        count = len(durations)
+    def settle(self, count: int, last: int | None, durations: Callable[[], Sequence[int | None]]) -> None:
+        """Set the `durations` on the device of the first `count` steps, which leave this, ns; `last`: of the last one.
+
+        None if one will never be known. They are computed only if a span waits for one.
+        """
         keys = self.keys[:count]
         del self.keys[:count], self.starts[:count], self.ends[:count]
         if not self.keys:
             self.mark = None
             self.results = ()
             if count:
-                self._last, self._settled = durations[-1], True
+                self._last, self._settled = last, True
         for key in tuple(self._waiting):  # few of many
             if key in keys:
-                self._call(key, durations[keys.index(key)])
+                self._call(key, durations()[keys.index(key)])
 
     def _call(self, key: int, duration: int | None) -> None:
         # then() and settle() may run in any order and on different threads; pop() lets only one of them call.
