@@ -100,16 +100,17 @@ def _paddle(_: Any) -> bool:
     return place is not None and "cpu" not in str(place).lower()
 
 
-def _from_import_on(_: Any) -> bool:
-    """Say that a library is in use: it does not tell, and it is asynchronous on every device, or has but one kind."""
-    return True
-
-
 PRIVATE: Final = "privateuseone"
 TORCH_KNOWN: Final = frozenset({"cpu", "cuda", "xpu", "mps", "xla", "meta", "lazy"})  # as the table has them
 # Others that it has names for; one before 2.6 has no torch.accelerator.
 TORCH_DEVICES: Final = ("mtia", "hpu", "maia", "ipu", PRIVATE)
 
+# They do not tell whether they are in use, and are asynchronous on every device, or have but one kind.
+FROM_IMPORT_ON: Final = {
+    **{name: name for name in ("torch_directml", "poptorch", "mxnet", "mindspore", "oneflow", "jittor", "ttnn")},
+    "pyopencl": "pyopencl",
+    "pycuda": "pycuda.driver",
+}
 ASYNC_RUNTIMES: Final[tuple[AsyncRuntime, ...]] = (
     AsyncRuntime("jax", "jax._src.xla_bridge", lambda _: markers.jax_started(), markers.jax_marker),
     AsyncRuntime("torch (cuda)", "torch", lambda torch: bool(torch.cuda.is_initialized()), markers.torch_marker),
@@ -117,23 +118,15 @@ ASYNC_RUNTIMES: Final[tuple[AsyncRuntime, ...]] = (
     AsyncRuntime("torch (mps)", "torch", _torch_mps),
     AsyncRuntime("torch ({})", "torch", _torch_other),
     AsyncRuntime("torch_xla", "torch_xla", _torch_xla),
-    AsyncRuntime("torch_directml", "torch_directml", _from_import_on),
-    AsyncRuntime("poptorch", "poptorch", _from_import_on),
     AsyncRuntime("tensorflow", "tensorflow", _tensorflow),
     AsyncRuntime("paddle", "paddle", _paddle),
-    AsyncRuntime("mxnet", "mxnet", _from_import_on),
-    AsyncRuntime("mindspore", "mindspore", _from_import_on),
-    AsyncRuntime("oneflow", "oneflow", _from_import_on),
-    AsyncRuntime("jittor", "jittor", _from_import_on),
-    AsyncRuntime("ttnn", "ttnn", _from_import_on),
-    AsyncRuntime("pyopencl", "pyopencl", _from_import_on),
     AsyncRuntime("cupy", "cupy", lambda cupy: cupy.get_default_memory_pool().total_bytes() > 0),
     AsyncRuntime("numba.cuda", "numba.cuda.cudadrv.driver", lambda numba: bool(numba.driver.is_initialized)),
-    AsyncRuntime("pycuda", "pycuda.driver", _from_import_on),
     AsyncRuntime("mlx", "mlx.core", lambda core: core.get_active_memory() > 0),
     AsyncRuntime("tinygrad", "tinygrad.device", lambda device: bool(getattr(device.Device, "_opened_devices", True))),
     AsyncRuntime("taichi", "taichi.lang.impl", lambda impl: impl.pytaichi.prog is not None),
     AsyncRuntime("warp", "warp.context", lambda warp: warp.runtime is not None and bool(warp.runtime.cuda_devices)),
+    *(AsyncRuntime(name, module, lambda _: True) for name, module in FROM_IMPORT_ON.items()),
 )
 
 

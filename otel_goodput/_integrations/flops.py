@@ -145,6 +145,9 @@ def hint(device_kind: str) -> str:
     )
 
 
+_Pair = tuple[int, int]  # model, hardware
+_Remarks = dict[str, None]  # an ordered set
+
 # Part of the name stack of what a checkpointed function computes a second time (jax 0.4.30 to 0.12).
 _RECOMPUTED: Final = "rematted_computation"
 
@@ -211,20 +214,12 @@ def tally(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Flops:
         positional, named = jax.tree_util.tree_unflatten(structure, given)
         return function(*positional, **named)
 
-    return of_jaxpr(jax.make_jaxpr(call)(*(leaves[number] for number in traced)))
-
-
-def of_jaxpr(jaxpr: Any) -> Flops:
-    """Return the FLOPs of a jaxpr, as made by ``jax.make_jaxpr``."""
-    remarks: dict[str, None] = {}
-    model, hardware = _jaxpr(jaxpr, remarks)
+    remarks: _Remarks = {}
+    model, hardware = _jaxpr(jax.make_jaxpr(call)(*(leaves[number] for number in traced)), remarks)
     return Flops(model, hardware, tuple(remarks))
 
 
 # --- the walk ---------------------------------------------------------------------------------------------------------
-
-_Pair = tuple[int, int]  # model, hardware
-_Remarks = dict[str, None]  # an ordered set
 
 
 def _jaxpr(jaxpr: Any, remarks: _Remarks) -> _Pair:
@@ -271,17 +266,15 @@ def _equation(equation: Any, remarks: _Remarks) -> _Pair:
     held = [_RUNS[name](params)] if name in _RUNS else list(_held(params.values()))
     if not held:
         return 0, 0
-    inside: _Remarks = {}
-    counts = [_jaxpr(one, inside) for one in held]
+    counts = [_jaxpr(one, remarks) for one in held]
     needed, done = sum(pair[0] for pair in counts), sum(pair[1] for pair in counts)
-    remarks |= inside
     if name == "while" and done:
         remarks["a while loop counts once: its number of iterations is not known before it runs"] = None
     times = _times(name, params) if done else 0
     return times * needed, times * done
 
 
-def _held(values: Iterable[Any]) -> Iterable[Any]:
+def _held(values: Iterable[Any]) -> Iterator[Any]:
     """Yield the jaxprs among the parameters of a primitive."""
     for value in values:
         if hasattr(value, "eqns"):
@@ -311,42 +304,25 @@ def _multiply_add(dtype: Any) -> int:
 
 
 def _dot_general(equation: Any) -> int:
+    """Multiply all of the left with every column of the right, along the axes that are not shared."""
     left, right = (variable.aval for variable in equation.invars[:2])
-    (_, contracted), (_, batch) = equation.params["dimension_numbers"]
-    return _product(left, right, {*contracted, *batch})
-
-
-def _ragged_dot_general(equation: Any) -> int:
-    left, right = (variable.aval for variable in equation.invars[:2])
-    dimensions = equation.params["ragged_dot_dimension_numbers"]
-    (_, contracted), (_, batch) = dimensions.dot_dimension_numbers
-    return _product(left, right, {*contracted, *batch, *dimensions.rhs_group_dimensions})
-
-
-def _product(left: Any, right: Any, shared: set[int]) -> int:
-    """Multiply all of `left` with every column of `right`; the columns are its dimensions that are not `shared`."""
+    ragged = equation.params.get("ragged_dot_dimension_numbers")
+    (_, contracted), (_, batch) = ragged.dot_dimension_numbers if ragged else equation.params["dimension_numbers"]
+    shared = {*contracted, *batch, *(ragged.rhs_group_dimensions if ragged else ())}
     columns: int = prod(size for axis, size in enumerate(right.shape) if axis not in shared)
-    rows: int = prod(left.shape)
-    return _multiply_add(left.dtype) * rows * columns
+    return _multiply_add(left.dtype) * int(prod(left.shape)) * columns
 
 
 def _convolution(equation: Any) -> int:
     inputs, kernel = (variable.aval for variable in equation.invars[:2])
     output, params = equation.outvars[0].aval, equation.params
-    in_spec, kernel_spec, out_spec = params["dimension_numbers"]
+    specs = params["dimension_numbers"]
+    _, kernel_spec, out_spec = specs
+    dilations = params["lhs_dilation"], params["rhs_dilation"]
+    axes = zip(*(spec[2:] for spec in specs), params["window_strides"], params["padding"], *dilations, strict=True)
     meetings = prod(
-        _meetings(
-            inputs.shape[in_spec[axis + 2]], kernel.shape[kernel_spec[axis + 2]], output.shape[out_spec[axis + 2]], *how
-        )
-        for axis, how in enumerate(
-            zip(
-                params["window_strides"],
-                (low for low, _ in params["padding"]),
-                params["lhs_dilation"],
-                params["rhs_dilation"],
-                strict=True,
-            )
-        )
+        _meetings(inputs.shape[into], kernel.shape[window], output.shape[out], stride, low, *dilation)
+        for into, window, out, stride, (low, _), *dilation in axes
     )
     others: int = output.shape[out_spec[0]] * output.shape[out_spec[1]] * kernel.shape[kernel_spec[1]]
     return _multiply_add(inputs.dtype) * others * meetings
@@ -379,6 +355,6 @@ def _meetings(
 
 _PRODUCTS: Final[Mapping[str, Callable[[Any], int]]] = {
     "dot_general": _dot_general,
-    "ragged_dot_general": _ragged_dot_general,
+    "ragged_dot_general": _dot_general,
     "conv_general_dilated": _convolution,
 }

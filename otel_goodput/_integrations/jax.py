@@ -21,7 +21,7 @@ from opentelemetry.util import types
 
 from otel_goodput._recording.compile_phases import CompilePhase
 from otel_goodput._recording.tracer import PhaseTracer
-from otel_goodput._runtime.guard import contain, report_once
+from otel_goodput._runtime.guard import containing, report_once
 from otel_goodput.semconv import (
     GOODPUT_COMPILE_CACHE_HIT,
     GOODPUT_COMPILE_CACHE_RETRIEVAL,
@@ -132,10 +132,9 @@ class Compilations:
         if stage != BACKEND:
             self._between[get_ident()] = current
             return
-        if not current.phase.aside:
-            device = self._hooks.device
-            if device is not None:
-                device.compiled(now)
+        device = self._hooks.device
+        if device is not None and not current.phase.aside:
+            device.compiled(now)
         function = current.phase.function
         identity = current.identity or (function and self._phases.titles.resume(function))
         current.identity = ""
@@ -152,8 +151,7 @@ class Compilations:
         thread = self._threads[get_ident()]
         current = thread.current
         if current is not None and thread.depth == 1:
-            if hit is not None:
-                current.hit = hit
+            current.hit = current.hit if hit is None else hit
             current.retrieval += retrieval
 
     def _take_up(self, title: object, start: int, function: Callable[[], object] | None = None) -> Compilation:
@@ -380,6 +378,7 @@ class Listener:
         self._compilations: Compilations | None = Compilations(tracer, is_jaxs)
         self._tracer = tracer
         self._monitoring = monitoring
+        self._config = getattr(sys.modules["jax"], "config", None)
         self._compiles = False  # jax has begun to compile for a backend, so there is one
         self._registered: list[tuple[str, Callable[..., None]]] = []
         for register, unregister, name in _LISTENERS:
@@ -404,48 +403,39 @@ class Listener:
     # jax calls these on the compiling thread, for each of its events. Those of no interest return at the first check.
 
     def _begin(self, event: str, _value: object, /, fun_name: object = "", **_: object) -> None:
-        if event in STAGES and self._compilations is not None and is_recorded():
-            try:
-                self._compilations.begin(fun_name, _traced if STAGES[event] == TRACE else None)
-                if not self._compiles and STAGES[event] == BACKEND:
-                    self._compiles = True
-                    # The marker can be compiled while this is, so that it is there for the first step.
-                    if self._tracer.hooks.device is not None:
-                        self._tracer.hooks.device.poll()
-            except Exception as error:
-                contain("compile listener", error)
+        if event not in STAGES or self._compilations is None or not is_recorded():
+            return
+        with containing("compile listener"):
+            self._compilations.begin(fun_name, _traced if STAGES[event] == TRACE else None)
+            if not self._compiles and STAGES[event] == BACKEND:
+                self._compiles = True
+                # The marker can be compiled while this is, so that it is there for the first step.
+                if self._tracer.hooks.device is not None:
+                    self._tracer.hooks.device.poll()
 
     def _end(self, event: str, seconds: float, /, fun_name: object = "", **_: object) -> None:
         compilations = self._compilations
         if compilations is None or not is_recorded():
             return
-        try:
+        with containing("compile listener"):
             if event in STAGES:
                 compilations.end(STAGES[event], fun_name, seconds)
             elif event == CACHE_RETRIEVAL:
                 compilations.cached(retrieval=round(seconds * 1e9))
             elif event == CACHE_SAVED:
                 self._tracer.hooks.compile_cache.save(seconds)
-        except Exception as error:
-            contain("compile listener", error)
 
     def _happen(self, event: str, /, **_: object) -> None:
         compilations = self._compilations
         if compilations is None or not is_recorded():
             return
-        try:
+        with containing("compile listener"):
             if event in CACHE:
                 self._tracer.hooks.compile_cache.add(hit=CACHE[event])
                 compilations.cached(hit=CACHE[event])
-            elif event == CACHE_REQUEST and self._caches():
+            elif event == CACHE_REQUEST and getattr(self._config, "jax_compilation_cache_dir", None):
+                # jax reports the request for a function also where it has no persistent cache.
                 self._tracer.hooks.compile_cache.use()
-        except Exception as error:
-            contain("compile listener", error)
-
-    @staticmethod
-    def _caches() -> bool:
-        """Return whether jax has a persistent cache; it reports the request for a function also where it has none."""
-        return bool(getattr(getattr(sys.modules["jax"], "config", None), "jax_compilation_cache_dir", None))
 
     def remove(self) -> None:
         """Stop listening."""

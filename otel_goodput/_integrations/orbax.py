@@ -15,8 +15,6 @@ before the installation are recorded, too:
 
 Inside a phase of the same kind that the user has opened, no second one is opened. The user's checkpoint is then as
 durable as what Orbax saves in it, even if it was opened with ``durable=False``.
-
-Longer than other files: a save and its commit on another thread share their state.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ from otel_goodput._integrations.orbax_log import (
 )
 from otel_goodput._recording.contexts import RestoreContext, SaveContext, enclosing
 from otel_goodput._recording.tracer import PhaseTracer
-from otel_goodput._runtime.guard import contain
+from otel_goodput._runtime.guard import contain, containing
 from otel_goodput.semconv import GOODPUT_CHECKPOINT_DURABLE, Phase
 
 PACKAGE: Final = "orbax.checkpoint"
@@ -83,12 +81,7 @@ def checkpoint_logger(
         leads: returns whether this process does the accounting; other processes do not look for commits.
     """
     import_module(f"{PACKAGE}.logging").AbstractLogger.register(CheckpointLogger)
-
-    def unwatched() -> PhaseTracer | None:
-        tracer = find()
-        return None if tracer in _hooks else tracer
-
-    return CheckpointLogger(unwatched, leads)
+    return CheckpointLogger(lambda: None if (tracer := find()) in _hooks else tracer, leads)
 
 
 class Saving:
@@ -120,8 +113,7 @@ class Saving:
             save = context.__enter__()
             if not save.is_recording():
                 return None
-            self._context = context
-            span = save.span
+            self._context, span = context, save.span
         elif self.step is not None:
             self._tracer.saves(self.step, span.get_span_context().span_id)
         self._span = span
@@ -211,19 +203,19 @@ class Hook:
         @functools.wraps(original)
         def wrapped(this: Any, *args: Any, **kwargs: Any) -> Any:
             done: Done | None = None
-            try:
+            with containing(f"orbax {name}"):
                 if not self._removed and not self._tracer.closed:
                     done = before(this, args, kwargs)
-            except Exception as trouble:
-                contain(f"orbax {name}", trouble)
             if done is None:
                 return original(this, *args, **kwargs)
             try:
                 result = original(this, *args, **kwargs)
             except BaseException as error:
-                self._finish(name, done, None, error)
+                with containing(f"orbax {name}"):
+                    done(None, error)
                 raise
-            self._finish(name, done, result, None)
+            with containing(f"orbax {name}"):
+                done(result, None)
             return result
 
         def unwrap() -> None:
@@ -237,16 +229,15 @@ class Hook:
         setattr(owner, name, wrapped)
         return unwrap
 
-    def _finish(self, name: str, done: Done, result: Any, error: BaseException | None) -> None:
-        try:
-            done(result, error)
-        except Exception as trouble:
-            contain(f"orbax {name}", trouble)
+    def _saving(self) -> Saving | None:
+        """The innermost save that this thread is in."""
+        saving: Saving | None = getattr(self._here, "saving", None)
+        return saving
 
     # --- CheckpointManager --------------------------------------------------------------------------------------------
 
     def _save(self, manager: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Done:
-        outer: Saving | None = getattr(self._here, "saving", None)
+        outer = self._saving()
         step = step_number(args[0] if args else kwargs.get("step"))
         self._here.saving = saving = Saving(self._tracer, manager, step)
         record_stages = self._stages.collect(manager)
@@ -268,27 +259,22 @@ class Hook:
         if step is None and len(args) < 4 and kwargs.get("directory") is None:
             step = manager.latest_step()
         tracer, number = self._tracer, step_number(step)
-        around = enclosing(Phase.CHECKPOINT_RESTORE)
-        if around is not None:
-            key = around.get_span_context().span_id
-
-            def restored(_: Any, error: BaseException | None) -> None:
-                record_stages()
-                if error is None and number is not None:
-                    tracer.restored(number, key)
-
-            return restored
-        context = RestoreContext(_open(tracer), Phase.CHECKPOINT_RESTORE, step=number)
-        context.__enter__()
+        around, context = enclosing(Phase.CHECKPOINT_RESTORE), None
+        if around is None:
+            context = RestoreContext(_open(tracer), Phase.CHECKPOINT_RESTORE, step=number)
+            context.__enter__()
 
         def done(_: Any, error: BaseException | None) -> None:
             record_stages()
-            _leave(context, error)
+            if context is not None:
+                _leave(context, error)
+            elif around is not None and error is None and number is not None:
+                tracer.restored(number, around.get_span_context().span_id)
 
         return done
 
     def _wait(self, manager: Any, *_: object) -> Done:
-        saving: Saving | None = getattr(self._here, "saving", None)
+        saving = self._saving()
         if saving is not None and saving.manager is manager:
             self._latest = saving.begin()  # save() waits for the previous save only if it does not skip this step
         commits = self._undecided(manager)
@@ -309,19 +295,19 @@ class Hook:
 
     def _around_deletion(self) -> Place | None:
         """Return the save because of which an old checkpoint is deleted on this thread: about always the latest."""
-        saving: Saving | None = getattr(self._here, "saving", None)
+        saving = self._saving()
         return self._latest if saving is None else saving.begin()
 
     # --- AsyncCheckpointer --------------------------------------------------------------------------------------------
 
     def _commit(self, checkpointer: Any, *_: object) -> Done | None:
-        saving: Saving | None = getattr(self._here, "saving", None)
+        saving = self._saving()
         if saving is None:
             return None  # used without a manager: the step is unknown
         self._latest = saving.begin()
 
         def done(_: Any, error: BaseException | None) -> None:
-            if error is None and saving is not None:
+            if error is None:
                 self._follow(saving.commit(saving.manager, checkpointer))
 
         return done
@@ -333,10 +319,9 @@ class Hook:
         return (lambda _, error: self._answer(commits, error, waits)) if commits else None
 
     def _cancel(self, checkpointer: Any, *_: object) -> Done:
-        def done(_: Any, __: BaseException | None) -> None:
-            for commit in self._commits:
-                if commit.of(checkpointer):
-                    commit.abandon()
+        def done(*_: object) -> None:
+            for commit in self._undecided(checkpointer):
+                commit.abandon()
 
         return done
 
@@ -354,6 +339,7 @@ class Hook:
         """Return the commits of which `owner` will know how they end."""
         return [commit for commit in self._commits if commit.of(owner) and not commit.decided.is_set()]
 
-    def _answer(self, commits: list[Commit], error: BaseException | None, waited: bool) -> None:
+    @staticmethod
+    def _answer(commits: list[Commit], error: BaseException | None, waited: bool) -> None:
         for commit in commits:
             commit.answer(error, waited)

@@ -19,7 +19,6 @@ from weakref import WeakKeyDictionary, ref
 
 from opentelemetry import trace as trace_api
 from opentelemetry.trace import Status, StatusCode
-from opentelemetry.util import types
 
 from otel_goodput._journal.records import LARGEST
 from otel_goodput._recording.contexts import RestoreContext, SaveContext, enclosing
@@ -134,13 +133,8 @@ class Commit:
         self._asking = 0
         self._over: int | None = None
         self._lock = threading.Lock()
-        attributes: dict[str, types.AttributeValue] = {
-            GOODPUT_PHASE: Phase.CHECKPOINT_SAVE,
-            GOODPUT_BLOCKING: False,
-            GOODPUT_CHECKPOINT_DURABLE: False,
-        }
-        if step is not None:
-            attributes[GOODPUT_STEP] = step
+        kind = {GOODPUT_PHASE: Phase.CHECKPOINT_SAVE, GOODPUT_BLOCKING: False, GOODPUT_CHECKPOINT_DURABLE: False}
+        attributes: dict[str, Any] = kind if step is None else {**kind, GOODPUT_STEP: step}
         with trace_api.use_span(save):
             self._span = tracer.start_span(Phase.CHECKPOINT_SAVE, attributes, start)
 
@@ -222,35 +216,33 @@ class Entry(NamedTuple):
     stages: tuple[Stage, ...]
 
 
+def _stage(name: str, field: str) -> Stage:
+    return Stage(name, f"{field}_start_time", f"{field}_duration_secs")
+
+
 LoggedEntry: TypeAlias = "tuple[Mapping[str, Any], int | None, int]"  # its step, and when it was logged, ns
-_RESTORE: Final = ("checkpoint_manager_start_time", "checkpoint_manager_duration_secs")
-_READ: Final = ("checkpointer_start_time", "checkpointer_duration_secs")
 
 ENTRIES: Final[Mapping[str, Entry]] = {
     "save": Entry(
         Phase.CHECKPOINT_SAVE,
-        Stage(
-            CheckpointStage.SAVE_TOTAL,
-            "checkpoint_manager_blocking_start_time",
-            "checkpoint_manager_blocking_duration_secs",
-        ),
+        _stage(CheckpointStage.SAVE_TOTAL, "checkpoint_manager_blocking"),
         (
-            Stage(CheckpointStage.SAVE_WAIT, "wait_for_prev_start_time", "wait_for_prev_duration_secs"),
-            Stage(CheckpointStage.SAVE_COPY, "checkpointer_blocking_start_time", "checkpointer_blocking_duration_secs"),
-            Stage(CheckpointStage.SAVE_FIND_OLD, "get_old_steps_start_time", "get_old_steps_duration_secs"),
+            _stage(CheckpointStage.SAVE_WAIT, "wait_for_prev"),
+            _stage(CheckpointStage.SAVE_COPY, "checkpointer_blocking"),
+            _stage(CheckpointStage.SAVE_FIND_OLD, "get_old_steps"),
         ),
     ),
     "restore": Entry(
         Phase.CHECKPOINT_RESTORE,
-        Stage(CheckpointStage.RESTORE_TOTAL, *_RESTORE),
-        (Stage(CheckpointStage.RESTORE_READ, *_READ),),
+        _stage(CheckpointStage.RESTORE_TOTAL, "checkpoint_manager"),
+        (_stage(CheckpointStage.RESTORE_READ, "checkpointer"),),
     ),
     "emergency_restore": Entry(
         Phase.CHECKPOINT_RESTORE,
-        Stage(CheckpointStage.EMERGENCY_TOTAL, *_RESTORE),
+        _stage(CheckpointStage.EMERGENCY_TOTAL, "checkpoint_manager"),
         (
-            Stage(CheckpointStage.EMERGENCY_READ, *_READ),
-            Stage(CheckpointStage.EMERGENCY_BROADCAST, "broadcast_start_time", "broadcast_duration_secs"),
+            _stage(CheckpointStage.EMERGENCY_READ, "checkpointer"),
+            _stage(CheckpointStage.EMERGENCY_BROADCAST, "broadcast"),
         ),
     ),
 }
@@ -310,8 +302,7 @@ class StageListener:
         self._around = around
         self._here = threading.local()
         self._lock = threading.Lock()
-        self._loggers: set[type] = set()
-        self._undo: list[Callable[[], None]] = []
+        self._unwrap: dict[type, Callable[[], None]] = {}  # by class of loggers
         self._closed = False
         self._monitoring = monitoring = getattr(sys.modules.get("jax"), "monitoring", None)
         self._deletions = self._deleted  # one object, by which it is found again
@@ -321,8 +312,13 @@ class StageListener:
     def collect(self, manager: Any) -> Callable[[], None]:
         """Collect what `manager` logs on this thread; the function returned ends that and records the stages."""
         logger = type(getattr(manager, "_logger", None))
-        if logger not in self._loggers:
-            self._listen(logger)
+        with self._lock:
+            if not self._closed and logger not in self._unwrap and callable(getattr(logger, "log_entry", None)):
+                self._unwrap[logger] = lambda: None
+                try:
+                    self._unwrap[logger] = self._wrap(logger, "log_entry", self._log)
+                except (AttributeError, TypeError) as error:  # a class that cannot be changed
+                    contain("orbax logger", error)
         outer: list[LoggedEntry] | None = getattr(self._here, "entries", None)
         self._here.entries = entries = list[LoggedEntry]()
 
@@ -340,25 +336,13 @@ class StageListener:
         """Record nothing from now on."""
         with self._lock:
             self._closed = True
-            undo, self._undo = self._undo, []
-        for unwrap in undo:
-            unwrap()
+        while self._unwrap:
+            self._unwrap.popitem()[1]()
         try:
             if self._monitoring is not None:
                 self._monitoring.unregister_event_duration_listener(self._deletions)
         except Exception:
             return  # jax before 0.9 cannot remove it, or somebody has cleared all; it does nothing by now
-
-    def _listen(self, logger: type) -> None:
-        with self._lock:
-            if self._closed or logger in self._loggers:
-                return
-            self._loggers.add(logger)
-            if callable(getattr(logger, "log_entry", None)):
-                try:
-                    self._undo.append(self._wrap(logger, "log_entry", self._log))
-                except (AttributeError, TypeError) as error:  # a class that cannot be changed
-                    contain("orbax logger", error)
 
     def _log(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         entries: list[LoggedEntry] | None = getattr(self._here, "entries", None)
@@ -372,12 +356,10 @@ class StageListener:
             return
         try:
             length, around = length_of(seconds), self._around()
-            if length is None or around is None:
-                return
-            end = self._tracer.clock()
-            span, step = around
-            with trace_api.use_span(span):
-                self._tracer.stage(CheckpointStage.SAVE_DELETE_OLD, step, end - length, end)
+            if length is not None and around is not None:
+                end = self._tracer.clock()
+                with trace_api.use_span(around[0]):
+                    self._tracer.stage(CheckpointStage.SAVE_DELETE_OLD, around[1], end - length, end)
         except Exception as error:
             contain("orbax deletion", error)
 
@@ -393,7 +375,7 @@ class CheckpointLogger:
     def __init__(self, find: Callable[[], PhaseTracer | None], leads: Callable[[], bool]) -> None:
         self._find = find
         self._leads = leads
-        self._watches: dict[str, Watch] = {}  # the latest watch of each directory
+        self._over: dict[str, threading.Event] = {}  # by directory: its latest commit is over
 
     @guarded(None)
     def log_entry(self, entry: Any, *_: object, **__: object) -> None:
@@ -402,30 +384,30 @@ class CheckpointLogger:
         kind = ENTRIES.get(str(entry.get("event_type"))) if isinstance(entry, Mapping) else None
         if tracer is None or kind is None:
             return
-        phase, end = kind.phase, tracer.clock()
+        end = tracer.clock()
         start = end - (length_of(entry.get(kind.total.seconds)) or 0)
-        step = step_number(entry.get("step"))
-        if phase == Phase.CHECKPOINT_RESTORE:
-            if (around := enclosing(phase)) is not None:
-                record_stages(tracer, entry, step, end)
-                if step is not None:
-                    tracer.restored(step, around.get_span_context().span_id)
+        step, around = step_number(entry.get("step")), enclosing(kind.phase)
+        if kind.phase == Phase.CHECKPOINT_RESTORE:
+            if around is None:
+                with RestoreContext(lambda: tracer, kind.phase, step=step, start_time=start, end_time=end):
+                    record_stages(tracer, entry, step, end)
                 return
-            with RestoreContext(lambda: tracer, phase, step=step, start_time=start, end_time=end):
-                record_stages(tracer, entry, step, end)
-            return
-        directory = str(entry.get("directory"))
-        before = self._watches.pop(directory, None)
-        if before is not None:
-            before.last_look()  # Orbax has waited for the previous commit
-        around = enclosing(phase)
-        if around is not None:
+            record_stages(tracer, entry, step, end)
             if step is not None:
-                tracer.saves(step, around.get_span_context().span_id)
-            self._save(tracer, around, entry, step, end)
+                tracer.restored(step, around.get_span_context().span_id)
             return
-        with SaveContext(lambda: tracer, phase, step=step, durable=True, start_time=start, end_time=end) as save:
-            self._save(tracer, save.span, entry, step, end)
+        before = self._over.pop(str(entry.get("directory")), None)
+        if before is not None:
+            before.set()  # Orbax has waited for the previous commit
+        if around is None:
+            with SaveContext(
+                lambda: tracer, kind.phase, step=step, durable=True, start_time=start, end_time=end
+            ) as save:
+                self._save(tracer, save.span, entry, step, end)
+            return
+        if step is not None:
+            tracer.saves(step, around.get_span_context().span_id)
+        self._save(tracer, around, entry, step, end)
 
     def _save(self, tracer: PhaseTracer, span: trace_api.Span, entry: Any, step: int | None, end: int) -> None:
         record_stages(tracer, entry, step, end)
@@ -436,41 +418,30 @@ class CheckpointLogger:
         elif self._leads():
             directory = str(entry.get("directory"))
             commit = Commit(tracer, span, promise, step, start=end)
-            self._watches[directory] = watch = Watch(tracer, commit, directory)
+            self._over[directory] = over = threading.Event()
+            watch = threading.Thread(
+                target=_watch, args=(tracer, commit, directory, over), name="goodput-commit", daemon=True
+            )
             started(watch, "when checkpoints are committed is not known")
 
 
-class Watch(threading.Thread):
-    """A thread that looks for a commit among the finished steps of its directory."""
-
-    def __init__(self, tracer: PhaseTracer, commit: Commit, directory: str) -> None:
-        super().__init__(name="goodput-commit", daemon=True)
-        self._tracer = tracer
-        self._commit = commit
-        self._directory = directory
-        self._over = threading.Event()
-
-    def last_look(self) -> None:
-        """Look once more, now, because the commit is over."""
-        self._over.set()
-
-    def run(self) -> None:
-        pause = FIRST_LOOK
-        while not self._tracer.closed:
-            over = self._over.is_set()
-            try:
-                steps = import_module("orbax.checkpoint.utils").checkpoint_steps(self._directory)
-                if self._commit.step in steps:
-                    self._commit.ask()
-                    self._commit.answer(None, over=True)
-                    return
-            except OSError:
-                pass  # a storage that does not answer now may answer later
-            except Exception as error:
-                contain("looking for a commit", error)
-                over = True
-            if over:
-                self._commit.abandon()
+def _watch(tracer: PhaseTracer, commit: Commit, directory: str, over: threading.Event) -> None:
+    """Look for `commit` among the finished steps of its directory, a last time once it is `over`."""
+    pause = FIRST_LOOK
+    while not tracer.closed:
+        last = over.is_set()
+        try:
+            if commit.step in import_module("orbax.checkpoint.utils").checkpoint_steps(directory):
+                commit.ask()
+                commit.answer(None, over=True)
                 return
-            self._over.wait(pause)
-            pause = min(2 * pause, LAST_LOOK)
+        except OSError:
+            pass  # a storage that does not answer now may answer later
+        except Exception as error:
+            contain("looking for a commit", error)
+            last = True
+        if last:
+            commit.abandon()
+            return
+        over.wait(pause)
+        pause = min(2 * pause, LAST_LOOK)
