@@ -5,18 +5,9 @@ sets a mark behind it (see ``markers``). Manually: the user passes an output of 
 when each is ready (see ``watcher``). Marks are checked to become ready in order: nothing documents that what is
 dispatched last is done last.
 
-What a phase dispatches between two of its boundaries is a :class:`Segment`. The open segments are a stack:
-
-==================================  ===============================================================================
-event on the training thread        what happens
-==================================  ===============================================================================
-a phase begins                      a segment is pushed; the segment around it ends with a mark (``MARK`` record)
-a phase or load ends                its segment is popped and marked; the one around it goes on from now
-a short step ends (:meth:`join`)    nothing but noting its key and times: it shares the next mark
-a step ends, mark due               a mark for it and the steps that wait for one, see :meth:`_follow`
-a compilation ends                  nothing dispatched before it counts; the step gets a mark of its own
-another phase than a step begins    the steps that wait for a mark get it now (:meth:`_close_shared`)
-==================================  ===============================================================================
+What a phase dispatches between two of its boundaries is a :class:`Segment`; the open ones are a stack. A phase that
+begins marks the segment around it. A phase or load that ends is marked, and the segment around it goes on from then. A
+short step that ends (:meth:`DeviceClock.join`) shares the next mark, set at the latest when another phase begins.
 """
 
 from __future__ import annotations
@@ -177,11 +168,9 @@ class DeviceClock:
     def _prepare(self) -> None:
         """Prepare markers, on the watching thread; drop those that cannot be prepared."""
         for marker in tuple(self._markers):
-            if marker.prepared:
-                continue
             prepared = False
             try:
-                prepared = marker.prepare()
+                prepared = marker.prepared or marker.prepare()
             finally:
                 if not prepared:
                     self._drop(marker)
@@ -198,33 +187,30 @@ class DeviceClock:
 
     def begin(self, key: int, phase: int, start: int) -> None:
         with containing("device clock"):
-            self._begin(key, phase, start)
-
-    def _begin(self, key: int, phase: int, start: int) -> None:
-        step = phase == rules.STEP
-        if not step:
-            self.poll()
-        if phase == rules.JOB:
-            self._job = key
-            self._segments.clear()
-            self.step = None
-        if self._asleep or phase not in OWNERS or not self._tracer.blocks(None):
-            return
-        if not step and abs(self._tracer.clock() - start) > BACKFILLED:
-            return
-        self._watcher.glance(start)
-        if self.step is not None:
-            self._open_segment(self.step)
-        if self._segments:
-            self._interrupt(start)
-        if step:
-            self._pausing = start - self._ended > PAUSE
-            self._watcher.gathers = self._alike and not self._pausing
-        else:
-            self.short_until = 0
-            if self._sharing:
-                self._close_shared()
-        self._segments.append(Segment(key, phase, start))
+            step = phase == rules.STEP
+            if not step:
+                self.poll()
+            if phase == rules.JOB:
+                self._job = key
+                self._segments.clear()
+                self.step = None
+            if self._asleep or phase not in OWNERS or not self._tracer.blocks(None):
+                return
+            if not step and abs(self._tracer.clock() - start) > BACKFILLED:
+                return
+            self._watcher.glance(start)
+            if self.step is not None:
+                self._open_segment(self.step)
+            if self._segments:
+                self._interrupt(start)
+            if step:
+                self._pausing = start - self._ended > PAUSE
+                self._watcher.gathers = self._alike and not self._pausing
+            else:
+                self.short_until = 0
+                if self._sharing:
+                    self._close_shared()
+            self._segments.append(Segment(key, phase, start))
 
     def end(self, key: int, end: int) -> None:
         with containing("device clock"):
@@ -310,15 +296,12 @@ class DeviceClock:
 
     def _leave(self, key: int) -> Segment | None:
         """Close the phase `key`; return its last segment, None if not open. The phase around it gets a new one."""
-        segments = self._segments
-        if len(segments) == 1 and segments[0].key == key:
-            return segments.pop()
-        opened = tuple(segments)  # phases of other threads end here, too, and are not among them
+        opened = tuple(self._segments)  # phases of other threads end here, too, and are not among them
         for at in range(len(opened) - 1, -1, -1):
             if opened[at].key == key:
-                del segments[at:]
+                del self._segments[at:]
                 if at:
-                    segments[-1].since = self._tracer.clock()
+                    self._segments[-1].since = self._tracer.clock()
                 return opened[at]
         return None
 
@@ -329,22 +312,17 @@ class DeviceClock:
         shares = self._sharing < self._sharers and end < self._shared_until
         if shares and not self._pausing and not self._segments:
             return self._join(key, since, end)
-        mark = self._set_mark()
-        self._missed = mark is None
-        return self._join(key, since, end) if mark is None else self._follow(key, rules.STEP, since, end, mark)
+        return self._follow(key, rules.STEP, since, end, self._set_mark())
 
     def _mark_segment(self, segment: Segment, end: int) -> None:
         mark = self._set_mark()
-        self._missed = mark is None
         if mark is None and (segment.phase != rules.STEP or not self._markers):
+            self._missed = True
             return
         tracer = self._tracer
         key = tracer.new_key()
         tracer.jobs.append(ev.MARK, segment.phase, 0, 0, key, signed(segment.key), segment.since)
-        if mark is None:
-            self._join(key, segment.since, end)
-        else:
-            self._follow(key, segment.phase, segment.since, end, mark)
+        self._follow(key, segment.phase, segment.since, end, mark)
 
     def _set_mark(self) -> Mark | None:
         if not self._markers:
@@ -395,8 +373,14 @@ class DeviceClock:
             return None
         return last if last.mark is None and last.own and last.phase == rules.STEP else None
 
-    def _follow(self, key: int, phase: int, since: int, end: int, mark: Mark) -> Observation:
-        """Follow the work dispatched between `since` and `end` (ns), and with it the steps that wait for a mark."""
+    def _follow(self, key: int, phase: int, since: int, end: int, mark: Mark | None) -> Observation:
+        """Follow the work dispatched between `since` and `end` (ns), and with it the steps that wait for a mark.
+
+        Without a `mark` it shares the next one.
+        """
+        self._missed = mark is None
+        if mark is None:
+            return self._join(key, since, end)
         watcher, markers = self._watcher, self._markers
         shared = self._open() if phase == rules.STEP else None
         observation = self._observation(key, phase, since, end) if shared is None else self._join(key, since, end)
@@ -468,8 +452,8 @@ class DeviceClock:
         chosen = self._outputs.choose(output)
         if chosen is not None:
             self.awake = True
-            span.observation = observation = Observation(span.key, rules.STEP, span.start_time, *chosen)
-            self._watcher.put(observation)
+            span.observation = Observation(span.key, rules.STEP, span.start_time, *chosen)
+            self._watcher.put(span.observation)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from types import MethodType
 from typing import Any, Final, NamedTuple, Protocol
 
 from otel_goodput._integrations.jax import ignored
-from otel_goodput._recording.short_span import ALONE, Observation
+from otel_goodput._recording.short_span import ALONE
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._text.redact import redacting_logger
 
@@ -181,34 +181,26 @@ class Outputs:
                 return None
             output, place = smallest
         if output.is_deleted():
-            self._refuse(place)
+            self.refuse(place)
             return None
         return output, place
 
     def _smallest(self, tree: Any) -> tuple[Any, tuple[int, int]] | None:
         """Return the smallest array not known to be donated. Of several the last, because results follow state."""
         jax = sys.modules.get("jax")
-        if jax is None:
-            return None
-        leaves = jax.tree_util.tree_leaves(tree)
-        count = len(leaves)
-        known = self._places.get(count)
-        if known is not None and hasattr(leaves[known], "is_ready"):
-            return leaves[known], (count, known)
-        arrays = [
-            at for at, leaf in enumerate(leaves) if hasattr(leaf, "is_ready") and (count, at) not in self._donated
-        ]
-        if not arrays:
-            return None
-        best = min(reversed(arrays), key=lambda at: leaves[at].size)
-        self._places[count] = best
-        return leaves[best], (count, best)
+        leaves = [] if jax is None else jax.tree_util.tree_leaves(tree)
+        arrays = [at for at, leaf in enumerate(leaves) if hasattr(leaf, "is_ready")]
+        best = self._places.get(len(leaves))
+        if best not in arrays:
+            arrays = [at for at in arrays if (len(leaves), at) not in self._donated]
+            best = min(reversed(arrays), key=lambda at: leaves[at].size, default=None)
+            if best is None:
+                return None
+            self._places[len(leaves)] = best
+        return leaves[best], (len(leaves), best)
 
-    def refuse(self, observation: Observation) -> None:
-        """Choose another leaf from now on: the array of `observation` was donated or deleted."""
-        self._refuse(observation.place)
-
-    def _refuse(self, place: tuple[int, int]) -> None:
+    def refuse(self, place: tuple[int, int]) -> None:
+        """Choose another leaf from now on: the array at `place` was donated or deleted."""
         self._donated.add(place)
         self._places.pop(place[0], None)
         report_once(
@@ -291,8 +283,13 @@ class JaxMarker(Marker):
         return marks[0] if len(marks) == 1 else CombinedMark(marks)
 
     def results(self) -> Sequence[Any]:
-        """Return the newest arrays other than our own."""
-        theirs = (array for array in self._client.live_arrays() if not (array.is_deleted() or _like_a_mark(array)))
+        """Return the newest arrays other than our own, which have one number on each of their devices."""
+        theirs = (
+            array
+            for array in self._client.live_arrays()
+            if not array.is_deleted()
+            and not (array.ndim == 1 and array.size == len(array.sharding.device_set) and array.dtype == "int32")
+        )
         return list(islice(theirs, NEWEST))
 
     def mark_devices_of(self, late: Sequence[Any]) -> bool:
@@ -323,11 +320,6 @@ def jax_marker() -> JaxMarker | None:
     if jax is None or clean is None or bridge is None:
         return None
     return JaxMarker(jax, bridge, clean)
-
-
-def _like_a_mark(array: Any) -> bool:
-    """Return whether `array` has one number on each of its devices, as marks and what they are made of."""
-    return bool(array.ndim == 1 and array.size == len(array.sharding.device_set) and array.dtype == "int32")
 
 
 def _driven_elsewhere(thing: Any) -> bool:
@@ -363,7 +355,7 @@ def _compiled(jax: Any, devices: tuple[Any, ...], *, wait: bool) -> Program:
     return Program(devices, argument, call)
 
 
-_CAPTURES = ("capture_begin", "capture_end")
+_CAPTURES: Final = {"capture_begin": 1, "capture_end": -1}
 
 
 class EventMark:
@@ -402,7 +394,7 @@ class TorchMarker(Marker):
         self._captures = getattr(device, "is_current_stream_capturing", lambda: False)
         self._originals: dict[str, Any] = {}
         if all(hasattr(self._graph, name) for name in _CAPTURES):
-            for name, count in zip(_CAPTURES, (1, -1), strict=True):
+            for name, count in _CAPTURES.items():
                 self._count(name, count)
 
     def _count(self, name: str, count: int) -> None:

@@ -1,17 +1,11 @@
 """Record what Orbax saves and restores as spans, without the user's help.
 
-The public methods of ``CheckpointManager`` and ``AsyncCheckpointer`` are wrapped on the classes, so that managers made
-before the installation are recorded, too:
-
-- ``CheckpointManager.save`` is a ``checkpoint_save``, once it is known that it does not skip the step.
-- The commit that ``AsyncCheckpointer.save`` leaves to a thread is a second ``checkpoint_save``, non-blocking. It ends
-  when the first thread that waits, usually Orbax's own finalizing thread, returns from
-  ``AsyncCheckpointer.wait_until_finished``. Only then is the checkpoint durable; if that call raised, it never is. On
-  several hosts Orbax returns from it after a barrier: the primary host commits, and the others learn of it.
-- ``CheckpointManager.wait_until_finished`` is a ``checkpoint_save`` too if there is a commit to wait for.
-- ``CheckpointManager.restore`` is a ``checkpoint_restore``.
-- What the manager tells its logger at the end of a save or restore gives the stages of it, as parts; so does what Orbax
-  tells ``jax.monitoring`` of the deletion of old checkpoints.
+The public methods of ``CheckpointManager`` and ``AsyncCheckpointer`` are wrapped on the classes, also for managers made
+before. ``CheckpointManager.save`` is a ``checkpoint_save``, once it is known that it does not skip the step; so is
+``wait_until_finished`` if there is a commit to wait for. The commit that ``AsyncCheckpointer.save`` leaves to a thread
+is a second, non-blocking one: it ends, and the checkpoint is durable, once the first thread that waits, usually Orbax's
+own finalizing thread, returns without an error. (On several hosts that is behind a barrier: the primary host commits,
+and the others learn of it.) Stages are parts, see ``orbax_log``.
 
 Inside a phase of the same kind that the user has opened, no second one is opened. The user's checkpoint is then as
 durable as what Orbax saves in it, even if it was opened with ``durable=False``.

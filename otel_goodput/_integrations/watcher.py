@@ -5,22 +5,9 @@ aborts the process, and an array that is donated or deleted meanwhile crashes it
 which nobody else can reach, and only shortly before they are due; all else is polled.
 
 What is in flight is one queue of :class:`~otel_goodput._recording.short_span.Observation`. The training thread appends
-to it and gives the last one its mark; this thread removes the first ones:
-
-=====================================  =============================================================================
-the front of the queue                 what this thread does
-=====================================  =============================================================================
-steps without a mark yet               sleeps until the mark is set; after ``STALE`` ns it assumes the usual length
-a mark that is due within ``SOON`` ns  waits for it in C++
-any other mark or array                polls it, at times that bracket the expected end (:meth:`Watcher._next_poll`)
-ready                                  estimates the end (:meth:`Watcher._end_of`), divides the time between the steps
-                                       (:func:`divide`) and writes one record for all of them
-deleted array                          gives the step up: it ends by the host's clock
-never ready                            gives the step up after ``DEADLINE`` ns
-=====================================  =============================================================================
-
-Consecutive short steps are watched as one group, so that this thread wakes once in ``GROUP`` ns. It competes with the
-training thread for the GIL: whatever it does per step in a wake-up delays training.
+to it and gives the last one its mark; this thread removes the first ones. Consecutive short steps are watched as one
+group, so that it wakes once in ``GROUP`` ns: it competes with the training thread for the GIL, and whatever it does in
+a wake-up delays training.
 """
 
 from __future__ import annotations
@@ -127,7 +114,7 @@ class Watcher:
 
     Args:
         tracer: records the ends.
-        refuse: called with an observation whose array was deleted.
+        refuse: called with the place of an array that was deleted.
         check: called with an observation that is ready and has results to check; returns whether marks can be trusted.
 
     Attributes:
@@ -140,7 +127,7 @@ class Watcher:
     def __init__(
         self,
         tracer: PhaseTracer,
-        refuse: Callable[[Observation], None],
+        refuse: Callable[[tuple[int, int]], None],
         check: Callable[[Observation], bool],
     ) -> None:
         self._tracer = tracer
@@ -332,7 +319,7 @@ class Watcher:
             target.mark = None  # the step shares the next one's
             return
         self.queue.remove(target)
-        self._refuse(target)
+        self._refuse(target.place)
         self._give_up(target)
 
     def _group(self) -> tuple[int, int]:
@@ -534,7 +521,7 @@ class Watcher:
         for each in observations:
             own_ends = list(islice(rest, len(each.keys)))
             if each is not observations[-1] and not each.own and each.mark is not None and ready(each.mark) is None:
-                self._refuse(each)
+                self._refuse(each.place)
                 self._give_up(each)
             else:
                 self._record(each, own_ends)
