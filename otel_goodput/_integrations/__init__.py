@@ -9,17 +9,16 @@ from importlib import import_module
 from typing import Final
 
 from otel_goodput._recording.tracer import PhaseTracer
-from otel_goodput._runtime.guard import contain
+from otel_goodput._runtime.guard import containing
 
 Remove = Callable[[], None]
 
-
-# By the names of integrations: the module to wait for, and the function that gets the tracer and returns what removes
+# By the names of integrations: the module to wait for, and ours. Its `install` gets the tracer and returns what removes
 # the integration, or None while the library is not ready.
 LIBRARIES: Final = {
-    "jax": ("jax", "otel_goodput._integrations.jax:install"),
-    "torch": ("torch._dynamo", "otel_goodput._integrations.torch_compile:install"),
-    "orbax": ("orbax.checkpoint", "otel_goodput._integrations.orbax:install"),
+    "jax": ("jax", f"{__name__}.jax"),
+    "torch": ("torch._dynamo", f"{__name__}.torch_compile"),
+    "orbax": ("orbax.checkpoint", f"{__name__}.orbax"),
 }
 INSTALLING_S: Final = 1.0  # s that remove() waits for an installation under way
 
@@ -44,29 +43,23 @@ class Integrations:
 
         Called at every tick of the keeper and at the start of phases, because a first save may come before a tick.
         """
-        if self._installing.acquire(blocking=False):
-            try:
-                self._poll()
-            finally:
-                self._installing.release()
-
-    def _poll(self) -> None:
-        for name in tuple(self._waiting):
-            library, place = LIBRARIES[name]
-            if library not in sys.modules:
-                continue
-            try:
-                module, _, function = place.partition(":")
-                remove = getattr(import_module(module), function)(self._tracer)
-            except Exception as error:
+        if not self._installing.acquire(blocking=False):
+            return
+        try:
+            for name, (library, module) in LIBRARIES.items():
+                if name not in self._waiting or library not in sys.modules:
+                    continue
                 self._waiting.remove(name)
-                contain(f"integration {name}", error)
-                continue
-            if remove is not None:
-                self._removers.append(remove)
-                self._waiting.remove(name)
-        if not self._waiting:
-            self._tracer.hooks.look_around(None)
+                with containing(f"integration {name}"):
+                    remove: Remove | None = import_module(module).install(self._tracer)
+                    if remove is None:
+                        self._waiting.append(name)
+                    else:
+                        self._removers.append(remove)
+            if not self._waiting:
+                self._tracer.hooks.look_around(None)
+        finally:
+            self._installing.release()
 
     def remove(self) -> None:
         """Remove all integrations."""
@@ -76,7 +69,5 @@ class Integrations:
         if held:
             self._installing.release()
         while self._removers:
-            try:
+            with containing("removing integrations"):
                 self._removers.pop()()
-            except Exception as error:
-                contain("removing integrations", error)

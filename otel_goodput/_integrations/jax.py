@@ -224,7 +224,7 @@ def _plain(title: object) -> str:
     return name[4:-1] if name.startswith("jit(") and name.endswith(")") else name
 
 
-_WRAPPED: Final = ("__enter__", "__exit__")
+_WRAPPED: Final = {"__enter__": 1, "__exit__": -1}
 
 
 class StepAnnotations:
@@ -246,7 +246,7 @@ class StepAnnotations:
         self.seen = False  # one began in the open step,
         self.expected = False  # or in the step before
         self._kind = profiler.StepTraceAnnotation
-        for name, count in zip(_WRAPPED, (1, -1), strict=True):
+        for name, count in _WRAPPED.items():
             self._count(name, count)
 
     def _count(self, name: str, count: int) -> None:
@@ -259,38 +259,26 @@ class StepAnnotations:
 
         setattr(self._kind, name, counted)
 
-    def __call__(self, name: str, step_num: int) -> AbstractContextManager[Any]:
-        return StepAnnotation(self, name, step_num)
+    @contextmanager
+    def __call__(self, name: str, step_num: int) -> Iterator[None]:
+        mark = None if self.theirs or self.expected else self.make(name)
+        self.seen = False
+        if mark is not None:
+            mark.__enter__()
+        try:
+            yield
+        finally:
+            self.expected = self.seen
+            if mark is not None:
+                if not self.seen:
+                    mark.set_metadata(step_num=step_num, _r=1)
+                mark.__exit__(None, None, None)
 
     def close(self) -> None:
         """Take no more notice of the program's own."""
         for name in _WRAPPED:
             if name in vars(self._kind):
                 delattr(self._kind, name)  # the originals are inherited
-
-
-class StepAnnotation:
-    """The annotation of one step."""
-
-    __slots__ = ("_mark", "_number", "_steps")
-
-    def __init__(self, steps: StepAnnotations, name: str, number: int) -> None:
-        self._steps = steps
-        self._number = number
-        self._mark = None if steps.theirs or steps.expected else steps.make(name)
-
-    def __enter__(self) -> None:
-        self._steps.seen = False
-        if self._mark is not None:
-            self._mark.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        steps, mark = self._steps, self._mark
-        steps.expected = steps.seen
-        if mark is not None:
-            if not steps.seen:
-                mark.set_metadata(step_num=self._number, _r=1)
-            mark.__exit__(*error)
 
 
 def step_annotations(profiler: Any) -> Callable[..., AbstractContextManager[Any]] | None:

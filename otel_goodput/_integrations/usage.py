@@ -77,18 +77,13 @@ class UsageSampler:
         if before is None or now[0] - before[0] < _LEAST_NS:
             return now if before is None else before
         memory = psutil.virtual_memory()
-        used, total = _accelerator_memory()
+        used, total = _of_jax() or _of_torch() or (UNKNOWN, UNKNOWN)
         length, own_ns, busy_ns = (max(0, later - earlier) for earlier, later in zip(before, now, strict=True))
         self._sheet.add(
             Machine(psutil.cpu_count() or 1, memory.total, total),
             Usage(now[0], length, own_ns, busy_ns, process.memory_info().rss, memory.total - memory.available, used),
         )
         return now
-
-
-def _accelerator_memory() -> tuple[int, int]:
-    """Return (used, total) bytes on the accelerators of this process; ``UNKNOWN`` twice where nobody tells."""
-    return _of_jax() or _of_torch() or (UNKNOWN, UNKNOWN)
 
 
 def _of_jax() -> tuple[int, int] | None:

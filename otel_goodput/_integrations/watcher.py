@@ -163,10 +163,8 @@ class Watcher:
             self._give_up(observation)
             return
         self.queue.append(observation)
-        if self._thread is None:
-            self._start()
-        else:
-            self.marked()
+        self._start()
+        self.marked()
 
     def marked(self) -> None:
         """Take note that the latest observation has got its mark."""
@@ -207,8 +205,7 @@ class Watcher:
     def work(self, task: Callable[[], None]) -> None:
         """Run `task` on the watching thread."""
         self.tasks.append(task)
-        if self._thread is None:
-            self._start()
+        self._start()
         self.wake()
 
     def wake(self) -> None:
@@ -216,9 +213,9 @@ class Watcher:
         self._news.set()
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._loop, name="otel-goodput-device-clock", daemon=True)
-        self._news.set()
-        started(self._thread, "the ends of steps on the device are not observed")
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._loop, name="otel-goodput-device-clock", daemon=True)
+            started(self._thread, "the ends of steps on the device are not observed")
 
     # --- watching -----------------------------------------------------------------------------------------------------
 
@@ -227,7 +224,10 @@ class Watcher:
         while not self._closing:
             try:
                 while self.tasks:
-                    self._work()
+                    try:
+                        self.tasks[0]()
+                    finally:
+                        self.tasks.popleft()  # only now: a task in `tasks` is not done yet
                 newest = self._newest()
                 pause = self._look() if newest[0] else None
             except Exception as error:
@@ -243,12 +243,6 @@ class Watcher:
                 self._wait(newest)
             elif pause:
                 time.sleep(pause / 1e9)
-
-    def _work(self) -> None:
-        try:
-            self.tasks[0]()
-        finally:
-            self.tasks.popleft()  # only now: a task in `tasks` is not done yet
 
     def _newest(self) -> tuple[int, Any]:
         """Return the length of the queue, and the mark of its last observation."""
@@ -287,7 +281,12 @@ class Watcher:
         target = queue[count - 1]
         answer = ready(target.mark)
         if answer is None:
-            self._deleted(target)
+            if target.own:  # the program has deleted all arrays, to free memory
+                target.mark = None  # the step shares the next one's
+            else:
+                self.queue.remove(target)
+                self._refuse(target.place)
+                self._give_up(target)
             return 0
         polled, self._polled, self._polling = self._polled is target, target, not target.own
         now = self._clock()
@@ -312,15 +311,6 @@ class Watcher:
             raise
         target.busy_at = now = self._clock()
         return self._ready(count, now, True)
-
-    def _deleted(self, target: Observation) -> None:
-        """Handle an array that was deleted, or a mark: the program has deleted all arrays, to free memory."""
-        if target.own:
-            target.mark = None  # the step shares the next one's
-            return
-        self.queue.remove(target)
-        self._refuse(target.place)
-        self._give_up(target)
 
     def _group(self) -> tuple[int, int]:
         """Return how many observations at the front are watched as one, and how many steps these are.
@@ -397,7 +387,11 @@ class Watcher:
             return 0
         self._glimpsed = self._glimpsed + 1 if target.ready_at else 0
         if not (polled or target.ready_at):
-            count = self._all_ready(count)
+            for at in range(count, len(queue)):  # others behind it may be ready, too
+                each = queue[at]
+                if not each.phase == target.phase == rules.STEP or (each.mark is not None and not ready(each.mark)):
+                    break
+                count = count if each.mark is None else at + 1
             target = queue[count - 1]
             now = self._clock()
         end, measured = self._end_of(count, min(now, target.ready_at or now), polled)
@@ -442,19 +436,6 @@ class Watcher:
             return False
         mark = self.queue[count].mark
         return mark is None or not ready(mark)
-
-    def _all_ready(self, count: int) -> int:
-        """Return how many steps at the front are ready; `count` of them are known to be."""
-        queue = self.queue
-        for at in range(count, len(queue)):
-            each = queue[at]
-            if not each.phase == queue[0].phase == rules.STEP:
-                break
-            if each.mark is not None:
-                if not ready(each.mark):
-                    break
-                count = at + 1
-        return count
 
     def _finish(self, observations: Sequence[Observation], end: int) -> int:
         """Record that `observations` left the device, the last at `end` (ns); return the length of a step, ns."""
