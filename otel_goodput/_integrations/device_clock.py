@@ -64,7 +64,6 @@ class DeviceClock:
     """Follows what the phases of one process put on its devices.
 
     Args:
-        tracer: records the phases.
         mode: ``auto``; ``observe``: without marks; ``host``: the user states that the host's clock is right.
         processes: how many take part in the job. With several, every step is marked: if timing decided which steps
             are, the processes would launch different sequences of computations.
@@ -198,11 +197,7 @@ class DeviceClock:
                 return
             if not step and abs(self._tracer.clock() - start) > BACKFILLED:
                 return
-            self._watcher.glance(start)
-            if self.step is not None:
-                self._open_segment(self.step)
-            if self._segments:
-                self._interrupt(start)
+            self._enter(start)
             if step:
                 self._pausing = start - self._ended > PAUSE
                 self._watcher.gathers = self._alike and not self._pausing
@@ -268,14 +263,9 @@ class DeviceClock:
             return None
 
     def load(self, start: int) -> None:
-        if not self._tracer.blocks(None):
-            return
-        self._watcher.glance(start)
-        if self.step is not None:
-            self._open_segment(self.step)
-        if self._segments:
+        if self._tracer.blocks(None):
             with containing("device clock"):
-                self._interrupt(start)
+                self._enter(start)
 
     def loaded(self, end: int) -> None:
         if self._segments and self._tracer.blocks(None):
@@ -287,12 +277,16 @@ class DeviceClock:
         self.step, self._pausing = None, False
         self._segments.append(Segment(step.key, rules.STEP, step.start_time))
 
-    def _interrupt(self, now: int) -> None:
+    def _enter(self, now: int) -> None:
         """End the segment of the innermost phase at `now` (ns), where another phase begins inside it."""
-        around = self._segments[-1]
-        if self._markers and (self._alike or now - around.since > DISPATCHED):
-            self._mark_segment(around, now)
-        around.cut = True
+        self._watcher.glance(now)
+        if self.step is not None:
+            self._open_segment(self.step)
+        if self._segments:
+            around = self._segments[-1]
+            if self._markers and (self._alike or now - around.since > DISPATCHED):
+                self._mark_segment(around, now)
+            around.cut = True
 
     def _leave(self, key: int) -> Segment | None:
         """Close the phase `key`; return its last segment, None if not open. The phase around it gets a new one."""

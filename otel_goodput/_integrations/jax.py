@@ -12,6 +12,7 @@ import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from threading import get_ident
 from types import FrameType
@@ -70,24 +71,19 @@ class Compilation:
         self.retrieval = 0
 
 
+@dataclass(slots=True)
 class _Thread:
     """State of a compiling thread: how many stages are open, and the compilation of the outermost one."""
 
-    __slots__ = ("current", "depth")
-
-    def __init__(self) -> None:
-        self.depth = 0
-        self.current: Compilation | None = None
+    depth: int = 0
+    current: Compilation | None = None
 
 
 class Compilations:
     """Follows the compilations of all threads.
 
-    On the compiling threads it only appends records and tuples; spans are built by :meth:`tick`.
-
-    Args:
-        tracer: the recorder.
-        theirs: returns whether a function of that name is the compiler's own; its recompilations are not reported.
+    On the compiling threads it only appends records and tuples; spans are built by :meth:`tick`. Recompilations of a
+    function are not reported if it is the compiler's own, by its name: then `theirs` returns True.
     """
 
     def __init__(self, tracer: PhaseTracer, theirs: Callable[[str], bool] = lambda _: False) -> None:
@@ -228,15 +224,9 @@ _WRAPPED: Final = {"__enter__": 1, "__exit__": -1}
 
 
 class StepAnnotations:
-    """Makes the annotation of a step when called with its name and number.
+    """Makes the annotation of a step when called with its name and number, by `profiler`, which is ``jax.profiler``.
 
     What makes an annotation that of a step is told when it ends: only if the program began none of its own meanwhile.
-
-    Args:
-        profiler: ``jax.profiler``.
-
-    Attributes:
-        enabled: returns whether it is recording.
     """
 
     def __init__(self, profiler: Any) -> None:

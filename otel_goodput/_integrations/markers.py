@@ -103,34 +103,27 @@ def ready(array: Any) -> bool | None:
     return answers[0][1] if answers else None
 
 
-class CombinedMark:
+class CombinedMark(list[Any]):
     """Several marks as one, of one runtime or of several."""
 
-    def __init__(self, marks: Sequence[Any]) -> None:
-        self._marks = marks
-
     def is_deleted(self) -> bool:
-        return any(mark.is_deleted() for mark in self._marks)
+        return any(mark.is_deleted() for mark in self)
 
     def is_ready(self) -> bool:
-        return all(ready(mark) for mark in self._marks)
+        return all(map(ready, self))
 
     def block_until_ready(self) -> None:
-        for mark in self._marks:
+        for mark in self:
             mark.block_until_ready()
 
 
 class MarkingOrder:
-    """Checks that marks become ready in order, with results of the work before them.
-
-    Attributes:
-        wrong: marks became ready before the work in front of them, so they cannot be trusted.
-    """
+    """Checks that marks become ready in order, with results of the work before them."""
 
     def __init__(self) -> None:
         self._marks = 0
         self._bad = 0
-        self.wrong = False
+        self.wrong = False  # marks became ready before the work in front of them, so they cannot be trusted
 
     def due(self, marker: Marker) -> bool:
         """Count a mark that was set; return whether it is to be checked."""
@@ -358,18 +351,15 @@ def _compiled(jax: Any, devices: tuple[Any, ...], *, wait: bool) -> Program:
 _CAPTURES: Final = {"capture_begin": 1, "capture_end": -1}
 
 
-class EventMark:
+class EventMark(NamedTuple):
     """One event. It is polled, never waited for. CUDA forbids both while any thread captures a graph."""
 
-    __slots__ = ("_event", "_marker")
-
-    def __init__(self, event: Any, marker: TorchMarker) -> None:
-        self._event = event
-        self._marker = marker
+    event: Any
+    marker: TorchMarker
 
     def is_ready(self) -> bool:
         # No other thread can begin a capture between the two: query() holds the GIL.
-        return not self._marker.capturing and bool(self._event.query())
+        return not self.marker.capturing and bool(self.event.query())
 
     def is_deleted(self) -> bool:
         return False
@@ -378,18 +368,13 @@ class EventMark:
 class TorchMarker(Marker):
     """Sets marks in the current stream of PyTorch's current device: events of CUDA, ROCm or XPU.
 
-    That such a stream is in order is documented, and that an event is done when all work before it is.
-
-    Args:
-        device: PyTorch's module of that kind of device, as ``torch.cuda``.
-
-    Attributes:
-        capturing: number of graphs that are being captured, on all threads.
+    That such a stream is in order is documented, and that an event is done when all work before it is. `device` is
+    PyTorch's module of that kind of device, as ``torch.cuda``.
     """
 
     def __init__(self, device: Any) -> None:
         self._device = device
-        self.capturing = 0
+        self.capturing = 0  # graphs that are being captured, on all threads
         self._graph = getattr(device, "CUDAGraph", None) or getattr(device, "XPUGraph", None)
         self._captures = getattr(device, "is_current_stream_capturing", lambda: False)
         self._originals: dict[str, Any] = {}

@@ -69,10 +69,6 @@ def checkpoint_logger(
     """Return a logger for ``CheckpointManager(…, logger=CompositeLogger(checkpoint_logger(), StandardLogger()))``.
 
     It is an alternative to wrapped methods, and records nothing while :func:`install` is in effect.
-
-    Args:
-        find: returns the tracer to record with, or None.
-        leads: returns whether this process does the accounting; other processes do not look for commits.
     """
     import_module(f"{PACKAGE}.logging").AbstractLogger.register(CheckpointLogger)
     return CheckpointLogger(lambda: None if (tracer := find()) in _hooks else tracer, leads)
@@ -150,12 +146,7 @@ def _leave(context: SaveContext | RestoreContext, error: BaseException | None) -
 
 
 class Hook:
-    """Orbax's classes, wrapped for one tracer.
-
-    Args:
-        tracer: records the spans.
-        manager, checkpointer: ``CheckpointManager`` and ``AsyncCheckpointer``.
-    """
+    """Orbax's classes ``CheckpointManager`` and ``AsyncCheckpointer``, wrapped for one tracer."""
 
     def __init__(self, tracer: PhaseTracer, manager: type, checkpointer: type) -> None:
         self._tracer = tracer

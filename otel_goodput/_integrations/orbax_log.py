@@ -103,15 +103,8 @@ class Commit:
     """A commit under way: a non-blocking span, from now until it is known how the commit ended.
 
     Any number of threads may ask the same owner at once, and Orbax raises an error in only one of them. So the commit
-    is durable once one thread has seen its end and no other thread that asked comes back with an error.
-
-    Args:
-        tracer: records the span.
-        save: span of the blocking part.
-        promise: of that span.
-        step: of the checkpoint.
-        owners: objects of Orbax that know how the commit ends.
-        start: ns, by default now.
+    is durable once one thread has seen its end and no other thread that asked comes back with an error. `save` is the
+    span of the blocking part; `owners` are objects of Orbax that know how the commit ends.
     """
 
     def __init__(
@@ -285,10 +278,8 @@ def length_of(value: Any) -> int | None:
 class StageListener:
     """Records what managers log, and the deletions that Orbax reports to ``jax.monitoring``, as stages.
 
-    Args:
-        tracer: records them.
-        wrap: wraps a method of a class: calls a function ahead of it, and returns what unwraps it.
-        around: returns the save that a deletion on this thread belongs to, and its step; None if there is none.
+    `wrap` wraps a method of a class: calls a function ahead of it, and returns what unwraps it. `around` returns the
+    save that a deletion on this thread belongs to, and its step; None if there is none.
     """
 
     def __init__(
@@ -367,9 +358,7 @@ class StageListener:
 class CheckpointLogger:
     """An Orbax logger (registered as an ``AbstractLogger``) that records spans. Never raises: that would end the save.
 
-    Args:
-        find: returns the tracer to record with, or None.
-        leads: returns whether this process looks for commits.
+    `leads` returns whether this process does the accounting; other processes do not look for commits.
     """
 
     def __init__(self, find: Callable[[], PhaseTracer | None], leads: Callable[[], bool]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from otel_goodput._integrations import flops
 from otel_goodput._journal.usage import UNKNOWN, Machine, Usage, UsageSheet
-from otel_goodput._runtime.guard import contain, report_once, started
+from otel_goodput._runtime.guard import containing, report_once, started
 from otel_goodput._text.durations import NS
 
 _LEAST_NS: Final = NS // 10  # a last sample shorter than this would say nothing
@@ -21,13 +21,7 @@ _COUNTED_TWICE: Final = ("guest", "guest_nice")  # they are in user and nice alr
 
 
 class UsageSampler:
-    """Samples this process and its machine until it is closed.
-
-    Args:
-        sheet: takes the samples.
-        interval: from one sample to the next, ns.
-        clock: returns the time, ns since the epoch.
-    """
+    """Samples this process and its machine until it is closed, every `interval` ns; `clock`: ns since the epoch."""
 
     def __init__(self, sheet: UsageSheet, interval: int, clock: Callable[[], int]) -> None:
         self._sheet = sheet
@@ -61,10 +55,8 @@ class UsageSampler:
             self._try()
 
     def _try(self) -> None:
-        try:
+        with containing("usage of processor and memory"):  # code of other packages, and what they read
             self._before = self._sample(self._before)
-        except Exception as error:  # code of other packages, and what they read
-            contain("usage of processor and memory", error)
 
     def _sample(self, before: tuple[int, int, int] | None) -> tuple[int, int, int]:
         """Take a sample since `before`; returns the time, and the processor time of the process and the machine, ns."""
