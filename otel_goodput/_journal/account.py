@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from otel_goodput._accounting import Ledger, Totals
@@ -35,31 +35,19 @@ OnSteps = Callable[[list[int]], None]
 OnPhases = Callable[[list[tuple[EndedPhases, str]]], None]
 
 
+@dataclass(slots=True)
 class Listeners:
-    """The listeners of one account; each may be None. They are called on whichever thread feeds the ledger.
+    """The listeners of one account. They are called on whichever thread feeds the ledger."""
 
-    Attributes:
-        on_events: called with the events that the ledger takes, while it is locked.
-        on_steps: called with the durations of completed steps, ns.
-        on_phases: called with phases that have ended, each with its ``error.type``, which may be empty.
-    """
-
-    def __init__(self) -> None:
-        self.on_events: OnEvents | None = None
-        self.on_steps: OnSteps | None = None
-        self.on_phases: OnPhases | None = None
+    on_events: OnEvents | None = None  # with the events that the ledger takes, while it is locked
+    on_steps: OnSteps | None = None  # with the durations of completed steps, ns
+    on_phases: OnPhases | None = None  # with phases that have ended, each with its ``error.type``, which may be empty
 
     def listen_to_events(self, on_events: OnEvents | None) -> None:
-        """Call `on_events` with the events that the ledger takes; None ends that."""
         self.on_events = on_events
 
     def listen_to_durations(self, on_steps: OnSteps, on_phases: OnPhases) -> None:
-        """Call `on_steps` with the durations of completed steps, and `on_phases` with ended phases."""
         self.on_steps, self.on_phases = on_steps, on_phases
-
-    def silence(self) -> None:
-        """Call none of them any more."""
-        self.on_events = self.on_steps = self.on_phases = None
 
 
 class Account:
@@ -70,10 +58,6 @@ class Account:
         ledger: the run so far.
         clock: returns ns since the epoch.
         leap: sets `clock` forward by some ns, after the machine was suspended; None if nothing does.
-
-    Attributes:
-        listeners: called with what the ledger takes.
-        notes: remarks that a person must know to read the figures.
     """
 
     def __init__(
@@ -90,25 +74,25 @@ class Account:
         self.notes = Notes()
         self.listeners = Listeners()
         self.lock = threading.RLock()  # guards the ledger
-        self._hanging = False  # the journal was not closed in time, and perhaps never will be
+        self.hanging = False  # the journal was not closed in time, perhaps never will be: the closer holds the ledger
         self.reached = 0  # time of the latest event fed to the ledger, ns
         self._answered = 0
         self._leap = leap
         self._suspensions = Suspensions()
         self._looking = threading.Lock()
+        # Set if this ledger cannot catch up any more: provides another one when totals are first read.
         self._recall: Callable[[], Ledger] | None = None
         self._recalled = False
 
-    def begin_attempt(self, flags: int = 0, seen: int = 0) -> None:
-        """Write the first record of this process; `flags` are ``OWN_TRACES`` or 0.
+    def begin_attempt(self, flags: int, seen: int, limit: int | None) -> None:
+        """Write the first records of this process; `flags` are ``OWN_TRACES`` or 0.
 
         `seen` is the last sign of life of the attempt before when this one began, ns; 0 if there is none.
+        What a step takes beyond `limit` (ns) is stalled time, if there is one.
         """
         self.append(ev.ATTEMPT, 0, flags, 0, seen, self.journal.attempt, self.clock())
-
-    def limit_steps(self, limit: int) -> None:
-        """Record that what a step takes beyond `limit` (ns) is stalled time."""
-        self.append(ev.LIMIT, 0, 0, 0, fitting(limit), ev.NO_STEP, self.clock())
+        if limit:
+            self.append(ev.LIMIT, 0, 0, 0, fitting(limit), ev.NO_STEP, self.clock())
 
     def look_for_suspension(self) -> None:
         """Record that the machine was suspended since this was last called, and set the clock forward, if it was.
@@ -165,7 +149,7 @@ class Account:
         another ledger when totals are first read.
         """
         self.append = nothing
-        self.listeners.silence()
+        self.listeners = Listeners()
         self._looking = threading.Lock()
         if not self.lock.acquire(blocking=False):
             self._recall = recall
@@ -174,10 +158,6 @@ class Account:
     def leave(self, recall: Callable[[], Ledger]) -> None:
         """Close the journal before the ledger has caught up; `recall` reads the rest when totals are read."""
         self._recall = recall
-
-    def hang(self) -> None:
-        """Note that the journal was not closed in time: the disk hangs, and the closing thread holds the ledger."""
-        self._hanging = True
 
     def add_windows(self, spans: Sequence[int]) -> None:
         """Keep rolling windows of the lengths `spans` (ns), too."""
@@ -192,21 +172,16 @@ class Account:
         Do not call it on the training thread's hot path.
         """
         until = time.monotonic() + patience
-        if self._hanging and not self._given_back(patience):
-            self.lock = threading.RLock()
-            self._recalled = True
+        if self.hanging:
+            self.hanging = False
+            if self.lock.acquire(timeout=max(patience, 0.0)):
+                self.lock.release()
+            else:  # the disk hangs for good
+                self.lock, self._recalled = threading.RLock(), True
         while self.take_some():
             if time.monotonic() >= until:
                 return False
         return True
-
-    def _given_back(self, seconds: float) -> bool:
-        """Whether the thread that closes the journal releases the ledger in time. False means that the disk hangs."""
-        self._hanging = False
-        if self.lock.acquire(timeout=max(seconds, 0.0)):
-            self.lock.release()
-            return True
-        return False
 
     def take_some(self, most: int = DRAINED) -> bool:
         """Feed the next events of the journal, about `most`, to the ledger; returns whether there are more."""
@@ -243,11 +218,8 @@ class Account:
             if at is not None:
                 return self.ledger.totals(at)
             now = self.clock()
-            if caught_up:
-                self._answered = now
-                return self.ledger.totals(now)
-            self._answered = moment = min(now, max(self.reached, self._answered))
-            return replace(self.ledger.totals(moment), behind=now - moment)
+            self._answered = now if caught_up else min(now, max(self.reached, self._answered))
+            return replace(self.ledger.totals(self._answered), behind=now - self._answered)
 
 
 def behind(totals: Totals) -> Note:

@@ -11,7 +11,9 @@ import sys
 import zlib
 from array import array
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from itertools import accumulate
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate, zip_longest
 from operator import attrgetter, sub
 from typing import Any, Final, NamedTuple, overload
 
@@ -22,6 +24,7 @@ from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._accounting.overview import Overview, Spread, StepBin
 from otel_goodput._accounting.rules import FIXED
 from otel_goodput._journal import state_file
+from otel_goodput._journal.records import LARGEST, signed
 from otel_goodput._journal.rundir import DIGEST, RunDirectory
 from otel_goodput._journal.state_file import LEVEL, unpacked
 from otel_goodput._runtime import files
@@ -34,9 +37,7 @@ ROWS: Final = 1 << 17  # of one table at most
 _ANY: Final = 1 << 62  # bound of a number in the head
 
 Row = tuple[int, ...]
-LARGEST: Final = (1 << 63) - 1  # of the numbers, signed
 MASK: Final = (1 << 64) - 1
-_HALF: Final = 1 << 63
 _WIDTH: Final = 8
 
 
@@ -72,8 +73,7 @@ def _spread(spread: Spread | None) -> Iterable[int]:
 class StoredStepBins(Sequence[StepBin]):
     """Step bins that are made when they are read: a page has those of hundreds of processes.
 
-    Attributes:
-        rows: the fields of each, least, median and greatest lengths one by one; ``NONE``: not known.
+    `rows` are the fields of each, least, median and greatest lengths one by one; ``NONE``: not known.
     """
 
     def __init__(self, rows: list[Row]) -> None:
@@ -106,118 +106,70 @@ def _step_bin(row: Row) -> StepBin:
     return StepBin._make((*row[:5], *(None if row[at] == NONE else Spread(*row[at : at + 3]) for at in (5, 8, 11))))
 
 
-class Column(NamedTuple):
-    """How the values of a column become integers, and are made of them again."""
-
-    number: Callable[[Any, Texts], int]
-    value: Callable[[int, Texts], Any]
-
-
-COLUMNS: Final = {
-    "key": Column(lambda key, _: signed(key), lambda number, _: number & MASK),
-    "flag": Column(lambda flag, _: int(flag), lambda number, _: _flag(number)),
-    "text": Column(lambda text, texts: texts.number(text), lambda number, texts: texts.text(number)),
-    "maybe": Column(
-        lambda number, _: NONE if number is None else number, lambda number, _: None if number == NONE else number
-    ),
+# How the values of a column become integers, and are made of them again.
+_COLUMNS: Final[dict[str, tuple[Callable[[Any, Texts], int], Callable[[int, Texts], Any]]]] = {
+    "key": (lambda key, _: signed(key), lambda number, _: number & MASK),
+    "flag": (lambda flag, _: int(flag), lambda number, _: bool(_number(number, 0, 1))),
+    "text": (lambda text, texts: texts.number(text), lambda number, texts: texts.text(number)),
+    "maybe": (lambda one, _: NONE if one is None else one, lambda number, _: None if number == NONE else number),
 }
 
 
-def _flag(number: int) -> bool:
-    if number not in (0, 1):
-        raise ValueError("a flag is neither 0 nor 1")
-    return bool(number)
-
-
+@dataclass
 class Table:
-    """How one field of an overview becomes rows of integers, and is made of them again.
+    """How one field of an overview becomes rows of integers, and is made of them again."""
 
-    Args:
-        width: number of columns.
-        make: makes an entry of a row; the field is a list of them.
-        others: which columns are no plain integers, by name in ``COLUMNS``.
-        longest: the rows with the smallest value are dropped first; None: the oldest.
-        counted: what is dropped counts in the overview's `left_out`.
-    """
-
-    def __init__(
-        self,
-        width: int,
-        make: Callable[[Iterable[Any]], Any] = tuple,
-        others: Mapping[str, Sequence[int]] = {},
-        longest: Callable[[Row], int] | None = None,
-        counted: bool = False,
-    ) -> None:
-        self.width, self.longest, self.counted = width, longest, counted
-        self.text = next(iter(others.get("text", ())), None)
-        self._make = make
-        self._others = [(at, COLUMNS[name]) for name, places in others.items() for at in places]
+    width: int  # number of columns
+    make: Callable[[Iterable[Any]], Any] = tuple  # makes an entry of a row; the field is a list of them
+    others: Mapping[str, Sequence[int]] = field(default_factory=dict)  # columns of no plain integers: ``_COLUMNS``
+    longest: Callable[[Row], int] | None = None  # the rows with the smallest value are dropped first; None: the oldest
+    counted: bool = False  # what is dropped counts in the overview's `left_out`
+    rows: Callable[[Any], Iterable[Iterable[Any]]] = iter  # of the field
+    whole: Callable[[list[Any]], Any] = list  # makes the field of its entries
 
     def pack(self, field: Any, texts: Texts) -> list[Row]:
-        columns: list[Sequence[Any]] = list(zip(*field, strict=True))
-        for at, column in self._others if columns else ():
-            columns[at] = [column.number(value, texts) for value in columns[at]]
-        return list(zip(*columns, strict=True))
+        return self._each(0, self.rows(field), texts)
 
     def unpack(self, rows: list[Row], texts: Texts) -> Any:
+        return self.whole(list(map(self.make, self._each(1, rows, texts))))
+
+    def _each(self, way: int, rows: Iterable[Iterable[Any]], texts: Texts) -> list[Any]:
         columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
-        for at, column in self._others if columns else ():
-            columns[at] = [column.value(number, texts) for number in columns[at]]
-        return list(map(self._make, zip(*columns, strict=True)))
-
-
-class _Bins(Table):
-    def pack(self, field: Any, texts: Texts) -> list[Row]:
-        return [(at, who, ns) for at, one in enumerate(field) for who, ns in one.items()]
-
-
-class _StepBins(Table):
-    def pack(self, field: Any, texts: Texts) -> list[Row]:
-        return rows_of_step_bins(field)
-
-    def unpack(self, rows: list[Row], texts: Texts) -> Any:
-        return StoredStepBins(rows)
-
-
-class _Histogram(Table):
-    def pack(self, field: Any, texts: Texts) -> list[Row]:
-        return sorted((*where, count) for where, count in field.items())
-
-    def unpack(self, rows: list[Row], texts: Texts) -> Any:
-        return {row[:4]: row[4] for row in rows}
-
-
-class _Disruptions(Table):
-    FIELDS: Final = (
-        *("time", "died", "attempt", "reason", "recovery", "wasted", "from_step", "to_step", "kept_step", "first_step"),
-        "regained",
-    )
-
-    def __init__(self) -> None:
-        def make(values: Iterable[Any]) -> Disruption:
-            return Disruption(**dict(zip(self.FIELDS, values, strict=True)))
-
-        super().__init__(len(self.FIELDS), make, {"maybe": (2, 6, 7, 8, 9, 10), "text": (3,)})
-
-    def pack(self, field: Any, texts: Texts) -> list[Row]:
-        return super().pack(map(attrgetter(*self.FIELDS), field), texts)
+        for name, places in self.others.items() if columns else ():
+            for at in places:
+                columns[at] = [_COLUMNS[name][way](value, texts) for value in columns[at]]
+        return list(zip(*columns, strict=True))
 
 
 def _length(begin: int, end: int) -> Callable[[Row], int]:
     return lambda row: (row[end] if row[end] >= 0 else LARGEST) - row[begin]
 
 
+_DISRUPTION: Final = (
+    *("time", "died", "attempt", "reason", "recovery", "wasted", "from_step", "to_step", "kept_step", "first_step"),
+    "regained",
+)
 TABLES: Final[dict[str, Table]] = dict(  # noqa: C408 - a field's name is no name on the wire
-    bins=_Bins(3),
-    step_bins=_StepBins(14),
-    histogram=_Histogram(5, longest=lambda row: row[4]),
+    bins=Table(3, rows=lambda bins: [(at, who, ns) for at, one in enumerate(bins) for who, ns in one.items()]),
+    step_bins=Table(14, rows=rows_of_step_bins, whole=StoredStepBins),
+    histogram=Table(
+        5,
+        longest=lambda row: row[4],
+        rows=lambda counts: sorted((*where, count) for where, count in counts.items()),
+        whole=lambda rows: {row[:4]: row[4] for row in rows},
+    ),
     groups=Table(8, entries.Group._make, {"text": (1,), "flag": (2,)}, lambda row: row[4]),
     phases=Table(8, entries.PhaseEntry._make, {"text": (2,), "key": (7,)}, _length(3, 4), counted=True),
     steps=Table(8, entries.StepEntry._make, {"key": (7,)}, lambda row: row[3] if row[3] >= 0 else LARGEST),
     saves=Table(6, entries.Save._make, {"flag": (5,)}),
     at_risk=Table(2),
     jobs=Table(4, entries.Life._make, {"flag": (3,)}),
-    disruptions=_Disruptions(),
+    disruptions=Table(
+        len(_DISRUPTION),
+        lambda values: Disruption(**dict(zip(_DISRUPTION, values, strict=True))),
+        {"maybe": (2, 6, 7, 8, 9, 10), "text": (3,)},
+        rows=partial(map, attrgetter(*_DISRUPTION)),
+    ),
     notices=Table(3, others={"text": (1,), "flag": (2,)}),
     slices=Table(4),
     excluded=Table(2),
@@ -225,11 +177,6 @@ TABLES: Final[dict[str, Table]] = dict(  # noqa: C408 - a field's name is no nam
 
 
 # --- tables as bytes --------------------------------------------------------------------------------------------------
-
-
-def signed(number: int) -> int:
-    """The lowest 64 bits as a signed number."""
-    return (number + _HALF & MASK) - _HALF
 
 
 def pack(rows: list[Row]) -> bytes:
@@ -273,27 +220,19 @@ def rows_of(data: bytes, count: int, width: int) -> list[Row]:
 
 # --- the file ---------------------------------------------------------------------------------------------------------
 
-_WITH_TEXTS: Final = {name: table.text for name, table in TABLES.items() if table.text is not None}
+_WITH_TEXTS: Final = {name: table.others["text"][0] for name, table in TABLES.items() if "text" in table.others}
 
 Position = tuple[int, int, int]
 
 
 class Digest(NamedTuple):
-    """The content of a digest.
+    """The content of a digest."""
 
-    Attributes:
-        overview: of the run so far.
-        attempt: number of the attempt that wrote it, from 0.
-        written_at: the moment of the overview, ns.
-        position: the records before this one are in it: (attempt, segment, record).
-        dropped: what was left out to keep the file small: number of rows by table, and ``bins`` for how often the bins
-            were merged in pairs.
-    """
-
-    overview: Overview
-    attempt: int
-    written_at: int
-    position: Position
+    overview: Overview  # of the run so far
+    attempt: int  # number of the attempt that wrote it, from 0
+    written_at: int  # the moment of the overview, ns
+    position: Position  # the records before this one are in it: (attempt, segment, record)
+    # What was left out to keep the file small: rows by table, and ``bins`` for how often the bins were merged in pairs.
     dropped: dict[str, int]
 
 
@@ -305,14 +244,14 @@ def encode(overview: Overview, attempt: int, written_at: int, position: Position
     """
     dropped: dict[str, int] = {}
     left_out = overview.left_out
-    fields = {name: getattr(overview, name) for name in TABLES}
-    width, bins = overview.width, list(fields.pop("bins"))
+    width, bins = overview.width, list(overview.bins)
     texts = Texts()
-    rows = {name: TABLES[name].pack(field, texts) for name, field in fields.items()}
-    rows["bins"] = TABLES["bins"].pack(bins, texts)
+    rows = {name: table.pack(getattr(overview, name), texts) for name, table in TABLES.items()}
     packed = {name: pack(table) for name, table in rows.items()}
     while True:
-        used = _only_used(rows, texts)
+        numbers = {name: {row[column] for row in rows[name]} for name, column in _WITH_TEXTS.items()}
+        referred = set().union(*numbers.values())
+        used = [text if number in referred else "" for number, text in enumerate(texts.known)]
         head = {
             "attempt": attempt,
             "written_at": written_at,
@@ -333,9 +272,11 @@ def encode(overview: Overview, attempt: int, written_at: int, position: Position
         data = b"".join(state_file.pieces(FORM, text, [packed[name] for name in TABLES]))
         if len(data) <= most and len(text) <= FORM.head and all(len(one) <= ROWS for one in rows.values()):
             return data
-        name = max(
-            TABLES, key=lambda each: (len(rows[each]) > ROWS, len(packed[each]) + _texts_of(each, rows, used), each)
-        )
+        # About how many bytes each table takes, its texts in the packed head included.
+        sizes = {
+            each: len(packed[each]) + sum(len(used[number]) for number in numbers.get(each, ())) // 3 for each in TABLES
+        }
+        name = max(TABLES, key=lambda each: (len(rows[each]) > ROWS, sizes[each], each))
         if len(text) > FORM.head:  # its texts are too long
             name = max(_WITH_TEXTS, key=lambda each: (len(rows[each]), each))
         if name == "bins" and len(bins) > 1:
@@ -353,18 +294,6 @@ def encode(overview: Overview, attempt: int, written_at: int, position: Position
         packed[name] = pack(rows[name])
 
 
-def _only_used(rows: dict[str, list[Row]], texts: Texts) -> list[str]:
-    """The texts, with those emptied that no row refers to any more."""
-    used = {row[column] for name, column in _WITH_TEXTS.items() for row in rows[name]}
-    return [text if number in used else "" for number, text in enumerate(texts.known)]
-
-
-def _texts_of(name: str, rows: dict[str, list[Row]], texts: Sequence[str]) -> int:
-    """About how many bytes the texts of a table take in the packed head."""
-    column = _WITH_TEXTS.get(name)
-    return 0 if column is None else sum(len(texts[number]) for number in {row[column] for row in rows[name]}) // 3
-
-
 def _half(table: Table, rows: list[Row]) -> list[Row]:
     """The half of the rows to keep, in their order."""
     keep = len(rows) // 2
@@ -375,23 +304,17 @@ def _half(table: Table, rows: list[Row]) -> list[Row]:
     return [rows[at] for at in sorted(chosen)]
 
 
-def _merged(bins: Sequence[Any]) -> list[dict[int, int]]:
-    merged = []
-    for at in range(0, len(bins), 2):
-        both: dict[int, int] = {}
-        for one in bins[at : at + 2]:
-            for who, ns in one.items():
-                both[who] = both.get(who, 0) + ns
-        merged.append(both)
-    return merged
+def _merged(bins: Sequence[Mapping[int, int]]) -> list[Mapping[int, int]]:
+    """Add up the bins in pairs; the last one stays alone if their number is odd."""
+    nothing: Mapping[int, int] = {}
+    pairs = zip_longest(bins[::2], bins[1::2], fillvalue=nothing)
+    return [{who: one.get(who, 0) + other.get(who, 0) for who in (*one, *other)} for one, other in pairs]
 
 
 def decode(data: bytes, only: Container[str] | None = None) -> Digest:
     """Read the content of a digest, or of its tables those in `only`. Nothing in it is trusted.
 
-    Raises:
-        NewerVersion: a newer version wrote it.
-        ValueError: it is damaged, or no digest.
+    Raises NewerVersion, or ValueError: it is damaged, or no digest.
     """
     head, body = state_file.opened(data, FORM)
     try:
@@ -454,10 +377,5 @@ def _text(value: Any) -> str:
 def write_digest(
     run: RunDirectory, process: int, overview: Overview, attempt: int, written_at: int, position: Position
 ) -> None:
-    """Write the overview of a process, see :class:`Digest` for the arguments.
-
-    Raises:
-        OSError: it cannot be written.
-        ValueError: it cannot be made to fit a digest.
-    """
+    """Write the overview of a process, see :class:`Digest`. Raises OSError, or ValueError: it cannot be made to fit."""
     write_privately(run.file("digest", process), encode(overview, attempt, written_at, position))

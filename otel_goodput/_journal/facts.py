@@ -1,7 +1,6 @@
 """What an attempt ran on and with, in a small file: its resource, versions, settings and hyperparameters.
 
-People read it and send it to others, so it holds no secret: values are redacted by their form and by their name, see
-:mod:`~otel_goodput._journal.facts`.
+People read it and send it to others, so it holds no secret: values are redacted by their form and by their name.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from importlib import import_module
 from math import isfinite
@@ -83,9 +81,7 @@ def _inner(value: Any) -> list[tuple[Any, Any]] | None:
         return list(vars(value).items())
     if is_dataclass(value) and not isinstance(value, type):
         return [(field.name, getattr(value, field.name, None)) for field in fields(value)]
-    if isinstance(value, (list, tuple)) and not (len(value) <= _SHORT_LIST and all(map(_scalar, value))):
-        if all(map(_scalar, value)):
-            return None
+    if isinstance(value, (list, tuple)) and not all(map(_scalar, value)):
         return list(enumerate(value))
     return None
 
@@ -95,8 +91,10 @@ def _scalar(value: Any) -> bool:
 
 
 def _plain(value: Any) -> Value:
-    if value is None or isinstance(value, (bool, str)):
-        return value if not isinstance(value, str) else str(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str(value)
     if isinstance(value, int):
         return int(value) if abs(value) < _LARGEST else f"an integer of {value.bit_length()} bits"
     if isinstance(value, float):
@@ -124,8 +122,7 @@ def safe(name: str, value: Value, hidden: Collection[str] = ()) -> Value:
         return HIDDEN
     if not isinstance(value, str):
         return value
-    text = encodable(value[:_LOOKED_AT])
-    text = redact(text, hidden)
+    text = redact(encodable(value[:_LOOKED_AT]), hidden)
     return text if max(len(text), len(value)) <= LONGEST else f"{text[:LONGEST]}… ({len(value)} characters)"
 
 
@@ -154,34 +151,20 @@ class Resource(Protocol):
 
 
 class Facts(NamedTuple):
-    """What an attempt ran on and with.
-
-    Attributes:
-        attempt, process: whose facts they are.
-        started_at: when the recorder was made, ns.
-        program: base name of the script.
-        resource: attributes of the resource.
-        versions: of Python, this package and libraries in use, by name of the distribution.
-        settings: (value, source) by name of the variable; source: ``configure()``, ``environment`` or ``default``.
-        hyperparameters: as given, nested names joined by dots.
-        exporters: those that were opened, by name, and the project of Google Cloud that spans go to, else empty.
-        scheduling: s that the attempt waited before its program ran, by stage, as far as known.
-        compile_cache: hits, misses and seconds saved (``saved_s``) of jax's compilation cache; empty if not in use.
-        dropped: how many entries had to be left out, by mapping.
-    """
+    """What an attempt ran on and with."""
 
     attempt: int
     process: int
-    started_at: int
-    program: str
+    started_at: int  # when the recorder was made, ns
+    program: str  # base name of the script
     resource: dict[str, Value]
-    versions: dict[str, str]
-    settings: dict[str, tuple[str, str]]
-    hyperparameters: dict[str, Value]
-    dropped: dict[str, int]
-    exporters: dict[str, str]
-    scheduling: dict[str, float]
-    compile_cache: dict[str, float]
+    versions: dict[str, str]  # of Python, this package and libraries in use, by name of the distribution
+    settings: dict[str, tuple[str, str]]  # value, and ``configure()``, ``environment`` or ``default``, by variable
+    hyperparameters: dict[str, Value]  # as given, nested names joined by dots
+    dropped: dict[str, int]  # how many entries had to be left out, by mapping
+    exporters: dict[str, str]  # the project of Google Cloud that spans go to, else empty, by name
+    scheduling: dict[str, float]  # s that the attempt waited before its program ran, by stage, as far as known
+    compile_cache: dict[str, float]  # ``CACHE`` of jax's compilation cache; empty if that is not in use
 
 
 _MAPPING: Final = Named(SCALAR)
@@ -208,10 +191,8 @@ SIDECAR: Final = Sidecar(
 class FactSheet:
     """Gathers the facts of this process, and writes them once they are known, and again if they grow.
 
-    Args:
-        config: the configuration in force.
-        attempt: number of the attempt, from 0.
-        started_at: ns.
+    Attributes:
+        projects: the exporters that were opened, each with what returns the project that its spans go to, or nothing.
     """
 
     def __init__(self, config: Config, attempt: int, started_at: int) -> None:
@@ -224,7 +205,7 @@ class FactSheet:
         self._attempt = attempt
         self._started_at = started_at
         self._hyperparameters: dict[str, Value] = {}
-        self._exporters: dict[str, Callable[[], str]] = {}
+        self.projects: Mapping[str, Callable[[], str]] = {}
         self._waits: Callable[[], Mapping[str, int]] = dict
         self._scheduled: Mapping[str, int] = {}
         self._cache: Callable[[], Mapping[str, float]] = dict
@@ -246,22 +227,17 @@ class FactSheet:
         """Tell the resource of this process; `complete` returns whether all of it has been detected."""
         self._resource, self._complete = resource, complete
 
-    def export(self, exporters: Mapping[str, Callable[[], str]]) -> None:
-        """Tell the exporters that were opened, each with what returns the project that its spans go to, or nothing."""
-        self._exporters = dict(exporters)
-
     def move(self, attempt: int) -> None:
         """Tell that this is the attempt `attempt`, of another run: the file is written again there."""
         self._attempt, self._written, self._due = attempt, b"", 0.0
         self._earlier = None if attempt else ()
 
-    def schedule(self, waits: Callable[[], Mapping[str, int]]) -> None:
-        """Tell what returns how long the attempt waited before its program ran, ns by stage, as far as known."""
-        self._waits = waits
+    def watch(self, waits: Callable[[], Mapping[str, int]], cache: Callable[[], Mapping[str, float]] = dict) -> None:
+        """Tell what returns how long the attempt waited before its program ran, ns by stage, as far as known.
 
-    def compile(self, cache: Callable[[], Mapping[str, float]]) -> None:
-        """Tell what returns hits, misses and seconds saved of the compilation cache; empty while it is not in use."""
-        self._cache = cache
+        And what returns ``CACHE`` of the compilation cache; empty while it is not in use.
+        """
+        self._waits, self._cache = waits, cache
 
     def add(self, hyperparameters: Mapping[str, Any]) -> None:
         """Add hyperparameters; a later value replaces an earlier one. It does not raise, whatever they are."""
@@ -280,11 +256,13 @@ class FactSheet:
 
         An error is reported once; the next call in time tries again. The first call reads those of earlier attempts.
         """
+        process = self._config.process_index
         if self._earlier is None:
-            self._earlier = tuple(_earlier(run, self._attempt, self._config.process_index))
+            numbers = [number for number in run.attempts(process) if number < self._attempt]
+            known = [facts_of(run, number, process) for number in numbers]
+            self._earlier = tuple(one for one in known if one is not None)
         age = time.monotonic() - self._made
-        waits = self._waits()
-        if waits != self._scheduled:  # known some seconds after the start
+        if (waits := self._waits()) != self._scheduled:  # known some seconds after the start
             self._scheduled, self._due = waits, min(self._due, age)
         if (cache := self._cache()) != self._compiled:  # written soon, but not after each function
             self._compiled, self._due = cache, min(self._due, age + AGAIN_S[0])
@@ -293,10 +271,8 @@ class FactSheet:
         self._due = age + AGAIN_S[min(self._looks, len(AGAIN_S) - 1)]
         self._looks += 1
         data = encode(self.gathered())
-        if data == self._written:
-            return
         trouble = "the facts about this attempt's machine and settings cannot be saved (will retry): %s"
-        if kept(run.file("facts", self._attempt, self._config.process_index), data, "facts", trouble):
+        if data != self._written and kept(run.file("facts", self._attempt, process), data, "facts", trouble):
             self._written = data
 
     def all_attempts(self) -> tuple[Facts, ...]:
@@ -315,6 +291,12 @@ class FactSheet:
         }
         with self._adding:
             given, left_out = dict(self._hyperparameters), self._left_out
+        projects = dict.fromkeys(self.projects, "")
+        for name, project in self.projects.items():
+            try:
+                projects[name] = str(safe("project", str(project()), hidden))
+            except Exception as error:  # code of another package
+                contain("project of an exporter", error)
         return Facts(
             self._attempt,
             self._config.process_index,
@@ -325,18 +307,10 @@ class FactSheet:
             settings,
             {key: safe(key, value, hidden) for key, value in given.items()},
             {name: count for name, count in (("resource", dropped), ("hyperparameters", left_out)) if count},
-            {name: str(safe("project", _called(project), hidden)) for name, project in self._exporters.items()},
+            projects,
             {stage: duration / NS for stage, duration in self._waits().items()},
             dict(self._cache()),
         )
-
-
-def _called(project: Callable[[], str]) -> str:
-    try:
-        return str(project())
-    except Exception as error:  # code of another package
-        contain("project of an exporter", error)
-        return ""
 
 
 def _listed(value: Any) -> Any:
@@ -381,18 +355,10 @@ def read_facts(run: RunDirectory, attempt: int, process: int) -> Facts:
     return Facts(attempt=attempt, process=process, **members)
 
 
-def _earlier(run: RunDirectory, attempt: int, process: int) -> Iterator[Facts]:
-    """Yield the facts of the attempts before `attempt` that left any."""
-    for number in run.attempts(process):
-        if number < attempt:
-            with suppress(OSError, ValueError):  # it left none
-                yield read_facts(run, number, process)
-
-
-def began(run: RunDirectory, attempt: int, process: int) -> int | None:
-    """Return when an attempt called ``configure()``, ns since the epoch; None if it left no facts."""
+def facts_of(run: RunDirectory, attempt: int, process: int) -> Facts | None:
+    """Read the facts of an attempt of a process; None if it left none that can be read."""
     try:
-        return read_facts(run, attempt, process).started_at
+        return read_facts(run, attempt, process)
     except (OSError, ValueError):
         return None
 
@@ -404,33 +370,22 @@ CACHE: Final = ("hits", "misses", "saved_s")  # of the facts' `compile_cache`
 
 @dataclass(frozen=True)
 class Startups:
-    """What is known of all attempts of one process together.
+    """What is known of all attempts of one process together."""
 
-    Attributes:
-        reschedules: attempts after the first known one that were placed again, in another pod than the one before;
-            None if no pod is known.
-        first: s that the first attempt waited, by stage.
-        later: s that all later attempts waited, by stage.
-        cache: what jax's compilation cache did: hits, misses and seconds saved; empty if it was not in use.
-    """
-
+    # Attempts placed again, in another pod than the one before; None if no pod is known.
     reschedules: int | None = None
-    first: Mapping[str, float] = field(default_factory=dict)
-    later: Mapping[str, float] = field(default_factory=dict)
-    cache: Mapping[str, float] = field(default_factory=dict)
+    first: dict[str, float] = field(default_factory=dict)  # s that the first attempt waited, by stage
+    later: dict[str, float] = field(default_factory=dict)  # the same of all later attempts together
+    cache: dict[str, float] = field(default_factory=dict)  # ``CACHE``; empty if it was not in use
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of a report; empty if nothing is known."""
         answer: dict[str, Any] = {}
         if self.reschedules is not None or self.first or self.later:
-            answer["scheduling"] = {
-                "reschedules": self.reschedules,
-                "first_s": dict(self.first),
-                "later_s": dict(self.later),
-            }
+            answer["scheduling"] = {"reschedules": self.reschedules, "first_s": self.first, "later_s": self.later}
         if self.cache:
-            hits, misses = int(self.cache["hits"]), int(self.cache["misses"])
-            answer["compile_cache"] = {"hits": hits, "misses": misses, "saved_s": self.cache["saved_s"]}
+            hits, misses, saved = (self.cache[name] for name in CACHE)
+            answer["compile_cache"] = {"hits": int(hits), "misses": int(misses), "saved_s": saved}
         return answer
 
 
@@ -441,7 +396,7 @@ def summed(attempts: Iterable[Facts]) -> Startups:
     cache: dict[str, float] = {}
     before: Facts | None = None
     for facts in attempts:
-        if _placed(facts):
+        if facts.scheduling or any(name in facts.resource for name in _POD):
             again = before is not None and _anew(before, facts)
             reschedules = (reschedules or 0) + again
             before = facts
@@ -449,10 +404,6 @@ def summed(attempts: Iterable[Facts]) -> Startups:
         if all(name in facts.compile_cache for name in CACHE):
             _add(cache, facts.compile_cache, CACHE)
     return Startups(reschedules, *waits, cache)
-
-
-def _placed(facts: Facts) -> bool:
-    return any(name in facts.resource for name in _POD) or bool(facts.scheduling)
 
 
 def _anew(before: Facts, facts: Facts) -> bool:

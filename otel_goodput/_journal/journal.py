@@ -51,27 +51,18 @@ _event = tuple.__new__  # makes an Event without calling its constructor, becaus
 
 
 class Segment:
-    """One segment of the journal, mapped from a file, or in anonymous memory if there is no file.
-
-    Attributes:
-        buffer: header and records.
-        places: iterator that returns the next free place, atomically.
-        path: its file; None if it is in memory only.
-        copy: where one in memory has been written, or will be; None before that.
-        read: number of records that have been drained.
-        end: number of records that it will hold.
-    """
+    """One segment of the journal, mapped from a file, or in anonymous memory if there is no file."""
 
     __slots__ = ("_file", "buffer", "copy", "end", "hole_since", "number", "path", "places", "read")
 
     def __init__(self, path: Path | None) -> None:
-        self.path = path
-        self.copy: Path | None = None
-        self.buffer: mmap.mmap | bytearray
+        self.path = path  # its file; None if it is in memory only
+        self.copy: Path | None = None  # where one in memory has been written, or will be; None before that
+        self.buffer: mmap.mmap | bytearray  # header and records
         self.number = -1
-        self.places = count()
-        self.read = 0
-        self.end = CAPACITY
+        self.places = count()  # returns the next free place, atomically
+        self.read = 0  # number of records that have been drained
+        self.end = CAPACITY  # number of records that it will hold
         self.hole_since = 0
         self._file = -1
         if path is None:
@@ -86,36 +77,21 @@ class Segment:
                 os.pwrite(self._file, bytes(SEGMENT_BYTES), 0)
             self.buffer = mmap.mmap(self._file, SEGMENT_BYTES)
         except OSError:
-            self._abandon()
+            os.close(self._file)
+            self._file = -1
+            files.remove(path)
             raise
-
-    def _abandon(self) -> None:
-        os.close(self._file)
-        self._file = -1
-        if self.path is not None:
-            files.remove(self.path)
 
     def adopt(self, attempt: int, process: int, number: int) -> None:
         """Start to use it as the journal's segment `number`: write its header."""
         self.number = number
         self.buffer[:HEADER_SIZE] = records.encode_header(attempt, process, number, os.getpid())
 
-    def move(self, path: Path) -> None:
-        """Go on as the file at `path`, a copy; nobody writes to the segment any more. Raises OSError."""
-        file = files.descriptor(path, os.O_RDWR)
-        try:
-            mapped = mmap.mmap(file, SEGMENT_BYTES)
-        except OSError:
-            os.close(file)
-            raise
-        self.release()
-        self.path, self._file, self.buffer = path, file, mapped
-
-    def keep(self, data: bytes, copy: Path) -> None:
-        """Go on in memory with `data`, which will be written to `copy`."""
+    def keep(self, data: bytes, copy: Path, *, written: bool) -> None:
+        """Go on in memory with `data`, which has been `written` to the file at `copy`, or will be."""
         self.release()
         self.buffer[:] = data
-        self.path, self.copy = None, copy
+        self.path, self.copy = copy if written else None, copy
 
     def beat(self, now: int) -> None:
         """Write a heartbeat at `now` (ns) with one store to the mapped page."""
@@ -162,17 +138,13 @@ class Journal:
         self._changing = threading.RLock()
         self._torn = 0  # number of interrupted appends: up to so many holes will never be filled
         first.adopt(attempt, process, 0)
-        self._segment = first
+        self.current = first
         self._segments: deque[Segment] = deque([first])
 
     @property
     def segments(self) -> list[Segment]:
         """Those in use, of which the last is the current one."""
         return list(self._segments)
-
-    @property
-    def current(self) -> Segment:
-        return self._segment
 
     @property
     def in_memory(self) -> list[Segment]:
@@ -183,7 +155,7 @@ class Journal:
         """Record one event at `moment` (ns). Neither waits nor makes a system call, unless a new segment is needed."""
         body = _pack(kind, phase, flags, name, key, step, moment)  # pack first: an error must not take a place
         try:
-            segment = self._segment
+            segment = self.current
             place = next(segment.places)
             while place >= CAPACITY:
                 segment = self.roll(segment)
@@ -196,29 +168,27 @@ class Journal:
     def roll(self, full: Segment) -> Segment:
         """Continue in the next segment: a prepared spare, or else one in memory."""
         with self._changing:
-            if self._segment is full:
+            if self.current is full:
                 if self._segments[-1] is full:  # else an interrupted call has already added the next one
                     segment = self.spares.popleft() if self.spares else Segment(None)
                     segment.adopt(self.attempt, self.process, full.number + 1)
                     self._segments.append(segment)
-                self._segment = self._segments[-1]
+                self.current = self._segments[-1]
         self.rolled.set()
-        return self._segment
+        return self.current
 
     def leave(self) -> None:
         """Continue in the next segment before this one is full: this one is in memory, and the next one has a file."""
-        segment = self._segment
+        segment = self.current
         places, segment.places = segment.places, count(CAPACITY)
         segment.end = min(next(places), CAPACITY)
         self.roll(segment)
 
-    def move(self, attempt: int, spare: Segment) -> list[Segment]:
+    def move(self, attempt: int, spare: Segment) -> deque[Segment]:
         """Continue as the attempt `attempt`, in `spare`, which is in its folder; returns the spares of before."""
         with self._changing:
             self.attempt = attempt
-            before = list(self.spares)
-            self.spares.clear()
-            self.spares.append(spare)
+            before, self.spares = self.spares, deque([spare])
             self.leave()
         return before
 
@@ -246,18 +216,8 @@ class Journal:
                 return self._ids[name]
             identity = len(self.names)
             self.names.append(name)
-        try:
-            for record in records.encode_name(identity, self.names[identity].encode()[:NAME_BYTES]):
-                segment = self._segment
-                place = next(segment.places)
-                while place >= CAPACITY:
-                    segment = self.roll(segment)
-                    place = next(segment.places)
-                at = HEADER_SIZE + place * SIZE
-                segment.buffer[at : at + SIZE] = record
-        except BaseException:
-            self._torn += 1
-            raise
+        for record in records.encode_name(identity, name.encode()[:NAME_BYTES]):
+            self.append(*BODY.unpack_from(record))
         # Publish the id only now, so that no record uses it before the journal has its name.
         self._ids[text] = self._ids[name] = identity
         return identity
@@ -273,7 +233,7 @@ class Journal:
         count = 0
         for segment in list(self._segments):
             count += self._drain(segment, events, most - count)
-            if count >= most or (segment.read < segment.end and segment is not self._segment):
+            if count >= most or (segment.read < segment.end and segment is not self.current):
                 break
         return events, count
 
@@ -314,7 +274,10 @@ class Journal:
             if kind == ev.START or kind == ev.END:
                 events.append(_event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, names[name])))
             elif kind in COMPOUND:
-                events += _events_in(record)
+                events += [
+                    _event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, ""))
+                    for kind, phase, flags, _, key, step, moment in records.events_in(record)
+                ]
             elif kind < records.NAME:
                 events.append(records.event_of(kind, phase, flags, names[name], key, step, moment))
             elif kind == records.ERROR:
@@ -324,7 +287,7 @@ class Journal:
 
     def _pass_hole(self, segment: Segment, more: bool) -> bool:
         """Whether to skip the next place, a hole that will never be filled; `more`: there are records after it."""
-        if not more and segment is self._segment:
+        if not more and segment is self.current:
             return False  # the current end of the journal
         now = time.monotonic_ns()
         segment.hole_since = segment.hole_since or now
@@ -336,19 +299,13 @@ class Journal:
         segment.hole_since = 0
         return True
 
-    def take_full(self) -> list[Segment]:
-        """Remove and return the drained segments that nobody writes to any more; the caller owns them."""
+    def take_full(self, *, drained: bool = True) -> list[Segment]:
+        """Remove and return the segments that nobody writes to any more; with `drained`, only those that are."""
         full: list[Segment] = []
-        while self._segments[0] is not self._segment and self._segments[0].read >= self._segments[0].end:
-            full.append(self._segments.popleft())
+        segments = self._segments
+        while segments[0] is not self.current and (not drained or segments[0].read >= segments[0].end):
+            full.append(segments.popleft())
         return full
-
-    def take_rest(self) -> list[Segment]:
-        """At the end: remove and return all segments but the current one, drained or not."""
-        rest: list[Segment] = []
-        while self._segments[0] is not self._segment:
-            rest.append(self._segments.popleft())
-        return rest
 
     @property
     def drained(self) -> Segment:
@@ -358,12 +315,4 @@ class Journal:
 
     def waiting(self) -> list[Segment]:
         """Segments that nobody writes to any more and that wait to be drained, without the first."""
-        return [segment for segment in list(self._segments)[1:] if segment is not self._segment]
-
-
-def _events_in(record: tuple[int, int, int, int, int, int, int, int]) -> list[Event]:
-    """The events of a record of a ``COMPOUND`` kind."""
-    return [
-        _event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, ""))
-        for kind, phase, flags, _, key, step, moment in records.events_in(record)
-    ]
+        return [segment for segment in list(self._segments)[1:] if segment is not self.current]

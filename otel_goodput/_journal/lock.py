@@ -136,7 +136,7 @@ class Lock:
             return False
         here = _this_process()
         if holder.machine and holder.machine == here.machine:
-            return _started(holder.pid) == holder.started
+            return started(holder.pid) == holder.started
         seen = self._seen()
         if abs(time.time() - seen / 1e9) > (YOUNG_S if watch else FRESH_S):
             return False
@@ -174,11 +174,14 @@ def _try(file: int, kind: int) -> bool | None:
 
 def _this_process() -> Holder:
     pid = str(os.getpid())
-    return Holder(pid, _started(pid), _machine())
+    return Holder(pid, started(pid), _machine())
 
 
-def _started(pid: str) -> str:
-    """Return when a process of this machine began; empty if there is none. A zombie has ended."""
+def started(pid: str) -> str:
+    """Return when a process of this machine began, in clock ticks since the machine did; empty if there is none.
+
+    A zombie has ended. Without /proc, it is ``?`` for a process that lives.
+    """
     try:
         about = files.read_named(Path(f"/proc/{pid}/stat")).decode("ascii", "replace").rpartition(")")[2].split()
         return "" if about[0] in "ZX" else about[19]

@@ -2,8 +2,6 @@
 
 If the machine dies, records since the last upload are lost. If only the process dies, they are not: a restart on the
 same machine finds the spool.
-
-Longer than other files: what is brought and what is sent must agree on which files there are.
 """
 
 from __future__ import annotations
@@ -37,13 +35,12 @@ _UNUSED: Final = (0, 0)
 def open_filesystem(url: str, what: str = "journal") -> tuple[Any, str]:
     """Return the fsspec filesystem of `url` and the path in it; `what` is there, for messages.
 
-    Raises:
-        JournalError: fsspec or the package for the URL scheme is missing, or the URL is invalid.
+    Raises JournalError if fsspec or the package for the URL scheme is missing, or the URL is invalid.
     """
-    shown = without_credentials(url)
     try:
         import fsspec
     except ImportError as error:
+        shown = without_credentials(url)
         raise JournalError(f"a {what} at {shown} needs fsspec: {install_command('remote')}") from error
     try:
         filesystem, path = fsspec.core.url_to_fs(url)
@@ -59,12 +56,7 @@ def spool(url: str) -> Path:
 
 
 def check_spool(url: str) -> None:
-    """Check that the spool folder is safe to use.
-
-    Raises:
-        FileNotFoundError: it does not exist, as before the first run.
-        OSError: it is a link, belongs to another user, or is open to others.
-    """
+    """Check that the spool folder is safe to use. Raises OSError; before the first run, FileNotFoundError."""
     files.make_folders(spool(url), files.temporary(), private=True, make=False)
 
 
@@ -95,14 +87,9 @@ def plain(name: str) -> bool:
 
 
 class Mirror:
-    """Keeps a run's folder at a URL in sync with its spool.
+    """Keeps a run's folder in the directory `url` in sync with its spool. Raises as :func:`open_filesystem`.
 
-    Args:
-        url: of the directory with all runs.
-        run: the run's folder in the spool.
-
-    Raises:
-        JournalError: as :func:`open_filesystem`.
+    Its methods raise OSError if the URL cannot be reached, except :meth:`send`.
     """
 
     def __init__(self, url: str, run: RunDirectory) -> None:
@@ -126,11 +113,7 @@ class Mirror:
         return bool(self._filesystem.isdir(f"{self._remote}/journal"))
 
     def siblings(self) -> list[str]:
-        """Names of all runs' folders at the URL.
-
-        Raises:
-            OSError: the URL cannot be reached.
-        """
+        """Names of all runs' folders at the URL."""
         try:
             entries = self._filesystem.ls(self._base, detail=False)
         except FileNotFoundError:
@@ -138,11 +121,7 @@ class Mirror:
         return [str(entry).rstrip("/").rsplit("/", 1)[-1] for entry in entries]
 
     def fetch(self) -> None:
-        """Download what the spool does not have, such as attempts of another machine.
-
-        Raises:
-            OSError: the URL cannot be reached.
-        """
+        """Download what the spool does not have, such as attempts of another machine."""
         # If this spool has written the journal, its files are never older than the uploaded ones.
         self._run.make()
         own = any(name.endswith(".lock") for name in files.names(self._run.journal))
@@ -154,9 +133,6 @@ class Mirror:
         """Make the spool equal to what is at the URL: bring what is new or has changed, remove what is gone.
 
         Only for those who read: who writes the journal has newer files than the URL, see :meth:`fetch`.
-
-        Raises:
-            OSError: the URL cannot be reached.
         """
         self._filesystem.invalidate_cache()
         self._run.make()
@@ -171,48 +147,34 @@ class Mirror:
             files.remove(local)
             del self._brought[local]
 
-    def fetch_paces(self, own: int) -> None:
-        """Download the pace files of all processes but `own`.
-
-        Raises:
-            OSError: the URL cannot be reached.
-        """
-        for local, entry in self._objects("journal/"):
-            if local.suffix == ".pace" and local != self._run.file("pace", own):
-                self._bring(entry, local)
-
     def _objects(self, *parts: str) -> Iterator[tuple[Path, dict[str, Any]]]:
         """Yield the files of the run at the URL: the path of the copy, and the entry of fsspec. Others are reported."""
         for part in parts:
+            entries: list[dict[str, Any]] = []
             with suppress(FileNotFoundError):
-                for entry in self._filesystem.ls(f"{self._remote}/{part}", detail=True):
-                    yield from self._known_object(part, entry)
-
-    def _known_object(self, part: str, entry: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
-        key = str(entry["name"])
-        name = key.rstrip("/").rpartition("/")[2]
-        if entry.get("type") == "directory" or name.endswith(_AT_HOME):
-            return
-        regular = entry.get("type", "file") == "file" and not entry.get("islink")
-        if regular and plain(name) and bound(name) is not None and (name == IDENTITY_FILE) is not bool(part):
-            yield self._run.path / part / name, entry
-        else:
-            self._report(name, "it is not a file of a journal, and is left unchanged")
+                entries = self._filesystem.ls(f"{self._remote}/{part}", detail=True)
+            for entry in entries:
+                name = str(entry["name"]).rstrip("/").rpartition("/")[2]
+                if entry.get("type") == "directory" or name.endswith(_AT_HOME):
+                    continue
+                regular = entry.get("type", "file") == "file" and not entry.get("islink")
+                if regular and plain(name) and bound(name) is not None and (name == IDENTITY_FILE) is not bool(part):
+                    yield self._run.path / part / name, entry
+                else:
+                    self._report(name, "it is not a file of a journal, and is left unchanged")
 
     def _bring(self, entry: dict[str, Any], local: Path) -> None:
         most, size = bound(local.name) or 0, entry.get("size")
+        data: bytes | None = None
         if size == 0:
             data = b""  # some filesystems cannot read an empty range
-        elif isinstance(size, int) and size > most:
-            data = None
-        elif self._folder is not None:
-            data = files.read(Path(entry["name"]), most)
-        else:
-            data = self._filesystem.cat_file(entry["name"], end=most + 1)
+        elif not isinstance(size, int) or size <= most:
+            name = entry["name"]
+            data = files.read(Path(name), most) if self._folder else self._filesystem.cat_file(name, end=most + 1)
         if data is None or len(data) > most:
             self._report(local.name, f"it holds more than {most} bytes, and is left out")
-            return
-        files.write_privately(local, data)
+        else:
+            files.write_privately(local, data)
 
     def _report(self, name: str, what: str, error: object = "") -> None:
         """Report a problem with a file; only the first of each kind of problem is logged."""
@@ -231,13 +193,14 @@ class Mirror:
     def _loop(self, journal: Journal, listener: int | None) -> None:
         while not self._ended.is_set():
             self.send(journal)
-            if listener is not None:
-                try:
-                    self.fetch_paces(listener)
-                except Exception as error:  # each fsspec filesystem raises its own errors
-                    report_once(
-                        "paces", "the paces of the processes cannot be read: %s", without_credentials(str(error))
-                    )
+            try:
+                if listener is not None:
+                    own = self._run.file("pace", listener)
+                    for local, entry in self._objects("journal/"):
+                        if local.suffix == ".pace" and local != own:
+                            self._bring(entry, local)
+            except Exception as error:  # each fsspec filesystem raises its own errors
+                report_once("paces", "the paces of the processes cannot be read: %s", without_credentials(str(error)))
             self._ended.wait(UPLOAD_S)
 
     def stop(self) -> None:
@@ -264,9 +227,10 @@ class Mirror:
         live = current.path.name if current.path is not None else ""
         present = set()
         changing = False
-        for path in (self._run.path / IDENTITY_FILE, *map(self._run.journal.joinpath, _known(self._run))):
-            if path.name == live:
-                continue
+        # The recorded reasons are not ours: we would replace newer ones at the URL by those that we once fetched.
+        names = sorted({*files.names(self._run.journal)} - {IDENTITY_FILE, REASONS_FILE, live})
+        paths = [self._run.journal / name for name in names if bound(name) is not None]
+        for path in (self._run.path / IDENTITY_FILE, *paths):
             try:
                 data, state = self._changed(path)
             except FileNotFoundError:
@@ -294,15 +258,15 @@ class Mirror:
                 present.add(live)
         # Remove nothing from the URL before its replacement has been uploaded.
         for gone in () if changing else set(self._sent) - present - {live}:
-            self._remove(f"{self._remote}/journal/{gone}")
+            remote = f"{self._remote}/journal/{gone}"
+            if self._folder is not None:
+                files.remove(Path(remote))
+            else:
+                self._filesystem.rm_file(remote)
             del self._sent[gone]
 
     def _changed(self, path: Path) -> tuple[bytes | None, tuple[int, int]]:
-        """Return a file's data to upload, None if it is unchanged, and its (size, mtime in ns) to compare next time.
-
-        Raises:
-            OSError: it cannot be read, or has other hard links.
-        """
+        """Return a file's data to upload, None if it is unchanged, and its (size, mtime in ns) to compare next time."""
         with files.opened(path) as file:
             # A spare segment has no header until it is used.
             if path.suffix == ".segment" and not any(file.read(HEADER_SIZE)):
@@ -316,19 +280,11 @@ class Mirror:
             return files.whole(file, path, bound(path.name) or 0), state
 
     def put(self, path: Path) -> None:
-        """Upload one small file of the run.
-
-        Raises:
-            OSError: the URL cannot be reached.
-        """
+        """Upload one small file of the run."""
         self._put(path, files.read(path, bound(path.name) or files.SMALL))
 
     def renew(self, path: Path) -> None:
-        """Make the copy of one file of the journal equal to what is at the URL; it is removed if it is not there.
-
-        Raises:
-            OSError: the URL cannot be reached.
-        """
+        """Make the copy of one file of the journal equal to what is at the URL; it is removed if it is not there."""
         self._filesystem.invalidate_cache()
         files.remove(path)
         for local, entry in self._objects("journal/"):
@@ -343,18 +299,3 @@ class Mirror:
             return
         self._filesystem.makedirs(remote.rsplit("/", 1)[0], exist_ok=True)
         self._filesystem.pipe_file(remote, data)
-
-    def _remove(self, remote: str) -> None:
-        if self._folder is not None:
-            files.remove(Path(remote))
-        else:
-            self._filesystem.rm_file(remote)
-
-
-def _known(run: RunDirectory) -> list[str]:
-    """Names of the files in a run's folder that its job writes.
-
-    The recorded reasons are not among them: a job would replace newer ones at the URL by those that it once fetched.
-    """
-    not_ours = {IDENTITY_FILE, REASONS_FILE}
-    return sorted(name for name in files.names(run.journal) if bound(name) is not None and name not in not_ours)

@@ -1,17 +1,16 @@
 """What a person needs to read a run's figures: notes, such as that it was continued, and reasons recorded afterwards.
 
-Notes are stored in a small file, so that a restart and a report from disk have them too.
-
 A job learns late, or never, why the one before it died: the cloud writes that in a log of its own, or a person finds
 out. ``otel-goodput reason`` appends what it is given to a file of its own, one JSON object a line; reports apply that
 when they read the journal. The job never reads or writes that file, so its own counters keep the reason that it saw
-first. Its lines are not trusted.
+first.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting.codec import FLAG, Blobs, Each, Text, Whole
@@ -30,17 +29,11 @@ UNMARKED: Final = "clock of"  # prefix of the kind of notes on a runtime whose w
 
 
 class Note(NamedTuple):
-    """One note.
-
-    Attributes:
-        kind: what it is about, in a few words. A later note replaces an earlier one of the same kind.
-        text: sentences for a person, with the line of code or configuration that helps, if there is one.
-        doubts: categories whose figures it makes doubtful, so no advice is derived from them.
-    """
+    """One note. A later one of the same kind, which says in a few words what it is about, replaces it."""
 
     kind: str
-    text: str
-    doubts: tuple[str, ...] = ()
+    text: str  # sentences for a person, with the line of code or configuration that helps, if there is one
+    doubts: tuple[str, ...] = ()  # categories whose figures it makes doubtful, so no advice is derived from them
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "text": self.text, "doubts": list(self.doubts)}
@@ -77,12 +70,10 @@ class Notes:
 
     def keep(self, run: RunDirectory, process: int) -> None:
         """Write the notes if they have changed. An error is reported once; the next call tries again."""
-        notes = self.all()
-        if notes == self._kept:
-            return
-        data = NOTES_FILE.encode(notes=[note.to_json() for note in notes])
-        if kept(run.file("notes", process), data, "notes", "cannot save the notes on the run (will retry): %s"):
-            self._kept = notes
+        if (notes := self.all()) != self._kept:
+            data = NOTES_FILE.encode(notes=[note.to_json() for note in notes])
+            if kept(run.file("notes", process), data, "notes", "cannot save the notes on the run (will retry): %s"):
+                self._kept = notes
 
 
 def read_notes(run: RunDirectory, process: int) -> tuple[Note, ...]:
@@ -106,27 +97,16 @@ _MOMENTS: Final = 9 * 10**9  # s
 
 
 class Statement(NamedTuple):
-    """Why an attempt began, by a person or an importer of logs.
+    """Why an attempt began, by a person or an importer of logs."""
 
-    Attributes:
-        attempt: its number, counted from 1.
-        reason: one of ``SAYABLE``.
-        first_reason: the reason that the journal has.
-        author: who recorded it, such as ``alice@host`` or ``cloud audit log: compute.instances.preempted, …``.
-        person: the author is a person, and not an importer.
-        recorded_at: seconds since the epoch.
-        note: more for a person, or an empty string.
-        strength: how reliable an importer's source is, 0 to 999; of two importers the stronger counts.
-    """
-
-    attempt: int
-    reason: str
-    first_reason: str
-    author: str
-    person: bool
-    recorded_at: float
-    note: str = ""
-    strength: int = 0
+    attempt: int  # counted from 1
+    reason: str  # one of ``SAYABLE``
+    first_reason: str  # the reason that the journal has
+    author: str  # such as ``alice@host`` or ``cloud audit log: compute.instances.preempted, …``
+    person: bool  # the author is a person, and not an importer
+    recorded_at: float  # s since the epoch
+    note: str = ""  # more for a person
+    strength: int = 0  # how reliable an importer's source is, 0 to 999; of two importers the stronger counts
 
     def to_json(self) -> dict[str, Any]:
         return {_KEYS.get(name, name): value for name, value in self._asdict().items()}
@@ -154,18 +134,11 @@ def in_force(statements: Iterable[Statement]) -> dict[int, Statement]:
 
 
 def append_reasons(run: RunDirectory, statements: Sequence[Statement]) -> None:
-    """Add statements to the file of a run.
-
-    Raises:
-        JournalError: there would be more in it than is ever read.
-        OSError: it cannot be written, or an untrusted user owns the folder.
-    """
+    """Add statements to the file of a run. Raises OSError, or JournalError: there would be more than is ever read."""
     data = b"".join(json.dumps({"format": FORMAT, **one.to_json()}).encode() + b"\n" for one in statements)
     run.make()
-    present = 0
-    if files.exists(run.reasons_path):
-        present = len(files.read(run.reasons_path, REASONS))
-    if present + len(data) >= REASONS:
+    present = files.read(run.reasons_path, REASONS) if files.exists(run.reasons_path) else b""
+    if len(present) + len(data) >= REASONS:
         raise JournalError(f"{run.reasons_path} is full ({REASONS} bytes): remove lines that are no longer needed")
     files.append_lines(run.reasons_path, data)
 
@@ -182,22 +155,17 @@ def read_reasons(run: RunDirectory) -> RecordedReasons:
         return RecordedReasons(note=Note(REASONS_NOTE, text))
     parsed = [_parsed(line) for line in data.split(b"\n") if line]
     statements = tuple(one for one in parsed if one is not None)
-    if len(statements) == len(parsed):
-        return RecordedReasons(statements)
     lines = plural(len(parsed) - len(statements), "line")
     text = f"{lines} cannot be read in the recorded reasons for disruptions ({REASONS_FILE}); the others are used."
-    return RecordedReasons(statements, Note(REASONS_NOTE, text))
+    return RecordedReasons(statements, Note(REASONS_NOTE, text) if len(statements) < len(parsed) else None)
 
 
 def _parsed(line: bytes) -> Statement | None:
     """Parse a line; None if it is not a statement."""
-    try:
-        if len(line) > _LINE:
-            return None
-        parsed: Statement = _STATEMENT.load(json.loads(line), Blobs())
+    with suppress(ValueError, RecursionError):
+        parsed: Statement | None = _STATEMENT.load(json.loads(line), Blobs()) if len(line) <= _LINE else None
         return parsed
-    except (ValueError, RecursionError):
-        return None
+    return None
 
 
 def _statement(**entry: Any) -> Statement:

@@ -8,29 +8,22 @@ A reader skips records that it cannot verify, so a segment may be cut or torn an
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 from mmap import mmap
-from typing import TYPE_CHECKING, Final, NamedTuple
+from pathlib import Path
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.events import KEYS, STRIDE, Event, following
-from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES, REASONS
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
-
-
-import re
-import zlib
-from collections.abc import Collection
-from dataclasses import dataclass
-from pathlib import Path
-
 from otel_goodput._runtime import files
+from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES, REASONS
 
 # Several events in one record: all that reads records gets those, see events_in(). A loop writes the first two in each
 # turn. The key of what begins follows from that of what ends.
@@ -121,7 +114,6 @@ _make: Final = tuple.__new__  # a third of the time of a named tuple's construct
 _SIGNED: Final = 1 << 63
 TURN: Final = 2 * STRIDE  # between the keys of the steps of two turns
 LARGEST: Final = _SIGNED - 1  # number of a step, and time in ns, that a record holds; the least time is -LARGEST
-_UNSIGNED: Final = 1 << 64
 
 Fields = tuple[int, int, int, int, int, int, int]  # of a record: kind, phase, flags, name, key, step, time
 
@@ -189,23 +181,16 @@ def events_of(entries: Iterable[Record]) -> list[Event]:
 
 
 class SegmentHeader(NamedTuple):
-    """The header of a segment: who wrote it, and the last heartbeat.
-
-    Attributes:
-        version, process, attempt, number, pid: who wrote it.
-        heartbeat: time of the last heartbeat, ns; 0 if there is none.
-        reached: number of records certainly written by then; 0 if not known.
-        torn: the heartbeat does not match its checksum.
-    """
+    """The header of a segment: who wrote it, and the last heartbeat."""
 
     version: int
     process: int
     attempt: int
     number: int
     pid: int
-    heartbeat: int
-    reached: int = 0
-    torn: bool = False
+    heartbeat: int = 0  # time of the last heartbeat, ns; 0 if there is none
+    reached: int = 0  # number of records certainly written by then; 0 if not known
+    torn: bool = False  # the heartbeat does not match its checksum
 
 
 class NewerVersion(ValueError):
@@ -221,16 +206,14 @@ def encode_header(attempt: int, process: int, number: int, pid: int) -> bytes:
     return (framed + _check(framed)).ljust(HEADER_SIZE, b"\0")
 
 
-def readdressed(segment: ReadableBuffer, attempt: int, seen: int) -> bytes:
+def readdressed(segment: mmap | bytearray, attempt: int, seen: int) -> bytes:
     """Return a segment as part of the attempt `attempt`; `seen`: the last sign of life of the attempt before, ns."""
     data = bytearray(segment)
     head = decode_header(bytes(data[:HEADER_SIZE]))
     data[:HEARTBEAT_AT] = encode_header(attempt, head.process, head.number, head.pid)[:HEARTBEAT_AT]
-    first = slice(HEADER_SIZE, HEADER_SIZE + SIZE)
-    kind, phase, flags, name, _, _, moment, _ = RECORD.unpack(data[first])
+    kind, phase, flags, name, _, _, moment, _ = RECORD.unpack_from(data, HEADER_SIZE)
     if kind == ev.ATTEMPT:
-        body = BODY.pack(kind, phase, flags, name, seen, attempt, moment)
-        data[first] = body + (crc32(body) & 0xFFFF).to_bytes(2, "little")
+        data[HEADER_SIZE:HEAD_BYTES] = seal(BODY.pack(kind, phase, flags, name, seen, attempt, moment))
     return bytes(data)
 
 
@@ -241,12 +224,7 @@ def encode_heartbeat(now: int, reached: int) -> bytes:
 
 
 def decode_header(data: bytes) -> SegmentHeader:
-    """Decode the header of a segment.
-
-    Raises:
-        NewerVersion: a newer version wrote it.
-        ValueError: this is not a segment, or its header is damaged.
-    """
+    """Decode the header of a segment. Raises NewerVersion, or ValueError: it is none, or damaged."""
     if len(data) < HEADER.size + 8 or data[:8] != MAGIC:
         raise ValueError("not a journal segment")
     _, version, process, attempt, number, pid, check = HEADER.unpack_from(data)
@@ -256,14 +234,14 @@ def decode_header(data: bytes) -> SegmentHeader:
         raise NewerVersion(f"journal version {version}, this otel_goodput reads version {VERSION}")
     if version != VERSION or not ours:
         raise ValueError("its header is damaged")
-    body = data[HEARTBEAT_AT:_HEARTBEAT_END]
-    heartbeat_block = data[HEARTBEAT_AT : _HEARTBEAT_END + _CHECK]
-    if not any(heartbeat_block):
-        return SegmentHeader(version, process, attempt, number, pid, 0)
-    if len(heartbeat_block) < HEARTBEAT.size + _CHECK or _check(body) != heartbeat_block[HEARTBEAT.size :]:
-        return SegmentHeader(version, process, attempt, number, pid, 0, torn=True)
+    header = SegmentHeader(version, process, attempt, number, pid)
+    body, body_check = data[HEARTBEAT_AT:_HEARTBEAT_END], data[_HEARTBEAT_END : _HEARTBEAT_END + _CHECK]
+    if not any(body + body_check):
+        return header
+    if _check(body) != body_check:  # also if it is cut short
+        return header._replace(torn=True)
     heartbeat, reached = HEARTBEAT.unpack(body)
-    return SegmentHeader(version, process, attempt, number, pid, heartbeat, min(reached, CAPACITY))
+    return header._replace(heartbeat=heartbeat, reached=min(reached, CAPACITY))
 
 
 def seal(body: bytes) -> bytes:
@@ -277,13 +255,13 @@ def encode_name(identity: int, name: bytes) -> list[bytes]:
     return [seal(_NAME_BODY.pack(NAME, part, len(parts), identity, text)) for part, text in enumerate(parts)]
 
 
-def signed(identity: int) -> int:
-    """An unsigned 64-bit id as the signed integer that a record's field holds."""
-    return identity - _UNSIGNED if identity >= _SIGNED else identity
+def signed(number: int) -> int:
+    """The lowest 64 bits as a signed number, such as the field of a record that holds an id."""
+    return (number + _SIGNED & KEYS) - _SIGNED
 
 
 def unsigned(field: int) -> int:
-    return field + _UNSIGNED if field < 0 else field
+    return field & KEYS
 
 
 def foreign(high: int, low: int) -> int:
@@ -344,20 +322,14 @@ def used(data: bytes | bytearray | mmap) -> int:
     return max(0, -(-(len(data[:end].rstrip(b"\0")) - HEADER_SIZE) // SIZE))
 
 
-def _used(data: bytes, skip: int) -> bytes:
-    return data[HEADER_SIZE + skip * SIZE : HEADER_SIZE + used(data) * SIZE]
-
-
 def decode_segment(data: bytes, names: Names, skip: int = 0, skipped: list[Skip] | None = None) -> Iterator[Record]:
     """Yield the records of a segment after the first `skip`, then the heartbeat of its header as a HEARTBEAT.
 
-    Records that cannot be verified are added to `skipped`.
-
-    Raises:
-        ValueError: as :func:`decode_header`.
+    Records that cannot be verified are added to `skipped`. Raises as :func:`decode_header`.
     """
     header = decode_header(data)
-    yield from decode_records(_used(data, skip), names, skip, [] if skipped is None else skipped)
+    body = data[HEADER_SIZE + skip * SIZE : HEADER_SIZE + used(data) * SIZE]
+    yield from decode_records(body, names, skip, [] if skipped is None else skipped)
     if header.heartbeat:
         yield Record(ev.HEARTBEAT, 0, 0, "", 0, ev.NO_STEP, header.heartbeat)
 
@@ -377,15 +349,10 @@ _GZIP: Final = 31  # wbits of zlib for the gzip format
 
 
 class Contents(NamedTuple):
-    """What a segment holds.
+    """What a segment holds."""
 
-    Attributes:
-        data: its header and its records up to the last one in use.
-        room: number of records that its file is long enough for.
-    """
-
-    data: bytes
-    room: int
+    data: bytes  # its header and its records up to the last one in use
+    room: int  # number of records that its file is long enough for
 
 
 @dataclass(eq=False)
@@ -404,24 +371,18 @@ class SegmentFile:
 
     def beginning(self, count: int) -> list[Record]:
         """Read those of its first `count` records that are sound, and the heartbeat. Raises as :meth:`contents`."""
-        data = beginning(self.path, HEADER_SIZE + count * SIZE)
-        return list(decode_segment(data, Names()))
+        return list(decode_segment(beginning(self.path, HEADER_SIZE + count * SIZE), Names()))
 
     def has_any(self, places: Collection[int]) -> bool:
         """Whether there is a sound record at any of these places. Raises as :meth:`contents`."""
         data = self._contents().data
-        return any(
-            len(record := data[at : at + SIZE]) == SIZE and sound(record)
-            for at in (HEADER_SIZE + place * SIZE for place in places)
-        )
+        there = (data[HEADER_SIZE + place * SIZE :][:SIZE] for place in places)
+        return any(len(record) == SIZE and sound(record) for record in there)
 
     def contents(self) -> Contents:
         """Read and decompress the segment; read again if a heartbeat was just being written.
 
-        Raises:
-            OSError: it cannot be read, or is larger than a segment.
-            EOFError: it is cut short.
-            ValueError: it cannot be decompressed, or decompresses to more than a segment.
+        Raises OSError, EOFError, or ValueError: it cannot be decompressed, or is too large.
         """
         read = self._contents()
         torn = len(read.data) >= HEADER.size and decode_header(read.data).torn

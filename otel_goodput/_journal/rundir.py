@@ -1,21 +1,6 @@
-"""The folder of a run: the files of its journal, its locks and its attempts.
+"""The folder of a run: the files of its journal, its locks and its attempts. docs/journal.md lists them.
 
-::
-
-    DIR/<run id>/run.json                            identity of the run
-    DIR/<run id>/journal/a0000-p0000.lock            held by the living writer of an attempt
-    DIR/<run id>/journal/a0000-p0000-000000.segment  records (``records``); `.gz` once sealed
-    DIR/<run id>/journal/p0000.snapshot              the account up to a segment (``recovery``)
-    DIR/<run id>/journal/p0000.digest                the whole run in little space, for the viewer (``digest``)
-    DIR/<run id>/journal/a0000-p0000.facts           resource, versions and settings of an attempt (``facts``)
-    DIR/<run id>/journal/a0000-p0000.usage           processor and memory over time, if sampled (``usage``)
-    DIR/<run id>/journal/p0000.pace                  how fast a process steps, for the others (``usage``)
-    DIR/<run id>/journal/productivity.json           submission, FLOPs and peak
-    DIR/<run id>/journal/p0000.notes                 notes for a person who reads the figures (``notes``)
-    DIR/<run id>/journal/disruptions.reasons         reasons recorded afterwards (``notes``)
-    DIR/<run id>/traces-*.jsonl, metrics-*.jsonl     what the `file` exporter writes
-
-Longer than other files: no other module knows which files a run has.
+No other module knows which files a run has.
 """
 
 from __future__ import annotations
@@ -99,12 +84,13 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.journal = path / "journal"
+        self.productivity_path = self.journal / "productivity.json"  # for figures that events cannot give
+        self.reasons_path = self.journal / REASONS_FILE  # recorded afterwards: the job never reads or writes them
 
     def create(self, identity: dict[str, Any]) -> None:
         """Create the folder, readable only by its owner, and write run.json if it does not exist.
 
-        Raises:
-            OSError: it cannot be created or written, or an untrusted user owns what is there.
+        Raises OSError if that fails, or an untrusted user owns what is there.
         """
         self.make()
         about = self.path / IDENTITY_FILE
@@ -162,20 +148,10 @@ class RunDirectory:
         matches = filter(None, map(_USAGE.fullmatch, self._all_names()))
         return sorted((int(match[2]), int(match[1])) for match in matches)
 
-    @property
-    def productivity_path(self) -> Path:
-        """The file with values for figures that cannot be computed from events."""
-        return self.journal / "productivity.json"
-
     def pace_paths(self, count: int | None = None) -> dict[int, Path]:
         """The existing pace files by process index; only those of the first `count` processes, if given."""
         names = {int(match[1]): name for name in self._all_names() if (match := _PACE.fullmatch(name))}
         return {index: self.journal / name for index, name in sorted(names.items()) if count is None or index < count}
-
-    @property
-    def reasons_path(self) -> Path:
-        """The file with reasons recorded afterwards. The job itself never reads or writes it."""
-        return self.journal / REASONS_FILE
 
     def recovered_by(self, attempt: int, process: int) -> frozenset[int]:
         """The numbers of the exporters that `otel-goodput recover` has exported an attempt's spans through.
@@ -228,43 +204,41 @@ class RunDirectory:
 
         Unused segments are skipped. Those that cannot be read are passed to `left_out` with the error, or logged.
         """
-        with files.held(self.journal):
-            return self._segments_in_use(process, attempt, left_out or log_left_out)
-
-    def _segments_in_use(
-        self, process: int, attempt: int | None, left_out: Callable[[Path, Exception], None]
-    ) -> list[SegmentFile]:
         in_use: dict[tuple[int, int], SegmentFile] = {}
-        for name in self._names(process, attempt):
-            match = SEGMENT_NAME.fullmatch(name)
-            if not match or int(match[2]) != process or (attempt is not None and int(match[1]) != attempt):
-                continue
-            if (packed := self._packed.get(name)) is not None:
-                in_use.setdefault((packed.attempt, packed.number), packed)
-                continue
-            path = self.journal / name
-            try:
-                path, head = _head(path)
-                if not any(head):
-                    continue  # a spare, never used
-                header = records.decode_header(head)
-                if (header.attempt, header.process) != (int(match[1]), process):
-                    raise ValueError(f"its header belongs to attempt {header.attempt}, process {header.process}")
-                if header.attempt >= _ATTEMPTS:
-                    raise ValueError(f"there is no attempt {header.attempt}")
-            except (OSError, EOFError, ValueError) as error:
-                left_out(path, error)
-                continue
-            place = (header.attempt, header.number)
-            # A compressed copy and its original may both exist if the process died before it removed the original.
-            if place not in in_use or path.suffix != ".gz":
-                in_use[place] = SegmentFile(path, header.attempt, header.process, header.number, head)
-                if path.suffix == ".gz":
-                    self._remember(in_use[place])
+        with files.held(self.journal):
+            for name in self._names(process, attempt):
+                match = SEGMENT_NAME.fullmatch(name)
+                if not match or int(match[2]) != process or (attempt is not None and int(match[1]) != attempt):
+                    continue
+                if (segment := self._packed.get(name)) is None:
+                    path = self.journal / name
+                    try:
+                        segment = self._listed_segment(path, int(match[1]), process)
+                    except (OSError, EOFError, ValueError) as error:
+                        (left_out or log_left_out)(path, error)
+                    if segment is None:
+                        continue
+                # A compressed copy and its original may both exist if the process died before it removed the original.
+                place = (segment.attempt, segment.number)
+                if place not in in_use or segment.path.suffix != ".gz":
+                    in_use[place] = segment
         return [in_use[place] for place in sorted(in_use)]
 
-    def _remember(self, packed: SegmentFile) -> None:
-        """Called for each packed segment whose head was read; here it does nothing."""
+    def _listed_segment(self, path: Path, attempt: int, process: int) -> SegmentFile | None:
+        """Read the head of a segment; None if it is a spare, never used. Raises OSError, EOFError, ValueError."""
+        try:
+            head = records.beginning(path, records.HEAD_BYTES)
+        except FileNotFoundError:
+            path = records.sealed(path)  # compressed since it was listed
+            head = records.beginning(path, records.HEAD_BYTES)
+        if not any(head):
+            return None
+        header = records.decode_header(head)
+        if (header.attempt, header.process) != (attempt, process):
+            raise ValueError(f"its header belongs to attempt {header.attempt}, process {header.process}")
+        if header.attempt >= _ATTEMPTS:
+            raise ValueError(f"there is no attempt {header.attempt}")
+        return SegmentFile(path, header.attempt, header.process, header.number, head)
 
     def sweep(self, process: int, before: int) -> None:
         """Remove unused spare segments of attempts before `before`, and partly written files of this process."""
@@ -288,19 +262,20 @@ class RunDirectory:
 
         An error is logged; what is left is then an attempt without phases.
         """
-        try:
-            mine = f"a{attempt:04d}-p{process:04d}"
+
+        def remove(*beginnings: str) -> None:
             # The lock last: who waits for the place looks at the segments first.
             for name in sorted(self._all_names(), key=lambda name: name.endswith(".lock")):
-                if name.startswith((f"{mine}.", f"{mine}-")):
+                if name.startswith(beginnings):
                     files.remove(self.journal / name)
+
+        try:
+            mine = f"a{attempt:04d}-p{process:04d}"
+            remove(f"{mine}.", f"{mine}-")
             if not self.attempts(process):
-                for name in self._all_names():
-                    if name.startswith(f"p{process:04d}."):
-                        files.remove(self.journal / name)
+                remove(f"p{process:04d}.")
             if not any(_OF_A_PROCESS.match(name) for name in self._all_names()):
-                for name in self._all_names():
-                    files.remove(self.journal / name)
+                remove("")
                 files.remove(self.path / IDENTITY_FILE)
                 files.remove_folder(self.journal)
                 files.remove_folder(self.path)
@@ -324,11 +299,7 @@ class RunDirectory:
 
 
 class ListedRun(RunDirectory):
-    """A run's folder whose names do not change. The segments of a process are read once, on first use.
-
-    Attributes:
-        there: indices of the processes that left files.
-    """
+    """A run's folder whose names do not change. The segments of a process are read once, on first use."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -336,7 +307,7 @@ class ListedRun(RunDirectory):
         self._known = frozenset(self._listed)
         self._segments: dict[int, dict[int, list[str]]] = {}  # by process and attempt
         self._looked: dict[int, tuple[list[SegmentFile], list[tuple[Path, Exception]]]] = {}
-        self.there: set[int] = set()
+        self.there: set[int] = set()  # indices of the processes that left files
         for name in self._listed:
             if match := SEGMENT_NAME.fullmatch(name):
                 self._segments.setdefault(int(match[2]), {}).setdefault(int(match[1]), []).append(name)
@@ -392,8 +363,11 @@ class WatchedRun(RunDirectory):
             self._stamp = stamp if time.time_ns() - stamp > _SETTLED_NS else -1
         return self._listed
 
-    def _remember(self, packed: SegmentFile) -> None:
-        self._packed[packed.path.name] = packed
+    def _listed_segment(self, path: Path, attempt: int, process: int) -> SegmentFile | None:
+        segment = super()._listed_segment(path, attempt, process)
+        if segment is not None and segment.path.suffix == ".gz":
+            self._packed[segment.path.name] = segment
+        return segment
 
 
 def log_left_out(path: Path, error: Exception) -> None:
@@ -401,21 +375,10 @@ def log_left_out(path: Path, error: Exception) -> None:
     logger.warning("journal: %s is left out: %s", printable(str(path)), error)
 
 
-def _head(path: Path) -> tuple[Path, bytes]:
-    """Return the current path of a segment, and its header and first record. Raises OSError, EOFError, ValueError."""
-    try:
-        return path, records.beginning(path, records.HEAD_BYTES)
-    except FileNotFoundError:
-        path = records.sealed(path)  # compressed since it was listed
-        return path, records.beginning(path, records.HEAD_BYTES)
-
-
 def runs(directory: Path) -> Iterator[RunDirectory]:
     """Yield the runs in `directory`, or `directory` itself if it is a run's folder.
 
-    Raises:
-        JournalError: there is no run.
-        OSError: it cannot be read.
+    Raises OSError if it cannot be read, and JournalError if there is no run.
     """
     directory = files.named(directory)
     if (directory / "journal").is_dir():

@@ -71,19 +71,12 @@ FIGURE: Final = Scalar(int, float)
 
 
 class Sidecar(NamedTuple):
-    """A kind of small file.
+    """A kind of small file."""
 
-    Attributes:
-        what: what is in it, for errors.
-        members: what it must have.
-        most: bytes at most.
-        format: the only one that is read; None: it has no number.
-    """
-
-    what: str
-    members: Members
-    most: int = files.SMALL
-    format: int | None = 1
+    what: str  # what is in it, for errors
+    members: Members  # what it must have
+    most: int = files.SMALL  # bytes
+    format: int | None = 1  # the only one that is read; None: it has no number
 
     def encode(self, **members: Any) -> bytes:
         """Return the content of a file with these members, and others that say whose it is."""
@@ -92,10 +85,7 @@ class Sidecar(NamedTuple):
     def read(self, path: Path, **owner: int) -> Any:
         """Read a file that belongs to `owner`, as its members say.
 
-        Raises:
-            OSError: it cannot be read: it is not there, or too large.
-            NewerVersion: a newer version wrote it.
-            ValueError: it is damaged, or belongs to another owner.
+        Raises OSError, NewerVersion, or ValueError: it is damaged, or belongs to another owner.
         """
         content = read_json(path, self.most)
         form = content.get("format")
@@ -124,9 +114,7 @@ def checked_json(members: dict[str, Any], indent: int | None = None) -> bytes:
 def read_json(path: Path, most: int = files.SMALL) -> dict[str, Any]:
     """Read a file written with :func:`checked_json`; returns its content without the checksum.
 
-    Raises:
-        OSError: it cannot be read, or has more than `most` bytes.
-        ValueError: it is no JSON object, or its checksum is wrong or missing.
+    Raises OSError, or ValueError: it is no JSON object, or its checksum is wrong or missing.
     """
     try:
         content = json.loads(files.read(path, most))
@@ -144,11 +132,7 @@ def _check(members: dict[str, Any]) -> str:
 
 
 def whole(value: Any, below: int = _BEYOND) -> int:
-    """Convert to an integer from 0 up to, not including, `below`.
-
-    Raises:
-        ValueError: it is not such a number.
-    """
+    """Convert to an integer from 0 up to, not including, `below`. Raises ValueError if it is not such a number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"a {type(value).__name__} is not a number")
     if not 0 <= value < below:  # also False for NaN; compares huge integers without converting them to float

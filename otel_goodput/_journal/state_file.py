@@ -29,21 +29,13 @@ PART: Final = 256  # elements of a list that are encoded at once
 
 
 class Form(NamedTuple):
-    """A kind of state file.
+    """A kind of state file."""
 
-    Attributes:
-        what: its name, for errors.
-        magic: the first eight bytes.
-        version: the only one that is read.
-        head: bytes of the unpacked head at most.
-        most: bytes of the file at most.
-    """
-
-    what: str
-    magic: bytes
-    version: int
-    head: int
-    most: int
+    what: str  # its name, for errors
+    magic: bytes  # the first eight bytes
+    version: int  # the only one that is read
+    head: int  # bytes of the unpacked head at most
+    most: int  # bytes of the file at most
 
 
 def text_of(value: Any) -> bytes:
@@ -80,12 +72,9 @@ def pieces(form: Form, text: bytes, blobs: Sequence[Blob]) -> list[Blob]:
 
 
 def read(path: Path, form: Form) -> tuple[dict[str, Any], bytes]:
-    """Read a file: its head, and the raw bytes. The checksum is checked block by block, so that a wrong file takes no
-    memory.
+    """Read a file: its head, and the raw bytes. Raises OSError, and as :func:`opened`.
 
-    Raises:
-        OSError: it cannot be read, or is too large.
-        NewerVersion, ValueError: as :func:`opened`.
+    The checksum is checked block by block, so that a wrong file takes no memory.
     """
     with files.opened(path) as file:
         if os.fstat(file.fileno()).st_size > form.most:
@@ -104,10 +93,9 @@ def _check_frame(frame: bytes, form: Form, check: bytes) -> None:
     _, version, checksum = FRAME.unpack(frame)
     if checksum != check:
         raise ValueError("its checksum is wrong")
-    if version > form.version:
-        raise NewerVersion(f"{form.what} version {version}, this otel_goodput reads version {form.version}")
     if version != form.version:
-        raise ValueError(f"not a {form.what}")
+        kind = NewerVersion if version > form.version else ValueError
+        raise kind(f"{form.what} version {version}, this otel_goodput reads version {form.version}")
 
 
 def unpacked(data: bytes, size: int) -> bytes:
@@ -125,9 +113,7 @@ def unpacked(data: bytes, size: int) -> bytes:
 def opened(data: bytes, form: Form) -> tuple[dict[str, Any], bytes]:
     """Return the head of a file's content, and the raw bytes behind it. Nothing in them is trusted.
 
-    Raises:
-        NewerVersion: a newer version wrote it.
-        ValueError: it is cut short, damaged, or another file.
+    Raises NewerVersion, or ValueError: it is cut short, damaged, or another file.
     """
     body = data[FRAME.size :]
     _check_frame(data[: FRAME.size], form, sha256(data[8:10] + body).digest())

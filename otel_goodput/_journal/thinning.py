@@ -13,7 +13,7 @@ SUMMARY: Final = 1000  # steps in one summary at most
 
 
 class Summary(NamedTuple):
-    """A summary of unsampled steps; durations in ns, `start` and `end` in ns since the epoch."""
+    """A summary of unsampled steps; times in ns."""
 
     first: int
     last: int
@@ -46,19 +46,11 @@ class _Packed(Row):
 
 
 class Thinner(State):
-    """Collects unsampled steps on the training thread and summarizes them on another thread.
+    """Collects unsampled steps on the training thread and summarizes them on another thread."""
 
-    Args:
-        most: maximum number of steps in one summary.
-        volume: number of steps in one trace; a summary never spans two traces.
-
-    Attributes:
-        most: as given.
-        waiting: what was added and is not summarized yet: number, start and end (ns), packed.
-    """
-
-    most: int = field(Whole(1), SUMMARY)
-    _volume: int = field(Whole(1), 1 << 62)
+    most: int = field(Whole(1), SUMMARY)  # steps in one summary
+    _volume: int = field(Whole(1), 1 << 62)  # steps in one trace; a summary never spans two traces
+    # What was added and is not summarized yet: number, start and end (ns), packed.
     waiting: deque[bytes] = field(Each(_Packed(), make=deque), make=deque, key="thinned")
     _held: list[tuple[int, int, int]] = field(Each(_STEPS), make=list)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -21,52 +23,29 @@ UNKNOWN: Final = -1
 
 
 class Usage(NamedTuple):
-    """Usage during one interval.
-
-    Attributes:
-        end, length: of the interval, ns.
-        process_cpu: processor time of this process in the interval, ns, summed over cores.
-        machine_cpu: the same of all processes on the machine.
-        process_memory: resident memory of this process at the end, bytes; of merged intervals the highest.
-        machine_memory: memory in use on the machine, bytes, likewise.
-        accelerator_memory: memory in use on this process's accelerators, bytes, likewise; ``UNKNOWN`` if not known.
-    """
+    """Usage during one interval: times in ns, memory in bytes at its end, the highest of merged intervals."""
 
     end: int
     length: int
-    process_cpu: int
-    machine_cpu: int
-    process_memory: int
+    process_cpu: int  # processor time in the interval, summed over cores
+    machine_cpu: int  # the same of all processes on the machine
+    process_memory: int  # resident
     machine_memory: int
-    accelerator_memory: int
+    accelerator_memory: int  # of this process's accelerators; ``UNKNOWN`` if not known
 
 
 class Machine(NamedTuple):
-    """What a process runs on.
+    """What a process runs on; memory in bytes."""
 
-    Attributes:
-        cores: number of logical processors.
-        memory: of the machine, bytes.
-        accelerator_memory: of this process's accelerators, bytes; ``UNKNOWN`` if not known.
-    """
-
-    cores: int
+    cores: int  # logical ones
     memory: int
-    accelerator_memory: int
+    accelerator_memory: int  # of this process's accelerators; ``UNKNOWN`` if not known
 
 
 def merged(usages: Sequence[Usage]) -> Usage:
-    """Merge successive intervals into one. Raises IndexError if there are none."""
-    last = usages[-1]
-    return Usage(
-        last.end,
-        sum(one.length for one in usages),
-        sum(one.process_cpu for one in usages),
-        sum(one.machine_cpu for one in usages),
-        max(one.process_memory for one in usages),
-        max(one.machine_memory for one in usages),
-        max(one.accelerator_memory for one in usages),
-    )
+    """Merge successive intervals into one. Raises ValueError if there are none."""
+    ends, *times_and_memory = zip(*usages, strict=True)
+    return Usage(ends[-1], *map(sum, times_and_memory[:3]), *map(max, times_and_memory[3:]))
 
 
 def thinned(usages: Sequence[Usage], most: int) -> list[Usage]:
@@ -86,18 +65,12 @@ class UsageSeries:
     def add(self, usage: Usage) -> None:
         """Add a sample that follows those before it."""
         self._begun.append(usage)
-        if len(self._begun) < self._each:
-            return
-        self._whole.append(merged(self._begun))
-        self._begun.clear()
-        if len(self._whole) >= MOST:
-            self._whole = thinned(self._whole, MOST // 2)
-            self._each *= 2
-
-    def extend(self, usages: Iterable[Usage]) -> None:
-        """Add samples that follow those before them."""
-        for usage in usages:
-            self.add(usage)
+        if len(self._begun) == self._each:
+            self._whole.append(merged(self._begun))
+            self._begun.clear()
+            if len(self._whole) >= MOST:
+                self._whole = thinned(self._whole, MOST // 2)
+                self._each *= 2
 
     @property
     def usages(self) -> list[Usage]:
@@ -123,11 +96,7 @@ USAGE_FILE: Final = Sidecar(
 
 
 class UsageSheet:
-    """Collects the samples of this process and writes them, now and then and at the end.
-
-    Args:
-        attempt, process: whose samples they are; attempts count from 0.
-    """
+    """Collects the samples of this process and writes them, now and then and at the end."""
 
     def __init__(self, attempt: int, process: int) -> None:
         self._attempt = attempt
@@ -170,8 +139,7 @@ class UsageSheet:
 def read_usage(run: RunDirectory, attempt: int, process: int) -> tuple[Machine, list[Usage]]:
     """Read the samples of an attempt (counted from 0) of a process. Raises as :meth:`Sidecar.read`."""
     members = USAGE_FILE.read(run.file("usage", attempt, process), attempt=attempt, process=process)
-    rows = zip(*(members[name] for name in Usage._fields), strict=True)
-    samples = [Usage(*row) for row in rows]
+    samples = [Usage(*row) for row in zip(*(members[name] for name in Usage._fields), strict=True)]
     if len(samples) > MOST or any(not one.length for one in samples):
         raise ValueError("samples are out of range")
     if any(one.end >= other.end for one, other in pairwise(samples)):
@@ -180,14 +148,7 @@ def read_usage(run: RunDirectory, attempt: int, process: int) -> tuple[Machine, 
 
 
 class AttemptUsage(NamedTuple):
-    """Usage by one attempt of one process.
-
-    Attributes:
-        process: its index.
-        attempt: its number, counted from 1.
-        machine: what it ran on.
-        usages: in the order of time.
-    """
+    """Usage by one attempt, counted from 1, of one process, in the order of time."""
 
     process: int
     attempt: int
@@ -200,11 +161,10 @@ def usages(run: RunDirectory, at: int) -> list[AttemptUsage]:
 
     Files that cannot be read are left out. With many of them, intervals are merged so that there are ``ROWS`` at most.
     """
-    there = run.usages()
-    latest: dict[int, int] = {}
+    latest = Counter[int]()
     order = []
-    for process, attempt in reversed(there):
-        latest[process] = latest.get(process, 0) + 1
+    for process, attempt in reversed(run.usages()):
+        latest[process] += 1
         order.append((latest[process], process, attempt))
     chosen = sorted(order)[:READ]
     known = []
@@ -228,9 +188,7 @@ def pace_of(totals: Totals, process: int) -> Pace | None:
     times = totals.step_time
     if times is None or not totals.run.known:
         return None
-    outside = 0.0
-    if totals.step_cadence is not None:
-        outside = max(0.0, totals.step_cadence - times.median)
+    outside = 0.0 if totals.step_cadence is None else max(0.0, totals.step_cadence - times.median)
     return Pace(process, totals.at, totals.kept, round(times.median), round(times.p90), round(outside))
 
 
@@ -238,13 +196,7 @@ PACE: Final = Sidecar("figures of a pace", Members(dict.fromkeys(Pace._fields, C
 
 
 class Paces:
-    """Writes the pace of this process and reads those of the others.
-
-    Args:
-        run: the run's folder.
-        attempt, process, count: this attempt, index of this process, and number of processes.
-        leads: whether this process reads the paces of the others.
-    """
+    """Writes the pace of this process and, if it leads, reads those of the others of its `count` processes."""
 
     def __init__(self, run: RunDirectory, attempt: int, process: int, count: int, leads: bool) -> None:
         self._run = run
@@ -265,9 +217,8 @@ class Paces:
         pace = pace_of(account.totals(), self._process)
         if pace is not None:
             data = PACE.encode(attempt=self._attempt, **pace._asdict())
-            kept(
-                self._run.file("pace", self._process), data, "paces", "the paces of the processes are not exchanged: %s"
-            )
+            trouble = "the paces of the processes are not exchanged: %s"
+            kept(self._run.file("pace", self._process), data, "paces", trouble)
         if self._leads:
             self._latest = read_paces(self._run, self._attempt, now, self._count)
 
@@ -281,17 +232,11 @@ class Paces:
 
 
 def read_paces(run: RunDirectory, attempt: int, at: int, count: int | None = None) -> list[Pace]:
-    """Read the paces of the processes of `attempt`, without unreadable ones and those stale at `at` (ns).
-
-    Args:
-        count: number of processes, if known.
-    """
+    """Read the paces of the `count` processes of `attempt`, without unreadable ones and those stale at `at` (ns)."""
     paces = []
     for index, path in run.pace_paths(count).items():
-        try:
+        with suppress(OSError, ValueError):
             pace = PACE.read(path, attempt=attempt, process=index)
-        except (OSError, ValueError):
-            continue
-        if abs(at - pace.at) <= STALE_NS:
-            paces.append(pace)
+            if abs(at - pace.at) <= STALE_NS:
+                paces.append(pace)
     return paces

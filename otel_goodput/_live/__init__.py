@@ -12,11 +12,10 @@ from collections.abc import Callable
 from opentelemetry.metrics import MeterProvider
 
 from otel_goodput._accounting import Ledger, Totals
-from otel_goodput._journal import facts
 from otel_goodput._journal.account import Account
-from otel_goodput._journal.facts import FactSheet
+from otel_goodput._journal.facts import FactSheet, facts_of
 from otel_goodput._journal.usage import UsageSheet
-from otel_goodput._live.keeper import Keeper, Sheet
+from otel_goodput._live.keeper import Keeper
 from otel_goodput._live.opening import Opened, in_memory_journal, open_journal
 from otel_goodput._metrics import instruments
 from otel_goodput._metrics.instruments import Durations
@@ -39,10 +38,6 @@ class LiveAccount:
         begun: whether the job begins; see :func:`~otel_goodput._live.opening.open_journal`.
 
     Attributes:
-        account: the account, which takes the events.
-        opened: the journal.
-        run_id, attempt: the run, and the number of this attempt at it, from 0.
-        facts: what is told of this attempt.
         usage: takes samples of processor and memory; None if none are wanted.
         past: what the attempts before have done.
         index: the span index of this attempt, with the spans that earlier attempts did not export.
@@ -62,30 +57,29 @@ class LiveAccount:
         opened.introduce(self.account)
         self.facts = FactSheet(config, self.attempt, clock())
         self.usage = UsageSheet(self.attempt, config.process_index) if config.usage_interval else None
-        self.account.begin_attempt(flags, opened.restored.last_sign)
-        if config.stalled_after:
-            self.account.limit_steps(config.stalled_after)
+        self.account.begin_attempt(flags, opened.restored.last_sign, config.stalled_after)
 
     def before(self) -> int | None:
         """Return when the attempt before this one began, ns since the epoch; None if it left no facts."""
         if self.opened.run is None or not self.attempt:
             return None
-        return facts.began(self.opened.run, self.attempt - 1, self._config.process_index)
+        facts = facts_of(self.opened.run, self.attempt - 1, self._config.process_index)
+        return None if facts is None else facts.started_at
 
     def keep(self, work: Callable[[], None], between: Callable[[], None] = lambda: None) -> Keeper:
         """Create the keeper of the journal, without starting it.
 
         It calls `work` at every tick, and `between` also while it is busy catching up.
         """
-        opened = self.opened
-        prepare = None if opened.missing is None else opened.prepare
 
         def round_of_work() -> None:
             if self.opened.lock is not None:
                 self.opened.lock.renew()
             work()
 
-        sheets: list[Sheet] = [self.facts] if self.usage is None else [self.facts, self.usage]
+        opened = self.opened
+        prepare = None if opened.missing is None else opened.prepare
+        sheets: list[FactSheet | UsageSheet] = [self.facts] if self.usage is None else [self.facts, self.usage]
         self._keeper = Keeper(
             self.account, opened.run, self.index, round_of_work, prepare, between, sheets, lambda: self.provisional
         )
@@ -100,19 +94,10 @@ class LiveAccount:
         *ready: Callable[[], int | None],
         process: tuple[instruments.Cache, instruments.Waits] | None = None,
     ) -> Durations:
-        """Register the account's instruments with a meter of `provider`.
+        """Register the account's instruments with a meter of `provider`, as :func:`instruments.register` takes them.
 
-        Args:
-            provider: the meter provider.
-            totals: returns the account; None if there is nothing to measure.
-            overhead: returns the time that this package took on the training thread, ns.
-            dropped: returns the number of lost items by signal.
-            ready: returns the number of batches waiting in the loader, or None if unknown; may be omitted.
-            process: return what the persistent compilation cache did, and how long this attempt waited to be started;
-                None if nobody looks at either.
-
-        Returns:
-            the histograms of the durations of steps and phases, for :meth:`hear`.
+        `process` returns what the persistent compilation cache did, and how long this attempt waited to be started;
+        None if nobody looks at either. Returns the histograms of the durations, for :meth:`hear`.
         """
         meter = provider.get_meter(SCOPE_NAME, __version__)
         record = instruments.register(meter, totals, overhead, dropped, *ready)
@@ -137,8 +122,7 @@ class LiveAccount:
                 self.release()
 
         closed = not deadline.close_all([("journal", close)], seconds)
-        if not closed:
-            self.account.hang()
+        self.account.hanging = not closed
         return closed
 
     @property
@@ -158,10 +142,7 @@ class LiveAccount:
         return agreement.fail() if begun and agreement.other and not self._adopt(agreement.other) else text
 
     def _adopt(self, run_id: str) -> bool:
-        """Continue in another run: what was recorded so far becomes part of it.
-
-        Returns False if that run cannot be written, so that all stays as it is.
-        """
+        """Continue in another run, of which the records so far become part; False if that cannot be written."""
         before, keeper = self.opened, self._keeper
         if before.run is None or keeper is None or before.mirror is not None:
             return False

@@ -1,8 +1,6 @@
 """The background thread that maintains the journal: heartbeats, archiving of segments, snapshots, digests, upload.
 
 Everything here may wait for a disk. The training thread never waits for it.
-
-Longer than other files: what one tick does and what the end of the journal does share its state, under one lock.
 """
 
 from __future__ import annotations
@@ -13,13 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from otel_goodput._journal import records
 from otel_goodput._journal.account import Account
 from otel_goodput._journal.digest import write_digest
+from otel_goodput._journal.facts import FactSheet
 from otel_goodput._journal.journal import Segment
 from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput._journal.usage import UsageSheet
 from otel_goodput._live.spares import Spares
 from otel_goodput._runtime import files, host
 from otel_goodput._runtime.files import write_privately
@@ -49,13 +49,6 @@ DIGEST_S: Final = 30.0  # from one digest to the next, if anything happened
 MEMORY_SEGMENTS: Final = 64
 
 
-class Sheet(Protocol):
-    """A small file about this attempt."""
-
-    def keep(self, run: RunDirectory, *, last: bool = False) -> None:
-        """Write it if it is time, or the `last` time, and there is something new."""
-
-
 class Keeper:
     """Maintains the journal of one process.
 
@@ -63,9 +56,9 @@ class Keeper:
         account: the account with the journal.
         run: the run's folder; None if the journal is in memory only.
         index: the span index of this attempt.
-        prepare: creates the run's folder if that has failed before; raises OSError if it fails again.
         work: further work for every tick (summaries of steps, upload).
-        between: the part of it that must not wait for the ledger.
+        prepare: creates the run's folder if that has failed before; raises OSError if it fails again.
+        between: the part of `work` that must not wait for the ledger.
         sheets: small files about this attempt, which write themselves when there is something new.
         provisional: whether the run may still turn out to be another one. Until then nothing is written that is about
             more than this attempt: no snapshot, digest or notes.
@@ -76,11 +69,11 @@ class Keeper:
         account: Account,
         run: RunDirectory | None,
         index: SpanIndex,
-        work: Callable[[], None] = lambda: None,
-        prepare: Callable[[], None] | None = None,
-        between: Callable[[], None] = lambda: None,
-        sheets: Sequence[Sheet] = (),
-        provisional: Callable[[], bool] = lambda: False,
+        work: Callable[[], None],
+        prepare: Callable[[], None] | None,
+        between: Callable[[], None],
+        sheets: Sequence[FactSheet | UsageSheet],
+        provisional: Callable[[], bool],
     ) -> None:
         self.account = account
         self.run = run
@@ -91,15 +84,11 @@ class Keeper:
         self._behind = False
         self.index = index
         self._kept: list[Segment] = []  # full, drained, not yet in a snapshot
-        self._index_at: tuple[int, int] = (0, 0)  # segment, record
-        self._snapshot_at = (0, 0)
+        self._index_at = self._snapshot_at = self._digest_at = (0, 0)  # segment, record
+        self._snapshot_time = self._digest_time = self._synced = time.monotonic()
+        self._beaten = 0
         self._on_disk = False  # the whole journal, after stop()
         self._caught_up = False  # the index was up to date when the keeper stopped
-        self._snapshot_time = time.monotonic()
-        self._digest_at = (0, 0)
-        self._digest_time = time.monotonic()
-        self._beaten = 0
-        self._synced = time.monotonic()
         self._stop = threading.Event()
         self._pass = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name="otel-goodput-keeper", daemon=True)
@@ -163,7 +152,7 @@ class Keeper:
         """Stop the thread and give up the journal, without writing anything more."""
         self._end_thread(ABANDONED_S)
         self._spares.clear()
-        for segment in (*self._kept, *self.account.journal.take_rest(), self.account.journal.current):
+        for segment in (*self._kept, *self.account.journal.take_full(drained=False), self.account.journal.current):
             segment.release()
 
     def _end_thread(self, seconds: float) -> None:
@@ -173,20 +162,13 @@ class Keeper:
             self._thread.join(seconds)
 
     def move(self, run: RunDirectory, attempt: int, first: Path, before: Restored) -> None:
-        """Continue in another run, as its attempt `attempt`: what was recorded so far becomes part of it.
+        """Continue in the folder of another run, as its attempt `attempt`: what was recorded so far becomes part of it.
 
         For `work`, which runs in the keeper's thread, and only while the run is provisional. The records are copied, in
         their order, before anything goes on in the other folder, so that a process that is killed leaves two runs that
-        can be read.
+        can be read. Raises OSError if that folder cannot be written; the journal then goes on where it is.
 
-        Args:
-            run: the folder of the other run.
-            attempt: number of this attempt in it.
-            first: path of the first segment there.
-            before: that run so far.
-
-        Raises:
-            OSError: that folder cannot be written; the journal goes on where it is.
+        `first` is the path of the first segment there, and `before` is that run so far.
         """
         account, journal = self.account, self.account.journal
         if not self._spares.writable or self._waiting():
@@ -196,10 +178,11 @@ class Keeper:
         def path_of(segment: Segment) -> Path:
             return paths.get(segment.number) or paths.setdefault(segment.number, self._spares.next_path(run, attempt))
 
-        def copy(segment: Segment) -> None:
+        def copy(segment: Segment) -> bytes:
             data = records.readdressed(segment.buffer, attempt, before.last_sign)
             used = records.HEADER_SIZE + records.used(data) * records.SIZE
             write_privately(path_of(segment), data[:used], size=len(data))
+            return data
 
         with account.lock:  # totals() must wait: for a moment the ledger is that of neither run
             self._kept += journal.take_full()
@@ -213,11 +196,11 @@ class Keeper:
                     time.sleep(0.001)
             for segment in (*self._kept, *late):
                 try:
-                    if segment in late:
-                        copy(segment)  # again, with what has been written to it since
-                    segment.move(path_of(segment))
+                    data = copy(segment)  # again, with what has been written to it since
+                    segment.keep(data, path_of(segment), written=True)
                 except OSError as error:
-                    segment.keep(records.readdressed(segment.buffer, attempt, before.last_sign), path_of(segment))
+                    data = records.readdressed(segment.buffer, attempt, before.last_sign)
+                    segment.keep(data, path_of(segment), written=False)
                     self._spares.trouble(error)
             journal.rewind(self._kept)
             self._kept.clear()
@@ -287,23 +270,17 @@ class Keeper:
                 self._write_out(segment)
             if not self._waiting():
                 journal.rolled.set()  # now there may be spares
-        while sum(segment.path is None for segment in self._kept) > MEMORY_SEGMENTS:
-            oldest = next(segment for segment in self._kept if segment.path is None)
+        for oldest in [segment for segment in self._kept if segment.path is None][:-MEMORY_SEGMENTS]:
             self._kept.remove(oldest)
             journal.dropped += oldest.read
             report_once("journal memory", "the journal's disk has been unwritable for too long: records are dropped")
-        records_since = self._records_since()
         if self._provisional():
             return
-        if records_since >= SNAPSHOT_RECORDS or (
-            records_since and time.monotonic() - self._snapshot_time >= SNAPSHOT_S
-        ):
-            self._snapshot()
-
-    def _records_since(self) -> int:
         number, read = self._snapshot_at
         drained = self._drained()
-        return (drained.number - number) * records.CAPACITY + drained.read - read
+        new = (drained.number - number) * records.CAPACITY + drained.read - read
+        if new >= SNAPSHOT_RECORDS or (new and time.monotonic() - self._snapshot_time >= SNAPSHOT_S):
+            self._snapshot()
 
     def _drained(self) -> Segment:
         """The segment that the ledger has reached."""
@@ -339,10 +316,9 @@ class Keeper:
         segment.path = segment.copy
 
     def _snapshot(self) -> None:
-        run, account = self.run, self.account
+        run, account, journal = self.run, self.account, self.account.journal
         if run is None or not self._spares.writable:
             return
-        journal = account.journal
         with account.lock:
             self._kept += journal.take_full()  # calls of totals() drain the journal, too
             current = self._drained()
@@ -354,11 +330,16 @@ class Keeper:
         except OSError as error:
             self._spares.trouble(error)
             return
-        self._snapshot_at = position[1:]
-        self._snapshot_time = time.monotonic()
-        for segment in [kept for kept in self._kept if kept.number < current.number and kept.path is not None]:
-            self._archive(segment)
-            self._kept.remove(segment)
+        self._snapshot_time, self._snapshot_at = time.monotonic(), position[1:]
+        for segment in list(self._kept):
+            if segment.number < current.number and segment.path is not None:
+                try:  # compress it: exact windows still need it
+                    write_privately(records.sealed(segment.path), gzip.compress(segment.buffer, 1))
+                    files.remove(segment.path)
+                except OSError as error:
+                    self._spares.trouble(error)
+                segment.release()
+                self._kept.remove(segment)
 
     def _follow(self, end: tuple[int, int], current: Segment) -> None:
         """Bring the span index up to `end` (segment, record)."""
@@ -373,18 +354,6 @@ class Keeper:
                 self.index.follow(records.UNCHECKED.iter_unpack(part), self.account.journal.names)
             self._index_at = (segment.number, stop)
 
-    def _archive(self, segment: Segment) -> None:
-        """Compress a segment that a snapshot covers; exact windows still need it."""
-        if segment.path is None:
-            return
-        sealed = segment.path.with_name(segment.path.name + ".gz")
-        try:
-            write_privately(sealed, gzip.compress(segment.buffer, 1))
-            files.remove(segment.path)
-        except OSError as error:
-            self._spares.trouble(error)
-        segment.release()
-
     def _digest_now_and_then(self) -> None:
         if time.monotonic() - self._digest_time >= DIGEST_S and not self._provisional():
             drained = self._drained()
@@ -393,17 +362,15 @@ class Keeper:
 
     def _digest(self) -> None:
         """Write the overview of the run. What goes wrong with it holds up nothing else, and is reported once."""
-        run, account = self.run, self.account
+        run, account, journal = self.run, self.account, self.account.journal
         if run is None or not self._spares.writable:
             return
-        journal = account.journal
         with account.lock:
             drained = self._drained()
             position: Position = (journal.attempt, drained.number, drained.read)
             now = max(account.clock(), account.reached)
             overview = account.ledger.overview(now)
-        self._digest_time = time.monotonic()
-        self._digest_at = position[1:]
+        self._digest_time, self._digest_at = time.monotonic(), position[1:]
         try:
             write_digest(run, journal.process, overview, journal.attempt, now, position)
         except (OSError, ValueError) as error:
@@ -424,14 +391,13 @@ class Keeper:
             self.account.journal.current.sync()
 
     def _finish(self) -> None:
-        journal = self.account.journal
-        run = self.run
+        journal, run = self.account.journal, self.run
         if run is None:
             self.account.refresh(MEMORY_LAST_S)
             return
         with self.account.lock:  # totals() must wait: for a moment, parts of the journal are neither in it nor on disk
             caught_up = self.account.refresh(LAST_S)
-            self._kept += journal.take_rest()
+            self._kept += journal.take_full(drained=False)
             for segment in (*self._kept, journal.current):
                 if segment.path is None:
                     self._write_out(segment)

@@ -17,7 +17,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 from otel_goodput._accounting import Event, rules
 from otel_goodput._accounting import events as ev
 from otel_goodput._journal.account import Account
+from otel_goodput._journal.lock import started
 from otel_goodput._journal.mirror import open_filesystem
 from otel_goodput._journal.rundir import RunDirectory, folder_name
 from otel_goodput._journal.sidecars import checked_json, read_json, whole
@@ -53,12 +54,7 @@ class Chosen(NamedTuple):
 
 
 class Launches:
-    """What is written about the launch that this process belongs to.
-
-    Args:
-        config: with the launch, and the name of its runs.
-        base: the directory of the runs.
-    """
+    """What is written in the directory `base` of the runs about the launch that this process belongs to."""
 
     def __init__(self, config: Config, base: Path) -> None:
         self._leader = config.leader
@@ -83,19 +79,18 @@ class Launches:
     def restarted(self) -> str:
         """Return the run that this launch was in before a launcher restarted it; empty if none is known."""
         last = self.last()
-        rises = last is not None and self._launch is not None and self._launch.restarts > last.restarts
-        return last.run_id if last is not None and rises else ""
+        return last.run_id if last and self._launch and self._launch.restarts > last.restarts else ""
 
     def agreed(self) -> str:
         """Return the run that the leader of this launch has chosen this time; empty if it has not yet."""
         last = self.last()
         if last is None or self._launch is None or last.restarts != self._launch.restarts:
             return ""
-        if last.at >= process_began():
-            return last.run_id
-        run = RunDirectory(self._base / folder_name(last.run_id))
-        attempts = run.attempts(self._leader)
-        return last.run_id if attempts and run.alive(attempts[-1], self._leader) else ""
+        if last.at < process_began():
+            run = RunDirectory(self._base / folder_name(last.run_id))
+            if not any(run.alive(attempt, self._leader) for attempt in run.attempts(self._leader)[-1:]):
+                return ""
+        return last.run_id
 
     def choose(self, run_id: str, clock: Clock) -> None:
         """As the leader, write down that this launch belongs to the run."""
@@ -104,7 +99,11 @@ class Launches:
         chosen = {"launch": self._launch.text, "run_id": run_id, "restarts": self._launch.restarts, "at": clock()}
         try:
             files.make_folders(self._path.parent, self._base)
-            self._tidy()
+            for name in files.names(self._path.parent):
+                path = self._path.parent / name
+                with suppress(OSError):
+                    if time.time() - path.lstat().st_mtime > KEPT_S:
+                        files.remove(path)
             files.write_privately(self._path, checked_json(chosen))
             if self._url:
                 filesystem, place = open_filesystem(self._url)
@@ -126,38 +125,33 @@ class Launches:
             files.make_folders(self._path.parent, self._base)
             files.write_privately(self._path, data)
 
-    def _tidy(self) -> None:
-        """Remove the files of launches long ago."""
-        for name in files.names(self._path.parent):
-            path = self._path.parent / name
-            with suppress(OSError):
-                if time.time() - path.lstat().st_mtime > KEPT_S:
-                    files.remove(path)
-
 
 class Agreement:
-    """Looks in the background which run the leader has chosen, until that is known or :data:`PATIENCE_S` have passed.
+    """The run that this process shall record, if that may be another than `run_id`, which it records at first.
+
+    That is the run which the leader chooses, as `chosen` returns it. Or it is known, but another process holds the
+    place there; `taken` is what to say if it stays. Processes that learn their rank late all begin as the first one,
+    and leave that place when their jobs begin.
 
     Attributes:
-        other: the leader's run, if it is another than this process records; else empty.
-        open: whether it is still looking: what this process records is provisional.
+        other: that run, as soon as it is known to be another; else empty.
+        open: whether that may change until :data:`PATIENCE_S` have passed: what this process records is provisional.
     """
 
-    def __init__(self, launches: Launches, run_id: str, directory: str) -> None:
+    def __init__(self, run_id: str, directory: str, chosen: Callable[[], str], taken: str = "") -> None:
         self.other = ""
-        self._launches = launches
+        self.open = True
         self._run_id = run_id
         self._directory = directory
+        self._chosen = chosen
+        self._taken = taken
         self._until = time.monotonic() + PATIENCE_S
-        self.open = True
 
     def look(self) -> str:
         """Look which run the leader has chosen; returns what is to be said, once, if none is seen in time."""
-        if not self.open:
-            return ""
-        agreed = self._launches.agreed()
-        self.other = "" if agreed == self._run_id else agreed
-        if agreed:
+        chosen = self._chosen()
+        self.other = "" if chosen == self._run_id else chosen
+        if chosen:
             self.open = bool(self.other)
         elif time.monotonic() > self._until:
             self.open = False
@@ -169,50 +163,23 @@ class Agreement:
         return ""
 
     def fail(self) -> str:
-        """Stay in the run that is recorded although the leader chose another; returns what is to be said of that."""
-        self.open = False
-        return (
+        """Stay in the run that is recorded, for good or until its place is free; returns what is to be said, once."""
+        self.open = bool(self._taken) and time.monotonic() <= self._until
+        if self.open:
+            return ""
+        return self._taken or (
             f"this process records run {self._run_id!r}, but the leader of its launch chose {self.other!r}, which this "
             f"process can no longer join. Set the same run id ({Settings.run_id.variable}) in all processes"
         )
 
 
-class Vacancy:
-    """A run that this process would record, once the one that holds its place has left; attributes as of `Agreement`.
-
-    Processes that learn their rank late all begin as the first one, and leave that place when their jobs begin.
-
-    Args:
-        run_id: of that run.
-        text: what is to be said if the other process stays.
-    """
-
-    def __init__(self, run_id: str, text: str) -> None:
-        self.other = run_id
-        self.open = True
-        self._text = text
-        self._until = time.monotonic() + PATIENCE_S
-
-    def look(self) -> str:
-        """Nothing is to be said while there is hope."""
-        return ""
-
-    def fail(self) -> str:
-        """Take note that the place is not free yet; returns what is to be said, once, if time is up."""
-        if time.monotonic() <= self._until:
-            return ""
-        self.open = False
-        return self._text
-
-
 def process_began() -> int:
     """Return when this process started, ns since the epoch; if that is not known, when this package was imported."""
     try:
-        status = files.read_named(Path("/proc/self/stat")).decode("ascii", "replace")
-        ticks = int(status.rpartition(")")[2].split()[19])
+        ticks = int(started(str(os.getpid())))
         up = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
         return time.time_ns() - int(up * 1e9)
-    except (OSError, ValueError, IndexError, AttributeError):
+    except (OSError, ValueError, AttributeError):
         return _IMPORTED
 
 
@@ -222,13 +189,6 @@ _IMPORTED: Final = time.time_ns()
 _RESTORE: Final = PHASES.index(Phase.CHECKPOINT_RESTORE)
 CONTINUED: Final = "run continued"
 RESTARTED: Final = "run begun anew"
-
-
-def finished(restored: Restored) -> bool:
-    """Whether the last attempt ended its job without an error, and no notice or signal had announced the end."""
-    cursor = restored.ledger.settled.clone()
-    cursor.apply_all(restored.ledger.pending)
-    return cursor.steps.life.begun and cursor.ended and cursor.clean and cursor.notice is None
 
 
 def numbered(run_id: str, number: int) -> str:
@@ -272,16 +232,11 @@ def continued(run_id: str, restored: Restored, clock: Clock, fresh: str) -> str:
 
 
 class PreviousRun(NamedTuple):
-    """The finished run before a new one.
-
-    Attributes:
-        top: its highest kept step, -1 if there is none.
-        unexported: number of its spans that are not known to be exported.
-    """
+    """The finished run before a new one."""
 
     run_id: str
-    top: int
-    unexported: int
+    top: int  # its highest kept step, -1 if there is none
+    unexported: int  # number of its spans that are not known to be exported
 
     def recall(self, base: str) -> None:
         """Warn about unexported spans. Unlike those of a continued run, no later attempt exports them."""
@@ -296,45 +251,27 @@ class PreviousRun(NamedTuple):
             )
 
 
-class FollowUpCheck:
-    """Detects that a new run continues the training of the finished run before it after all, and warns once.
+def warn_if_continued(account: Account, run_id: str, before: PreviousRun) -> None:
+    """Warn once if the new run `run_id` continues the training of the finished run before it after all."""
 
-    Args:
-        account: account of the new run.
-        run_id: id of the new run.
-        before: the finished run.
-    """
-
-    def __init__(self, account: Account, run_id: str, before: PreviousRun) -> None:
-        self._account = account
-        self._run_id = run_id
-        self._before = before
-        self._listening = True
-        account.listeners.listen_to_events(self._look)
-
-    def _look(self, events: list[Event]) -> None:
+    def look(events: list[Event]) -> None:
         for event in events:
-            if event.kind == ev.END and event.phase == rules.JOB:
-                self._stop()
-            elif event.kind == ev.START and event.phase == _RESTORE:
-                self._say("it restores a checkpoint")
+            why = ""
+            if event.kind == ev.START and event.phase == _RESTORE:
+                why = "it restores a checkpoint"
             elif event.kind == ev.START and event.phase == rules.STEP:
-                # Some loops count steps from 1.
-                if event.step > 1 or (event.step == 1 and self._before.top < 1):
-                    self._say(f"it begins at step {event.step}")
-                self._stop()
-            if not self._listening:
-                return
+                if event.step > 1 or (event.step == 1 and before.top < 1):  # some loops count steps from 1
+                    why = f"it begins at step {event.step}"
+            elif event.kind != ev.END or event.phase != rules.JOB:
+                continue
+            account.listeners.listen_to_events(None)
+            if why:
+                text = (
+                    f"run {run_id!r} is a new one, because run {before.run_id!r} had finished; but {why}. If it "
+                    f"continues the training of that run, set {Settings.run_id.variable}={before.run_id}"
+                )
+                account.notes.add(RESTARTED, text)
+                logger.warning("%s", text)
+            return
 
-    def _stop(self) -> None:
-        self._listening = False
-        self._account.listeners.listen_to_events(None)
-
-    def _say(self, why: str) -> None:
-        self._stop()
-        text = (
-            f"run {self._run_id!r} is a new one, because run {self._before.run_id!r} had finished; but {why}. If it "
-            f"continues the training of that run, set {Settings.run_id.variable}={self._before.run_id}"
-        )
-        self._account.notes.add(RESTARTED, text)
-        logger.warning("%s", text)
+    account.listeners.listen_to_events(look)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from otel_goodput._accounting import Ledger
 from otel_goodput._journal import records
 from otel_goodput._journal.account import Account
-from otel_goodput._journal.facts import read_facts
+from otel_goodput._journal.facts import facts_of
 from otel_goodput._journal.journal import Journal, Segment
 from otel_goodput._journal.lock import Lock
 from otel_goodput._journal.mirror import Mirror, open_spool
@@ -23,18 +26,16 @@ from otel_goodput._journal.rundir import RunDirectory, folder_name
 from otel_goodput._live.launches import (
     CONTINUED,
     Agreement,
-    FollowUpCheck,
     Launches,
     PreviousRun,
-    Vacancy,
     age,
     belongs,
     continued,
-    finished,
     free,
     numbered,
     numbers,
     process_began,
+    warn_if_continued,
 )
 from otel_goodput._runtime import files
 from otel_goodput._runtime.host import Clock
@@ -59,44 +60,27 @@ _VERSIONS: Final = 5  # folders tried, if each one has files of a newer version
 
 @dataclass
 class Opened:
-    """A journal ready for the first record.
+    """A journal ready for the first record."""
 
-    Attributes:
-        run_id: the configured one, or another if a living process is writing that run.
-        run: its folder; None if there cannot be one.
-        restored: the run so far, with the ledger to continue.
-        lock: held as long as this process writes.
-        mirror: set if the journal is at a URL.
-        continued: the note on an unfinished run that is continued; empty if there is nothing to say.
-        before: the finished run, if this is a new run because that one had finished.
-        remarks: further notes.
-        agreement: watches which run the leader has chosen; None if that is no question.
-        early: the run is of this process alone: it is not known yet which one it is of its launch.
-        missing: what belongs in ``run.json``, if the folder could not be created.
-    """
-
-    run_id: str
+    run_id: str  # the configured one, or another if a living process is writing that run
     attempt: int
-    run: RunDirectory | None
+    run: RunDirectory | None  # its folder; None if there cannot be one
     journal: Journal
-    restored: Restored
-    lock: Lock | None
-    mirror: Mirror | None
-    missing: dict[str, Any] | None = None
-    continued: str = ""
-    before: PreviousRun | None = None
-    remarks: list[Note] = field(default_factory=list)
-    agreement: Agreement | Vacancy | None = None
-    early: bool = False
+    restored: Restored  # the run so far, with the ledger to continue
+    lock: Lock | None = None  # held as long as this process writes
+    mirror: Mirror | None = None  # set if the journal is at a URL
+    missing: dict[str, Any] | None = None  # what belongs in ``run.json``, if the folder could not be created
+    before: PreviousRun | None = None  # the finished run, if this is a new run because that one had finished
+    remarks: list[Note] = field(default_factory=list)  # on what it continues, and on what is on disk
+    agreement: Agreement | None = None  # which other run this may have to be part of; None if that is no question
+    early: bool = False  # it is of this process alone: it is not known yet which one it is of its launch
 
     def introduce(self, account: Account) -> None:
         """Add to the account's notes what this run continues or follows."""
         for remark in self.remarks:
             account.notes.add(*remark)
-        if self.continued:
-            account.notes.add(CONTINUED, self.continued, (Category.INFRASTRUCTURE_RECOVERY,))
         if self.before is not None:
-            FollowUpCheck(account, self.run_id, self.before)
+            warn_if_continued(account, self.run_id, self.before)
 
     def prepare(self) -> None:
         """Try again to create the folder and take the lock, if that has failed. Raises OSError if it fails again."""
@@ -116,16 +100,15 @@ class Opened:
 def in_memory_journal(config: Config) -> Opened:
     """Return a journal without files, for an account that begins with this process and ends with it."""
     journal = Journal(0, config.process_index, Segment(None))
-    return Opened(config.run_id, 0, None, journal, Restored(Ledger(config.windows)), None, None)
+    return Opened(config.run_id, 0, None, journal, Restored(Ledger(config.windows)))
 
 
 def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str = "") -> Opened:
     """Open the journal for a new attempt of this process. Problems are logged and never stop the training.
 
-    With `only`, it is that of this run, or OSError is raised.
-
-    `begun`: the job begins. Before that, a process that knows its launch but not its rank gets a run of its own, so
-    that the processes of the launch, which all take themselves for the first one, do not meet in one.
+    With `only`, it is that of this run, or OSError is raised. `begun`: the job begins. Before that, a process that
+    knows its launch but not its rank gets a run of its own, so that the processes of the launch, which all take
+    themselves for the first one, do not meet in one.
     """
     base = _base(config)
     process = config.process_index
@@ -133,16 +116,14 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str
     series, early = config.run_id, config.early and not begun
     if early and config.launch is not None:
         series += f"~{config.launch.label}-{os.getpid()}"
-    wanted: Vacancy | None = None
+    agreement: Agreement | None = None
     looks = _LOOKS
     while True:
         candidate = _candidate(config, base, series, launches)
         run_id, run, mirror, restored = candidate.run_id, candidate.run, candidate.mirror, candidate.restored
         if only not in ("", run_id):
             raise FileExistsError(f"run {only!r} is not that of this launch any more")
-        before = [restored.attempt, *candidate.attempts]
-        before += [number for elder in candidate.elders for number in elder.attempts(process)]
-        previous = max(before)
+        previous = max(restored.attempt, *candidate.attempts, *candidate.elsewhere, -1)
         attempt = min(_with_leader(config, run, previous + 1), _LAST)
         identity = _identity(candidate, config, clock)
         try:
@@ -156,22 +137,29 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str
                     looks -= 1
                     continue
                 run.sweep(process, attempt)
-                candidate.aside = _set_aside(restored)
+                for path in filter(files.exists, restored.spoilt):  # they would be replaced
+                    try:
+                        candidate.aside.append(files.set_aside(path, "damaged"))
+                    except OSError as error:
+                        why = error.strerror or error
+                        logger.warning("journal: %s is damaged, and cannot be set aside: %s", path, why)
                 run.create(identity)  # run.json may just have been set aside as damaged
                 first = _first_segment(run, attempt, process)
                 break
         except OSError as error:
             if only:
                 raise
+            where = f": {error.filename}" if error.filename not in (None, str(run.path)) else ""
             logger.warning(
-                "the journal cannot be written to %s (%s): live figures continue, but a restart will not know of this "
-                "attempt unless the directory becomes writable; set OTEL_GOODPUT_DIR to another one",
+                "the journal cannot be written to %s (%s%s): live figures continue, but a restart will not know of "
+                "this attempt unless the directory becomes writable; set OTEL_GOODPUT_DIR to another one",
                 run.path,
-                _reason(error, run.path),
+                error.strerror or error,
+                where,
             )
             journal = Journal(attempt, process, Segment(None))
             remarks = _remarks(candidate)
-            return Opened(run_id, attempt, run, journal, restored, None, mirror, missing=identity, remarks=remarks)
+            return Opened(run_id, attempt, run, journal, restored, mirror=mirror, missing=identity, remarks=remarks)
         if only:
             raise FileExistsError(f"another living process writes run {only!r}")
         if looks and run.attempts(process) != candidate.attempts:
@@ -186,33 +174,24 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str
             f"this process records its own run {other!r}. Give each process its index "
             f"({Settings.process_index.variable}, process_index=), or each run its own id ({Settings.run_id.variable})"
         )
-        if begun and wanted is None:
+        if begun and agreement is None:
             # The other one may not know yet either which process it is, and leave as soon as it does.
-            wanted = Vacancy(run_id, text)
+            agreement = Agreement(other, "", partial(str, run_id), text)
         else:
             logger.warning("%s", text)
         series = other
     opened = Opened(run_id, attempt, run, Journal(attempt, process, first), restored, lock, mirror)
-    opened.continued = _say_what_was_before(opened, config, base, clock)
-    opened.before = candidate.before
-    opened.remarks = _remarks(candidate)
-    if wanted is not None:
-        opened.agreement = wanted
-    elif early:
-        opened.early = True
-    elif config.numbered and config.leads:
-        launches.choose(run_id, clock)
-    elif config.numbered and config.launch is not None:
-        opened.agreement = Agreement(launches, run_id, without_credentials(str(config.directory)))
+    opened.remarks = [*_remarks(candidate), *_on_what_was_before(opened, config, base, clock)]
+    opened.before, opened.early = candidate.before, early
+    if config.numbered and agreement is None and not early:
+        if config.leads:
+            launches.choose(run_id, clock)
+        elif config.launch is not None:
+            agreement = Agreement(run_id, without_credentials(str(config.directory)), launches.agreed)
+    opened.agreement = agreement
     if candidate.before is not None:
         logger.info("run %r has finished, so this start records a new run, %r", candidate.before.run_id, run_id)
     return opened
-
-
-def _reason(error: OSError, folder: Path) -> str:
-    """The reason of an error, and the path if that is not `folder` itself."""
-    where = f": {error.filename}" if error.filename not in (None, str(folder)) else ""
-    return f"{error.strerror or error}{where}"
 
 
 def _base(config: Config) -> Path:
@@ -243,7 +222,7 @@ class _Candidate:
     attempts: list[int]  # of this process, as it began to be read
     series: str = ""
     before: PreviousRun | None = None
-    elders: list[RunDirectory] = field(default_factory=list)  # folders whose attempts count for the next attempt number
+    elsewhere: list[int] = field(default_factory=list)  # attempts in the folders of this and other versions
     newer: RunDirectory | None = None  # the folder with files of a newer version, if that is why this one exists
     aside: list[Path] = field(default_factory=list)  # new paths of damaged files
 
@@ -263,8 +242,12 @@ def _candidate(config: Config, base: Path, series: str, launches: Launches) -> _
             if not restored.damages.newer:
                 break
             newer, run = run, RunDirectory(run.path.with_name(f"{run.path.name}~v{records.VERSION}"))
-        elders = _of_other_versions(base, folder_name(run_id))
-        return _Candidate(run_id, run, mirror, restored, attempts, elders=elders, newer=newer)
+        form = re.compile(re.escape(folder_name(run_id)) + r"(~v\d+)*")
+        elsewhere: list[int] = []
+        with suppress(OSError):
+            versions = [RunDirectory(base / name) for name in files.names(base) if form.fullmatch(name)]
+            elsewhere = [number for version in versions for number in version.attempts(config.process_index)]
+        return _Candidate(run_id, run, mirror, restored, attempts, elsewhere=elsewhere, newer=newer)
 
     if not config.numbered:
         return look(series)
@@ -307,7 +290,8 @@ def _with_leader(config: Config, run: RunDirectory, own: int) -> int:
     last = attempts[-1]
     if run.alive(last, config.leader):
         return last
-    processes = read_facts(run, last, config.leader).resource.get(PROCESS_COUNT)
+    facts = facts_of(run, last, config.leader)
+    processes = None if facts is None else facts.resource.get(PROCESS_COUNT)
     if not isinstance(processes, int) or config.process_index < processes:
         return own
     heads = (records.decode_header(segment.head) for segment in run.segments(config.leader, last))
@@ -315,30 +299,16 @@ def _with_leader(config: Config, run: RunDirectory, own: int) -> int:
 
 
 def _finished(candidate: _Candidate, config: Config) -> bool:
-    """Whether the run has finished: the leader's account of it says so, or this process's own if there is no other."""
+    """Whether the last attempt ended its job without an error, and no notice or signal had announced the end.
+
+    The leader's account of the run says so, or this process's own if there is no other.
+    """
+    restored = candidate.restored
     if not config.leads and candidate.run.attempts(config.leader):
-        return finished(restore(candidate.run, config.leader, config.windows))
-    return finished(candidate.restored)
-
-
-def _of_other_versions(base: Path, name: str) -> list[RunDirectory]:
-    """The folder with this name, and the ones that other versions have created next to it."""
-    form = re.compile(re.escape(name) + r"(~v\d+)*")
-    try:
-        return [RunDirectory(base / each) for each in files.names(base) if form.fullmatch(each)]
-    except OSError:
-        return []
-
-
-def _set_aside(restored: Restored) -> list[Path]:
-    """Rename the damaged files that would be replaced; returns the new paths."""
-    aside = []
-    for path in filter(files.exists, restored.spoilt):  # others would not be replaced
-        try:
-            aside.append(files.set_aside(path, "damaged"))
-        except OSError as error:
-            logger.warning("journal: %s is damaged, and cannot be set aside: %s", path, error.strerror or error)
-    return aside
+        restored = restore(candidate.run, config.leader, config.windows)
+    cursor = restored.ledger.settled.clone()
+    cursor.apply_all(restored.ledger.pending)
+    return cursor.steps.life.begun and cursor.ended and cursor.clean and cursor.notice is None
 
 
 def _remarks(candidate: _Candidate) -> list[Note]:
@@ -415,28 +385,25 @@ def _mirror(config: Config, run: RunDirectory) -> Mirror | None:
     return mirror
 
 
-def _say_what_was_before(opened: Opened, config: Config, base: Path, clock: Clock) -> str:
-    """Log which run is continued, if any; returns the text of the note on it, or an empty string."""
+def _on_what_was_before(opened: Opened, config: Config, base: Path, clock: Clock) -> Iterator[Note]:
+    """Log which run is continued, if any, and yield the note on it, if there is anything to say."""
     run_id, restored = opened.run_id, opened.restored
-    if restored.attempt < 0:
-        return ""
     cursor = restored.ledger.settled
-    ago = age(restored, clock)
+    if restored.attempt < 0:
+        return
     if config.renewable:
-        if cursor.begin is None or not config.leads:
-            return ""
-        number = next(free(config.run_id, base))
-        text = continued(run_id, restored, clock, numbered(config.run_id, number))
-        logger.warning("%s", text)
-        return text
-    if cursor.ended and cursor.clean:
+        if cursor.begin is not None and config.leads:
+            fresh = numbered(config.run_id, next(free(config.run_id, base)))
+            text = continued(run_id, restored, clock, fresh)
+            logger.warning("%s", text)
+            yield Note(CONTINUED, text, (Category.INFRASTRUCTURE_RECOVERY,))
+    elif cursor.ended and cursor.clean:
         logger.warning(
             "run %r had ended %s ago after %s; this start continues it as another attempt, and the time between counts "
             "as infrastructure recovery. To start a new run, set a new id (OTEL_GOODPUT_RUN_ID, run_id=)",
             run_id,
-            ago,
+            age(restored, clock),
             plural(cursor.steps.attempts, "attempt"),
         )
     else:
-        logger.info("run %r continues after %s, attempt %d", run_id, ago, restored.attempt + 2)
-    return ""
+        logger.info("run %r continues after %s, attempt %d", run_id, age(restored, clock), restored.attempt + 2)

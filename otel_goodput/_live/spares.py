@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
@@ -36,21 +37,18 @@ class Spares:
         save: writes the records that wait in memory; raises OSError. Called before any room is taken for spares.
         waiting: whether records wait in memory.
         prepare: creates the run's folder if that has failed before; raises OSError if it fails again.
-
-    Attributes:
-        writable: whether the last write to the disk succeeded.
     """
 
     def __init__(
         self,
         journal: Journal,
         run: RunDirectory | None,
-        laid: Callable[[], None] = lambda: None,
-        save: Callable[[], None] = lambda: None,
-        waiting: Callable[[], bool] = lambda: False,
-        prepare: Callable[[], None] | None = None,
+        laid: Callable[[], None],
+        save: Callable[[], None],
+        waiting: Callable[[], bool],
+        prepare: Callable[[], None] | None,
     ) -> None:
-        self.writable = prepare is None
+        self.writable = prepare is None  # whether the last write to the disk succeeded
         self._journal = journal
         self._run = run
         self._laid = laid
@@ -60,8 +58,7 @@ class Spares:
         self._numbers = count(1)  # the first segment already exists
         self._wanted = FEWEST
         self._stopped = False
-        self._rolled = journal.rolled
-        self._rolled.set()
+        journal.rolled.set()
         self._laying = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name="otel-goodput-spares", daemon=True)
 
@@ -71,8 +68,8 @@ class Spares:
 
     def _loop(self) -> None:
         while not self._stopped:
-            self._rolled.wait()
-            self._rolled.clear()
+            self._journal.rolled.wait()
+            self._journal.rolled.clear()
             try:
                 self.lay()
             except Exception as error:
@@ -94,7 +91,9 @@ class Spares:
                 if journal.spares and self._waiting():
                     return
                 try:
-                    self._prepared()
+                    if self._prepare is not None:
+                        self._prepare()
+                        self._prepare = None
                     if not self.writable:
                         self._save()
                     spare = self._make(self._run)
@@ -112,27 +111,16 @@ class Spares:
                     return
 
     def move(self, run: RunDirectory, attempt: int) -> Segment:
-        """Continue the journal in the folder of another run, as its attempt `attempt`; returns the first segment there.
+        """Continue the journal in the folder of another run, as its attempt `attempt`; returns the next segment there.
 
-        Raises:
-            OSError: that folder cannot be written; nothing has changed.
+        Raises OSError if that folder cannot be written; nothing has changed then.
         """
         with self._laying:
-            journal = self._journal
-            spare = Segment(run.segment_path(attempt, journal.process, next(self._numbers)))
-            before, self._run = journal.move(attempt, spare), run
-        for unused in before:
-            unused.release()
-            if unused.path is not None:
-                with suppress(OSError):
-                    files.remove(unused.path)
+            spare = Segment(self.next_path(run, attempt))
+            before, self._run = self._journal.move(attempt, spare), run
+        with suppress(OSError):
+            _discard(before)
         return spare
-
-    def _prepared(self) -> None:
-        """Create the run's folder if that has failed before. Raises OSError if it fails again."""
-        if self._prepare is not None:
-            self._prepare()
-            self._prepare = None
 
     def _make(self, run: RunDirectory) -> Segment:
         while True:
@@ -164,10 +152,14 @@ class Spares:
     def clear(self) -> None:
         """Stop, and remove the unused spares."""
         self._stopped = True
-        self._rolled.set()
+        self._journal.rolled.set()
         with self._laying:
-            while self._journal.spares:
-                spare = self._journal.spares.popleft()
-                spare.release()
-                if spare.path is not None:
-                    files.remove(spare.path)
+            _discard(self._journal.spares)
+
+
+def _discard(spares: deque[Segment]) -> None:
+    while spares:
+        spare = spares.popleft()
+        spare.release()
+        if spare.path is not None:
+            files.remove(spare.path)

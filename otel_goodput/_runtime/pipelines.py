@@ -159,7 +159,7 @@ class Pipelines:
             stopping=stopping,
         )
         self._exporters = exporters = _open_exporters(names, config, context)
-        live.facts.export({one.name: one.project if one.span_exporter else str for one in exporters})
+        live.facts.projects = {one.name: one.project if one.span_exporter else str for one in exporters}
         self._given_processors, self._given_readers = tuple(config.span_processors), tuple(config.metric_readers)
         self.batchers: list[Batcher] = []
         self._numbers: list[int] = []

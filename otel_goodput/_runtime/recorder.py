@@ -188,8 +188,7 @@ class Recorder(Phases):
         self._observers = Observers(
             config, tracer, self._productivity, self.totals, live.usage, self.flush, self.shutdown, live.before
         )
-        live.facts.schedule(lambda: hooks.waits)
-        live.facts.compile(hooks.compile_cache.to_json)
+        live.facts.watch(lambda: hooks.waits, hooks.compile_cache.to_json)
         if config.leads:  # last, because a reader may collect all metrics immediately
             if self._durations is None:
                 self._durations = self._measure()

@@ -33,22 +33,14 @@ BOUND: Final = 1000  # damages remembered; the rest is only counted
 
 
 class Damage(NamedTuple):
-    """One part of a journal that was left out.
+    """One part of a journal that was left out."""
 
-    Attributes:
-        where: the file, and the place in it.
-        what: what is wrong.
-        begin, end: the time in which it is uncertain what happened, ns; None if that bound is not known.
-        newer: it is intact, but a newer version wrote it.
-        harmless: the account does not need it.
-    """
-
-    where: str
-    what: str
-    begin: int | None = None
+    where: str  # the file, and the place in it
+    what: str  # what is wrong
+    begin: int | None = None  # begin and end of the time in which it is uncertain what happened, ns; None: not known
     end: int | None = None
-    newer: bool = False
-    harmless: bool = False
+    newer: bool = False  # it is intact, but a newer version wrote it
+    harmless: bool = False  # the account does not need it
 
     @property
     def uncertain(self) -> int | None:
@@ -80,38 +72,24 @@ class Damage(NamedTuple):
 
 
 class ReadSegment(NamedTuple):
-    """A segment that has been read.
-
-    Attributes:
-        name, data, room: of its file.
-        skipped: the records that its reader left out.
-        skip: number of its first records that were not read on purpose.
-        sealed: it was archived when it was complete.
-        last: it is the last segment of its attempt.
-        phases: those that were open when it began.
-    """
+    """A segment that has been read."""
 
     name: str
     data: bytes
     room: int
-    skipped: Sequence[Skip]
-    skip: int
-    sealed: bool
-    last: bool
-    phases: Phases[Any]
+    skipped: Sequence[Skip]  # the records that its reader left out
+    skip: int  # number of its first records that were not read on purpose
+    sealed: bool  # it was archived when it was complete
+    last: bool  # it is the last segment of its attempt
+    phases: Phases[Any]  # those that were open when it began
 
 
 class Damages:
-    """Collects what a reader of one journal had to leave out. The reader passes it the segments in order.
-
-    Attributes:
-        listed: the first damages, up to a bound.
-        more: number of further damages.
-    """
+    """Collects what a reader of one journal had to leave out. The reader passes it the segments in order."""
 
     def __init__(self) -> None:
-        self.listed: list[Damage] = []
-        self.more = 0
+        self.listed: list[Damage] = []  # the first ``BOUND``
+        self.more = 0  # number of further ones
         self._open: list[int] = []  # indices in `listed` of damages whose `end` the next segment gives
         self._last: int | None = None  # latest time read so far, ns
 
@@ -138,9 +116,9 @@ class Damages:
             self._open.append(len(self.listed))
         self.listed.append(damage)
 
-    def file(self, path_name: str, error: BaseException, *, newer: bool = False, harmless: bool = False) -> None:
+    def left_out(self, path_name: str, error: BaseException, *, harmless: bool = False) -> None:
         """Report that a whole file is left out."""
-        what = str(error) or type(error).__name__
+        what, newer = str(error) or type(error).__name__, isinstance(error, records.NewerVersion)
         self.add(Damage(path_name, what, None if harmless else self._last, newer=newer, harmless=harmless))
 
     def small(self, path_name: str, error: BaseException) -> None:
@@ -169,26 +147,25 @@ class Damages:
                 self.listed[place] = one._replace(end=moment)
         self._open.clear()
 
+    def _lines(self, more: str) -> list[str]:
+        """Those that may affect the figures, in a few lines; `more` says of how many others there are."""
+        lines = [str(one) for one in self.serious[:SHOWN]]
+        others = self.more + len(self.serious[SHOWN:])
+        return [*lines, more.format(others)] if others else lines
+
     def note(self) -> Note | None:
         """The note to show with the figures; None if they are not affected."""
-        serious = self.serious
-        if not serious:
+        if not self.serious:
             return None
-        lines = [str(one) for one in serious[:SHOWN]]
-        if more := self.more + len(serious[SHOWN:]):
-            lines.append(f"and {more} more")
-        cause = _NEWER if all(one.newer for one in serious) else _DAMAGED
-        text = f"{cause}: {'; '.join(lines)}."
+        cause = _NEWER if all(one.newer for one in self.serious) else _DAMAGED
+        text = f"{cause}: {'; '.join(self._lines('and {} more'))}."
         # The kind has a checksum of the text: the same damage gives one note at every restart, another gives its own.
         return Note(f"{DAMAGED} {crc32(text.encode('utf-8', 'replace')):08x}", text)
 
     def log(self) -> None:
         """Log the damages that affect the figures, in a few lines at most."""
-        serious = self.serious
-        for one in serious[:SHOWN]:
-            logger.warning("journal: left out: %s", one)
-        if more := self.more + len(serious[SHOWN:]):
-            logger.warning("journal: left out: %d more", more)
+        for line in self._lines("{} more"):
+            logger.warning("journal: left out: %s", line)
 
 
 def _damages(segment: ReadSegment, before: int | None) -> Iterator[Damage]:
@@ -234,10 +211,8 @@ def _runs(skipped: Iterable[Skip]) -> list[tuple[int, int, str]]:
     """Group skipped records that are adjacent and have the same cause, as (first, one past the last, cause)."""
     runs: list[tuple[int, int, str]] = []
     for place, cause in skipped:
-        if runs and runs[-1][1] == place and runs[-1][2] == cause:
-            runs[-1] = (runs[-1][0], place + 1, cause)
-        else:
-            runs.append((place, place + 1, cause))
+        first = runs.pop()[0] if runs and runs[-1][1:] == (place, cause) else place
+        runs.append((first, place + 1, cause))
     return runs
 
 

@@ -25,23 +25,14 @@ READ_ANEW: Final = 16  # processes without a digest whose journals are read; tho
 
 
 class FiledOverview(NamedTuple):
-    """An overview and where it is from.
-
-    Attributes:
-        overview: of the run.
-        source: ``DIGEST``, or ``SNAPSHOT`` and the records after it.
-        attempt: number of the last attempt.
-        at: the moment of the overview, ns.
-        dropped: what a digest had to leave out, see :class:`Digest`.
-        damages: what could not be read.
-    """
+    """An overview and where it is from."""
 
     overview: Overview
-    source: str
-    attempt: int
-    at: int
-    dropped: dict[str, int]
-    damages: Damages
+    source: str  # ``DIGEST``, or ``SNAPSHOT`` and the records after it
+    attempt: int  # number of the last one
+    at: int  # the moment of the overview, ns
+    dropped: dict[str, int]  # what a digest had to leave out, see :class:`Digest`
+    damages: Damages  # what could not be read
 
 
 def overview_of(
@@ -63,7 +54,13 @@ def overview_of(
             nothing has been recorded since.
         only: tables that are enough, by name of the overview's field, if there is a digest; ``jobs`` is one of them.
     """
-    digest = _digest(run, process, only)
+    digest: Digest | None = None
+    try:
+        digest = read_digest(run, process, only)
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError, MemoryError) as error:
+        logger.warning("journal: %s is not used: %s", run.file("digest", process), error)
     if digest is not None and _tells_all(run, process, digest, within_s):
         return FiledOverview(digest.overview, DIGEST, digest.attempt, digest.written_at, digest.dropped, Damages())
     restored = restore(run, process)
@@ -76,24 +73,8 @@ def overview_of(
 
 
 def read_digest(run: RunDirectory, process: int, only: Container[str] | None = None) -> Digest:
-    """Read the digest of a process, or of its tables those in `only`.
-
-    Raises:
-        OSError: it cannot be read, or is larger than a digest.
-        NewerVersion: a newer version wrote it.
-        ValueError: it is damaged.
-    """
+    """Read the digest of a process, or of its tables those in `only`. Raises OSError, NewerVersion, ValueError."""
     return decode(files.read(run.file("digest", process), LONGEST), only)
-
-
-def _digest(run: RunDirectory, process: int, only: Container[str] | None) -> Digest | None:
-    try:
-        return read_digest(run, process, only)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, MemoryError) as error:
-        logger.warning("journal: %s is not used: %s", run.file("digest", process), error)
-        return None
 
 
 def _tells_all(run: RunDirectory, process: int, digest: Digest, within_s: float) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
@@ -20,7 +20,7 @@ from otel_goodput._accounting.events import Event
 from otel_goodput._accounting.phase_history import Phases
 from otel_goodput._journal import records
 from otel_goodput._journal.notes import Note
-from otel_goodput._journal.records import NAME, SEGMENT_NAME, Names, NewerVersion, Record, SegmentFile, Skip
+from otel_goodput._journal.records import NAME, SEGMENT_NAME, Names, Record, SegmentFile, Skip
 from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration
@@ -36,23 +36,15 @@ _BEHIND: Final = 16  # places after the last record of a segment that is left, w
 
 @dataclass
 class Reached:
-    """How far a journal has been read, and what it takes to go on from there.
+    """How far a journal has been read, and what it takes to go on from there."""
 
-    Attributes:
-        attempt: number of the latest attempt, -1 if there is none.
-        names: the names that it has defined so far.
-        begun: an event of it has been read, not only a heartbeat.
-        position: what comes next; None if nothing was read.
-        holes: places before that which read as empty or damaged, in segments that may still be written.
-        phases: those that are open before the segment at `position`.
-    """
-
-    attempt: int = -1
-    names: Names = field(default_factory=Names)
-    begun: bool = False
-    position: Position | None = None
+    attempt: int = -1  # number of the latest one, -1 if there is none
+    names: Names = field(default_factory=Names)  # those that it has defined so far
+    begun: bool = False  # an event of it has been read, not only a heartbeat
+    position: Position | None = None  # what comes next; None if nothing was read
+    # Places before that which read as empty or damaged, in segments that may still be written.
     holes: set[Position] = field(default_factory=set)
-    phases: Phases[Any] = field(default_factory=Phases)
+    phases: Phases[Any] = field(default_factory=Phases)  # those that are open before the segment at `position`
 
     def enter(self, attempt: int) -> None:
         """Go on with the next attempt."""
@@ -68,24 +60,13 @@ class Reached:
                 entries.insert(0, Record(ev.ATTEMPT, 0, 0, "", 0, self.attempt, first.time))
 
 
-@dataclass
-class Part:
-    """What was read of one segment.
+class Part(NamedTuple):
+    """What was read of one segment."""
 
-    Attributes:
-        segment: where it is from.
-        entries: its records, with the heartbeat of its header as the last one; empty if it cannot be read.
-        count: number of this segment, from 1.
-    """
-
-    segment: SegmentFile
-    entries: list[Record]
-    count: int
-
-    @property
-    def attempt(self) -> int:
-        """The number of its attempt, from 0."""
-        return self.segment.attempt
+    attempt: int  # from 0
+    segment: SegmentFile  # where it is from
+    entries: list[Record]  # with the heartbeat of its header as the last one; empty if it cannot be read
+    number: int  # of this segment among all, from 1
 
 
 class Overlaps:
@@ -95,9 +76,6 @@ class Overlaps:
     next attempt on do not count, so that no second is counted twice. The next attempt's first record holds the last
     sign of life that it saw in the journal. What is later than that, and than its own begin, was written by a process
     that was alive at the same time; a clock that is merely fast wrote it before.
-
-    Args:
-        segments: all segments of the process, ordered by attempt and number.
     """
 
     def __init__(self, segments: Sequence[SegmentFile]) -> None:
@@ -146,40 +124,26 @@ class Overlaps:
 
 
 class Reader:
-    """Reads the segments that a process has left by now.
-
-    Args:
-        run, process: whose journal.
-
-    Attributes:
-        segments: all of them, in order.
-        unlisted: files that look like segments and are none, with the reason.
-        overlaps: up to when each attempt counts.
-        reached: where it stands. Replace it before reading, to go on from there.
-        segment: the one that was read last; None before the first one.
-        unreadable: segments that were listed, and whose contents cannot be read.
-    """
+    """Reads the segments that a process has left by now."""
 
     def __init__(self, run: RunDirectory, process: int = 0) -> None:
-        self.unlisted: list[tuple[Path, Exception]] = []
+        self.unlisted: list[tuple[Path, Exception]] = []  # what looks like a segment and is none, with the reason
         self.segments = run.segments(process, left_out=lambda path, error: self.unlisted.append((path, error)))
         self.overlaps = Overlaps(self.segments)
-        self.reached = Reached()
-        self.segment: SegmentFile | None = None
-        self.unreadable: set[Path] = set()
+        self.reached = Reached()  # where it stands; replace it before reading, to go on from there
+        self.segment: SegmentFile | None = None  # the one that was read last
+        self.unreadable: set[Path] = set()  # segments that were listed, and whose contents cannot be read
 
     def records(self, damages: Damages, left_out: Collection[Path] = ()) -> Iterator[Part]:
-        """Yield the records of each segment that count.
+        """Yield the records of each segment that count. What cannot be read is added to `damages`.
 
-        Args:
-            damages: what cannot be read is added to it.
-            left_out: segments that the caller does not want; they are yielded without records.
+        Segments in `left_out`, which the caller does not want, are yielded without records.
         """
         reached, start = self.reached, self.reached.position
         for path, error in self.unlisted:
             match = SEGMENT_NAME.fullmatch(path.name)
             if start is None or match is None or int(match[1]) >= start[0]:
-                _leave_out(damages, path, error)
+                damages.left_out(path.name, error)
         after = (-1, 0) if start is None else start[:2]  # the place that is expected next
         for count, segment in enumerate(self.segments, 1):
             at = segment.attempt, segment.number
@@ -197,7 +161,7 @@ class Reader:
                 last = count == len(self.segments) or self.segments[count].attempt != segment.attempt
                 skip = start[2] if start is not None and at == start[:2] else 0
                 entries = self._decoded(segment, damages, skip, last=last)
-            yield Part(segment, entries, count)
+            yield Part(segment.attempt, segment, entries, count)
 
     def _decoded(self, segment: SegmentFile, damages: Damages, skip: int, *, last: bool) -> list[Record]:
         reached = self.reached
@@ -207,7 +171,7 @@ class Reader:
             entries = list(records.decode_segment(data, reached.names, skip, skipped))
         except (OSError, EOFError, ValueError) as error:
             self.unreadable.add(segment.path)
-            _leave_out(damages, segment.path, error)
+            damages.left_out(segment.path.name, error)
             return []
         self._move(segment, max(skip, records.used(data)), [at for at, why in skipped if why != records.UNKNOWN])
         entries = self.overlaps.kept(segment.attempt, entries)
@@ -233,10 +197,6 @@ class Reader:
         self.reached.position = segment.attempt, segment.number, end
         if segment.path.suffix != ".gz":
             self.reached.holes |= {(segment.attempt, segment.number, at) for at in holes}
-
-
-def _leave_out(damages: Damages, path: Path, error: Exception) -> None:
-    damages.file(path.name, error, newer=isinstance(error, NewerVersion))
 
 
 # --- the events of a whole run ----------------------------------------------------------------------------------------

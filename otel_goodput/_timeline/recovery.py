@@ -8,7 +8,7 @@ account is the one that a restart would read.
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,27 +39,17 @@ _LONG: Final = 3600 * 10**9  # ns
 
 @dataclass
 class Restored:
-    """A run as read from its journal.
+    """A run as read from its journal."""
 
-    Attributes:
-        ledger: the ledger up to the last record.
-        index: spans of the last attempt, and those that earlier attempts did not export.
-        reached: where to read on.
-        last_sign: latest timestamp of the last attempt, ns; 0 if there is none.
-        damages: what had to be left out.
-        spoilt: damaged files that a writer would replace.
-        left_out: segments whose events cannot be accounted for.
-        overlap: the note on attempts that were alive at once, if there were any.
-    """
-
-    ledger: Ledger
+    ledger: Ledger  # up to the last record
+    # Spans of the last attempt, and those that earlier attempts did not export.
     index: SpanIndex = field(default_factory=SpanIndex)
-    reached: Reached = field(default_factory=Reached)
-    last_sign: int = 0
-    damages: Damages = field(default_factory=Damages)
-    spoilt: list[Path] = field(default_factory=list)
-    left_out: frozenset[Path] = frozenset()
-    overlap: Note | None = None
+    reached: Reached = field(default_factory=Reached)  # where to read on
+    last_sign: int = 0  # latest timestamp of the last attempt, ns; 0 if there is none
+    damages: Damages = field(default_factory=Damages)  # what had to be left out
+    spoilt: list[Path] = field(default_factory=list)  # damaged files that a writer would replace
+    left_out: frozenset[Path] = frozenset()  # segments whose events cannot be accounted for
+    overlap: Note | None = None  # on attempts that were alive at once, if there were any
 
     @property
     def attempt(self) -> int:
@@ -73,14 +63,10 @@ _REHEARSED: Final = 5_000  # steps back that are tried out with a snapshot
 
 
 def restore(run: RunDirectory, process: int = 0, spans: Sequence[int] = ()) -> Restored:
-    """Read a run's journal. It takes about as long after a million steps as after a thousand.
+    """Read a process's journal of a run. It takes about as long after a million steps as after a thousand.
 
-    It does not raise, whatever the files contain: what cannot be read is left out, reported and logged.
-
-    Args:
-        run: its folder.
-        process: index of the process with the journal.
-        spans: lengths of the rolling windows, ns.
+    It does not raise, whatever the files contain: what cannot be read is left out, reported and logged. `spans` are the
+    lengths of the rolling windows, ns.
     """
     with files.held(run.journal):
         return _restored(run, process, spans)
@@ -100,7 +86,7 @@ def _restored(run: RunDirectory, process: int, spans: Sequence[int]) -> Restored
             culprit = None if reader is None else reader.segment
             if culprit is None or culprit.path in left_out or len(left_out) > _HOSTILE:
                 restored = Restored(Ledger(spans))
-                restored.damages.file(f"the journal of process {process}", error)
+                restored.damages.left_out(f"the journal of process {process}", error)
                 break
             left_out[culprit.path] = error
     for path, why in run.spoilt(process):
@@ -113,13 +99,9 @@ def _restored(run: RunDirectory, process: int, spans: Sequence[int]) -> Restored
 
 
 def _restore(reader: Reader, restored: Restored, spans: Sequence[int], left_out: Mapping[Path, Exception]) -> Restored:
-    """Read the segments after the snapshot.
+    """Read the segments after the snapshot `restored`.
 
-    Args:
-        reader: of the process's journal.
-        restored: what the snapshot holds.
-        spans: lengths of the rolling windows, ns.
-        left_out: segments to skip, because their events cannot be accounted for; if they are many, all are skipped.
+    Those `left_out` are skipped, because their events cannot be accounted for; if they are many, all are.
     """
     if restored.reached.position is not None and reader.overlaps.ends(restored.attempt, restored.last_sign):
         # Written by an attempt that ran at the same time as the next one: read the whole journal instead.
@@ -134,7 +116,7 @@ def _restore(reader: Reader, restored: Restored, spans: Sequence[int], left_out:
             restored.index = restored.index.successor(attempt)
         if part.segment.path in skipped:
             why = left_out.get(part.segment.path, ValueError("left out with others"))
-            damages.file(part.segment.path.name, ValueError(f"its contents cannot be accounted for: {why!r}"))
+            damages.left_out(part.segment.path.name, ValueError(f"its contents cannot be accounted for: {why!r}"))
             continue
         restored.ledger.feed(records.events_of(part.entries))
         restored.index.follow(part.entries)
@@ -173,19 +155,14 @@ def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int]) -> Res
     except Exception as error:  # a hostile file can raise anything
         logger.warning("journal: %s is not used, the whole journal is read instead: %s", path, error)
         restored = Restored(Ledger(spans))
-        newer = isinstance(error, records.NewerVersion)
-        restored.damages.file(path.name, error, newer=newer, harmless=True)
-        if not newer:
+        restored.damages.left_out(path.name, error, harmless=True)
+        if not restored.damages.newer:
             restored.spoilt.append(path)
         return restored
 
 
 def _prove(restored: Restored) -> None:
-    """Check that the content of a snapshot is well-formed; anybody can write a correct checksum.
-
-    Raises:
-        Exception: it is not.
-    """
+    """Raise an exception if the content of a snapshot is not well-formed; anybody can write a correct checksum."""
     whole(restored.last_sign)
     _try_out(restored)
     again = restored.ledger.clone(spans=())  # else hours in buckets of ms may pass
@@ -221,11 +198,7 @@ def write_snapshot(
     names: Sequence[str],
     position: Position,
 ) -> None:
-    """Write a snapshot that covers all records before `position` (attempt, segment, record).
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a snapshot that covers all records before `position` (attempt, segment, record). Raises OSError."""
     head, blobs = ledger
     held = {"ledger": head, "spans": index.to_plain(Blobs()), "names": list(names), "position": position}
     write_privately(run.file("snapshot", process), *state_file.pieces(FORM, state_file.text_of(held), blobs))
@@ -245,27 +218,19 @@ class PlacedRecord(NamedTuple):
 
 
 class Follower:
-    """Reads the journal of one process as it grows.
+    """Reads the journal of one process as it grows; the run's folder need not exist yet.
 
-    Args:
-        run: the run's folder; it need not exist yet.
-        process: index of the process.
-        spans: lengths of rolling windows, ns.
-
-    Attributes:
-        state: the run as a restart would restore it now. Do not change it; the next poll does.
-        recent: the latest records, at most ``RECENT``; those that were there before the first poll are not among them.
-        count: how many records there have been in `recent`.
-        restored: how often the journal had to be restored, the first time included.
+    `spans` are the lengths of rolling windows, ns.
     """
 
     def __init__(self, run: RunDirectory, process: int = 0, spans: Sequence[int] = ()) -> None:
         self.run = run
         self.process = process
-        self.state = Restored(Ledger(spans))
+        self.state = Restored(Ledger(spans))  # the run as a restart would restore it now; only the next poll changes it
+        # The latest records; those that were there before the first poll are not among them.
         self.recent: deque[PlacedRecord] = deque(maxlen=RECENT)
-        self.count = 0
-        self.restored = 0
+        self.count = 0  # how many records there have been in `recent`
+        self.restored = 0  # how often the journal had to be restored, the first time included
         self._spans = spans
         self._watched = WatchedRun(run.path)
         self._signs: dict[int, int] = {}  # the last sign of life of the latest attempts that were read, ns
@@ -322,9 +287,9 @@ class Follower:
             return True
         passed = [one for one in reader.segments if (one.attempt, one.number) <= end][-_WATCHED - 1 :]
         watched = {(one.attempt, one.number): one for one in passed}
-        holes: dict[Place, list[int]] = {}
+        holes = defaultdict[Place, list[int]](list)
         for attempt, number, at in reached.holes:
-            holes.setdefault((attempt, number), []).append(at)
+            holes[attempt, number].append(at)
         gone = set()
         for place, missing in holes.items():
             segment = watched.get(place)

@@ -33,18 +33,12 @@ RECENTLY_NS: Final = 60 * NS
 
 
 class RunState(NamedTuple):
-    """The state of a run at some time.
+    """The state of a run at some time."""
 
-    Attributes:
-        state: ``RUNNING``, ``ENDED``, ``FAILED``, ``DIED`` or ``SILENT``.
-        last_sign: last sign of life of a run that died or is silent, ns; else None.
-        step, since: the open step of such a run, and when that step began, ns; None if no step was open.
-    """
-
-    state: str
-    last_sign: int | None = None
-    step: int | None = None
-    since: int | None = None
+    state: str  # ``RUNNING``, ``ENDED``, ``FAILED``, ``DIED`` or ``SILENT``
+    last_sign: int | None = None  # last sign of life of a run that died or is silent, ns
+    step: int | None = None  # the open step of such a run
+    since: int | None = None  # when that step began, ns
 
     def to_json(self) -> dict[str, Any]:
         known = self.last_sign is not None and self.since is not None
@@ -68,12 +62,7 @@ def ended(totals: Totals) -> str:
 
 
 def state_of(writing: bool | None, last_sign: int) -> str:
-    """Return the state of a process in the latest attempt, if its job has not ended.
-
-    Args:
-        writing: see :meth:`RunDirectory.writing`.
-        last_sign: its last sign of life, ns.
-    """
+    """Return the state of a process whose job has not ended; `writing` is that of :meth:`RunDirectory.writing`."""
     if writing is not None:
         return RUNNING if writing else DIED
     # This is a copy of the journal, e.g. from a URL: the process runs on another machine.
@@ -83,22 +72,15 @@ def state_of(writing: bool | None, last_sign: int) -> str:
 class Life:
     """What the events of a process say of its end, attempt by attempt.
 
-    Args:
-        whole: they are all events of the run; else the latest ones of an attempt.
-
-    Attributes:
-        attempt: number of the latest attempt, -1 if there is none.
-        last: latest time in it, ns.
-        phases: those that are open.
-        ended: how the latest job ended: ``ENDED``, ``FAILED``, or an empty text if it has not.
-        announced: a signal or a notice has announced its end.
+    `whole`: they are all events of the run; else the latest ones of an attempt.
     """
 
     def __init__(self, *, whole: bool = True) -> None:
-        self.attempt = self.last = -1
-        self.phases: Phases[Event] = Phases()
-        self.ended = ""
-        self.announced = False
+        self.attempt = -1  # number of the latest one
+        self.last = -1  # latest time in it, ns
+        self.phases: Phases[Event] = Phases()  # those that are open
+        self.ended = ""  # how the latest job ended: ``ENDED``, ``FAILED``, or empty if it has not
+        self.announced = False  # a signal or a notice has announced its end
         self._whole = whole
         self._job: int | None = None
 
@@ -123,15 +105,10 @@ class Life:
 
 
 class EventsUntil:
-    """Iterates over the events of a run up to the time of a question, and finds the state of the run at that time.
+    """Iterates over the events of a run up to the time `at` (ns), and finds the state of the run at that time.
 
-    Args:
-        events: of the whole run, ordered by attempt and time.
-        latest: state of the latest attempt's process, used if its job has not ended.
-        at: time of the question, ns.
-
-    Attributes:
-        state: of the run at `at`; known after the iteration.
+    The `events` are all of the run, ordered by attempt and time. `latest` is the state of the latest attempt's process,
+    if its job has not ended. `state` is known after the iteration.
     """
 
     def __init__(self, events: Iterable[Event], latest: str, at: int) -> None:
@@ -176,35 +153,21 @@ RAISED_NS: Final = 100_000_000  # the moment of an exception is recorded, but cl
 
 
 class Death(NamedTuple):
-    """How a process ended in an attempt.
-
-    Attributes:
-        process: its index.
-        sign: its last sign of life, ns.
-        announced: a signal or a notice had announced it.
-        clean: its job had ended without an error.
-        failed: an exception ended its job.
-    """
+    """How a process ended in an attempt."""
 
     process: int
-    sign: int
-    announced: bool
-    clean: bool
-    failed: bool
+    sign: int  # its last sign of life, ns
+    announced: bool  # a signal or a notice had announced it
+    clean: bool  # its job had ended without an error
+    failed: bool  # an exception ended its job
 
 
 class Culprit(NamedTuple):
-    """Why an attempt ended, according to all of its processes.
-
-    Attributes:
-        reason: why.
-        process: index of the process that ended first; None if all were ended from outside, or if that is not known.
-        known: whether it is known which process ended first, or that all were ended from outside.
-    """
+    """Why an attempt ended, according to all of its processes."""
 
     reason: str
-    process: int | None
-    known: bool = True
+    process: int | None  # the one that ended first; None if all were ended from outside, or if that is not known
+    known: bool = True  # it is known which process ended first, or that all were ended from outside
 
 
 def culprits(run: RunDirectory, history: Sequence[Disruption]) -> dict[int, Culprit]:
@@ -217,15 +180,13 @@ def culprits(run: RunDirectory, history: Sequence[Disruption]) -> dict[int, Culp
     if len(processes) < 2:
         return by_attempt
     run = ListedRun(run.path)
-    few = len(processes) <= MOST_PROCESSES
+    few = processes if len(processes) <= MOST_PROCESSES else []
     for entry in history[-MOST_ATTEMPTS:]:
-        if entry.attempt is None or entry.reason not in (Reason.SIGNAL, Reason.CRASH):
-            continue
-        ends = (_death(run, process, entry.attempt - 2) for process in processes) if few else ()
-        deaths = [death for death in ends if death is not None]
-        several = len(deaths) > 1
-        known = culprit(deaths, entry.reason) if several else Culprit(entry.reason, None, known=False)
-        by_attempt[entry.attempt] = known
+        if entry.attempt is not None and entry.reason in (Reason.SIGNAL, Reason.CRASH):
+            ends = [_death(run, process, entry.attempt - 2) for process in few]
+            deaths = [death for death in ends if death is not None]
+            unknown = Culprit(entry.reason, None, known=False)
+            by_attempt[entry.attempt] = culprit(deaths, entry.reason) if len(deaths) > 1 else unknown
     return by_attempt
 
 

@@ -45,28 +45,20 @@ class Part(NamedTuple):
 
 
 class WindowRecords(NamedTuple):
-    """The records of a window.
+    """The records of a window."""
 
-    Attributes:
-        parts: by attempt, in order. All records with a time within the window, and all others of a phase that has one
-            there, as far as the segments that were read have them.
-        until: up to this moment (ns) the answer is whole: the end of the window, or earlier where it was `cut`.
-        cut: there are more records than the caller wants.
-        missing: segments that could not be read, with the reason.
-    """
-
+    # By attempt, in order: all records with a time within the window, and all others of a phase that has one there, as
+    # far as the segments that were read have them.
     parts: list[Part]
-    until: int
-    cut: bool
-    missing: list[tuple[str, str]]
+    until: int  # up to this moment (ns) the answer is whole: the end of the window, or earlier where it was `cut`
+    cut: bool  # there are more records than the caller wants
+    missing: list[tuple[str, str]]  # segments that could not be read, with the reason
 
 
 class TimeIndex:
     """The segments of a process by time. It remembers what it has read, for one window after another.
 
-    Args:
-        run, process: whose segments.
-        once: whether all windows are of one moment: the segments are listed once, and what was read is not read again.
+    `once`: all windows are of one moment: the segments are listed once, and what was read is not read again.
     """
 
     def __init__(self, run: RunDirectory, process: int = 0, *, once: bool = False) -> None:
@@ -80,11 +72,7 @@ class TimeIndex:
         self._held: OrderedDict[Place, bytes] = OrderedDict()
 
     def between(self, begin: int, end: int, most: int = MOST) -> WindowRecords:
-        """The records from `begin` to `end` (ns), at most about `most` of them.
-
-        Raises:
-            ValueError: the window ends before it begins.
-        """
+        """The records from `begin` to `end` (ns), at most about `most` of them. Raises ValueError."""
         if end < begin:
             raise ValueError("the window ends before it begins")
         if self._reader is None or not self._once:

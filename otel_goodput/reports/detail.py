@@ -186,7 +186,7 @@ def _attempts(
         entries: list[Record] = []
         for part in parts:
             entries += part.entries
-            progress(part.count, len(reader.segments), f"the journal of process {process}")
+            progress(part.number, len(reader.segments), f"the journal of process {process}")
         yield attempt, entries
 
 

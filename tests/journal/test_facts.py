@@ -269,6 +269,6 @@ def test_it_is_written_again_when_there_is_more(tmp_path: Path) -> None:
     sheet.add({"lr": 1})
     sheet.keep(run)
     assert read_facts(run, 0, 0).hyperparameters == {"lr": 1}
-    sheet.schedule(lambda: {"queued": 1_500_000_000})
+    sheet.watch(lambda: {"queued": 1_500_000_000})
     sheet.keep(run)
     assert read_facts(run, 0, 0).scheduling == {"queued": 1.5}
