@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, zip_longest
 from operator import attrgetter, sub
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting import overview as entries
 from otel_goodput._accounting.checkpoints import STAGES
@@ -82,11 +82,7 @@ class StoredStepBins(Sequence[StepBin]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    @overload
-    def __getitem__(self, at: int) -> StepBin: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[StepBin]: ...
-    def __getitem__(self, at: int | slice) -> StepBin | list[StepBin]:
+    def __getitem__(self, at: Any) -> Any:
         return _step_bin(self.rows[at]) if isinstance(at, int) else list(map(_step_bin, self.rows[at]))
 
     def __eq__(self, other: object) -> bool:

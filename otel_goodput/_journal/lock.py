@@ -12,10 +12,9 @@ import fcntl
 import os
 import socket
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from otel_goodput._runtime import files
 from otel_goodput._runtime.guard import report_once
@@ -33,17 +32,11 @@ _OURS: set[tuple[int, str]] = set()  # pid and path: closing any descriptor woul
 
 
 class Holder(NamedTuple):
-    """The process that took a lock last, according to the file.
+    """The process that took a lock last, according to the file."""
 
-    Attributes:
-        pid: of the process; empty if unknown, or if it has released the lock.
-        started: when that began, in clock ticks since the machine did.
-        machine: where that pid means a process: boot, and namespace of pids.
-    """
-
-    pid: str = ""
-    started: str = ""
-    machine: str = ""
+    pid: str = ""  # empty if unknown, or if it has released the lock
+    started: str = ""  # see :func:`started`
+    machine: str = ""  # where that pid means a process: boot, and namespace of pids
 
 
 class Lock:
@@ -55,15 +48,17 @@ class Lock:
         self._renewing = False
         self._renewed = 0.0
 
+    @property
+    def _ours(self) -> bool:
+        return (os.getpid(), str(self.path)) in _OURS
+
     def acquire(self) -> bool:
         """Take the lock without waiting; returns False if another process holds it.
 
         Without locks in the file system, it may have to watch for seconds whether another machine still renews it.
-
-        Raises:
-            OSError: the file cannot be created.
+        Raises OSError if the file cannot be created.
         """
-        if (os.getpid(), str(self.path)) in _OURS:
+        if self._ours:
             return False
         file = files.descriptor(self.path, os.O_RDWR | os.O_CREAT)
         locked = _try(file, fcntl.LOCK_EX)
@@ -94,7 +89,7 @@ class Lock:
 
     def held(self, *, watch: bool = False) -> bool:
         """Whether a living process holds the lock; see :meth:`_claimed` for `watch`."""
-        if (os.getpid(), str(self.path)) in _OURS:
+        if self._ours:
             return True
         try:
             file = files.descriptor(self.path, os.O_RDONLY)  # it may be on a disk that is only read
@@ -113,14 +108,14 @@ class Lock:
             lines = files.read(self.path).decode("ascii").split("\n")
         except (OSError, ValueError):
             return Holder()
-        pid, started, machine = (*lines, "", "", "")[:3]
-        return Holder(pid, started, machine) if pid.isdecimal() and len(pid) < 16 else Holder()
+        holder = Holder(*(*lines, "", "", "")[:3])
+        return holder if holder.pid.isdecimal() and len(holder.pid) < 16 else Holder()
 
     def release(self) -> None:
         """Give the lock back. In a forked child, only this copy of it."""
         if self._file >= 0:
             file, self._file = self._file, -1
-            if self._renewing and (os.getpid(), str(self.path)) in _OURS:
+            if self._renewing and self._ours:
                 with suppress(OSError):
                     os.ftruncate(file, 0)
             _OURS.discard((os.getpid(), str(self.path)))
@@ -149,22 +144,16 @@ class Lock:
 
     def _seen(self) -> int:
         """Return when the lock was renewed last, ns; 0 if unknown."""
-        try:
-            file = files.descriptor(self.path, os.O_RDONLY)  # opened, because NFS looks at the server only then
-        except OSError:
-            return 0
-        try:
-            return os.fstat(file).st_mtime_ns
-        finally:
-            os.close(file)
+        with suppress(OSError), files.opened(self.path) as file:  # opened, because NFS looks at the server only then
+            return os.fstat(file.fileno()).st_mtime_ns
+        return 0
 
 
 def _try(file: int, kind: int) -> bool | None:
     """Try to lock without waiting: whether that succeeded; None if the file system has no locks."""
-    calls: tuple[Callable[[Any, int], Any], ...] = (fcntl.flock, fcntl.lockf)
-    for call in calls:
+    for name in ("flock", "lockf"):
         try:
-            call(file, kind | fcntl.LOCK_NB)
+            getattr(fcntl, name)(file, kind | fcntl.LOCK_NB)
             return True
         except OSError as error:
             if error.errno in _HELD:

@@ -145,12 +145,11 @@ class RunDirectory:
 
     def usages(self) -> list[tuple[int, int]]:
         """Process and attempt (counted from 0) of each that sampled its usage, sorted."""
-        matches = filter(None, map(_USAGE.fullmatch, self._all_names()))
-        return sorted((int(match[2]), int(match[1])) for match in matches)
+        return sorted((int(match[2]), int(match[1])) for match in self._matches(_USAGE))
 
     def pace_paths(self, count: int | None = None) -> dict[int, Path]:
         """The existing pace files by process index; only those of the first `count` processes, if given."""
-        names = {int(match[1]): name for name in self._all_names() if (match := _PACE.fullmatch(name))}
+        names = {int(match[1]): match[0] for match in self._matches(_PACE)}
         return {index: self.journal / name for index, name in sorted(names.items()) if count is None or index < count}
 
     def recovered_by(self, attempt: int, process: int) -> frozenset[int]:
@@ -172,7 +171,10 @@ class RunDirectory:
 
     def processes(self) -> list[int]:
         """Sorted indices of the processes that left segments."""
-        return sorted({int(match[2]) for name in self._all_names() if (match := SEGMENT_NAME.fullmatch(name))})
+        return sorted({int(match[2]) for match in self._matches(SEGMENT_NAME)})
+
+    def _matches(self, form: re.Pattern[str]) -> Iterator[re.Match[str]]:
+        return filter(None, map(form.fullmatch, self._all_names()))
 
     def began(self, process: int = 0) -> int | None:
         """When this process's latest readable attempt began, ns since the epoch; None if there is none."""

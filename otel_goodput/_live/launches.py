@@ -17,9 +17,8 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -187,7 +186,6 @@ _IMPORTED: Final = time.time_ns()
 
 
 _RESTORE: Final = PHASES.index(Phase.CHECKPOINT_RESTORE)
-CONTINUED: Final = "run continued"
 RESTARTED: Final = "run begun anew"
 
 
@@ -203,16 +201,6 @@ def numbers(run_id: str, folders: Iterable[str]) -> list[int]:
     return sorted((number for match in matches if match and (number := int(match[1])) > 1), reverse=True)
 
 
-def free(run_id: str, base: Path, after: int = 1) -> Iterator[int]:
-    """Numbers above `after` that no folder in `base` uses yet."""
-    return (number for number in count(after + 1) if not (base / folder_name(numbered(run_id, number))).exists())
-
-
-def belongs(run: RunDirectory, run_id: str) -> bool:
-    """Whether the run is numbered in the series `run_id`; an id that a user chose may look the same."""
-    return run.identity().get("series") == run_id
-
-
 def age(restored: Restored, clock: Clock) -> str:
     """Time since the last sign of life of a run, as text."""
     seconds = max(0.0, (clock() - restored.last_sign) / 1e9)
@@ -222,19 +210,11 @@ def age(restored: Restored, clock: Clock) -> str:
     return f"{seconds:.1f} s"
 
 
-def continued(run_id: str, restored: Restored, clock: Clock, fresh: str) -> str:
-    """The message that an unfinished run is continued; `fresh` is an unused id for a new run."""
-    return (
-        f"run {run_id!r} had not finished when it was started again, {age(restored, clock)} after its last sign of "
-        f"life: it continues as attempt {restored.attempt + 2}, and the time between counts as infrastructure "
-        f"recovery. For a new run set {Settings.run_id.variable}={fresh}"
-    )
-
-
 class PreviousRun(NamedTuple):
     """The finished run before a new one."""
 
     run_id: str
+    series: str  # the id of the first run of the series that both belong to
     top: int  # its highest kept step, -1 if there is none
     unexported: int  # number of its spans that are not known to be exported
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,14 +25,10 @@ from otel_goodput._journal.mirror import Mirror, open_spool
 from otel_goodput._journal.notes import Note
 from otel_goodput._journal.rundir import RunDirectory, folder_name
 from otel_goodput._live.launches import (
-    CONTINUED,
     Agreement,
     Launches,
     PreviousRun,
     age,
-    belongs,
-    continued,
-    free,
     numbered,
     numbers,
     process_began,
@@ -44,13 +41,13 @@ from otel_goodput._settings.options import Settings
 from otel_goodput._text.quantities import plural
 from otel_goodput._text.redact import printable, redacting_logger, without_credentials
 from otel_goodput._timeline.recovery import Restored, restore
-from otel_goodput.errors import JournalError
 from otel_goodput.semconv import PROCESS_COUNT, Category
 
 logger = redacting_logger(__name__)
 
-NEWER: Final = "newer version"
+NEWER: Final = "newer version"  # kinds of notes
 ASIDE: Final = "set aside"
+CONTINUED: Final = "run continued"
 
 _STRANGERS: Final = 100
 _LAST: Final = 999_999_999  # highest attempt number that a file name can hold
@@ -131,11 +128,12 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str
             # A living process may still write the previous attempt.
             taken = previous >= 0 and run.lock(previous, process).held(watch=True)
             lock = run.lock(attempt, process)
-            if not taken and lock.acquire():
-                if looks and run.attempts(process) != candidate.attempts:
-                    lock.release()  # another process has just left this run
-                    looks -= 1
-                    continue
+            ours = not taken and lock.acquire()
+            if looks and run.attempts(process) != candidate.attempts:
+                lock.release()  # another process has just come or left
+                looks -= 1
+                continue
+            if ours:
                 run.sweep(process, attempt)
                 for path in filter(files.exists, restored.spoilt):  # they would be replaced
                     try:
@@ -162,9 +160,6 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str
             return Opened(run_id, attempt, run, journal, restored, mirror=mirror, missing=identity, remarks=remarks)
         if only:
             raise FileExistsError(f"another living process writes run {only!r}")
-        if looks and run.attempts(process) != candidate.attempts:
-            looks -= 1
-            continue
         other = f"{config.run_id}~{os.getpid() if config.launch is None else config.launch.label}"
         if series != config.run_id:
             other += f"-{os.urandom(3).hex()}"
@@ -220,7 +215,6 @@ class _Candidate:
     mirror: Mirror | None
     restored: Restored
     attempts: list[int]  # of this process, as it began to be read
-    series: str = ""
     before: PreviousRun | None = None
     elsewhere: list[int] = field(default_factory=list)  # attempts in the folders of this and other versions
     newer: RunDirectory | None = None  # the folder with files of a newer version, if that is why this one exists
@@ -259,21 +253,20 @@ def _candidate(config: Config, base: Path, series: str, launches: Launches) -> _
     taken = numbers(series, _folders(base, candidate.mirror))
     for number in taken:
         later = look(numbered(series, number))
-        if belongs(later.run, series):
+        if later.run.identity().get("series") == series:  # an id that a user chose may look the same
             candidate = later
             break
     number = max(taken, default=1)
-    before: PreviousRun | None = None
     # A launcher that has restarted an earlier launch under this key has not restarted this one.
     anew = config.renewable or (launches.last() is not None and not config.exit_given)
     while anew and _finished(candidate, config):
         index = candidate.restored.index
         recovered = files.exists(candidate.run.file("recovered", candidate.restored.attempt, config.process_index))
         top = candidate.restored.ledger.settled.steps.progress.top
-        before = PreviousRun(candidate.run_id, top, 0 if recovered else index.own_unexported)
+        before = PreviousRun(candidate.run_id, series, top, 0 if recovered else index.own_unexported)
         number += 1
         candidate = look(numbered(series, number))
-        candidate.series, candidate.before = series, before
+        candidate.before = before
     return candidate
 
 
@@ -290,8 +283,8 @@ def _with_leader(config: Config, run: RunDirectory, own: int) -> int:
     last = attempts[-1]
     if run.alive(last, config.leader):
         return last
-    facts = facts_of(run, last, config.leader)
-    processes = None if facts is None else facts.resource.get(PROCESS_COUNT)
+    facts = facts_of(run, last, config.leader)  # none if it died at once: then this process was not in that attempt
+    processes = 0 if facts is None else facts.resource.get(PROCESS_COUNT)
     if not isinstance(processes, int) or config.process_index < processes:
         return own
     heads = (records.decode_header(segment.head) for segment in run.segments(config.leader, last))
@@ -361,7 +354,7 @@ def _identity(candidate: _Candidate, config: Config, clock: Clock) -> dict[str, 
     moment = (began or clock()) / 1e9
     identity = {"run_id": candidate.run_id, "job_name": config.job_name, "created_at": moment}
     if candidate.before is not None:
-        identity.update(series=candidate.series, follows=candidate.before.run_id)
+        identity.update(series=candidate.before.series, follows=candidate.before.run_id)
     return identity
 
 
@@ -371,18 +364,16 @@ def _mirror(config: Config, run: RunDirectory) -> Mirror | None:
     try:
         mirror = Mirror(config.directory, run)
         mirror.fetch()
-    except (JournalError, OSError) as error:
-        logger.warning("%s; the journal stays in %s", error, run.path)
-        return None
+        return mirror
     except Exception as error:  # each fsspec filesystem raises its own errors
         logger.warning(
-            "the journal at %s cannot be read (%s: %s); its contents are missing from the account",
+            "the journal stays in %s, and what is at %s is missing from the account: %s: %s",
+            run.path,
             without_credentials(config.directory),
             type(error).__name__,
             without_credentials(str(error)),
         )
         return None
-    return mirror
 
 
 def _on_what_was_before(opened: Opened, config: Config, base: Path, clock: Clock) -> Iterator[Note]:
@@ -393,8 +384,13 @@ def _on_what_was_before(opened: Opened, config: Config, base: Path, clock: Clock
         return
     if config.renewable:
         if cursor.begin is not None and config.leads:
-            fresh = numbered(config.run_id, next(free(config.run_id, base)))
-            text = continued(run_id, restored, clock, fresh)
+            ids = (numbered(config.run_id, number) for number in count(2))
+            fresh = next(one for one in ids if not (base / folder_name(one)).exists())
+            text = (
+                f"run {run_id!r} had not finished when it was started again, {age(restored, clock)} after its last "
+                f"sign of life: it continues as attempt {restored.attempt + 2}, and the time between counts as "
+                f"infrastructure recovery. For a new run set {Settings.run_id.variable}={fresh}"
+            )
             logger.warning("%s", text)
             yield Note(CONTINUED, text, (Category.INFRASTRUCTURE_RECOVERY,))
     elif cursor.ended and cursor.clean:

@@ -52,41 +52,25 @@ PHASE_SUMMARIES: Final = Each(Row(TEXT, SUMMARY_ENTRY))
 
 
 class Unexported(State):
-    """What a dead attempt did not export, in the order in which to export it: the job last.
-
-    Attributes:
-        attempt: number of the attempt.
-        last_sign: its latest timestamp, ns; spans that were open get it as their end.
-        own_traces: each step has a trace of its own.
-        spans: the spans.
-        summaries: the summaries of unsampled steps.
-        phase_summaries: (name, summary) of other phases that were left out.
-        steps: number of steps in one trace.
-        share: number of spans of this process that fit into one trace.
-        reached: by exporter, how many of the spans it has exported.
-        summed: by (exporter, name), the time (ns) up to which summaries are exported; the name is empty for steps.
-    """
+    """What a dead attempt did not export, in the order in which to export it: the job last."""
 
     attempt: int = field(NUMBER)
-    last_sign: int = field(NUMBER)
-    own_traces: bool = field(FLAG)
+    last_sign: int = field(NUMBER)  # its latest timestamp, ns; spans that were open get it as their end
+    own_traces: bool = field(FLAG)  # each step has a trace of its own
     steps: int = field(Whole(1), ENDLESS, key="steps_per_trace")
-    share: int = field(NUMBER, ENDLESS, key="spans_per_trace")
+    share: int = field(NUMBER, ENDLESS, key="spans_per_trace")  # spans of this process that fit into one trace
     spans: list[SpanEntry] = field(Each(SPAN_ENTRY), make=list)
     summaries: list[Summary] = field(Each(SUMMARY_ENTRY), make=list, key="step_summaries")
+    # Name and summary of other phases that were left out.
     phase_summaries: list[tuple[str, Summary]] = field(PHASE_SUMMARIES, make=list)
+    # By exporter, how many of the spans it has exported.
     reached: dict[int, int] = field(REACHED, make=dict, key="exported_spans")
+    # By exporter and name (empty for steps), the time (ns) up to which summaries are exported.
     summed: dict[tuple[int, str], int] = field(SUMMED_BY, make=dict, key="exported_summaries")
 
-    def __init__(
-        self, attempt: int, last_sign: int, own_traces: bool, spans: list[SpanEntry], summaries: list[Summary]
-    ) -> None:
+    def __init__(self, **fields: Any) -> None:
         super().__init__()
-        self.attempt = attempt
-        self.last_sign = last_sign
-        self.own_traces = own_traces
-        self.spans = spans
-        self.summaries = summaries
+        self.__dict__.update(fields)
         self.loaded()
 
     def loaded(self) -> None:
@@ -106,17 +90,10 @@ _entry = tuple.__new__
 
 
 class SpanIndex(State):
-    """Follows the records of one attempt, so that a restart can export the spans that the attempt did not.
-
-    Attributes:
-        attempt: number of the attempt.
-        last_sign: latest timestamp of the attempt, ns.
-        summaries: summaries of unsampled steps that are not known to be exported.
-        phase_summaries: (name, summary) of other phases, left out because there are too many; not known to be exported.
-        unexported: what earlier attempts did not export.
-    """
+    """Follows the records of one attempt, so that a restart can export the spans that the attempt did not."""
 
     attempt: int = field(NUMBER, -1)
+    # What earlier attempts did not export.
     unexported: list[Unexported] = field(Each(Part(lambda: Unexported)), make=list, key="earlier_attempts")
     own_traces: bool = field(FLAG, False)
     rooted: bool = field(FLAG, False, key="has_root")
@@ -124,7 +101,8 @@ class SpanIndex(State):
     share: int = field(NUMBER, ENDLESS, key="spans_per_trace")
     # A summary of steps ends where a checkpoint is saved.
     _cuts: bool = field(FLAG, True, key="summaries_end_at_saves")
-    last_sign: int = field(NUMBER, 0)
+    last_sign: int = field(NUMBER, 0)  # latest timestamp, ns
+    # Of unsampled steps, and of other phases left out because there are too many, that are not known to be exported.
     summaries: list[Summary] = field(Each(SUMMARY_ENTRY), make=list, key="step_summaries")
     phase_summaries: list[tuple[str, Summary]] = field(PHASE_SUMMARIES, make=list)
     _open: dict[int, SpanEntry] = field(Pairs(KEY, SPAN_ENTRY), make=dict, key="open_spans")
@@ -231,8 +209,10 @@ class SpanIndex(State):
                 if entry is not None and entry.phase == rules.STEP:
                     self._thin(self._thinner, entry.step, entry.start, time)
                 elif entry is not None and flags & records.SUMMARIZED:
-                    own = name if names is None else names[name]
-                    self._leave_out(own or entry.name or PHASES[entry.phase], entry.start, time)
+                    own = (name if names is None else names[name]) or entry.name or PHASES[entry.phase]
+                    if own not in self._thinners:
+                        self._thinners[own] = Thinner()
+                    self._thin(self._thinners[own], 0, entry.start, time)
             elif kind in (LOADING, STEPPING):
                 entry = opened.pop(key, None)
                 if entry is not None:
@@ -257,12 +237,6 @@ class SpanIndex(State):
         if self._thinned >= SUMMARY:
             self._sum_up()
 
-    def _leave_out(self, name: str, start: int, end: int) -> None:
-        thinner = self._thinners.get(name)
-        if thinner is None:
-            thinner = self._thinners[name] = Thinner()
-        self._thin(thinner, 0, start, end)
-
     def _forget(self) -> None:
         """Drop the spans that every exporter has exported."""
         self._sum_up()
@@ -285,15 +259,23 @@ class SpanIndex(State):
         spans = [*self._ended, *self._interrupted()]
         if self.attempt >= 0 and spans:
             # On copies, so that a second call returns the same.
-            summaries = self._unsummed(self.summaries + self._thinner.clone().summaries(final=True))
-            phase_summaries = list(self.phase_summaries)
-            for name, thinner in self._thinners.items():
-                phase_summaries += [(name, summary) for summary in thinner.clone().summaries(final=True)]
-            left = Unexported(self.attempt, self.last_sign, self.own_traces, spans, summaries)
-            left.phase_summaries, left.summed = self._unsummed_phases(phase_summaries), dict(self._summed)
-            left.steps, left.share = self.steps, self.share
-            before = self._first - 1
-            left.reached = {exporter: max(0, place - before) for exporter, place in self._reached.items()}
+            last = [
+                (name, summary)
+                for name, thinner in self._thinners.items()
+                for summary in thinner.clone().summaries(final=True)
+            ]
+            left = Unexported(
+                attempt=self.attempt,
+                last_sign=self.last_sign,
+                own_traces=self.own_traces,
+                steps=self.steps,
+                share=self.share,
+                spans=spans,
+                summaries=self._unsummed(self.summaries + self._thinner.clone().summaries(final=True)),
+                phase_summaries=self._unsummed_phases(self.phase_summaries + last),
+                reached={exporter: max(0, place - self._first + 1) for exporter, place in self._reached.items()},
+                summed=dict(self._summed),
+            )
             unexported = [*unexported, left]
         return SpanIndex(attempt, unexported[-ATTEMPTS:])
 

@@ -55,6 +55,19 @@ def test_all_processes_of_an_attempt_have_its_number(sizes: tuple[int, ...], tmp
     assert f"  processes  {sizes[-1]} of {sizes[-1]} report step times" in str(RecordedRun(run).report())
 
 
+@pytest.mark.parametrize("harm", ["missing", "damaged"])
+def test_a_leader_whose_facts_cannot_be_read(harm: str, tmp_path: Path) -> None:
+    """It was killed before it wrote them: the others record all the same, in the attempt that follows."""
+    for _ in range(2):
+        launch(tmp_path, 1, "kill")
+    run = RunDirectory(tmp_path / "goodput" / "run")
+    run.file("facts", 1, 0).unlink(missing_ok=True)
+    if harm == "damaged":
+        run.file("facts", 1, 0).write_text("{")
+    launch(tmp_path, 2, "end")
+    assert (run.attempts(0), run.attempts(1)) == ([0, 1, 2], [2])
+
+
 def test_a_leader_that_died_early_was_in_this_launch(tmp_path: Path) -> None:
     """The process is older than the leader's last sign of life, so it belongs to that attempt."""
     late = warm.Process(
