@@ -248,16 +248,13 @@ class RunDirectory:
         with files.held(self.journal):
             for name in self._all_names():
                 path, match = self.journal / name, SEGMENT_NAME.fullmatch(name)
-                if half_written.fullmatch(name):
-                    with suppress(OSError):
+                with suppress(OSError):  # not ours
+                    if half_written.fullmatch(name):
                         files.remove(path)
-                if match and not match[4] and int(match[2]) == process and int(match[1]) < before:
-                    try:
+                    elif match and not match[4] and int(match[2]) == process and int(match[1]) < before:
                         head = files.beginning(path, records.HEADER_SIZE)
-                    except OSError:
-                        continue  # not ours
-                    if len(head) == records.HEADER_SIZE and not any(head):
-                        files.remove(path)
+                        if len(head) == records.HEADER_SIZE and not any(head):
+                            files.remove(path)
 
     def withdraw(self, attempt: int, process: int) -> None:
         """Remove the files of an attempt that recorded nothing, and the folder if it holds nothing else.

@@ -306,7 +306,7 @@ def _finished(candidate: _Candidate, config: Config) -> bool:
 
 def _remarks(candidate: _Candidate) -> list[Note]:
     """Return the notes on what is on disk; log those that reading it has not logged."""
-    remarks = []
+    remarks: list[Note | None] = []
     if candidate.newer is not None:
         text = (
             f"run {candidate.run_id!r} has files of a newer version of otel_goodput in {candidate.newer.path}, which "
@@ -317,12 +317,10 @@ def _remarks(candidate: _Candidate) -> list[Note]:
     if candidate.aside:
         names = ", ".join(path.name for path in candidate.aside)
         remarks.append(Note(ASIDE, f"Damaged files of this run have been set aside in {candidate.run.path}: {names}"))
-    for remark in remarks:
+    overlap = candidate.restored.overlap
+    for remark in filter(None, [*remarks, overlap]):
         logger.warning("%s", printable(remark.text))
-    if candidate.restored.overlap is not None:
-        logger.warning("%s", candidate.restored.overlap.text)
-    more = (candidate.restored.damages.note(), candidate.restored.overlap)
-    return [*remarks, *(note for note in more if note is not None)]
+    return [*filter(None, [*remarks, candidate.restored.damages.note(), overlap])]
 
 
 def _folders(base: Path, mirror: Mirror | None) -> set[str]:

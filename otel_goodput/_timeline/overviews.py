@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting.checkpoints import RankStages, StageSums
@@ -103,32 +104,17 @@ def _tells_all(run: RunDirectory, process: int, digest: Digest, within_s: float)
 
 
 def rank_stages(run: RunDirectory, process: int, own: Mapping[str, StageSums]) -> list[RankStages]:
-    """Return the stages of all processes of a run that recorded any, by process.
+    """Return the stages of all processes of a run that recorded any, by process; those of `process` are `own`.
 
     A living process writes them up to half a minute late. Processes whose files cannot be read are left out.
-
-    Args:
-        run: the run's folder.
-        process: the one whose stages are known already.
-        own: its stages.
     """
     listed, stages, unread = ListedRun(run.path), {process: own}, READ_ANEW
-    for index in listed.there:
-        if index == process:
-            continue
+    for index in listed.there - {process}:
         try:
             stages[index] = read_digest(listed, index, only=()).overview.stages
         except (OSError, ValueError):  # there is none if it was killed early
-            if unread > 0:
-                unread -= 1
-                stages[index] = _recorded(listed, index)
+            unread -= 1
+            with suppress(Exception):  # whatever one process left must not hide the others
+                known = overview_of(listed, index) if unread >= 0 else None
+                stages[index] = {} if known is None else known.overview.stages
     return [RankStages(index, sums) for index, sums in sorted(stages.items()) if sums]
-
-
-def _recorded(run: RunDirectory, process: int) -> Mapping[str, StageSums]:
-    """Return the stages in a journal; none if it cannot be read."""
-    try:
-        known = overview_of(run, process)
-    except Exception:  # whatever one process left must not hide the others
-        return {}
-    return {} if known is None else known.overview.stages

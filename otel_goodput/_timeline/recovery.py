@@ -259,16 +259,6 @@ class Follower:
                 self._unreadable = reader.unreadable
             return taken
 
-    @property
-    def attempt(self) -> int:
-        """Number of the last attempt, -1 if there is none yet."""
-        return self.state.attempt
-
-    @property
-    def ledger(self) -> Ledger:
-        """The account. Do not change it."""
-        return self.state.ledger
-
     def _restore(self) -> int:
         self.state = restore(self.run, self.process, self._spans)
         self.restored += 1

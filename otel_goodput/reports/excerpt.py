@@ -357,12 +357,12 @@ class Tail:
         """
         count, self._seen = follower.count - self._seen, follower.count
         recent = list(follower.recent)
-        fresh = [one.record for one in recent[max(0, len(recent) - count) :] if one.attempt == follower.attempt]
-        of = follower.restored, follower.attempt
+        fresh = [one.record for one in recent[max(0, len(recent) - count) :] if one.attempt == follower.state.attempt]
+        of = follower.restored, follower.state.attempt
         known, self._of = of == self._of, of
         begin, since = self._until, self._unsettled
         self._until = self._unsettled = at
-        shift = follower.ledger.settled.shift
+        shift = follower.state.ledger.settled.shift
         cut = count > MOST or len(self._records) > _HELD
         if not known or cut:
             fresh = fresh[-MOST:]
@@ -371,9 +371,9 @@ class Tail:
         self._records += fresh
         if not known:
             return None
-        parts = [(follower.attempt, self._records)]
-        numbering = [one._replace(attempt=one.attempt + 1) for one in follower.ledger.settled.steps.stretches]
-        detail = read_part(parts, at, None, dead=False, shifts={follower.attempt + 1: shift}, numbering=numbering)
+        parts = [(follower.state.attempt, self._records)]
+        numbering = [one._replace(attempt=one.attempt + 1) for one in follower.state.ledger.settled.steps.stretches]
+        detail = read_part(parts, at, None, dead=False, shifts={follower.state.attempt + 1: shift}, numbering=numbering)
         news = News(self._about(detail, self._records if cut else fresh, at if cut else since, at), begin, at, cut)
         self._unsettled = min((one.begin for one in detail.steps if one.fate == IN_FLIGHT), default=at)
         self._forget()
@@ -382,8 +382,8 @@ class Tail:
     def _begin_anew(self, follower: Follower, fresh: Sequence[Record]) -> None:
         """Remember only what is open and does not begin in `fresh`."""
         begun = {one.key for one in fresh if one.kind == ev.START}
-        clock = FALLBACK_CLOCKS.index(follower.ledger.settled.fallback)
-        opened = [_record(one) for one in follower.ledger.opened if one.key not in begun]
+        clock = FALLBACK_CLOCKS.index(follower.state.ledger.settled.fallback)
+        opened = [_record(one) for one in follower.state.ledger.opened if one.key not in begun]
         first = min((one.time for one in (*opened, *fresh)), default=0)
         self._records = [Record(ev.CLOCK, clock, 0, "", 0, ev.NO_STEP, first), *opened]
         self._marks.clear()

@@ -115,7 +115,7 @@ def test_of_too_much_the_last_is_told(tmp_path: Path) -> None:
         if news is not None:
             told.append(news)
             if news.cut:
-                followed = list(follower.ledger.opened)
+                followed = list(follower.state.ledger.opened)
     few, much, again = told
     assert not few.cut and not again.cut and much.cut
     assert much.begin > few.until + NS and not much.detail.owners

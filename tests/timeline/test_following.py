@@ -32,9 +32,9 @@ def compared(follower: Follower) -> None:
     """The account, and what goes with it, are those of a restart."""
     restored = restore(follower.run, follower.process)
     at = max(restored.last_sign, follower.state.last_sign)
-    assert follower.ledger.totals(at).to_json() == restored.ledger.totals(at).to_json()
-    assert follower.ledger.totals(at, dead=True).to_json() == restored.ledger.totals(at, dead=True).to_json()
-    assert (follower.attempt, follower.state.last_sign) == (restored.attempt, restored.last_sign)
+    assert follower.state.ledger.totals(at).to_json() == restored.ledger.totals(at).to_json()
+    assert follower.state.ledger.totals(at, dead=True).to_json() == restored.ledger.totals(at, dead=True).to_json()
+    assert (follower.state.attempt, follower.state.last_sign) == (restored.attempt, restored.last_sign)
 
 
 WRITER = """
@@ -83,7 +83,7 @@ def test_a_process_that_writes_dies_and_begins_again(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "run")
     follower = Follower(run)
     follower.poll()
-    assert follower.attempt == -1 and follower.ledger.totals().kept == 0
+    assert follower.state.attempt == -1 and follower.state.ledger.totals().kept == 0
     seen = 0
     for first, last, ending in ((0, 40_000, "kill"), (39_000, 60_000, "end")):
         process = start(tmp_path, first, last, ending)
@@ -99,8 +99,8 @@ def test_a_process_that_writes_dies_and_begins_again(tmp_path: Path) -> None:
         assert process.wait(60) == (-signal.SIGKILL if ending == "kill" else 0), said
         seen += follower.poll()
         compared(follower)
-    assert follower.attempt == 1 and follower.ledger.totals().ended
-    assert follower.ledger.totals().kept >= 59_000
+    assert follower.state.attempt == 1 and follower.state.ledger.totals().ended
+    assert follower.state.ledger.totals().kept >= 59_000
     assert len(run.segments()) >= 4
     assert seen > 60_000 or follower.restored > 1
     assert follower.recent[-1].attempt == 1
@@ -120,7 +120,7 @@ def test_steps_are_seen_as_they_are_written(record: Callable[..., Recording]) ->
     assert follower.restored == 1
     goodput.shutdown()
     follower.poll()
-    assert follower.ledger.totals().ended
+    assert follower.state.ledger.totals().ended
     compared(follower)
 
 
@@ -250,7 +250,7 @@ def test_an_index_of_the_process_is_its_own(record: Callable[..., Recording]) ->
     follower = Follower(RunDirectory(recording.folder), 3)
     with goodput.job():
         follower.poll()
-        assert follower.attempt == -1
+        assert follower.state.attempt == -1
 
 
 def test_hostile_records_are_left_out(record: Callable[..., Recording]) -> None:
@@ -274,7 +274,7 @@ def test_hostile_records_are_left_out(record: Callable[..., Recording]) -> None:
     segment.path.write_bytes(data)
     for _ in range(3):
         follower.poll()
-    assert follower.ledger.totals().kept >= 0
+    assert follower.state.ledger.totals().kept >= 0
     until(lambda: follower.poll() == 0)
 
 
@@ -298,7 +298,7 @@ def test_it_goes_on_where_a_copy_has_been_renamed_into_place(record: Callable[..
         other.rename(segment.path)
         follower.poll()
         compared(follower)
-    assert follower.ledger.totals().kept == 10
+    assert follower.state.ledger.totals().kept == 10
 
 
 def test_a_segment_that_cannot_be_read_is_left_out_once(record: Callable[..., Recording]) -> None:
@@ -313,7 +313,7 @@ def test_a_segment_that_cannot_be_read_is_left_out_once(record: Callable[..., Re
     run.file("snapshot", 0).unlink()
     follower = Follower(run)
     follower.poll()
-    assert follower.ledger.totals().kept == 3
+    assert follower.state.ledger.totals().kept == 3
     (segment,) = run.segments()
     packed = gzip.compress(segment.path.read_bytes())
     segment.path.with_name(segment.path.name + ".gz").write_bytes(packed[: len(packed) * 3 // 4])
@@ -321,4 +321,4 @@ def test_a_segment_that_cannot_be_read_is_left_out_once(record: Callable[..., Re
     for _ in range(5):
         follower.poll()
         compared(follower)
-    assert follower.ledger.totals().kept == 0 and follower.restored == 2
+    assert follower.state.ledger.totals().kept == 0 and follower.restored == 2

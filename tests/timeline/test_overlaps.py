@@ -92,7 +92,7 @@ def test_no_second_counts_twice_and_that_they_were_is_said(snapshot: str, tmp_pa
     run = RunDirectory(whole / "run")
     follower = Follower(run)
     follower.poll()
-    followed = follower.ledger.totals().run.elapsed / 1e9
+    followed = follower.state.ledger.totals().run.elapsed / 1e9
     told: list[dict[str, Any]] = [
         RecordedRun(run).report().to_json(),
         RecordedRun(run).report(at=int(ended * 1e9)).to_json(),
