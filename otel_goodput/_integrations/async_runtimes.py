@@ -146,18 +146,15 @@ class AsyncRuntimes:
         new = []
         for runtime in tuple(self._waiting):
             module = sys.modules.get(runtime.module)
-            if module is not None and (used := _used(runtime, module)):
+            try:
+                used = module is not None and runtime.used(module)
+            except AttributeError:
+                continue  # still being imported, or built without that device
+            except Exception as error:
+                name = runtime.name.format("another device")
+                report_once(f"runtime {name}", "cannot find out whether %s is in use: %s", name, error)
+                continue
+            if used:
                 new.append(runtime._replace(name=runtime.name.format(used)))
                 self._waiting.remove(runtime)
         return new
-
-
-def _used(runtime: AsyncRuntime, module: Any) -> bool | str | None:
-    try:
-        return runtime.used(module)
-    except AttributeError:
-        return False  # still being imported, or built without that device
-    except Exception as error:
-        name = runtime.name.format("another device")
-        report_once(f"runtime {name}", "cannot find out whether %s is in use: %s", name, error)
-        return False

@@ -92,21 +92,13 @@ CHIPS: Final[tuple[Chip, ...]] = (
 
 
 def find_chip(device_kind: str) -> Chip | None:
-    """Return the chip that jax calls `device_kind`; None if it is not in the table.
-
-    A partition of a GPU (MIG) is not in it: its share of the peak does not follow from its name.
-    """
+    """Return the chip that jax calls `device_kind`; None if unknown, as a partition of a GPU (MIG) is."""
     kind = device_kind.strip()
     return next((chip for chip in CHIPS if re.fullmatch(chip.kinds, kind, re.IGNORECASE)), None)
 
 
 def peak_flops(device_kind: str, device_count: int) -> float | None:
-    """Return the dense bfloat16 FLOP/s of `device_count` devices; None for an unknown chip, see :func:`hint`.
-
-    Args:
-        device_kind: ``jax.devices()[0].device_kind``.
-        device_count: ``jax.device_count()``, over all processes.
-    """
+    """Return the dense bfloat16 FLOP/s of `device_count` devices, over all processes; None for an unknown chip."""
     chip = find_chip(device_kind)
     return None if chip is None else chip.flops / chip.devices * device_count
 

@@ -164,13 +164,10 @@ class Outputs:
         """Return the array to watch and its place (number of leaves, index); None, logged once, if there is none."""
         place = ALONE
         if not hasattr(output, "is_ready"):
+            message = "goodput.observe() was given %s, which contains no jax array: nothing is observed"
             smallest = self._smallest(output)
             if smallest is None:
-                report_once(
-                    "observe",
-                    "goodput.observe() was given %s, which contains no jax array: nothing is observed",
-                    type(output).__name__,
-                )
+                report_once("observe", message, type(output).__name__)
                 return None
             output, place = smallest
         if output.is_deleted():
@@ -388,17 +385,15 @@ class TorchMarker(Marker):
 
         @wraps(original)
         def counted(*args: Any, **kwargs: Any) -> Any:
-            if count > 0:
-                self.capturing += 1
+            over = count < 0
+            self.capturing += not over
             try:
                 return original(*args, **kwargs)
             except BaseException:
-                if count > 0:
-                    self.capturing -= 1
+                over = True
                 raise
             finally:
-                if count < 0:
-                    self.capturing = max(0, self.capturing - 1)
+                self.capturing = max(0, self.capturing - over)
 
         self._originals[name] = self._graph.__dict__.get(name) if self._graph is not None else None
         setattr(self._graph, name, counted)

@@ -33,7 +33,7 @@ from otel_goodput._integrations.orbax_log import (
 )
 from otel_goodput._recording.contexts import RestoreContext, SaveContext, enclosing
 from otel_goodput._recording.tracer import PhaseTracer
-from otel_goodput._runtime.guard import contain, containing
+from otel_goodput._runtime.guard import containing
 from otel_goodput.semconv import GOODPUT_CHECKPOINT_DURABLE, Phase
 
 PACKAGE: Final = "orbax.checkpoint"
@@ -53,14 +53,11 @@ def install(tracer: PhaseTracer) -> Callable[[], None] | None:
     manager, checkpointer = getattr(package, "CheckpointManager", None), getattr(package, "AsyncCheckpointer", None)
     if manager is None or checkpointer is None:
         return None
-    try:
-        with _changing:
-            if tracer not in _hooks:
-                _hooks[tracer] = Hook(tracer, manager, checkpointer)
-            return _hooks[tracer].remove
-    except Exception as error:
-        contain("orbax", error)
-        return None
+    with containing("orbax"), _changing:
+        if tracer not in _hooks:
+            _hooks[tracer] = Hook(tracer, manager, checkpointer)
+        return _hooks[tracer].remove
+    return None
 
 
 def checkpoint_logger(
@@ -75,11 +72,7 @@ def checkpoint_logger(
 
 
 class Saving:
-    """One call of ``CheckpointManager.save``. Nothing is recorded until it is known that the step is not skipped.
-
-    Attributes:
-        promised: a commit for what is saved has begun, and the call may return before the commit ends.
-    """
+    """One call of ``CheckpointManager.save``. Nothing is recorded until it is known that the step is not skipped."""
 
     def __init__(self, tracer: PhaseTracer, manager: Any, step: int | None) -> None:
         self.manager = manager
@@ -89,7 +82,7 @@ class Saving:
         self._context: SaveContext | None = None
         self._span: trace_api.Span | None = None
         self._promise: Promise | None = None
-        self.promised = False
+        self.promised = False  # a commit has begun; the call may return before it ends
 
     def begin(self) -> Place | None:
         """Open the span, or use the user's: the step is not skipped. Return it and the step; None: nothing records."""

@@ -24,7 +24,7 @@ from otel_goodput._journal.records import LARGEST
 from otel_goodput._recording.contexts import RestoreContext, SaveContext, enclosing
 from otel_goodput._recording.plain import error_name
 from otel_goodput._recording.tracer import PhaseTracer
-from otel_goodput._runtime.guard import contain, guarded, started
+from otel_goodput._runtime.guard import contain, containing, guarded, started
 from otel_goodput.semconv import (
     ERROR_TYPE,
     GOODPUT_BLOCKING,
@@ -316,10 +316,8 @@ class StageListener:
         def over() -> None:
             self._here.entries = outer
             for each in entries:
-                try:
+                with containing("orbax stages"):
                     record_stages(self._tracer, *each)
-                except Exception as error:
-                    contain("orbax stages", error)
 
         return over
 
@@ -345,14 +343,12 @@ class StageListener:
     def _deleted(self, event: str, seconds: float, /, **_: object) -> None:
         if event not in DELETED or self._closed or self._tracer.closed:
             return
-        try:
+        with containing("orbax deletion"):
             length, around = length_of(seconds), self._around()
             if length is not None and around is not None:
                 end = self._tracer.clock()
                 with trace_api.use_span(around[0]):
                     self._tracer.stage(CheckpointStage.SAVE_DELETE_OLD, around[1], end - length, end)
-        except Exception as error:
-            contain("orbax deletion", error)
 
 
 class CheckpointLogger:

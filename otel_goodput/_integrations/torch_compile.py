@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from opentelemetry.util import types
 
 from otel_goodput._recording.compile_phases import CompilePhase
 from otel_goodput._recording.tracer import PhaseTracer
-from otel_goodput._runtime.guard import contain
+from otel_goodput._runtime.guard import containing
 from otel_goodput.semconv import GOODPUT_COMPILE_RECOMPILATION
 
 FARTHEST: Final = 24  # frames between a callback and the code that is compiled
@@ -65,7 +66,7 @@ class Listener:
     def _begin(self, *arguments: Any) -> None:
         if self._closed or self._open is not None:
             return
-        try:
+        with containing("compile callback"):
             trigger = getattr(getattr(arguments[0], "callback_trigger", None), "name", DYNAMO) if arguments else DYNAMO
             function, bound = _compiled(sys._getframe(1))
             self._title = ""
@@ -74,14 +75,12 @@ class Listener:
             # Other triggers come from threads of autograd, which the thread that trains waits for.
             blocking = None if trigger == DYNAMO else True
             self._open = self._tracer.compilations.begin(function, self._tracer.clock(), blocking)
-        except Exception as error:
-            contain("compile callback", error)
 
     def _end(self, *_: Any) -> None:
         phase, self._open = self._open, None
         if phase is None:
             return
-        try:
+        with containing("compile callback"):
             now, title = self._tracer.clock(), self._title
             if not phase.aside and self._tracer.hooks.device is not None:
                 self._tracer.hooks.device.compiled(now)
@@ -90,8 +89,6 @@ class Listener:
                 self._compiled.add(title)
             if self._tracer.compilations.end(phase, now, title):
                 self._done.append((phase, now, {GOODPUT_COMPILE_RECOMPILATION: True} if again else {}))
-        except Exception as error:
-            contain("compile callback", error)
 
     def tick(self) -> None:
         """Export the compilations that are done."""
@@ -110,14 +107,10 @@ class Listener:
         self._tracer.hooks.not_at_tick(self.tick)
         if self._handler.__dict__.get("clear") == self._cleared:
             del self._handler.clear
-        for remove, callback in (
-            (self._handler.remove_start_callback, self._begin),
-            (self._handler.remove_end_callback, self._end),
-        ):
-            try:
-                remove(callback)
-            except ValueError:  # somebody has removed all
-                continue
+        with suppress(ValueError):  # somebody has removed all
+            self._handler.remove_start_callback(self._begin)
+        with suppress(ValueError):
+            self._handler.remove_end_callback(self._end)
 
 
 def _compiled(frame: FrameType | None) -> tuple[str, tuple[object, ...]]:
