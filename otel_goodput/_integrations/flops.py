@@ -211,9 +211,6 @@ def tally(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Flops:
     return Flops(model, hardware, tuple(remarks))
 
 
-# --- the walk ---------------------------------------------------------------------------------------------------------
-
-
 def _jaxpr(jaxpr: Any, remarks: _Remarks) -> _Pair:
     model = hardware = 0
     for equation, again in _in_order(jaxpr):
@@ -285,9 +282,6 @@ def _times(name: str, params: Mapping[str, Any]) -> int:
     if name == "pallas_call":
         return prod(size for size in params["grid_mapping"].grid if isinstance(size, int))
     return 1
-
-
-# --- products ---------------------------------------------------------------------------------------------------------
 
 
 def _multiply_add(dtype: Any) -> int:

@@ -179,15 +179,14 @@ class Outputs:
         """Return the smallest array not known to be donated. Of several the last, because results follow state."""
         jax = sys.modules.get("jax")
         leaves = [] if jax is None else jax.tree_util.tree_leaves(tree)
-        arrays = [at for at, leaf in enumerate(leaves) if hasattr(leaf, "is_ready")]
-        best = self._places.get(len(leaves))
-        if best not in arrays:
-            arrays = [at for at in arrays if (len(leaves), at) not in self._donated]
-            best = min(reversed(arrays), key=lambda at: leaves[at].size, default=None)
-            if best is None:
+        count = len(leaves)
+        best = self._places.get(count)
+        if best is None or not hasattr(leaves[best], "is_ready"):
+            known = [at for at in range(count) if hasattr(leaves[at], "is_ready") and (count, at) not in self._donated]
+            if not known:
                 return None
-            self._places[len(leaves)] = best
-        return leaves[best], (len(leaves), best)
+            best = self._places[count] = min(reversed(known), key=lambda at: leaves[at].size)
+        return leaves[best], (count, best)
 
     def refuse(self, place: tuple[int, int]) -> None:
         """Choose another leaf from now on: the array at `place` was donated or deleted."""

@@ -212,7 +212,7 @@ class Hook:
         saving: Saving | None = getattr(self._here, "saving", None)
         return saving
 
-    # --- CheckpointManager --------------------------------------------------------------------------------------------
+    # Called with the manager:
 
     def _save(self, manager: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Done:
         outer = self._saving()
@@ -276,7 +276,7 @@ class Hook:
         saving = self._saving()
         return self._latest if saving is None else saving.begin()
 
-    # --- AsyncCheckpointer --------------------------------------------------------------------------------------------
+    # Called with the checkpointer:
 
     def _commit(self, checkpointer: Any, *_: object) -> Done | None:
         saving = self._saving()
@@ -302,8 +302,6 @@ class Hook:
                 commit.abandon()
 
         return done
-
-    # --- commits ------------------------------------------------------------------------------------------------------
 
     def _follow(self, commit: Commit | None) -> None:
         if commit is None:
