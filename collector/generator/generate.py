@@ -14,7 +14,7 @@ from pathlib import Path
 
 from boards import alerts, cloud, cloud_runs, goodput, grafana, rulefiles, runs, workload
 from boards.promql import CLOUD, TARGET, Dialect
-from otel_goodput._tools.dashboards import PLACES, Choices, filled
+from otel_goodput._tools.dashboards import PLACES, filled, slots
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = "docs/collector/alerts.md"
@@ -54,16 +54,16 @@ def contents(page: str) -> dict[str, str]:
     Raises:
         ValueError: the markers of that page's generated part are missing, or there more than once.
     """
-    chosen, made = Choices(), templates()
+    values, made = slots(), templates()
     if {path.partition("/")[0] for path in made} != set(PLACES):
         raise ValueError("a place without templates, or templates without a place")
     if page.count(BEGIN) != 1 or page.count(END) != 1:
         raise ValueError(f"{PAGE} needs the markers of the alerts once each")
     before, _, rest = page.partition(BEGIN)
-    explained = filled(rulefiles.markdown(alerts.rules()), chosen)
+    explained = filled(rulefiles.markdown(alerts.rules()), values)
     return {
         **{f"{TEMPLATES}/{path}": text for path, text in made.items()},
-        **{f"collector/{path.partition('/')[2]}": filled(text, chosen) for path, text in made.items()},
+        **{f"collector/{path.partition('/')[2]}": filled(text, values) for path, text in made.items()},
         PAGE: f"{before}{BEGIN}\n{explained}\n{END}{rest.partition(END)[2]}",
     }
 

@@ -71,9 +71,6 @@ def command_parser(only: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
-# --- help -------------------------------------------------------------------------------------------------------------
-
-
 def add_help_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", nargs="*", metavar="COMMAND", help="command to explain (default: list all commands)")
 
@@ -84,38 +81,10 @@ def run_help(options: argparse.Namespace) -> int:
     return 0
 
 
-# --- completion, by shtab ---------------------------------------------------------------------------------------------
-
 SHELLS: Final = ("bash", "zsh", "fish")
 # What each shell calls for the ids of the runs in the folder that the commands read by default. A folder whose name has
 # a "%" has another name than its run. Names are quoted, and never expanded: they may hold anything.
 _RUNS: Final = {"bash": "_otel_goodput_runs", "zsh": "_otel_goodput_runs", "fish": "(__otel_goodput_runs)"}
-_PREAMBLE: Final[Any] = {  # by shell; shtab says `str`, and takes this
-    "bash": """\
-_otel_goodput_runs() {
-    local run current="${1//\\\\/}"
-    for run in "${OTEL_GOODPUT_DIR:-goodput}"/*/; do
-        run="${run%/}"; run="${run##*/}"
-        case "$run" in "*"|*%*) ;; "$current"*) printf '%q\\n' "$run" ;; esac
-    done
-}
-""",
-    "zsh": """\
-_otel_goodput_runs() {
-    local -a runs=("${OTEL_GOODPUT_DIR:-goodput}"/*(N/:t))
-    compadd -- ${runs:#*%*}
-}
-""",
-    "fish": """\
-function __otel_goodput_runs
-    set -l place goodput
-    set -q OTEL_GOODPUT_DIR; and set place $OTEL_GOODPUT_DIR
-    for run in $place/*/
-        string match -q -- '*%*' $run; or basename $run
-    end
-end
-""",
-}
 
 
 def add_completion_arguments(parser: argparse.ArgumentParser) -> None:
@@ -136,7 +105,9 @@ def run_completion(options: argparse.Namespace) -> int:
             action.complete = _RUNS  # type: ignore[attr-defined]
         elif action.choices is None and action.nargs != 0:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
-    print(shtab.complete(parser, options.shell, preamble=_PREAMBLE))
+    runs = files.resource("otel_goodput._tools", "completion", f"runs.{options.shell}")
+    preamble: Any = {options.shell: runs}  # shtab says `str`, and takes this
+    print(shtab.complete(parser, options.shell, preamble=preamble))
     return 0
 
 

@@ -29,41 +29,31 @@ _WIDTH: Final = 100
 class Command(NamedTuple):
     """A subcommand NAME.
 
-    Attributes:
-        module: a module of this package, imported when the command is called, with the functions
-            ``add_NAME_arguments(parser)`` and ``run_NAME(options)``, which returns the exit status. What it raises,
-            GoodputError or OSError, is shown to the user.
-        purpose: for the list of commands, and for its own help if it has no `description`.
-        examples: command lines, without ``otel-goodput``.
-        statuses: exit statuses besides those of every command.
-        description: for its own help.
+    Its module, imported when the command is called, has the functions ``add_NAME_arguments(parser)`` and
+    ``run_NAME(options)``, which returns the exit status; GoodputError and OSError that it raises are shown to the user.
     """
 
-    module: str
-    purpose: str
-    examples: tuple[str, ...]
-    statuses: tuple[int, ...] = ()
-    description: str | None = None
+    module: str  # in this package
+    purpose: str  # for the list of commands, and for its own help if it has no `description`
+    examples: tuple[str, ...]  # command lines, without ``otel-goodput``
+    statuses: tuple[int, ...] = ()  # besides those of every command
+    description: str | None = None  # for its own help
 
     def add_to(self, parsers: Any, name: str, *, whole: bool) -> None:
         """Add the command to the subcommands `parsers`; with its arguments, which need its module, only if `whole`."""
         parser = parsers.add_parser(name, help=self.purpose, description=self.description)
-        if whole:
-            module = import_module(f"{__package__}.{self.module}")
-            getattr(module, f"add_{name}_arguments")(parser)
-            parser.set_defaults(run=getattr(module, f"run_{name}"))
-            self._describe(parser)
-
-    def _describe(self, parser: argparse.ArgumentParser) -> None:
-        """Complete the help: the purpose, if there is nothing longer, the examples, and the exit statuses."""
+        if not whole:
+            return
+        module = import_module(f"{__package__}.{self.module}")
+        getattr(module, f"add_{name}_arguments")(parser)
+        parser.set_defaults(run=getattr(module, f"run_{name}"))
         parser.description = parser.description or f"{self.purpose[:1].upper()}{self.purpose[1:]}."
         epilog = parser.epilog or ""
         if parser.formatter_class is not argparse.RawDescriptionHelpFormatter:
             parser.description, epilog = (textwrap.fill(text, _WIDTH) for text in (parser.description, epilog))
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
-        examples = "".join(
-            f"\n  {each if 'otel-goodput' in each else f'otel-goodput {each}'}" for each in self.examples
-        )
+        lines = (each if "otel-goodput" in each else f"otel-goodput {each}" for each in self.examples)
+        examples = "".join(f"\n  {line}" for line in lines)
         parts = (epilog, f"examples:{examples}", status_table((*_ALWAYS, *self.statuses)))
         parser.epilog = "\n\n".join(filter(None, parts))
 

@@ -10,14 +10,13 @@ import argparse
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_goodput._runtime import files
 from otel_goodput._settings.options import Settings
-from otel_goodput._text.durations import parse_duration, window_name
+from otel_goodput._text.durations import NS, parse_duration, window_name
 from otel_goodput._text.redact import shown
 from otel_goodput._tools.arguments import above_zero, named_as
 
@@ -28,107 +27,78 @@ PLACES: Final = {
     "workload": "Cloud Monitoring, for Google's own series of the exporter workload: a dashboard, no alerts",
 }
 
-_TEMPLATES: Final = ("otel_goodput._tools", "templates")
+_PACKAGE: Final = "otel_goodput._tools"
+_TEMPLATES: Final = "templates"
 _SLOT: Final = re.compile(r"<<(\w+)(?::([^>]+))?>>")
 _EACH: Final = "<<each"  # in a line of a text: the line is there for each rolling window
 _REPEATED: Final = "repeated"  # marks a panel that is there for each rolling window
-_SHARE: Final = "share"  # between 0 and 1
+_WINDOWS: Final = "windows"  # among the values: those of a repeated panel's slots, for each rolling window
 _CLOUD_COLUMNS: Final = 12
 _GRAFANA_COLUMNS: Final = 24
 
 
 def windows(text: str = Settings.windows.usual) -> tuple[str, ...]:
-    """Return rolling windows, given as in OTEL_GOODPUT_WINDOWS, by the names that they have in metrics.
-
-    Raises:
-        ValueError: one of them is not a duration.
-    """
+    """Return rolling windows, given as in OTEL_GOODPUT_WINDOWS, by the names that they have in metrics."""
     return tuple(window_name(parse_duration(part)) for part in text.split(","))
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """What the alerts go by, each an option of the command. Times are in seconds, shares between 0 and 1."""
+class Threshold(NamedTuple):
+    """What an alert goes by, an option of the command: its default, in seconds if it is a time, and its help."""
 
-    goodput_target: float = field(
-        default=0.8, metadata={"kind": _SHARE, "help": "alert if goodput of the first rolling window is below this"}
-    )
-    hang_multiple: float = field(
-        default=10.0, metadata={"help": "in a step, a job hangs after this many ideal step times ..."}
-    )
-    hang_least: float = field(default=300.0, metadata={"help": "... and at least this many seconds"})
-    hang_other: float = field(
-        default=1800.0,
-        metadata={"help": "the same for loads, saves, evaluations, between steps, and before step times are known"},
-    )
-    gone: float = field(default=300.0, metadata={"help": "seconds of silence after which a running run counts as gone"})
-    restarts: float = field(default=3.0, metadata={"help": "disruptions within an hour that count as a restart loop"})
-    at_risk: float = field(default=3600.0, metadata={"help": "seconds of progress that a crash may lose"})
-    data_loading: float = field(
-        default=0.1, metadata={"kind": _SHARE, "help": "share of time that may be spent waiting for data"}
-    )
+    default: float
+    help: str
+    share: bool = False  # between 0 and 1
 
 
-@dataclass(frozen=True)
-class Choices:
-    """What templates are filled with.
+THRESHOLDS: Final = {
+    "goodput_target": Threshold(0.8, "alert if goodput of the first rolling window is below this", share=True),
+    "hang_multiple": Threshold(10.0, "in a step, a job hangs after this many ideal step times ..."),
+    "hang_least": Threshold(300.0, "... and at least this many seconds"),
+    "hang_other": Threshold(
+        1800.0, "the same for loads, saves, evaluations, between steps, and before step times are known"
+    ),
+    "gone": Threshold(300.0, "seconds of silence after which a running run counts as gone"),
+    "restarts": Threshold(3.0, "disruptions within an hour that count as a restart loop"),
+    "at_risk": Threshold(3600.0, "seconds of progress that a crash may lose"),
+    "data_loading": Threshold(0.1, "share of time that may be spent waiting for data", share=True),
+}
 
-    Attributes:
-        windows: rolling windows; the first one is looked at closely.
-        limits: thresholds.
-        datasource: uid of Prometheus in Grafana.
-    """
 
-    windows: tuple[str, ...] = windows()
-    limits: Thresholds = Thresholds()
-    datasource: str = "prometheus"
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """Return the values of all slots by name, except those of a repeated panel."""
-        limits, first = self.limits, self.windows[0]
-        return {
-            **{one.name: getattr(limits, one.name) for one in fields(limits)},
-            "goodput_target_percent": 100 * limits.goodput_target,
-            "gone_whole_minutes": 60 * math.ceil(limits.gone / 60),
-            "window": first,
-            "window_s": _seconds(first),
-            "last_window": self.windows[-1],
-            "datasource": self.datasource,
-        }
-
-    @property
-    def each(self) -> list[dict[str, Any]]:
-        """Return the values of the slots of a repeated panel, for each rolling window."""
-        return [{"each": window, "each_s": _seconds(window)} for window in self.windows]
+def slots(
+    spans: Sequence[str] = windows(), limits: Mapping[str, float] | None = None, datasource: str = "prometheus"
+) -> dict[str, Any]:
+    """Return the values of all slots by name: of rolling windows, thresholds, and Prometheus' uid in Grafana."""
+    limits = {name: each.default for name, each in THRESHOLDS.items()} | dict(limits or {})
+    return {
+        **limits,
+        "goodput_target_percent": 100 * limits["goodput_target"],
+        "gone_whole_minutes": 60 * math.ceil(limits["gone"] / 60),
+        "window": spans[0],
+        "window_s": _seconds(spans[0]),
+        "last_window": spans[-1],
+        "datasource": datasource,
+        _WINDOWS: [{"each": span, "each_s": _seconds(span)} for span in spans],
+    }
 
 
 def _seconds(window: str) -> int:
-    return parse_duration(window) // 10**9
-
-
-def files_for(place: str, chosen: Choices) -> dict[str, str]:
-    """Return the contents of the files for `place`, one of :data:`PLACES`, by their paths."""
-    package, folder = _TEMPLATES
-    return {
-        "/".join(path): filled(files.resource(package, folder, place, *path), chosen) for path in _paths(folder, place)
-    }
+    return parse_duration(window) // NS
 
 
 def _paths(*folders: str) -> Iterator[list[str]]:
     """Yield the paths of all files in a folder of templates, relative to it; only files have a dot in their names."""
-    for name in files.resources(_TEMPLATES[0], *folders):
+    for name in files.resources(_PACKAGE, *folders):
         if "." in name:
             yield [name]
         else:
             yield from ([name, *path] for path in _paths(*folders, name))
 
 
-def filled(template: str, chosen: Choices) -> str:
+def filled(template: str, values: Mapping[str, Any]) -> str:
     """Return the text of a template, JSON or other, with its slots filled."""
     if not template.startswith("{"):
-        return str(_value(template, chosen.values, chosen))
-    document = _value(json.loads(template), chosen.values, chosen)
+        return str(_value(template, values))
+    document = _value(json.loads(template), values)
     if "mosaicLayout" in document:
         tiles = document["mosaicLayout"]["tiles"]
         corners = _corners(((tile["width"], tile["height"]) for tile in tiles), _CLOUD_COLUMNS)
@@ -139,15 +109,15 @@ def filled(template: str, chosen: Choices) -> str:
     return json.dumps(document, indent=2) + "\n"
 
 
-def _value(node: Any, values: Mapping[str, Any], chosen: Choices) -> Any:
+def _value(node: Any, values: Mapping[str, Any]) -> Any:
     """Return a part of a template with its slots filled. A text that is one slot becomes its value, of any type."""
     if isinstance(node, dict):
-        return {key: _value(each, values, chosen) for key, each in node.items() if key != _REPEATED}
+        return {key: _value(each, values) for key, each in node.items() if key != _REPEATED}
     if isinstance(node, list):
         return [
-            _value(item, {**values, **more}, chosen)
+            _value(item, {**values, **more})
             for item in node
-            for more in (chosen.each if isinstance(item, dict) and _REPEATED in item else [{}])
+            for more in (values[_WINDOWS] if isinstance(item, dict) and _REPEATED in item else [{}])
         ]
     if not isinstance(node, str):
         return node
@@ -155,9 +125,9 @@ def _value(node: Any, values: Mapping[str, Any], chosen: Choices) -> Any:
         return values[whole[1]]
     if _EACH in node and "each" not in values:
         return "\n".join(
-            _value(line, {**values, **more}, chosen)
+            _value(line, {**values, **more})
             for line in node.split("\n")
-            for more in (chosen.each if _EACH in line else [{"each": None}])
+            for more in (values[_WINDOWS] if _EACH in line else [{"each": None}])
         )
     return _SLOT.sub(lambda slot: format(values[slot[1]], slot[2] or ""), node)
 
@@ -191,14 +161,8 @@ def add_dashboards_arguments(parser: argparse.ArgumentParser) -> None:
     width = max(map(len, PLACES))
     rows = (f"  {name:<{width}}  {brief}" for name, brief in PLACES.items())
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.description = "\n".join(
-        [
-            "Write dashboards and alerts as files into DIR/dashboards and DIR/alerts.",
-            "",
-            "PLACE is where the metrics are stored:",
-            *rows,
-        ]
-    )
+    purpose = "Write dashboards and alerts as files into DIR/dashboards and DIR/alerts."
+    parser.description = "\n".join([purpose, "", "PLACE is where the metrics are stored:", *rows])
     parser.add_argument("place", choices=tuple(PLACES), metavar="PLACE", help=", ".join(PLACES))
     parser.add_argument("target", metavar="DIR", help="created if missing; files of the same names are replaced")
     parser.add_argument(
@@ -209,14 +173,13 @@ def add_dashboards_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"the rolling windows of the jobs ({Settings.windows.variable}); alerts use the first one "
         f"(default: {','.join(windows())})",
     )
-    for one in fields(Thresholds):
-        share = one.metadata.get("kind") == _SHARE
+    for name, one in THRESHOLDS.items():
         parser.add_argument(
-            f"--{one.name.replace('_', '-')}",
-            type=above_zero("share above 0, at most 1", 1) if share else above_zero("positive number"),
+            f"--{name.replace('_', '-')}",
+            type=above_zero("share above 0, at most 1", 1) if one.share else above_zero("positive number"),
             default=one.default,
-            metavar="SHARE" if share else "X",
-            help=f"{one.metadata['help']} (default: {one.default:g})",
+            metavar="SHARE" if one.share else "X",
+            help=f"{one.help} (default: {one.default:g})",
         )
     parser.add_argument(
         "--datasource", metavar="UID", help="grafana: uid of Prometheus, for Grafana's alerts (default: prometheus)"
@@ -228,12 +191,14 @@ def run_dashboards(options: argparse.Namespace) -> int:
     """Write the files, print their paths and return 0."""
     if options.datasource is not None and options.place != "grafana":
         options.parser.error(f"{options.place} has no --datasource")
-    limits = Thresholds(**{one.name: getattr(options, one.name) for one in fields(Thresholds)})
-    chosen = Choices(options.windows, limits, options.datasource or "prometheus")
+    values = slots(
+        options.windows, {name: getattr(options, name) for name in THRESHOLDS}, options.datasource or "prometheus"
+    )
     folder = files.named(options.target)
-    for path, text in files_for(options.place, chosen).items():
-        place = folder / PurePosixPath(path)
+    for path in _paths(_TEMPLATES, options.place):
+        text = filled(files.resource(_PACKAGE, _TEMPLATES, options.place, *path), values)
+        place = folder.joinpath(*path)
         files.make_folders(place.parent, folder, shared=True)
         files.write_named(place, text.encode())
-        print(shown(str(PurePosixPath(options.target) / path)))
+        print(shown(str(PurePosixPath(options.target, *path))))
     return 0

@@ -32,7 +32,9 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     add_process(parser)
     for name, words in QUANTITIES.items():
-        parser.add_argument(f"--{name}", type=_seconds, metavar="T", help=f"{words} (default: the run's)")
+        parser.add_argument(
+            f"--{name}", type=named_as("length of time", _seconds), metavar="T", help=f"{words} (default: the run's)"
+        )
     add_json(parser)
 
 
@@ -68,8 +70,5 @@ def _figures(options: argparse.Namespace, damaged: list[str]) -> Sequence[Figure
     return figures
 
 
-def _in_seconds(text: str) -> float:
+def _seconds(text: str) -> float:
     return 0.0 if text.strip() == "0" else parse_duration(text) / NS
-
-
-_seconds = named_as("length of time", _in_seconds)

@@ -6,14 +6,13 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
 
-from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData
+from opentelemetry.sdk.metrics.export import MetricExportResult
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from otel_goodput._journal.sidecars import checked_json
-from otel_goodput._recording.finished import UnexportedSpan, unexported_spans
+from otel_goodput._recording.finished import unexported_spans
 from otel_goodput._resources import process as process_resource
 from otel_goodput._runtime import files
 from otel_goodput._runtime.pipelines import last_values
@@ -25,7 +24,7 @@ from otel_goodput._tools.arguments import add_directory, add_process, add_run, n
 from otel_goodput._tools.commands import DAMAGED
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.registry import numbers, open_exporter, resolve, shut_down
-from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterUnavailable
+from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
 from otel_goodput.reports.run import RecordedRun
 
 
@@ -39,13 +38,12 @@ def add_recover_arguments(parser: argparse.ArgumentParser) -> None:
         help="export with these, separated by commas "
         f"(default: {Settings.exporters.variable}, else {Settings.exporters.usual})",
     )
-    parser.add_argument(
-        "--again", action="store_true", help="export them again even if they have already been recovered"
-    )
+    words = "export them again even if they have already been recovered"
+    parser.add_argument("--again", action="store_true", help=words)
 
 
 def run_recover(options: argparse.Namespace) -> int:
-    """Recover the runs that the arguments name as :func:`recover` does, and return the highest exit status.
+    """Recover the runs that the arguments name, and return the highest exit status.
 
     An error in one run is printed, so that the others are still recovered.
     """
@@ -55,7 +53,13 @@ def run_recover(options: argparse.Namespace) -> int:
 
 def _attempted(run: RecordedRun, options: argparse.Namespace) -> int:
     try:
-        return recover(run, options.process, options.exporters, again=options.again)
+        run = run.listed()
+        restored = run.restored(options.process)
+        note = restored.damages.note()
+        if note is not None:
+            print(f"otel-goodput: {note.text}", file=sys.stderr)
+        status = _recover(run, restored, options.process, options.exporters, again=options.again)
+        return status if note is None else max(status, DAMAGED)
     except ConfigurationError:
         raise
     except Exception as error:
@@ -64,27 +68,12 @@ def _attempted(run: RecordedRun, options: argparse.Namespace) -> int:
         return 1
 
 
-def recover(run: RecordedRun, process: int, exporters: str | None, *, again: bool = False) -> int:
+def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters: str | None, *, again: bool) -> int:
     """Export the spans that dead attempts of a run did not export, and the last metrics, and print the outcome.
 
-    The metrics are those of the leader, and are sent if spans are: a process that ended well has sent both.
-
-    `process` is the index of the process whose journal is read; `again` also exports spans that were recovered before.
-    Returns an exit status: 0 on success, 1 if an exporter failed or none can be used, 3 if a part of the journal cannot
-    be read.
-
-    Raises:
-        ConfigurationError: `exporters` names an unknown exporter.
+    The metrics are those of the leader, and are sent if spans are: a process that ended well has sent both. With
+    `again`, spans that were recovered before are exported again. Returns 1 if an exporter failed or none can be used.
     """
-    run = run.listed()
-    restored = run.restored(process)
-    if (note := restored.damages.note()) is not None:
-        print(f"otel-goodput: {note.text}", file=sys.stderr)
-    status = _recover(run, restored, process, exporters, again=again)
-    return max(status, DAMAGED) if note is not None else status
-
-
-def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters: str | None, *, again: bool) -> int:
     run, mirror, run_id = recorded.folder, recorded.mirror, recorded.run_id
     if restored.attempt < 0:
         print(f"run {run_id!r}: process {process} left no journal", file=sys.stderr)
@@ -101,12 +90,12 @@ def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters:
     resource = process_resource.describe(config.job_name, run_id, restored.attempt, process, count, detect=False)
     names = resolve(config.exporters, os.environ, directory=None if mirror else run.path)
     number = numbers(names)
-    done = {left.attempt: run.recovered_by(left.attempt, process) for left in index.unexported}
+    before = {left.attempt: run.recovered_by(left.attempt, process) for left in index.unexported}
     if again:
-        done = dict.fromkeys(done, frozenset())
-        for attempt in done:
+        before = dict.fromkeys(before, frozenset())
+        for attempt in before:
             files.remove(run.file("recovered", attempt, process))
-    elif names and done and all(number[name] in by for name in names for by in done.values()):
+    elif names and before and all(number[name] in by for name in names for by in before.values()):
         print(f"run {run_id!r}: already recovered; use --again to export the spans again")
         return 0
     described = Resource(dict(resource.attributes))
@@ -122,9 +111,7 @@ def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters:
         directory=None if mirror else run.path,
         grace_period_s=config.grace_period,
     )
-    metrics = None
-    if process == 0:
-        metrics = last_values(recorded.report(others=False).totals, described)
+    metrics = None if process else last_values(recorded.report(others=False).totals, described)
     reached: set[int] = set()
     missed: set[int] = set()  # not those that cannot be used here, as `file` for a run at a URL
     for name in names:
@@ -134,20 +121,24 @@ def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters:
             print(f"otel-goodput: {shown(str(error))}", file=sys.stderr)
             continue
         try:
-            left = [one for one in unexported if again or number[name] not in one.exported_by]
-            outcomes = {what: done for what, done in (_spans(opened, left), _metrics(opened, metrics)) if what}
+            outcomes: dict[str, bool] = {}
+            if opened.span_exporter is not None:
+                left = [one.span for one in unexported if again or number[name] not in one.exported_by]
+                done = not left or opened.span_exporter.export(left) is SpanExportResult.SUCCESS
+                outcomes[f"{len(left)} spans"] = done
+            if opened.metric_exporter is not None and metrics is not None:
+                done = opened.metric_exporter.export(metrics) is MetricExportResult.SUCCESS
+                outcomes["the last metrics"] = done
         finally:
             shut_down(opened, config.grace_period)
         for what, exported in outcomes.items():
-            print(
-                f"run {run_id!r}: {what} {'exported through' if exported else 'could not be exported through'} {name}"
-            )
+            print(f"run {run_id!r}: {what} {'' if exported else 'could not be '}exported through {name}")
         if outcomes:
             (reached if all(outcomes.values()) else missed).add(number[name])
     if reached:
-        for attempt, before in done.items():
+        for attempt, earlier in before.items():
             path = run.file("recovered", attempt, process)
-            record = {"at": time.time(), "spans": len(unexported), "exporters": sorted(before | reached)}
+            record = {"at": time.time(), "spans": len(unexported), "exporters": sorted(earlier | reached)}
             files.write_privately(path, checked_json(record))
             if mirror is not None:
                 mirror.put(path)
@@ -162,18 +153,3 @@ def _recover(recorded: RecordedRun, restored: Restored, process: int, exporters:
         file=sys.stderr,
     )
     return 1
-
-
-def _spans(opened: Exporters, spans: Sequence[UnexportedSpan]) -> tuple[str, bool]:
-    """Export spans; returns what they are, an empty text if the exporter takes none, and whether that succeeded."""
-    if opened.span_exporter is None:
-        return "", True
-    exported = not spans or opened.span_exporter.export([one.span for one in spans]) is SpanExportResult.SUCCESS
-    return f"{len(spans)} spans", exported
-
-
-def _metrics(opened: Exporters, metrics: MetricsData | None) -> tuple[str, bool]:
-    """Export metrics, likewise."""
-    if opened.metric_exporter is None or metrics is None:
-        return "", True
-    return "the last metrics", opened.metric_exporter.export(metrics) is MetricExportResult.SUCCESS

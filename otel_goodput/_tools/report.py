@@ -34,9 +34,6 @@ from otel_goodput.reports.run_view import RunView
 _MB: Final = 1e6
 
 
-# --- report -----------------------------------------------------------------------------------------------------------
-
-
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add_directory(parser, "folder of a run, or folder or URL of all runs")
     add_run(parser, " (default: the newest)")
@@ -149,9 +146,6 @@ def _write_page(run: RecordedRun, options: argparse.Namespace) -> int:
     return DAMAGED if session.report.damaged else 0
 
 
-# --- runs -------------------------------------------------------------------------------------------------------------
-
-
 def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
     add_directory(parser, "folder or URL of all runs", metavar="DIR")
     add_process(parser, "journals")
@@ -172,8 +166,6 @@ def run_runs(options: argparse.Namespace) -> int:
         print(listing.render(rows, shown(where)), end="")
     return DAMAGED if any(row.error or row.damaged for row in rows) else 0
 
-
-# --- replay -----------------------------------------------------------------------------------------------------------
 
 _NEUTRAL: Final = "timeline"
 _ML_GOODPUT: Final = "ml-goodput"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import gc
 import secrets
+import string
 import sys
 from typing import Final
 
@@ -17,7 +18,7 @@ from otel_goodput.reports import SPANS
 
 _NEW: Final = "auto"  # as a token: make one up
 _LEAST: Final = 16  # characters of a token
-_SAFE: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+_SAFE: Final = frozenset(f"{string.ascii_letters}{string.digits}-_")
 
 
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +29,10 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         help="address to listen on (default: 127.0.0.1, this machine only; 0.0.0.0: all networks)",
     )
     parser.add_argument(
-        "--port", type=_port, default=PORT, help=f"port to listen on (default: {PORT}; 0: any free port)"
+        "--port",
+        type=named_as("port", _port),
+        default=PORT,
+        help=f"port to listen on (default: {PORT}; 0: any free port)",
     )
     parser.add_argument(
         "--idle", type=length, metavar="T", help="stop after this long without a request, such as 2h (default: never)"
@@ -59,15 +63,6 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="another host name that browsers use, such as a proxy's; may be repeated",
     )
-
-
-def _port_number(text: str) -> int:
-    if not 0 <= (port := int(text)) < 2**16:
-        raise ValueError("there is no such port")
-    return port
-
-
-_port = named_as("port", _port_number)
 
 
 def run_serve(options: argparse.Namespace) -> int:
@@ -102,6 +97,12 @@ def run_serve(options: argparse.Namespace) -> int:
     if why == server.IDLE:
         print(f"otel-goodput: no request for {options.idle / NS:g} s: the server has stopped", file=sys.stderr)
     return 0
+
+
+def _port(text: str) -> int:
+    if not 0 <= (port := int(text)) < 2**16:
+        raise ValueError("there is no such port")
+    return port
 
 
 def _token(given: str) -> str:

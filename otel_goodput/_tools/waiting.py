@@ -37,12 +37,7 @@ def begin(action: Callable[[], T]) -> Future[T]:
 
 
 def result(call: Future[T], seconds: float) -> T:
-    """Return the result of a call, waiting for it at most `seconds`.
-
-    Raises:
-        TimeoutError: it has not ended.
-        BaseException: the action raised it.
-    """
+    """Return the result of a call, or raise what it raised; raises TimeoutError if it has not ended in `seconds`."""
     if not wait([call], max(seconds, 0.0)).done:
         raise TimeoutError(f"no answer within {seconds:g} s")
     return call.result()
@@ -86,6 +81,13 @@ class StatusLine:
         self.clear()
 
 
+def looking_at(thing: str) -> StatusLine:
+    """Show on a terminal, during a ``with`` block, what is being waited for."""
+    line = StatusLine()
+    line.show(redact(f"looking at {thing} …"))
+    return line
+
+
 class ProgressLine(StatusLine):
     """Shows how far the work is."""
 
@@ -106,13 +108,10 @@ class ProgressLine(StatusLine):
 class Screen:
     """Prints results on standard output, errors and progress on standard error, for the command ``send``.
 
-    Args:
-        hidden: texts that are never printed.
-        quiet: print only errors.
-        waits: print what is being waited for, even if `quiet`.
+    The texts `hidden` are never printed. `quiet` prints only errors, and what is being waited for if `waits`.
     """
 
-    def __init__(self, hidden: Collection[str], *, quiet: bool, waits: bool = True) -> None:
+    def __init__(self, hidden: Collection[str], *, quiet: bool, waits: bool) -> None:
         self._hidden = hidden
         self._quiet = quiet
         self._waits = waits

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from tools.commands import goodput, succeeded
 
-from otel_goodput._tools.collector.command import PROGRAM, TARGETS
+from otel_goodput._tools.collector.command import TARGETS
 
 from .places import UNIT, settings
 from .written import COLLECTOR
 
 ETC = Path("etc/otelcol-goodput")
+PROGRAM = "/usr/local/bin/otelcol-goodput"
 
 
 def install(directory: Path, *options: str, **environ: str) -> subprocess.CompletedProcess[str]:

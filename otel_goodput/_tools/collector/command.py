@@ -6,32 +6,24 @@ import argparse
 import re
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any, Final, NamedTuple
 
 from otel_goodput._runtime import files
 from otel_goodput._tools.arguments import named_as
 
-SOURCES: Final = ("otel_goodput._tools.collector", "sources")
 PROJECT: Final = "${env:GOOGLE_CLOUD_PROJECT}"
 QUEUE: Final = "/var/lib/otelcol-goodput"
 SPOOL: Final = f"{QUEUE}/spool"
 
 
 class Target(NamedTuple):
-    """Where a collector runs.
+    """Where a collector runs."""
 
-    Attributes:
-        brief: for the head of the file, and for ``--help``.
-        roles: what the account needs on Google Cloud.
-        options: those of :class:`Choices` that can be given here.
-        notes: what to set in the jobs, or in the other collectors; one sentence a line.
-    """
-
-    brief: str
-    roles: tuple[str, ...]
-    options: frozenset[str]
-    notes: tuple[str, ...]
+    brief: str  # for the head of the file, and for ``--help``
+    roles: tuple[str, ...]  # what the account needs on Google Cloud
+    options: frozenset[str]  # those of `Choices` that can be given here
+    notes: tuple[str, ...]  # what to set in the jobs, or in the other collectors; one sentence a line
 
 
 _JOBS: Final = "Jobs need OTEL_GOODPUT_EXPORTERS=otlp and OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317."
@@ -68,71 +60,49 @@ TARGETS: Final[dict[str, Target]] = {
 
 
 class Choices(NamedTuple):
-    """What can be chosen; None or an empty string leaves the default.
+    """What can be chosen; None or an empty string leaves the default."""
 
-    Attributes:
-        project: Google Cloud's project, in place of the variable GOOGLE_CLOUD_PROJECT.
-        queue_dir: the directory for the queue on disk, in place of the variable OTELCOL_GOODPUT_STATE.
-        spool: the directory for all that jobs send, kept in files too; the default one if it is empty.
-        gateway: where a fleet's collectors find the gateway, ``host`` or ``host:port``.
-        listen: where the gateway listens for OTLP, ``host:port``.
-        tls: what the gateway requires of its clients: ``mtls`` or ``token``.
-    """
-
-    project: str | None = None
-    queue_dir: str | None = None
-    spool: str | None = None
-    gateway: str | None = None
-    listen: str | None = None
-    tls: str | None = None
+    project: str | None = None  # Google Cloud's, in place of the variable GOOGLE_CLOUD_PROJECT
+    queue_dir: str | None = None  # for the queue on disk, in place of the variable OTELCOL_GOODPUT_STATE
+    spool: str | None = None  # for all that jobs send, kept in files too; the default directory if it is empty
+    gateway: str | None = None  # where a fleet's collectors find the gateway, ``host`` or ``host:port``
+    listen: str | None = None  # where the gateway listens for OTLP, ``host:port``
+    tls: str | None = None  # what the gateway requires of its clients: ``mtls`` or ``token``
 
 
 def source(*path: str) -> str:
     """Return the text of a file under ``sources``. Raises OSError: the installation is not whole."""
-    package, folder = SOURCES
-    return files.resource(package, folder, *path)
+    return files.resource("otel_goodput._tools.collector", "sources", *path)
 
 
 def configuration(name: str, chosen: Choices) -> str:
-    """Return the configuration for a target as one text, without a head.
-
-    Raises:
-        OSError: the installation is not whole.
-    """
+    """Return the configuration for a target as one text, without a head."""
     parts = (name, chosen.tls, None if chosen.spool is None else "spool")
     text = source("configs", f"{'-'.join(filter(None, parts))}.yaml")
-    for default, given in _replaced(chosen):
-        text = text.replace(default, given)
-    return text
-
-
-def _replaced(chosen: Choices) -> list[tuple[str, str]]:
-    """Return the texts to replace in a configuration, each with what takes its place."""
-    pairs: list[tuple[str, str]] = []
-    if chosen.listen:
-        pairs.append(('endpoint: "localhost:4317"', f'endpoint: "{chosen.listen}"'))
-    if chosen.project:
-        pairs.append((PROJECT, chosen.project))
     queue, spool = (chosen.queue_dir or "").rstrip("/"), (chosen.spool or "").rstrip("/")
-    if queue:
-        pairs.append((f"${{env:OTELCOL_GOODPUT_STATE:-{QUEUE}}}", queue))
-    if spool or (chosen.spool is not None and queue):
-        pairs.append((f"${{env:OTELCOL_GOODPUT_SPOOL:-{SPOOL}}}", spool or f"{queue}/spool"))
-    if chosen.gateway:
+    if queue and chosen.spool is not None:
+        spool = spool or f"{queue}/spool"
+    host, _, port = (chosen.gateway or "").partition(":")
+    for default, given in (
+        ('endpoint: "localhost:4317"', chosen.listen and f'endpoint: "{chosen.listen}"'),
+        (PROJECT, chosen.project),
+        (f"${{env:OTELCOL_GOODPUT_STATE:-{QUEUE}}}", queue),
+        (f"${{env:OTELCOL_GOODPUT_SPOOL:-{SPOOL}}}", spool),
         # Quoted: the collector wants strings here, even if they are numbers.
-        host, _, port = chosen.gateway.partition(":")
-        pairs.append(("${env:OTELCOL_GOODPUT_GATEWAY:-otelcol-gateway}", f'"{host}"'))
-        if port:
-            pairs.append(("${env:OTELCOL_GOODPUT_GATEWAY_PORT:-4317}", f'"{port}"'))
-    return pairs
+        ("${env:OTELCOL_GOODPUT_GATEWAY:-otelcol-gateway}", host and f'"{host}"'),
+        ("${env:OTELCOL_GOODPUT_GATEWAY_PORT:-4317}", port and f'"{port}"'),
+    ):
+        if given:
+            text = text.replace(default, given)
+    return text
 
 
 def head(name: str, command: str, chosen: Choices) -> str:
     """Return the comment at the head of a configuration: what it is, how it is run, what it needs."""
     target = TARGETS[name]
-    lines = [target.brief, f"Written by: {command}", ""]
-    lines += ["Try it, then run it:", "  otelcol-contrib validate --config=config.yaml"]
-    lines += ["  otelcol-contrib --config=config.yaml", "", *target.notes]
+    lines = [target.brief, f"Written by: {command}", "", "Try it, then run it:"]
+    lines += [f"  otelcol-contrib {each}--config=config.yaml" for each in ("validate ", "")]
+    lines += ["", *target.notes]
     if target.roles:
         lines.append(f"The account needs {' and '.join(target.roles)}.")
         if not chosen.project:
@@ -157,27 +127,11 @@ _STEPS: Final = """\
 
 
 class Kind(NamedTuple):
-    """What a manifest consists of.
+    """What a manifest consists of."""
 
-    Attributes:
-        parts: files of ``sources/kubernetes``, in this order.
-        configs: the name of each ConfigMap, and the target whose configuration is in it.
-        brief: for ``--help``.
-    """
-
-    parts: tuple[str, ...]
-    configs: dict[str, str]
-    brief: str
-
-    @property
-    def trains(self) -> bool:
-        """Whether a job is in it, so that it needs an image and a directory for its journal."""
-        return "access.yaml" in self.parts
-
-    @property
-    def hosts(self) -> bool:
-        """Whether the job runs on several hosts."""
-        return "jobset.yaml" in self.parts
+    parts: tuple[str, ...]  # files of ``sources/kubernetes``, in this order
+    configs: dict[str, str]  # the name of each ConfigMap, and the target whose configuration is in it
+    brief: str  # for ``--help``
 
 
 KINDS: Final[dict[str, Kind]] = {
@@ -200,72 +154,41 @@ KINDS: Final[dict[str, Kind]] = {
 }
 
 
-class Values(NamedTuple):
-    """What is put into a manifest.
-
-    Attributes:
-        project: Google Cloud's project.
-        namespace: where all of it is created; `create_namespace`: together with the namespace.
-        image: the trainer's container image.
-        dir: OTEL_GOODPUT_DIR, for the journal.
-        name: the job's name in telemetry, and the beginning of each object's name; None for those of the sources.
-        account: the Google service account.
-        accelerators: a resource and its number, as in ``nvidia.com/gpu=8``.
-        hosts, slices: pods of a slice, and slices.
-    """
-
-    project: str
-    namespace: str = "training"
-    create_namespace: bool = False
-    image: str | None = None
-    dir: str | None = None
-    name: str | None = None
-    account: str | None = None
-    accelerators: str | None = None
-    hosts: int | None = None
-    slices: int | None = None
-    spool: bool = False
-
-
-def manifest(kind: str, values: Values) -> str:
-    """Return the manifest as one text of several documents. Raises OSError: the installation is not whole."""
-    made = KINDS[kind]
+def manifest(values: argparse.Namespace) -> str:
+    """Return the manifest with the values of the arguments, as one text of several documents."""
+    made = KINDS[values.kind]
     documents = [f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {values.namespace}\n"] * values.create_namespace
-    documents.append(_settings(values, steps=kind == "fleet"))
-    documents += [_config_map(name, place, values) for name, place in made.configs.items()]
-    documents += [_adapted(source("kubernetes", part), kind, values) for part in made.parts]
+    documents.append(
+        "# The environment of the trainer and of the collectors.\n"
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: goodput\ndata:\n"
+        f"  GOOGLE_CLOUD_PROJECT: {values.project}\n"
+        + (f"  OTEL_GOODPUT_DIR: {values.dir}\n" if values.dir else "")
+        + (_STEPS if values.kind == "fleet" else "")
+    )
+    documents += [_config_map(name, place, spool=values.spool) for name, place in made.configs.items()]
+    documents += [_adapted(source("kubernetes", part), values) for part in made.parts]
     return "---\n".join(_placed(document, values) for document in documents)
 
 
-def _settings(values: Values, *, steps: bool) -> str:
-    directory = f"  OTEL_GOODPUT_DIR: {values.dir}\n" if values.dir else ""
-    return (
-        "# The environment of the trainer and of the collectors.\n"
-        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: goodput\ndata:\n"
-        f"  GOOGLE_CLOUD_PROJECT: {values.project}\n{directory}{_STEPS if steps else ''}"
-    )
-
-
-def _config_map(name: str, place: str, values: Values) -> str:
-    spool = "" if values.spool and place != "gateway" else None
-    listen = "0.0.0.0:4317" if place == "gateway" else None
-    data = {
-        "config.yaml": configuration(place, Choices(spool=spool, listen=listen)).replace(_HEALTH, _HEALTH_FROM_OUTSIDE),
-        "move-broken-queues.sh": source("configs", "move-broken-queues.sh"),
-    }
+def _config_map(name: str, place: str, *, spool: bool) -> str:
+    gateway = place == "gateway"
+    chosen = Choices(spool="" if spool and not gateway else None, listen="0.0.0.0:4317" if gateway else None)
     text = f"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n"
-    for key, content in data.items():
+    for key, content in (
+        ("config.yaml", configuration(place, chosen).replace(_HEALTH, _HEALTH_FROM_OUTSIDE)),
+        ("move-broken-queues.sh", source("configs", "move-broken-queues.sh")),
+    ):
         lines = (f"    {line}" if line else "" for line in content.splitlines())
         text += f"  {key}: |\n" + "\n".join(lines) + "\n"
     return text
 
 
-def _adapted(text: str, kind: str, values: Values) -> str:
+def _adapted(text: str, values: argparse.Namespace) -> str:
     """A file of the sources with what was chosen, and with the one configuration in place of several."""
     text = _ARGUMENTS.sub(r"\1args: [--config=/etc/otelcol/config.yaml]\n", text)
     if "kind: Deployment" not in text:
         variables = {"OTELCOL_GOODPUT_SPOOL": _SPOOL} if values.spool else {}
-        variables |= {"OTELCOL_GOODPUT_GATEWAY": "otelcol-gateway"} if kind == "fleet" else {}
+        variables |= {"OTELCOL_GOODPUT_GATEWAY": "otelcol-gateway"} if values.kind == "fleet" else {}
         added = "".join(rf"\1- name: {name}\n\1  value: {value}\n" for name, value in variables.items())
         text = _FIRST_VARIABLE.sub(rf"{added}\g<0>", text)
     text = text.replace(ACCOUNT, values.account or ACCOUNT.replace("PROJECT", values.project))
@@ -282,7 +205,7 @@ def _adapted(text: str, kind: str, values: Values) -> str:
     return text
 
 
-def _placed(text: str, values: Values) -> str:
+def _placed(text: str, values: argparse.Namespace) -> str:
     """The document, or documents, in the namespace and under the names that were chosen."""
     if "kind: Namespace\n" in text:
         return text
@@ -342,10 +265,6 @@ def add_collector_arguments(parser: argparse.ArgumentParser) -> None:
         TARGETS,
         _CONFIG,
     )
-    _add_choices(config)
-    config.add_argument("--queue-dir", type=folder, metavar="DIR", help="where requests wait on disk")
-    words = f"also keep what jobs send in files, the newest 600 MB (default: QUEUE_DIR/spool, else {SPOOL})"
-    config.add_argument("--spool", nargs="?", const="", type=folder, metavar="DIR", help=words)
     systemd = subcommand(
         "systemd",
         "a script that installs the collector as a systemd unit on a VM",
@@ -353,10 +272,6 @@ def add_collector_arguments(parser: argparse.ArgumentParser) -> None:
         TARGETS,
         _SYSTEMD,
     )
-    _add_choices(systemd)
-    words = f"also keep what jobs send in {SPOOL}, the newest 600 MB"
-    systemd.add_argument("--spool", action="store_const", const="", help=words)
-    systemd.set_defaults(queue_dir=None)  # the unit has a directory of its own
     k8s = subcommand(
         "k8s",
         "a Kubernetes manifest with the collector and its configuration, in one file",
@@ -364,9 +279,16 @@ def add_collector_arguments(parser: argparse.ArgumentParser) -> None:
         KINDS,
         _K8S,
     )
-    k8s.add_argument("kind", choices=tuple(KINDS), metavar="KIND", help=", ".join(KINDS))
+    for each in (config, systemd):
+        _add_choices(each)
+    config.add_argument("--queue-dir", type=folder, metavar="DIR", help="where requests wait on disk")
+    words = f"also keep what jobs send in files, the newest 600 MB (default: QUEUE_DIR/spool, else {SPOOL})"
+    config.add_argument("--spool", nargs="?", const="", type=folder, metavar="DIR", help=words)
+    words = f"also keep what jobs send in {SPOOL}, the newest 600 MB"
+    systemd.add_argument("--spool", action="store_const", const="", help=words)
+    systemd.set_defaults(queue_dir=None)  # the unit has a directory of its own
     _add_values(k8s)
-    for each, write in ((config, _config), (systemd, _systemd), (k8s, _k8s)):
+    for each, write in ((config, _configured), (systemd, _configured), (k8s, _k8s)):
         each.add_argument("--output", metavar="FILE", help="write here, readable only by you (default: print it)")
         each.set_defaults(parser=each, write=write)
 
@@ -384,6 +306,7 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_values(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", choices=tuple(KINDS), metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--project", type=project, required=True, metavar="ID", help="Google Cloud project")
     parser.add_argument("--image", type=image, metavar="IMAGE", help="the trainer's container image")
     parser.add_argument("--dir", type=url, metavar="URL", help="OTEL_GOODPUT_DIR, next to the checkpoints: gs://...")
@@ -424,54 +347,11 @@ label = _matching("name of at most 63 lower-case letters, digits and -", _LABEL 
 # A JobSet's pods have names of at most 63 letters, of which it and JobSet add up to 31.
 short = _matching("name of at most 32 lower-case letters, digits and -", _LABEL % 30)
 email = _matching("service account's email", r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+")
+count = _matching("positive number", r"[1-9][0-9]*")
 amount = _matching("KIND=NUMBER", r"[a-z0-9.-]+/[A-Za-z0-9._-]+=[1-9][0-9]*")
 
 
-def _count(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise ValueError(text)
-    return number
-
-
-count = named_as("positive number", _count)
-
-
 # --- what is written --------------------------------------------------------------------------------------------------
-
-PROGRAM: Final = "/usr/local/bin/otelcol-goodput"
-CONFIGURATION: Final = "/etc/otelcol-goodput/config.yaml"
-_ENVIRONMENT: Final = f"""\
-# Put variables of your own into `systemctl edit otelcol-goodput`: this file is written anew.
-OTELCOL_OPTIONS=--config={CONFIGURATION}
-"""
-_END: Final = "END_OF_FILE"
-_HEAD: Final = """\
-#!/bin/sh
-# Installs the OpenTelemetry Collector as the systemd unit otelcol-goodput, and starts it. Can be run again.
-# {brief}
-# Written by: {command}
-#
-# Before: install -m 755 otelcol-contrib {program}
-# Then, as root: sh install.sh
-# To look first: DESTDIR=/tmp/look sh install.sh writes the files below that folder, and starts nothing.
-#
-# {notes}
-set -eu
-root=${{DESTDIR:-}}
-if [ -z "$root" ] && [ ! -x {program} ]; then
-  echo "there is no {program}: install the collector first, as the head of this script says" >&2
-  exit 1
-fi
-umask 022
-mkdir -p "$root/etc/otelcol-goodput" "$root/etc/systemd/system"
-"""
-_TAIL: Final = """\
-if [ -z "$root" ]; then
-  systemctl daemon-reload
-  systemctl enable otelcol-goodput
-  systemctl restart otelcol-goodput
-fi
-"""
 
 
 def installer(name: str, command: str, chosen: Choices) -> str:
@@ -480,65 +360,63 @@ def installer(name: str, command: str, chosen: Choices) -> str:
     notes = list(target.notes)
     if target.roles:
         notes.append(f"The VM's service account needs {' and '.join(target.roles)}.")
-    written = {
-        CONFIGURATION: configuration(name, chosen),
-        "/etc/otelcol-goodput/move-broken-queues.sh": source("configs", "move-broken-queues.sh"),
-        "/etc/otelcol-goodput/environment": _ENVIRONMENT,
-        "/etc/systemd/system/otelcol-goodput.service": source("systemd", "otelcol-goodput.service"),
-    }
-    head = _HEAD.format(brief=target.brief, command=command, program=PROGRAM, notes="\n# ".join(notes))
-    files = "".join(f"cat > \"$root{path}\" <<'{_END}'\n{text}{_END}\n" for path, text in written.items())
-    return head + files + _TAIL
+    script = source("systemd", "install.sh")
+    for slot, text in (
+        ("@BRIEF@", target.brief),
+        ("@COMMAND@", command),
+        ("@NOTES@", "\n# ".join(notes)),
+        ("@CONFIG@", configuration(name, chosen)),
+        ("@MOVE@", source("configs", "move-broken-queues.sh")),
+        ("@UNIT@", source("systemd", "otelcol-goodput.service")),
+    ):
+        script = script.replace(slot, text)
+    return script
 
 
 def run_collector(options: argparse.Namespace) -> int:
     """Print or write the file, and return 0."""
     text = options.write(options)
-    if options.output is None or options.output == "-":
+    if options.output in (None, "-"):
         sys.stdout.write(text)
     else:
         files.write_for_owner(files.named(options.output), text.encode())
     return 0
 
 
-def _config(options: argparse.Namespace) -> str:
-    chosen, command = _chosen(options)
-    return head(options.place, command, chosen) + configuration(options.place, chosen)
-
-
-def _systemd(options: argparse.Namespace) -> str:
-    chosen, command = _chosen(options)
-    return installer(options.place, command, chosen)
-
-
-def _chosen(options: argparse.Namespace) -> tuple[Choices, str]:
-    """Return what was chosen for the target, and the command that chooses the same."""
-    chosen = Choices(**{name: getattr(options, name) for name in Choices._fields})
-    _refuse_others(options, options.place, chosen._asdict(), TARGETS[options.place].options)
-    words = ["otel-goodput", "collector", options.written, options.place]
-    for name, value in chosen._asdict().items():
+def _configured(options: argparse.Namespace) -> str:
+    """Return the configuration for a place, or the script that installs it."""
+    given = {name: getattr(options, name) for name in Choices._fields}
+    chosen, place = Choices(**given), options.place
+    _refuse_others(options, place, given, TARGETS[place].options)
+    words = ["otel-goodput", "collector", options.written, place]
+    for name, value in given.items():
         if value is not None:
-            words += [f"--{name.replace('_', '-')}", *([value] if value else [])]
-    return chosen, shlex.join(words)
+            words += [_flag(name), *([value] if value else [])]
+    command = shlex.join(words)
+    if options.written == "systemd":
+        return installer(place, command, chosen)
+    return head(place, command, chosen) + configuration(place, chosen)
 
 
 def _k8s(options: argparse.Namespace) -> str:
-    kind = KINDS[options.kind]
-    values = Values(**{name: getattr(options, name) for name in Values._fields})
+    parts = KINDS[options.kind].parts
     hosts, trainer, others = ("hosts", "slices"), ("image", "dir"), ("accelerators", "spool")
-    given = {name: getattr(values, name) or None for name in (*hosts, *trainer, *others)}
-    allowed = {*(hosts if kind.hosts else ()), *((*trainer, *others) if kind.trains else ())}
-    _refuse_others(options, options.kind, given, frozenset(allowed))
-    missing = [f"--{name}" for name in trainer if kind.trains and given[name] is None]
+    given = {name: getattr(options, name) or None for name in (*hosts, *trainer, *others)}
+    trains = "access.yaml" in parts  # a job is in it, so that it needs an image and a directory for its journal
+    allowed = {*(hosts if "jobset.yaml" in parts else ()), *((*trainer, *others) if trains else ())}
+    _refuse_others(options, options.kind, given, allowed)
+    missing = [_flag(name) for name in trainer if trains and given[name] is None]
     if missing:
         options.parser.error(f"{options.kind} needs {' and '.join(missing)}")
-    return manifest(options.kind, values)
+    return manifest(options)
 
 
-def _refuse_others(options: argparse.Namespace, target: str, given: dict[str, object], allowed: frozenset[str]) -> None:
+def _refuse_others(options: argparse.Namespace, target: str, given: dict[str, object], allowed: Set[str]) -> None:
     """Refuse the options that mean nothing for this target, rather than ignore them silently."""
-    wrong = [
-        f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None and name not in allowed
-    ]
+    wrong = [_flag(name) for name, value in given.items() if value is not None and name not in allowed]
     if wrong:
         options.parser.error(f"{target} has no {' and no '.join(wrong)}")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

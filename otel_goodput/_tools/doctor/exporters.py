@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -17,31 +18,15 @@ from otel_goodput._tools.doctor.findings import Export, Finding, LogCapture, ok,
 from otel_goodput._tools.doctor.plaintext import check_endpoint
 from otel_goodput._tools.waiting import begin, result
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.exporters import registry
+from otel_goodput.exporters import registry, spec
 from otel_goodput.exporters.otlp_variables import Endpoint, connect
-from otel_goodput.exporters.spec import (
-    METRICS,
-    TRACES,
-    Destination,
-    ExporterContext,
-    Exporters,
-    ExporterUnavailable,
-    Situation,
-)
-
-Exporter = SpanExporter | MetricExporter
 
 
 class ExporterChecks:
     """Checks the exporters that a job would open.
 
-    `exports` collects the signals that would be exported, and `active` the names of the exporters that get any.
-
-    Args:
-        config: the configuration in force.
-        directory: the run's folder; it is not created.
-        timeout_s: seconds that each connection and each export may take.
-        logs: captures what exporters log.
+    `exports` collects the signals that would be exported, and `active` the names of the exporters that get any. The
+    run's folder `directory` is not created; each connection and each export may take `timeout_s`.
     """
 
     def __init__(self, config: Config, directory: Path, timeout_s: float, logs: LogCapture) -> None:
@@ -51,18 +36,15 @@ class ExporterChecks:
         self._logs = logs
         self.exports: list[Export] = []
         self.active: list[str] = []
-
-    def names(self) -> tuple[str, ...]:
-        """Return the names of the exporters, as the job would resolve them."""
         try:
-            return registry.resolve(self._config.exporters, os.environ, directory=self._directory)
+            self.names = registry.resolve(config.exporters, os.environ, directory=directory)
         except ConfigurationError:  # reported by the check of the settings; a job falls back to this too
-            return registry.resolve((registry.AUTO,), os.environ, directory=self._directory)
+            self.names = registry.resolve((registry.AUTO,), os.environ, directory=directory)
 
     def check(self, name: str) -> Iterator[Finding]:
         """Open the exporter and test what can be tested without leaving data behind."""
         about = f"exporter {name}"
-        context = ExporterContext(
+        context = spec.ExporterContext(
             job_name=self._config.job_name,
             run_id=self._config.run_id,
             process_index=self._config.process_index,
@@ -73,7 +55,7 @@ class ExporterChecks:
         opened = None
         try:
             opened = registry.open_exporter(name, context)
-        except ExporterUnavailable as error:
+        except spec.ExporterUnavailable as error:
             what, do = f"cannot be opened: {error.reason}", error.hint or "use another exporter"
             yield problem(about, what, do, f"{about} cannot be opened")
         try:
@@ -82,46 +64,47 @@ class ExporterChecks:
             if opened is not None:
                 registry.shut_down(opened, self._timeout_s)
 
-    def _opened(self, name: str, about: str, context: ExporterContext, opened: Exporters | None) -> Iterator[Finding]:
+    def _opened(
+        self, name: str, about: str, context: spec.ExporterContext, opened: spec.Exporters | None
+    ) -> Iterator[Finding]:
         """Test an exporter that was opened; None if it could not be."""
         logged = "; ".join(self._logs.take())
         if logged and opened is not None:
             yield warning(about, logged)
-        destinations = self._described(name, context)
-        noted = [self._note(name, one) for one in destinations]
-        if any(noted) or not noted:  # nothing is known of what a third-party exporter does not describe
+        destinations: list[spec.Destination] = []
+        endpoints: Sequence[Endpoint] = ()
+        with suppress(Exception):  # as of another package, whose exporter may fail to describe itself
+            destinations = list(registry.spec(name).describe(context))
+        with suppress(Exception):
+            endpoints = registry.spec(name).endpoints(os.environ)
+        wanted = {spec.TRACES: self._config.exports_spans(), spec.METRICS: self._config.leads}
+        exports = [
+            Export(name, one.signal, one.place) for one in destinations if wanted.get(one.signal, self._config.leads)
+        ]
+        self.exports += exports
+        if exports or not destinations:  # nothing is known of what a third-party exporter does not describe
             self.active.append(name)
-        if endpoints := self._endpoints_of(name):
+        if endpoints:
             yield from self._endpoints(about, endpoints, opened)
         elif opened is not None:
-            where = _summary(destinations) or "opened; its destination is unknown"
+            by_place: dict[str, list[str]] = {}
+            for one in destinations:
+                by_place.setdefault(one.place, []).append(one.signal)
+            where = "; ".join(f"{' and '.join(signals)} to {place}" for place, signals in by_place.items())
+            where = where or "opened; its destination is unknown"
             if registry.spec(name).local and self._config.remote:
                 what = f"{where}, on this machine only: these files are not copied to {self._config.directory}"
                 yield warning(about, what, "collect them there, or use another exporter")
             else:
                 yield ok(about, where)
 
-    def _described(self, name: str, context: ExporterContext) -> list[Destination]:
-        """Return the destinations of an exporter; none if a third-party exporter fails to describe them."""
-        try:
-            return list(registry.spec(name).describe(context))
-        except Exception:
-            return []
-
-    def _endpoints_of(self, name: str) -> Sequence[Endpoint]:
-        """Return the OTLP endpoints of an exporter; none if a third-party exporter fails to name them."""
-        try:
-            return registry.spec(name).endpoints(os.environ)
-        except Exception:
-            return ()
-
-    def idle(self, names: tuple[str, ...]) -> Iterator[Finding]:
+    def idle(self) -> Iterator[Finding]:
         """Yield what is not exported, such as by exporters that `auto` would select but whose packages are missing."""
-        if not names:
+        if not self.names:
             yield ok("exporters", "none is configured; the journal records everything that `otel-goodput report` needs")
         for name in registry.names() if registry.AUTO in self._config.exporters else ():
-            reason = registry.reason(name, Situation(os.environ, self._directory, None, names))
-            if reason and name not in names and (missing := registry.missing(name, os.environ)):
+            reason = registry.reason(name, spec.Situation(os.environ, self._directory, None, self.names))
+            if reason and name not in self.names and (missing := registry.missing(name, os.environ)):
                 be = "is" if len(missing) == 1 else "are"
                 what = f"{reason}, but {' and '.join(missing)} {be} not installed: nothing goes there"
                 brief = f"packages of exporter {name} are missing"
@@ -132,17 +115,10 @@ class ExporterChecks:
         if not self._config.leads:
             yield ok("exporters", "the leading process exports the metrics of the job")
 
-    def _note(self, name: str, one: Destination) -> bool:
-        """Return whether this process exports the signal of a destination; if so, note it."""
-        wanted = self._config.exports_spans() if one.signal == TRACES else self._config.leads
-        if wanted:
-            self.exports.append(Export(name, one.signal, one.place))
-        return wanted
-
-    def _endpoints(self, about: str, endpoints: Sequence[Endpoint], opened: Exporters | None) -> Iterator[Finding]:
+    def _endpoints(self, about: str, endpoints: Sequence[Endpoint], opened: spec.Exporters | None) -> Iterator[Finding]:
         """Connect to the OTLP endpoints, and send empty exports over the real protocol."""
         yield from dict.fromkeys(finding for one in endpoints for finding in check_endpoint(about, one, os.environ))
-        exporters = {} if opened is None else {TRACES: opened.span_exporter, METRICS: opened.metric_exporter}
+        exporters = {} if opened is None else {spec.TRACES: opened.span_exporter, spec.METRICS: opened.metric_exporter}
         calls = [begin(partial(self._failure, one, exporters.get(one.signal))) for one in endpoints]
         # The DNS lookup may take additional time, besides the connection and the export.
         until = time.monotonic() + 2 * self._timeout_s + 1
@@ -171,28 +147,17 @@ class ExporterChecks:
             else:
                 yield ok(about, f"{where}: reachable (the port accepts connections)")
 
-    def _failure(self, one: Endpoint, exporter: Exporter | None) -> str:
+    def _failure(self, one: Endpoint, exporter: SpanExporter | MetricExporter | None) -> str:
         """Connect to an endpoint and send an empty export; returns what went wrong, empty if nothing did."""
         try:
             address = one.address()
         except ValueError as error:
             return f"invalid endpoint: {error}"
         failure = connect(address, self._timeout_s) if address is not None else ""
-        if not failure and exporter is not None and not export_nothing(exporter):
-            failure = "; ".join(self._logs.take()) or "it refuses an empty export"
-        return failure
-
-
-def _summary(destinations: list[Destination]) -> str:
-    """Describe the destinations in one sentence, with signals grouped by place."""
-    by_place: dict[str, list[str]] = {}
-    for one in destinations:
-        by_place.setdefault(one.place, []).append(one.signal)
-    return "; ".join(f"{' and '.join(signals)} to {place}" for place, signals in by_place.items())
-
-
-def export_nothing(exporter: Exporter) -> bool:
-    """Send a request without spans or metrics; returns whether it was accepted."""
-    if isinstance(exporter, SpanExporter):
-        return exporter.export(()) is SpanExportResult.SUCCESS
-    return exporter.export(MetricsData(resource_metrics=())) is MetricExportResult.SUCCESS
+        if failure or exporter is None:
+            return failure
+        if isinstance(exporter, SpanExporter):
+            accepted = exporter.export(()) is SpanExportResult.SUCCESS
+        else:
+            accepted = exporter.export(MetricsData(resource_metrics=())) is MetricExportResult.SUCCESS
+        return "" if accepted else "; ".join(self._logs.take()) or "it refuses an empty export"

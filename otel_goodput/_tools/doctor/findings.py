@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final, NamedTuple
 
 OK: Final = "ok"
@@ -14,10 +15,7 @@ PROBLEM: Final = "problem"
 
 
 class Finding(NamedTuple):
-    """One finding: its level (``OK``, ``WARNING``, ``PROBLEM``), its subject, what was found, and what to do.
-
-    `brief` is a problem in a few words, for the verdict; empty if `about` says enough.
-    """
+    """A level, a subject, what was found, what to do, and a problem in a few words, if the subject is not enough."""
 
     level: str
     about: str
@@ -26,19 +24,9 @@ class Finding(NamedTuple):
     brief: str = ""
 
 
-def ok(about: str, what: str, do: str = "") -> Finding:
-    """Return a finding that is no reason to worry."""
-    return Finding(OK, about, what, do)
-
-
-def warning(about: str, what: str, do: str = "") -> Finding:
-    """Return a finding about something that may be wrong."""
-    return Finding(WARNING, about, what, do)
-
-
-def problem(about: str, what: str, do: str = "", brief: str = "") -> Finding:
-    """Return a finding about something that does not work."""
-    return Finding(PROBLEM, about, what, do, brief)
+ok = partial(Finding, OK)
+warning = partial(Finding, WARNING)
+problem = partial(Finding, PROBLEM)
 
 
 class Export(NamedTuple):
@@ -50,24 +38,18 @@ class Export(NamedTuple):
 
 
 class LogCapture(logging.Handler):
-    """Stores warnings and errors, with the thread that logged them."""
+    """Stores warnings and errors by the thread that logged them."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
-        self._messages: list[tuple[int, str]] = []
-        self._changing = threading.Lock()
+        self._messages: dict[int, list[str]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        with self._changing:
-            self._messages.append((threading.get_ident(), record.getMessage()))
+        self._messages.setdefault(threading.get_ident(), []).append(record.getMessage())
 
     def take(self) -> list[str]:
         """Return what this thread has logged since its last call, each text once."""
-        mine = threading.get_ident()
-        with self._changing:
-            taken = [text for thread, text in self._messages if thread == mine]
-            self._messages = [one for one in self._messages if one[0] != mine]
-        return list(dict.fromkeys(taken))
+        return list(dict.fromkeys(self._messages.pop(threading.get_ident(), ())))
 
 
 @contextmanager

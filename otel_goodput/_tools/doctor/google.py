@@ -6,12 +6,12 @@ import http.client
 import json
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from otel_goodput._disruption.metadata import FLAVOR, address, metadata_host
 from otel_goodput._resources.gcp import Machine, Unknown, look_up
@@ -23,14 +23,9 @@ from otel_goodput._text.quantities import format_duration
 from otel_goodput._tools.doctor import settings
 from otel_goodput._tools.doctor.findings import OK, PROBLEM, WARNING, Finding, ok, problem, warning
 from otel_goodput._tools.doctor.services import GOOGLE, PROBES, ServiceChecks, clock_lead
-from otel_goodput._tools.waiting import begin, result, within
+from otel_goodput._tools.waiting import begin, looking_at, result, within
 from otel_goodput.exporters import registry
-from otel_goodput.exporters.google.connection import (
-    PROJECT_SOURCES,
-    TRACE,
-    Connection,
-    load,
-)
+from otel_goodput.exporters.google.connection import PROJECT_SOURCES, TRACE, Connection, load
 from otel_goodput.exporters.google.delivery import advice_on, short
 
 VARIABLE: Final = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -61,9 +56,6 @@ _LEAST: Final = 8  # characters; shorter texts are no secrets, and hiding them w
 _LONGEST: Final = 1 << 20  # bytes
 _LONGEST_PATH: Final = 1 << 10
 
-_CORRECT: Final = f"set {VARIABLE} to the path of a credentials file"
-_LOG_IN: Final = "`gcloud auth application-default login` writes another one"
-
 # Patterns for the error of a failed token refresh, each with what may help. The first match counts.
 _ADVICE: Final = (
     (
@@ -87,27 +79,16 @@ _ADVICE: Final = (
 )
 
 
-@dataclass(frozen=True)
-class File:
-    """The file of credentials that Google's libraries would use.
+class File(NamedTuple):
+    """The file of credentials that Google's libraries would use; texts are empty where the file does not say."""
 
-    Attributes:
-        where: its path, and the variable that names it.
-        type: its field ``type``, a key of ``KINDS``.
-        owner: e-mail address of the credentials' owner; empty if the file does not say.
-        project: id of the project; empty if the file does not say.
-        wrong: why the file cannot be used; empty if nothing is wrong.
-        do: what to do if it cannot be used.
-        hidden: texts that no message may contain.
-    """
-
-    where: str
-    type: str = ""
-    owner: str = ""
+    where: str  # its path, and the variable that names it
+    type: str = ""  # a key of ``KINDS``
+    owner: str = ""  # e-mail address of the credentials' owner
     project: str = ""
-    wrong: str = ""
-    do: str = ""
-    hidden: tuple[str, ...] = ()
+    wrong: str = ""  # why the file cannot be used
+    do: str = ""  # what to do then
+    hidden: tuple[str, ...] = ()  # texts that no message may contain
 
     def __str__(self) -> str:
         return f"{KINDS.get(self.type, 'credentials')}{f', {self.owner},' if self.owner else ''} ({self.where})"
@@ -117,9 +98,10 @@ def find(environ: Mapping[str, str]) -> File | None:
     """Return the file of credentials; None if the credentials come from the metadata server instead."""
     given = environ.get(VARIABLE, "")
     if given.strip():
+        correct = f"set {VARIABLE} to the path of a credentials file"
         if _PASTED.match(given) or len(given) > _LONGEST_PATH:
-            return File(VARIABLE, wrong="holds credentials instead of a path", do=_CORRECT, hidden=tuple(_lines(given)))
-        return _read(Path(given), f"{given}, from {VARIABLE}", _CORRECT)
+            return File(VARIABLE, wrong="holds credentials instead of a path", do=correct, hidden=tuple(_lines(given)))
+        return _read(Path(given), f"{given}, from {VARIABLE}", correct)
     try:
         folder = Path(environ.get(GCLOUD, "").strip() or Path(environ.get("HOME", "~")).expanduser() / ".config/gcloud")
     except RuntimeError:  # the user has no home, as in a container with a random user id
@@ -129,53 +111,35 @@ def find(environ: Mapping[str, str]) -> File | None:
         there = path.is_file()
     except OSError:  # no permission to enter a parent folder: the file's own error says which
         there = True
-    return _read(path, str(path), _LOG_IN) if there else None
-
-
-def advice(text: str) -> str:
-    """Return what may help if a token refresh failed with the error `text`; empty if unknown."""
-    return next((do for words, do in _ADVICE if re.search(words, text, re.IGNORECASE)), "")
+    return _read(path, str(path), "`gcloud auth application-default login` writes another one") if there else None
 
 
 def _read(path: Path, where: str, do: str) -> File:
+    bad = partial(File, where, do=do)
     try:
         if path.exists() and not path.is_file():
-            return File(where, wrong="is not a file", do=do)
+            return bad(wrong="is not a file")
         with files.open_named(path) as file:
             raw = file.read(_LONGEST)
     except (OSError, ValueError) as error:
-        return File(where, wrong=f"cannot be read: {getattr(error, 'strerror', None) or error}", do=do)
+        return bad(wrong=f"cannot be read: {getattr(error, 'strerror', None) or error}")
     text = raw.decode("utf-8", "replace")
     try:
         content = json.loads(text)
     except (ValueError, RecursionError):
-        return File(where, wrong="holds no credentials: it is not JSON", do=do, hidden=tuple(_lines(text)))
+        return bad(wrong="holds no credentials: it is not JSON", hidden=tuple(_lines(text)))
     hidden = tuple(_secrets(content))
     kind = content.get("type") if isinstance(content, dict) else None
     if kind not in KINDS:
-        return File(
-            where, wrong=f"holds no credentials: its type is not one of {', '.join(KINDS)}", do=do, hidden=hidden
-        )
-    return File(
-        where,
-        type=kind,
-        owner=_owner(content),
-        project=_shaped(content.get("project_id"), PROJECT),
-        hidden=hidden,
-    )
-
-
-def _owner(content: Mapping[str, Any]) -> str:
+        return bad(wrong=f"holds no credentials: its type is not one of {', '.join(KINDS)}", hidden=hidden)
     impersonated = _IMPERSONATED.search(str(content.get("service_account_impersonation_url", "")))
-    candidates = (impersonated and impersonated[1], content.get("client_email"), content.get("account"))
-    return next(filter(None, (_shaped(one, EMAIL) for one in candidates)), "")
+    owners = (impersonated and impersonated[1], content.get("client_email"), content.get("account"))
+    owner = next(filter(None, (_shaped(one, EMAIL) for one in owners)), "")
+    return File(where, kind, owner, _shaped(content.get("project_id"), PROJECT), hidden=hidden)
 
 
 def _shaped(given: object, shape: re.Pattern[str]) -> str:
-    """Return the value of a field if it has the expected shape, else an empty string.
-
-    A secret in the wrong field must not be shown.
-    """
+    """Return the value of a field if it has the expected shape; else "", as a secret in the wrong field."""
     return given if isinstance(given, str) and shape.fullmatch(given) else ""
 
 
@@ -197,103 +161,12 @@ def _lines(text: str) -> Iterator[str]:
             yield line.strip()
 
 
-ABOUT: Final = "credentials"
-QUOTA: Final = "quota project"
-_BRIEF: Final = "the credentials cannot be used"
-NO_MACHINE: Final = "this machine does not appear to run on Google Cloud"
-_QUOTA_ROLE: Final = "roles/serviceusage.serviceUsageConsumer"
+_CREDENTIALS: Final = "credentials"
+_QUOTA: Final = "quota project"
+_NO_MACHINE: Final = "this machine does not appear to run on Google Cloud"
 # Google's libraries write these words before they quote an answer, or give advice that does not apply here.
 _BEFORE: Final = ("Response:", "Response details:", "metadata service: ", " To set up")
 _HTML: Final = re.compile(r"<(!doctype )?html", re.IGNORECASE)
-
-
-class Identity:
-    """The credentials that a job would have.
-
-    Args:
-        environ: environment of the job.
-        connection: the connection to Google.
-        timeout_s: seconds for each answer.
-    """
-
-    def __init__(self, environ: Mapping[str, str], connection: Connection, timeout_s: float) -> None:
-        self._connection = connection
-        self._patience_s = 2 * timeout_s + 1  # twice, to allow for imports or a retry
-        self._metadata = metadata_host(environ) is not None
-        self.file = None if connection.plaintext else find(environ)
-        self.owner = "" if self.file is None else self.file.owner
-        self.hidden = [] if self.file is None else list(self.file.hidden)
-        self.good = connection.plaintext
-
-    def known(self) -> Finding:
-        """Return what is known about the credentials without sending any request."""
-        if self._connection.plaintext:
-            what = f"none are needed: {OTEL_GOODPUT_GCP_ENDPOINT.name} is plaintext"
-            return ok(ABOUT, what)
-        if self.file is not None and self.file.wrong:
-            return problem(ABOUT, f"{self.file.where}: {self.file.wrong}", self.file.do, _BRIEF)
-        if self.file is not None or self._metadata:
-            return ok(ABOUT, self._whose())
-        return warning(ABOUT, f"there is no credentials file, and {NO_MACHINE}", advice_on(ABOUT, TRACE, "", ""))
-
-    def check(self, project: str) -> Iterator[Finding]:
-        """Load the credentials and request a token; `good` is then whether that succeeded.
-
-        `project` is named in the advice on a missing quota project.
-        """
-        known = self.known()
-        if self._connection.plaintext or known.level == PROBLEM:
-            yield known
-            return
-        try:
-            credentials = within(self._patience_s, self._connection.credentials)
-        except TimeoutError:
-            yield self._bad(f"the search for them has not ended after {self._patience_s:g} s")
-        except Exception as error:
-            yield self._bad(_words(error))
-        else:
-            yield self._refresh(credentials)
-            yield from self._quota(credentials, project)
-
-    def _refresh(self, credentials: Any) -> Finding:
-        """Request a token, as an exporter would."""
-        began = time.monotonic()
-        try:
-            within(self._patience_s, lambda: credentials.refresh(self._connection.token_request()))
-        except Exception as error:
-            return self._bad(f"no token is issued: {_words(error)}")
-        took = time.monotonic() - began
-        self.good = True
-        self.hidden += filter(None, (str(getattr(credentials, name, None) or "") for name in ("token", "id_token")))
-        owner = str(getattr(credentials, "service_account_email", None) or "")
-        self.owner = owner if EMAIL.fullmatch(owner) else self.owner
-        what = f"{self._whose()}: a token was issued in {took * 1000:.0f} ms"
-        expiry = getattr(credentials, "expiry", None)
-        if isinstance(expiry, datetime):
-            left = (expiry.replace(tzinfo=timezone.utc) - datetime.now(timezone.utc)).total_seconds()
-            what += f", good for {format_duration(left)}"
-        return ok(ABOUT, what)
-
-    def _quota(self, credentials: Any, project: str) -> Iterator[Finding]:
-        """Report the project whose quota is used, if the credentials name one, or a user's credentials name none."""
-        named = str(getattr(credentials, "quota_project_id", None) or "")
-        if named:
-            shown = named if PROJECT.fullmatch(named) else "a project with an invalid id"
-            what = f"requests count against {shown}, where {self.owner or 'the job'} needs {_QUOTA_ROLE}"
-            yield ok(QUOTA, what)
-        elif self.file is not None and self.file.type in USER:
-            what = "no quota project is set; some services refuse user credentials without one"
-            yield warning(QUOTA, what, advice_on(QUOTA, TRACE, "", project or "PROJECT"))
-
-    def _bad(self, why: str) -> Finding:
-        return problem(ABOUT, f"{self._whose()}: {why}", advice(why) or advice_on(ABOUT, TRACE, "", ""), _BRIEF)
-
-    def _whose(self) -> str:
-        if self.file is not None:
-            return str(self.file)
-        if self._metadata:
-            return f"those of the machine or pod{f', {self.owner}' if self.owner else ''}, from the metadata server"
-        return f"there is no credentials file, and {NO_MACHINE}"
 
 
 def _words(error: Exception) -> str:
@@ -328,63 +201,54 @@ _METADATA_HELP: Final = (
 # For a clock that is ahead or behind: limits in seconds, each with the level and the reason.
 _DATED: Final = "spans and points get wrong times"
 _AHEAD: Final = ((300.0, PROBLEM, "points from more than 5 min ahead are refused"), (60.0, WARNING, _DATED))
-_SET_IT: Final = "correct this machine's clock, and keep it correct with NTP"
-_BEHIND: Final = (
-    (3600.0, PROBLEM, f"tokens signed with a key expire at once, and {_DATED}"),
-    (60.0, WARNING, _DATED),
-)
+_BEHIND: Final = ((3600.0, PROBLEM, f"tokens signed with a key expire at once, and {_DATED}"), (60.0, WARNING, _DATED))
 
 
 class Google:
     """Checks the packages, credentials, project, services and clock that exporting to Google Cloud needs.
 
-    `hidden` lists the texts that no finding may contain; it is complete after the last check.
-
-    Args:
-        environ: environment of the job.
-        names: names of the exporters in force.
-        timeout_s: seconds for each connection and each answer.
+    `hidden` lists the texts that no finding may contain; it is complete after the last check. Each connection and each
+    answer may take `timeout_s`.
     """
 
     def __init__(self, environ: Mapping[str, str], names: Collection[str], timeout_s: float) -> None:
         self._environ = environ
         self._names = [name for name in names if name in GOOGLE]
         self._timeout_s = timeout_s
+        self._patience_s = 2 * timeout_s + 1  # twice, to allow for imports or a retry
         self._connection = Connection(environ)
-        self._identity = Identity(environ, self._connection, timeout_s)
+        self._host = metadata_host(environ)
         self._machine: Machine | None = None
+        self._file = None if self._connection.plaintext else find(environ)
+        self._owner = "" if self._file is None else self._file.owner
         self._project_id = ""
         self._probed = list(PROBES)
         self._blocked = ""  # why no requests are sent to services
         self._clocks: list[tuple[str, float]] = []  # whose clock, and s that ours is ahead; the most reliable last
+        self.hidden = [] if self._file is None else list(self._file.hidden)
 
-    @property
-    def hidden(self) -> list[str]:
-        return self._identity.hidden
-
-    @property
-    def checks(self) -> tuple[tuple[str, Callable[[], Iterator[Finding]]], ...]:
-        """The checks in their order, each with the name of what it checks."""
-        return (
-            ("Google's packages", self._packages),
-            ("Google's metadata server", self._metadata),
-            ("Google's credentials", self._credentials),
-            ("Google's project", self._project),
-            ("Google's services", self._services),
-            ("Google's clock", self._clock),
-        )
+    def check(self) -> Iterator[Finding]:
+        """Yield everything that requests show too."""
+        for thing, checks in (
+            ("packages", self._packages),
+            ("metadata server", self._metadata),
+            ("credentials", self._credentials),
+            ("project", self._project),
+            ("services", self._services),
+            ("clock", self._clock),
+        ):
+            with looking_at(f"Google's {thing}"):
+                yield from checks()
 
     def local(self) -> Iterator[Finding]:
         """Yield what is known without sending any request."""
-        yield self._identity.known()
+        yield self._known()
         sources = self._sources()
         if sources:
             yield _named(*next(iter(sources.items())), sources)
         elif self._connection.plaintext:
             yield _no_project()
         yield ok(_PLACE, "the settings were read; `otel-goodput doctor --gcp` also sends requests")
-
-    # --- packages -----------------------------------------------------------------------------------------------------
 
     def _packages(self) -> Iterator[Finding]:
         if not self._names:
@@ -411,12 +275,10 @@ class Google:
         versions = ", ".join(f"{name} {number}" for name, number in settings.installed(_DISTRIBUTIONS).items())
         yield ok(_PLACE, f"installed for {', '.join(usable)}: {versions}")
 
-    # --- metadata server ----------------------------------------------------------------------------------------------
-
     def _metadata(self) -> Iterator[Finding]:
-        host = metadata_host(self._environ)
+        host = self._host
         if host is None:
-            yield ok(_METADATA, NO_MACHINE)
+            yield ok(_METADATA, _NO_MACHINE)
             return
         began = time.monotonic()
         try:
@@ -430,41 +292,90 @@ class Google:
         known = {"project": one.project, "zone": one.zone, "machine": one.name, "type": one.type, "cluster": cluster}
         machine = ", ".join(f"{name} {value}" for name, value in known.items() if value)
         yield ok(_METADATA, f"{host} answered in {took * 1000:.0f} ms: {machine}")
-        self._compare(host)
+        if place := address(host):
+            connection = http.client.HTTPConnection(*place, timeout=self._timeout_s)
+            connection.response_class = BoundedResponse
+            measure = partial(clock_lead, connection, "/computeMetadata/v1/instance/id", host, dict([FLAVOR]))
+            with suppress(TimeoutError):
+                seconds = within(2 * self._timeout_s, measure)
+                self._clocks += [] if seconds is None else [("the metadata server's", seconds)]
 
-    def _compare(self, host: str) -> None:
-        """Compare this machine's clock with that of the metadata server `host`."""
-        place = address(host)
-        if place is None:
-            return
-        connection = http.client.HTTPConnection(*place, timeout=self._timeout_s)
-        connection.response_class = BoundedResponse
-        measure = partial(clock_lead, connection, "/computeMetadata/v1/instance/id", host, dict([FLAVOR]))
-        try:
-            seconds = within(2 * self._timeout_s, measure)
-        except TimeoutError:
-            return
-        if seconds is not None:
-            self._clocks.append(("the metadata server's", seconds))
-
-    # --- credentials and project --------------------------------------------------------------------------------------
+    def _known(self) -> Finding:
+        """Return what is known about the credentials without sending any request."""
+        if self._connection.plaintext:
+            return ok(_CREDENTIALS, f"none are needed: {OTEL_GOODPUT_GCP_ENDPOINT.name} is plaintext")
+        if self._file is not None and self._file.wrong:
+            return self._unusable(f"{self._file.where}: {self._file.wrong}", self._file.do)
+        if self._file is not None or self._host is not None:
+            return ok(_CREDENTIALS, self._whose())
+        return warning(_CREDENTIALS, self._whose(), advice_on(_CREDENTIALS, TRACE, "", ""))
 
     def _credentials(self) -> Iterator[Finding]:
-        if self._blocked:
-            yield self._identity.known()
+        """Load the credentials and request a token, as an exporter would."""
+        known = self._known()
+        if self._blocked or self._connection.plaintext:
+            yield known
             return
-        yield from self._identity.check(next(iter(self._sources().values()), ""))
-        if not self._identity.good:
-            self._blocked = "there are no credentials for it"
+        self._blocked = "there are no credentials for it"  # until a token was issued
+        if known.level == PROBLEM:
+            yield known
+            return
+        try:
+            credentials = within(self._patience_s, self._connection.credentials)
+        except TimeoutError:
+            yield self._bad(f"the search for them has not ended after {self._patience_s:g} s")
+            return
+        except Exception as error:
+            yield self._bad(_words(error))
+            return
+        yield self._refresh(credentials)
+        named = str(getattr(credentials, "quota_project_id", None) or "")
+        if named:
+            role = "roles/serviceusage.serviceUsageConsumer"
+            shown = named if PROJECT.fullmatch(named) else "a project with an invalid id"
+            yield ok(_QUOTA, f"requests count against {shown}, where {self._owner or 'the job'} needs {role}")
+        elif self._file is not None and self._file.type in USER:
+            what = "no quota project is set; some services refuse user credentials without one"
+            project = next(iter(self._sources().values()), "") or "PROJECT"
+            yield warning(_QUOTA, what, advice_on(_QUOTA, TRACE, "", project))
+
+    def _refresh(self, credentials: Any) -> Finding:
+        began = time.monotonic()
+        try:
+            within(self._patience_s, lambda: credentials.refresh(self._connection.token_request()))
+        except Exception as error:
+            return self._bad(f"no token is issued: {_words(error)}")
+        took = time.monotonic() - began
+        self._blocked = ""
+        self.hidden += filter(None, (str(getattr(credentials, name, None) or "") for name in ("token", "id_token")))
+        self._owner = _shaped(getattr(credentials, "service_account_email", None), EMAIL) or self._owner
+        what = f"{self._whose()}: a token was issued in {took * 1000:.0f} ms"
+        expiry = getattr(credentials, "expiry", None)
+        if isinstance(expiry, datetime):
+            left = (expiry.replace(tzinfo=timezone.utc) - datetime.now(timezone.utc)).total_seconds()
+            what += f", good for {format_duration(left)}"
+        return ok(_CREDENTIALS, what)
+
+    def _bad(self, why: str) -> Finding:
+        advice = (do for words, do in _ADVICE if re.search(words, why, re.IGNORECASE))
+        return self._unusable(f"{self._whose()}: {why}", next(advice, "") or advice_on(_CREDENTIALS, TRACE, "", ""))
+
+    def _unusable(self, what: str, do: str) -> Finding:
+        return problem(_CREDENTIALS, what, do, "the credentials cannot be used")
+
+    def _whose(self) -> str:
+        if self._file is not None:
+            return str(self._file)
+        if self._host is not None:
+            return f"those of the machine or pod{f', {self._owner}' if self._owner else ''}, from the metadata server"
+        return f"there is no credentials file, and {_NO_MACHINE}"
 
     def _sources(self) -> dict[str, str]:
         """Return the projects by their source; the first one is used."""
         sources = {name: text for name in PROJECT_SOURCES if (text := self._environ.get(name, "").strip())}
-        file, machine = self._identity.file, self._machine
-        if file is not None and file.project:
-            sources["the credentials file"] = file.project
-        if machine is not None and machine.project:
-            sources["the metadata server"] = machine.project
+        for source, holder in (("the credentials file", self._file), ("the metadata server", self._machine)):
+            if holder is not None and holder.project:
+                sources[source] = holder.project
         return sources
 
     def _project(self) -> Iterator[Finding]:
@@ -473,7 +384,7 @@ class Google:
         if source not in PROJECT_SOURCES and not self._blocked:
             try:
                 # Google's library may find one elsewhere; for an emulator, only variables count.
-                project = within(2 * self._timeout_s + 1, lambda: self._connection.project)
+                project = within(self._patience_s, lambda: self._connection.project)
             except Exception:
                 project = ""
             source = next((name for name, value in sources.items() if value == project), "Google's library")
@@ -484,12 +395,10 @@ class Google:
         self._project_id = project
         yield _named(source, project, sources)
 
-    # --- services and clock -------------------------------------------------------------------------------------------
-
     def _services(self) -> Iterator[Finding]:
         needed = frozenset(service for name in self._names or _USUAL for service in GOOGLE[name].services.values())
         services = ServiceChecks(
-            self._connection, self._timeout_s, needed, self._identity.owner, self._project_id, self._blocked
+            self._connection, self._timeout_s, needed, self._owner, self._project_id, self._blocked
         )
         calls = {service: begin(partial(services.check, service)) for service in self._probed}
         until = time.monotonic() + services.longest_s
@@ -516,7 +425,8 @@ class Google:
         off = f"{format_duration(abs(seconds))} {'ahead of' if seconds > 0 else 'behind'} {whose}"
         for bound, level, why in _AHEAD if seconds > 0 else _BEHIND:
             if abs(seconds) > bound:
-                yield Finding(level, _CLOCK, f"{off}: {why}", _SET_IT, "this machine's clock is off")
+                do = "correct this machine's clock, and keep it correct with NTP"
+                yield Finding(level, _CLOCK, f"{off}: {why}", do, "this machine's clock is off")
                 return
         yield ok(_CLOCK, f"{off}, within the tolerance")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import mmap
 import os
 import shutil
@@ -11,6 +12,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
+from otel_goodput._accounting.totals import Totals
 from otel_goodput._journal.mirror import check_spool, open_filesystem, spool
 from otel_goodput._journal.notes import UNMARKED, Note, read_notes
 from otel_goodput._journal.rundir import RunDirectory, folder_name, runs
@@ -19,7 +21,7 @@ from otel_goodput._runtime import files
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.options import Settings
 from otel_goodput._text.durations import NS
-from otel_goodput._text.quantities import format_duration
+from otel_goodput._text.quantities import format_duration, plural
 from otel_goodput._timeline.recovery import Restored, restore
 from otel_goodput._tools.doctor.findings import Finding, ok, problem, warning
 from otel_goodput._tools.doctor.plaintext import check_journal
@@ -30,35 +32,31 @@ from otel_goodput.semconv import ClockState
 
 SCARCE: Final = 1024 * files.MIB
 TOO_LITTLE: Final = 16 * files.MIB  # the journal allocates segments of 1 MiB, and one in advance
-_URL: Final = "the journal's URL cannot be used"
 SHOWN: Final = 5  # number of runs examined if the run id is unknown
 
 
 def local_base(config: Config) -> Path:
     """Return the local folder that holds the runs; for a journal at a URL, its spool."""
-    return spool(config.directory) if config.remote else _named(config.directory)
-
-
-def _named(directory: str) -> Path:
+    if config.remote:
+        return spool(config.directory)
     try:
-        return files.named(directory)
+        return files.named(config.directory)
     except OSError:
-        return Path(directory).absolute()
+        return Path(config.directory).absolute()
 
 
 def check(config: Config, run_id: str, timeout_s: float) -> Iterator[Finding]:
-    """Check whether the journal can be read and written.
-
-    `run_id` is empty if unknown; `timeout_s` limits the access to a URL.
-    """
+    """Check whether the journal can be read and written; `run_id` is empty if unknown."""
     base = local_base(config)
     if config.remote:
         yield from check_journal(config.directory)
         yield from _remote(config.directory, run_id, timeout_s)
-    elif files.is_folder(base / "journal"):
-        do = "set OTEL_GOODPUT_DIR to the folder that contains the runs"
-        yield warning("journal", f"{base} is the folder of one run: new runs go inside it", do)
-    yield _spool(config.directory, base) if config.remote else _local(base, "the journal")
+        yield _spool(config.directory, base)
+    else:
+        if files.is_folder(base / "journal"):
+            do = "set OTEL_GOODPUT_DIR to the folder that contains the runs"
+            yield warning("journal", f"{base} is the folder of one run: new runs go inside it", do)
+        yield _local(base, "the journal")
     place = goes_with(os.environ)
     if place and config.settings[Settings.directory.variable].source == "default":
         what = f"the journal is in {base}, which is lost with {place}: a restart will not find it"
@@ -115,11 +113,7 @@ def _there(path: Path) -> bool:
 
 
 def _try(folder: Path) -> str:
-    """Try the journal's operations on an unnamed file in `folder`; returns a warning, or an empty string.
-
-    Raises:
-        OSError: the folder cannot hold a journal.
-    """
+    """Try the journal's operations on an unnamed file; returns a warning, if any. Raises OSError if they fail."""
     with files.nameless(folder) as file:
         file.truncate(mmap.PAGESIZE)
         with mmap.mmap(file.fileno(), mmap.PAGESIZE) as page:
@@ -139,19 +133,18 @@ def _remote(url: str, run_id: str, timeout_s: float) -> Iterator[Finding]:
         except FileNotFoundError:
             return []  # it is created when a job starts
 
+    what, do = "", ""
     try:
         present = within(timeout_s, names)
     except TimeoutError:
-        what = f"{url} does not answer within {timeout_s:g} s"
-        yield problem("journal", what, "check the network connection", _URL)
-        return
+        what, do = f"{url} does not answer within {timeout_s:g} s", "check the network connection"
     except JournalError as error:
+        what = str(error)
         do = "until then the journal stays on this machine, and a restart on another one does not find it"
-        yield problem("journal", str(error), do, _URL)
-        return
     except Exception as error:  # each fsspec filesystem raises its own errors
-        what = f"{url} cannot be read: {type(error).__name__}: {error}"
-        yield problem("journal", what, "check its credentials and options", _URL)
+        what, do = f"{url} cannot be read: {type(error).__name__}: {error}", "check its credentials and options"
+    if what:
+        yield problem("journal", what, do, "the journal's URL cannot be used")
         return
     yield ok("journal", f"{url} can be read (writing is tested when a job starts)")
     if run_id and folder_name(run_id) in present:
@@ -160,36 +153,27 @@ def _remote(url: str, run_id: str, timeout_s: float) -> Iterator[Finding]:
 
 
 def present(config: Config, run_id: str) -> tuple[list[RunDirectory], int]:
-    """Return the runs on this machine to examine, and the number of further ones.
-
-    That is the run with `run_id` if it exists; if `run_id` is empty, the latest runs.
-    """
+    """Return the run with `run_id` if it is on this machine, else if that is empty the latest, and how many more."""
     base = local_base(config)
     if run_id:
         run = RunDirectory(base / folder_name(run_id))
         return ([run] if files.is_folder(run.journal) else []), 0
     try:
-        newest = sorted(runs(base), key=_age)
+        newest = sorted(runs(base), key=_changed, reverse=True)
     except (JournalError, OSError):
         return [], 0
     return newest[:SHOWN], max(0, len(newest) - SHOWN)
 
 
-def _age(run: RunDirectory) -> float:
+def _changed(run: RunDirectory) -> float:
     try:
-        return time.time() - run.journal.stat().st_mtime
+        return run.journal.stat().st_mtime
     except OSError:
-        return float("inf")
-
-
-# --- a run ------------------------------------------------------------------------------------------------------------
+        return -math.inf
 
 
 def check_run(run: RunDirectory, process: int, *, renewable: bool) -> Iterator[Finding]:
-    """Yield what should be known about `run` before its job starts again; `process` is the index of the process.
-
-    `renewable`: as in `Config`.
-    """
+    """Yield what should be known about `run` before its job starts again."""
     name = run.called()
     restored = restore(run, process)
     if (note := restored.damages.note()) is not None:
@@ -208,7 +192,9 @@ def check_run(run: RunDirectory, process: int, *, renewable: bool) -> Iterator[F
         )
     else:
         yield _stopped(name, attempt, restored, renewable=renewable)
-    yield from _measured(name, restored, read_notes(run, process))
+    totals = restored.ledger.totals(restored.last_sign)
+    if totals.started:
+        yield _measured(name, totals, read_notes(run, process))
 
 
 def _stopped(name: str, attempt: int, restored: Restored, *, renewable: bool) -> Finding:
@@ -219,7 +205,7 @@ def _stopped(name: str, attempt: int, restored: Restored, *, renewable: bool) ->
         return warning("run", what, "correct the machines' clocks")
     ago = format_duration(max(0.0, since))
     if cursor.ended and cursor.clean:
-        ended = f"run {name!r} ended {ago} ago after {attempt} attempt{'s' if attempt != 1 else ''}; "
+        ended = f"run {name!r} ended {ago} ago after {plural(attempt, 'attempt')}; "
         if renewable:
             return ok("run", f"{ended}the next job without a run id starts a new run")
         return warning(
@@ -234,26 +220,23 @@ def _stopped(name: str, attempt: int, restored: Restored, *, renewable: bool) ->
     )
 
 
-def _measured(name: str, restored: Restored, notes: Collection[Note]) -> Iterator[Finding]:
-    """Yield which clock timed the latest steps, and whether that is plausible."""
-    totals = restored.ledger.totals(restored.last_sign)
-    if not totals.started:
-        return
-    answer = totals.to_json()
+def _measured(name: str, totals: Totals, notes: Collection[Note]) -> Finding:
+    """Return which clock timed the latest steps, and whether that is plausible."""
     if totals.clock == ClockState.UNKNOWN:
-        unmarked = " and ".join(note.kind[len(UNMARKED) :].strip() for note in notes if note.kind.startswith(UNMARKED))
-        yield warning(
+        kinds = " and ".join(note.kind[len(UNMARKED) :].strip() for note in notes if note.kind.startswith(UNMARKED))
+        unmarked = f" ({kinds} cannot be marked)" if kinds else ""
+        return warning(
             "run",
-            f"run {name!r}: the end of the latest steps on the device is not known"
-            f"{f' ({unmarked} cannot be marked)' if unmarked else ''}: where such steps are more than 1 "
-            "% of the time, goodput, shares, step times and the progress at risk are not known",
+            f"run {name!r}: the end of the latest steps on the device is not known{unmarked}: where such steps are "
+            "more than 1 % of the time, goodput, shares, step times and the progress at risk are not known",
             "pass an output of each step that is not donated, as with goodput.observe(loss); or, if the loop itself "
             f"waits for the device, set {Settings.device_clock.variable}=host",
         )
-    elif totals.clock == ClockState.DEVICE:
-        yield ok("run", f"run {name!r} has exact step times, measured on the device")
-    elif dispatch_only(answer):
-        yield warning(
+    if totals.clock == ClockState.DEVICE:
+        return ok("run", f"run {name!r} has exact step times, measured on the device")
+    answer = totals.to_json()
+    if dispatch_only(answer):
+        return warning(
             "run",
             f"the steps of run {name!r} take {format_duration(answer['step_time']['median_s'])} of the "
             f"{format_duration(answer['step_cadence_s'])} from one to the next, and it is not known when the device "
@@ -262,5 +245,4 @@ def _measured(name: str, restored: Restored, notes: Collection[Note]) -> Iterato
             "wait for the result inside the step, as with jax.block_until_ready(loss); if the steps really are that "
             "short, ignore this",
         )
-    else:
-        yield ok("run", f"the steps of run {name!r} were timed on the host, and no work ran on a device")
+    return ok("run", f"the steps of run {name!r} were timed on the host, and no work ran on a device")

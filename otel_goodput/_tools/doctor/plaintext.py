@@ -35,9 +35,7 @@ def check_journal(url: str) -> Iterator[Finding]:
     for part in url.split("::"):
         if part.partition("://")[0] in _PLAIN and _opens(part) and not _here(host := _host(part)):
             yield warning(
-                "journal",
-                f"the credentials in its URL are sent to {host} unencrypted",
-                "use an encrypted protocol",
+                "journal", f"the credentials in its URL are sent to {host} unencrypted", "use an encrypted protocol"
             )
 
 

@@ -13,7 +13,6 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -57,22 +56,17 @@ class Unreachable(GoodputError):
 
 
 class Reached(NamedTuple):
-    """A successful connection: seconds of each stage, and seconds that our clock is ahead (None: unknown)."""
+    """A successful connection: the time of each stage, and seconds that our clock is ahead (None: unknown)."""
 
-    stages: Mapping[str, float]
+    took: str
     ahead_s: float | None
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name} {seconds * 1000:.0f} ms" for name, seconds in self.stages.items())
 
 
 def reach(target: str, *, encrypted: bool, timeout_s: float) -> Reached:
     """Connect to a server as gRPC would: through the proxy, if there is one, and with gRPC's trusted certificates.
 
-    Args:
-        target: ``host:port``.
-        encrypted: whether to use TLS; if so, the server's clock is read too.
-        timeout_s: seconds that each stage may take, except for DNS, which has no time limit.
+    `target` is ``host:port``; with `encrypted`, TLS is used, and the server's clock is read too. Each stage may take
+    `timeout_s`, except for DNS, which has no time limit.
 
     Raises:
         Unreachable: the server cannot be reached.
@@ -80,26 +74,52 @@ def reach(target: str, *, encrypted: bool, timeout_s: float) -> Reached:
     host, port = _address(target)
     proxy = _proxy(host)
     peer = (host, port) if proxy is None else (proxy.hostname or "", proxy.port or 80)
-    via = "" if proxy is None else "the proxy "
     connection = http.client.HTTPConnection(*peer, timeout=timeout_s)
     connection.response_class = BoundedResponse
+    where, do, stage = f"{peer[0]}:{peer[1]}", _FIREWALL, "TCP"
     if proxy is not None:
+        where, do, stage = f"the proxy {where}", _PROXY, f"proxy {where}"
         connection.set_tunnel(host, port, _authorization(proxy))
-    stages: dict[str, float] = {}
+    took: list[str] = []
     ahead_s = None
     try:
-        with _failing(f"{via}{peer[0]}:{peer[1]}", timeout_s, _FIREWALL if proxy is None else _PROXY):
-            with _timed(stages, "DNS"):
-                socket.getaddrinfo(*peer, type=socket.SOCK_STREAM)
-            with _timed(stages, "TCP" if proxy is None else f"proxy {peer[0]}:{peer[1]}"):
-                connection.connect()
+        with _timed(took, "DNS"):
+            socket.getaddrinfo(*peer, type=socket.SOCK_STREAM)
+        with _timed(took, stage):
+            connection.connect()
         if encrypted:
-            with _failing(f"{host}:{port}", timeout_s, _FIREWALL), _timed(stages, "TLS"):
-                connection.sock = _context().wrap_socket(connection.sock, server_hostname=host)
+            where, do = f"{host}:{port}", _FIREWALL
+            context = _context()
+            with _timed(took, "TLS"):
+                connection.sock = context.wrap_socket(connection.sock, server_hostname=host)
             ahead_s = clock_lead(connection, "/", host)
+    except socket.gaierror as error:
+        raise Unreachable(f"the name of {where} cannot be resolved ({error.strerror})", _NAMES) from None
+    except ConnectionRefusedError:
+        raise Unreachable(f"nothing listens at {where}", do) from None
+    except TimeoutError:
+        raise Unreachable(f"{where} does not answer within {timeout_s:g} s", do) from None
+    except ssl.SSLCertVerificationError as error:
+        raise Unreachable(f"the certificate of {where} is not trusted: {error.verify_message}", _AUTHORITY) from None
+    except ssl.SSLError as error:
+        raise Unreachable(f"{where} does not speak TLS ({error.reason or error})", _PLAINTEXT) from None
+    except http.client.HTTPException as error:
+        raise Unreachable(f"{where} does not answer with HTTP ({type(error).__name__})", do) from None
+    except OSError as error:
+        why = f"cannot be reached ({error.strerror or error})"
+        if str(error).startswith(_TUNNEL):
+            why = f"refuses to connect to it ({str(error).removeprefix(_TUNNEL)})"
+        raise Unreachable(f"{where} {why}", do) from None
     finally:
         connection.close()
-    return Reached(stages, ahead_s)
+    return Reached(", ".join(took), ahead_s)
+
+
+@contextmanager
+def _timed(took: list[str], name: str) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    took.append(f"{name} {(time.monotonic() - began) * 1000:.0f} ms")
 
 
 def clock_lead(
@@ -155,37 +175,6 @@ def _context() -> ssl.SSLContext:
         raise Unreachable(why, f"correct {ROOTS} or unset it") from None
 
 
-@contextmanager
-def _timed(stages: dict[str, float], name: str) -> Iterator[None]:
-    began = time.monotonic()
-    yield
-    stages[name] = time.monotonic() - began
-
-
-@contextmanager
-def _failing(where: str, timeout_s: float, do: str) -> Iterator[None]:
-    """Raise socket, TLS and HTTP errors as :class:`Unreachable`, with a message for people."""
-    try:
-        yield
-    except socket.gaierror as error:
-        raise Unreachable(f"the name of {where} cannot be resolved ({error.strerror})", _NAMES) from None
-    except ConnectionRefusedError:
-        raise Unreachable(f"nothing listens at {where}", do) from None
-    except TimeoutError:
-        raise Unreachable(f"{where} does not answer within {timeout_s:g} s", do) from None
-    except ssl.SSLCertVerificationError as error:
-        raise Unreachable(f"the certificate of {where} is not trusted: {error.verify_message}", _AUTHORITY) from None
-    except ssl.SSLError as error:
-        raise Unreachable(f"{where} does not speak TLS ({error.reason or error})", _PLAINTEXT) from None
-    except http.client.HTTPException as error:
-        raise Unreachable(f"{where} does not answer with HTTP ({type(error).__name__})", do) from None
-    except OSError as error:
-        if str(error).startswith(_TUNNEL):
-            why = f"{where} refuses to connect to it ({str(error).removeprefix(_TUNNEL)})"
-            raise Unreachable(why, do) from None
-        raise Unreachable(f"{where} cannot be reached ({error.strerror or error})", do) from None
-
-
 # The exporters to Google Cloud, by name; first those that `auto` may choose.
 GOOGLE: Final = {
     spec.name: spec
@@ -207,16 +196,14 @@ class Probe(NamedTuple):
     send: Send
 
 
-def _write_spans(connection: Connection, seconds: float) -> object:
-    types = load("google.cloud.trace_v2.types")
-    request = types.BatchWriteSpansRequest(name=f"projects/{connection.project}")
-    return connection.client(TRACE).batch_write_spans(request=request, timeout=seconds, retry=None)
+def _written(service: Service, package: str, method: str, call: str) -> tuple[Probe]:
+    """Return the probe that writes nothing to the project by a method, which the client's `call` sends."""
 
+    def send(connection: Connection, seconds: float) -> object:
+        request = getattr(load(f"{package}.types"), f"{method}Request")(name=f"projects/{connection.project}")
+        return getattr(connection.client(service), call)(request=request, timeout=seconds, retry=None)
 
-def _write_series(connection: Connection, seconds: float) -> object:
-    types = load("google.cloud.monitoring_v3.types")
-    request = types.CreateTimeSeriesRequest(name=f"projects/{connection.project}")
-    return connection.client(MONITORING).create_time_series(request=request, timeout=seconds, retry=None)
+    return (Probe(method, package, send),)
 
 
 def _export(signal: str, request_name: str, group: str) -> Send:
@@ -239,8 +226,8 @@ def _export(signal: str, request_name: str, group: str) -> Send:
 
 
 PROBES: Final[dict[Service, tuple[Probe, ...]]] = {
-    TRACE: (Probe("BatchWriteSpans", "google.cloud.trace_v2", _write_spans),),
-    MONITORING: (Probe("CreateTimeSeries", "google.cloud.monitoring_v3", _write_series),),
+    TRACE: _written(TRACE, "google.cloud.trace_v2", "BatchWriteSpans", "batch_write_spans"),
+    MONITORING: _written(MONITORING, "google.cloud.monitoring_v3", "CreateTimeSeries", "create_time_series"),
     TELEMETRY: (
         Probe("traces", _COLLECTORS, _export("trace", "ExportTraceServiceRequest", "resource_spans")),
         Probe("metrics", _COLLECTORS, _export("metrics", "ExportMetricsServiceRequest", "resource_metrics")),
@@ -279,25 +266,15 @@ class Checked(NamedTuple):
     ahead_s: float | None = None
 
 
-@dataclass(frozen=True)
-class ServiceChecks:
-    """Checks services with the job's credentials and project.
-
-    Attributes:
-        connection: the connection to Google.
-        timeout_s: seconds for each stage of a connection and for each answer.
-        needed: services that the job would use; failures of other services are no problem.
-        owner: e-mail address of the credentials' owner; empty if unknown.
-        project: the project to write to; empty if unknown.
-        blocked: why no requests are sent; empty if they are.
-    """
+class ServiceChecks(NamedTuple):
+    """Checks services with the job's credentials and project."""
 
     connection: Connection
-    timeout_s: float
-    needed: frozenset[Service]
-    owner: str = ""
-    project: str = ""
-    blocked: str = ""
+    timeout_s: float  # for each stage of a connection and for each answer
+    needed: frozenset[Service]  # that the job would use; failures of other services are no problem
+    owner: str  # e-mail address of the credentials' owner; empty if unknown
+    project: str  # to write to; empty if unknown
+    blocked: str  # why no requests are sent; empty if they are
 
     @property
     def longest_s(self) -> float:
@@ -312,7 +289,7 @@ class ServiceChecks:
             reached = reach(target, encrypted=not self.connection.plaintext, timeout_s=self.timeout_s)
         except Unreachable as error:
             return Checked([self.judged(service, PROBLEM, str(error), error.do)])
-        where = f"{target} is reached ({reached})"
+        where = f"{target} is reached ({reached.took})"
         if self.blocked:
             finding = ok(service.name, f"{where}; no request was sent: {self.blocked}")
             return Checked([finding], reached.ahead_s)
@@ -320,7 +297,10 @@ class ServiceChecks:
         failures: dict[str, tuple[list[str], Failure]] = {}
         for probe in PROBES[service]:
             began = time.monotonic()
-            failure = self._answer(probe)
+            failure = self._failure(probe)
+            if failure is not None and failure.code == "UNAUTHENTICATED":
+                self.connection.renew()  # as the exporters do: a token may have been revoked before its expiry
+                failure = self._failure(probe)
             if failure is None:
                 took.append(f"{probe.method} in {(time.monotonic() - began) * 1000:.0f} ms")
             else:
@@ -331,14 +311,7 @@ class ServiceChecks:
             findings = [ok(service.name, f"{where} and accepts {', '.join(took)} (empty)")]
         return Checked(findings, reached.ahead_s)
 
-    def _answer(self, probe: Probe) -> Failure | None:
-        failure = self._try(probe)
-        if failure is not None and failure.code == "UNAUTHENTICATED":
-            self.connection.renew()  # as the exporters do: a token may have been revoked before its expiry
-            failure = self._try(probe)
-        return failure
-
-    def _try(self, probe: Probe) -> Failure | None:
+    def _failure(self, probe: Probe) -> Failure | None:
         try:
             probe.send(self.connection, self.timeout_s)
         except Exception as error:
@@ -351,23 +324,18 @@ class ServiceChecks:
             cause = "NOT_FOUND"
         if cause in _LET_IN:
             return ok(service.name, f"{where} and grants access; it answers an empty {method} with {answer}")
-        meaning = _MEANINGS.get(cause, "it refuses")
-        what = f"{where}, but {meaning}: {method}: {answer}"
-        level = WARNING if cause in _PASSING else PROBLEM
-        return self.judged(service, level, what, self._help(service, cause), f"{service.name}: {meaning}")
-
-    def _help(self, service: Service, cause: str) -> str:
+        meaning, passing = _MEANINGS.get(cause, "it refuses"), cause in _PASSING
         if cause == "PERMISSION_DENIED":
-            return (
+            kind = "user" if self.owner and not self.owner.endswith(".gserviceaccount.com") else "serviceAccount"
+            do = (
                 f"if {self.project!r} is the right project, grant the role: `gcloud projects add-iam-policy-binding "
-                f"{shlex.quote(self.project)} --member={self._member()} --role={service.role}`"
+                f"{shlex.quote(self.project)} --member={kind}:{self.owner or 'EMAIL'} --role={service.role}`"
             )
-        help_ = advice_on(cause, service, self.connection.target(service), self.project)
-        return help_ or (_AGAIN if cause in _PASSING else _BEYOND)
-
-    def _member(self) -> str:
-        kind = "user" if self.owner and not self.owner.endswith(".gserviceaccount.com") else "serviceAccount"
-        return f"{kind}:{self.owner or 'EMAIL'}"
+        else:
+            do = advice_on(cause, service, self.connection.target(service), self.project)
+            do = do or (_AGAIN if passing else _BEYOND)
+        what = f"{where}, but {meaning}: {method}: {answer}"
+        return self.judged(service, WARNING if passing else PROBLEM, what, do, f"{service.name}: {meaning}")
 
     def judged(self, service: Service, level: str, what: str, do: str, brief: str = "") -> Finding:
         """Return a finding about a service; its level is OK if the job does not need the service."""

@@ -34,10 +34,7 @@ _NAMELESS: Final = "\0"  # a job name that no user can have set
 
 
 class Row(NamedTuple):
-    """A variable, its value in force (as text without secrets), the source of the value, and a remark.
-
-    `ignored` says why the value in the environment is not used; empty if it is.
-    """
+    """A variable, its value in force without secrets, its source, why the environment's is ignored, and a remark."""
 
     variable: EnvVar
     value: str
@@ -73,20 +70,15 @@ def run_env(options: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(answer, indent=1) + "\n")
         return 0
     for row in variables:
-        sys.stdout.write("\n".join(_lines(row)) + "\n")
+        lines = [f"{row.variable.name} = {row.value or '(not set)'}  [{row.source}]"]
+        lines.append(f"    {row.variable.type}: {row.variable.brief}")
+        lines += [f"    ignored: {row.ignored}"] if row.ignored else []
+        lines += [f"    {row.note}"] if row.note else []
+        sys.stdout.write("\n".join(lines) + "\n")
     for name, alike in strangers.items():
         meant = f"; did you mean {alike}?" if alike else ""
         sys.stdout.write(redact(f"{name} is set, but there is no such variable{meant}") + "\n")
     return 0
-
-
-def _lines(row: Row) -> Iterator[str]:
-    yield f"{row.variable.name} = {row.value or '(not set)'}  [{row.source}]"
-    yield f"    {row.variable.type}: {row.variable.brief}"
-    if row.ignored:
-        yield f"    ignored: {row.ignored}"
-    if row.note:
-        yield f"    {row.note}"
 
 
 def rows(environ: Mapping[str, str]) -> list[Row]:
@@ -97,24 +89,20 @@ def rows(environ: Mapping[str, str]) -> list[Row]:
     for variable in (*ENVVARS, *STANDARD):
         text = environ.get(variable.name, "").strip()
         reason = refusal(variable, text) if text else ""
-        row = Row(variable, text, "environment") if text and not reason else Row(variable, variable.default, "default")
-        if reason:
-            row = row._replace(ignored=redact(f"{text!r}: {reason}"))
-            if variable.name in _PARTLY:
-                row = row._replace(value=text, source="environment")
+        ignored = redact(f"{text!r}: {reason}") if reason else ""
+        used = text and (not reason or variable.name in _PARTLY)
+        value, source, note = text if used else variable.default, "environment" if used else "default", ""
         if variable.name == Settings.directory.variable:
-            row = row._replace(value=config.directory)
+            value = config.directory
         elif variable.name == Settings.run_id.variable and not text:
-            row = _derived_run_id(row, config.run_id, environ)
-        in_effect.append(row._replace(value=HIDDEN if text and secret(variable.name) else redact(row.value)))
+            note = "the job's name is the run's id"
+            for name in RUN_ID_SOURCES:
+                if environ.get(name, "").strip():
+                    value, source, note = config.run_id, "environment", f"from {name}"
+                    break
+        value = HIDDEN if text and secret(variable.name) else redact(value)
+        in_effect.append(Row(variable, value, source, ignored, note))
     return in_effect
-
-
-def _derived_run_id(row: Row, run_id: str, environ: Mapping[str, str]) -> Row:
-    for name in configuration.RUN_ID_SOURCES:
-        if environ.get(name, "").strip():
-            return row._replace(value=run_id, source="environment", note=f"from {name}")
-    return row._replace(note="the job's name is the run's id")
 
 
 def refusal(variable: EnvVar, text: str) -> str:
@@ -133,8 +121,6 @@ def refusal(variable: EnvVar, text: str) -> str:
 
 
 def _refusing(parse: Callable[[str], object], why: str) -> Callable[[str], str]:
-    """Return a check: `why` if `parse` raises ValueError or KeyError, else an empty string."""
-
     def check(text: str) -> str:
         try:
             parse(text)
@@ -155,9 +141,10 @@ def _pairs(text: str) -> str:
     return f"{', '.join(map(repr, wrong))} is not key=value; the rest is used" if wrong else ""
 
 
+_BOOLEAN: Final = _refusing(configuration.boolean, "neither true nor false")
 _CHECKS: Final[dict[str, Callable[[str], str]]] = {
-    envvars.OTEL_GOODPUT_STRICT.name: _refusing(configuration.boolean, "neither true nor false"),
-    "OTEL_SDK_DISABLED": _refusing(configuration.boolean, "neither true nor false"),
+    envvars.OTEL_GOODPUT_STRICT.name: _BOOLEAN,
+    "OTEL_SDK_DISABLED": _BOOLEAN,
     "OTEL_METRIC_EXPORT_INTERVAL": _refusing(_above_zero, "not a number of milliseconds above 0"),
     "OTEL_BSP_SCHEDULE_DELAY": _refusing(
         lambda text: _above_zero(str(int(text))), "not a whole number of milliseconds above 0"
@@ -246,7 +233,6 @@ def check(environ: Mapping[str, str], rows: Sequence[Row], config: Config) -> It
 
 
 def _launchers(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what the launcher that started this process says about the job."""
     for launch in launches(environ):
         parts = [f"{launch.name} started this job" + (f", {launch.job_id}" if launch.job_id else "")]
         if launch.restarts is not None:
@@ -260,9 +246,8 @@ def _launchers(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield findings on the index of this process and the number of processes."""
-    wrong = [
-        name for name in placement.NUMBERS if environ.get(name, "").strip() and placement.number(environ, name) is None
-    ]
+    given = [name for name in placement.NUMBERS if environ.get(name, "").strip()]
+    wrong = [name for name in given if placement.number(environ, name) is None]
     for name in wrong:
         why = "is not an integer >= 0"
         yield problem("processes", f"{name}={environ[name]!r} {why}", "correct it or unset it", f"{name} {why}")
@@ -291,21 +276,14 @@ def _place(environ: Mapping[str, str]) -> Iterator[Finding]:
         )
     elif rank:
         of = f"of {size.number} ({rank.by}, {size.by})" if size else f"({rank.by}), of an unknown number"
-        role = (
-            "its phases make up the run's figures"
-            if rank.number == 0
-            else "its phases are traced but do not count in the run's figures"
-        )
-        yield ok("processes", f"this is process {rank.number} {of}; {role}")
+        role = "are traced but do not count in" if rank.number else "make up"
+        yield ok("processes", f"this is process {rank.number} {of}; its phases {role} the run's figures")
     elif not wrong:
         yield ok("processes", "one process (the environment names no others)")
 
 
 def _within(sources: Sequence[placement.Place], outer: placement.Place) -> bool:
-    """Whether an inner source counts a multiple of the processes of `outer`.
-
-    It then starts several processes in each place of `outer`, and both are right.
-    """
+    """Whether an inner source starts several processes in each place of `outer`, so that both are right."""
     of = outer.size.number if outer.size else 0
     sizes = [each.size.number for each in sources[: sources.index(outer)] if each.size is not None]
     return of > 0 and any(size > of and size % of == 0 for size in sizes)

@@ -84,58 +84,39 @@ def _reason(text: str) -> str:
 
 
 class Disrupted(NamedTuple):
-    """A run and its disruptions.
-
-    Attributes:
-        run_id: of the run.
-        attempts: how many there are.
-        losses: the disruption with which each attempt began, by the attempt's number, counted from 1.
-    """
+    """A run, how many attempts it has, and the disruption with which each began, by its number, counted from 1."""
 
     run_id: str
     attempts: int
     losses: Mapping[int, Disruption]
 
     def reason_of(self, attempt: int) -> str:
-        """Return the reason in the journal for the disruption that `attempt` began with.
-
-        Raises:
-            JournalError: there is no such attempt, or it did not begin with a disruption.
-        """
+        """Return the reason in the journal for the disruption that `attempt` began with. Raises JournalError."""
         if attempt in self.losses:
             return self.losses[attempt].reason
-        known = f"run {self.run_id!r} has {self.attempts} attempt{'s' if self.attempts != 1 else ''}"
+        why = f"attempt {attempt} of run {self.run_id!r} did not begin after a disruption"
+        known = f"run {self.run_id!r} has {plural(self.attempts, 'attempt')}"
         if not 1 <= attempt <= self.attempts:
-            raise JournalError(
-                f"{known}, and no attempt {attempt}: give the number of the attempt that began after the disruption"
-            )
-        if attempt == 1:
-            raise JournalError(
+            why = f"{known}, and no attempt {attempt}: give the number of the attempt that began after the disruption"
+        elif attempt == 1:
+            why = (
                 f"attempt 1 of run {self.run_id!r} began the run, so no disruption came before it: to say what "
                 "ended attempt 1, give attempt 2"
             )
-        if self.losses and attempt < min(self.losses):
-            raise JournalError(f"{known}; only the latest {len(self.losses)} disruptions are remembered one by one")
-        raise JournalError(f"attempt {attempt} of run {self.run_id!r} did not begin after a disruption")
-
-    def to_json(self) -> list[dict[str, Any]]:
-        return [{"attempt": attempt, "reason": loss.reason} for attempt, loss in sorted(self.losses.items())]
+        elif self.losses and attempt < min(self.losses):
+            why = f"{known}; only the latest {len(self.losses)} disruptions are remembered one by one"
+        raise JournalError(why)
 
 
 def disrupted(run: RecordedRun) -> Disrupted:
-    """Read the disruptions of a run from the journal of its leader.
-
-    Raises:
-        JournalError: there is no journal, or none that can be read.
-    """
+    """Read the disruptions of a run from its leader's journal. Raises JournalError if there is none to read."""
     run_id = run.run_id
     restored = run.restored()
     if restored.attempt < 0:
         note = restored.damages.note()
         raise JournalError(f"run {run_id!r}: process 0 left no journal" if note is None else note.text)
     overview = restored.ledger.overview(restored.last_sign)
-    losses = restarts(overview.disruptions)
-    return Disrupted(run_id, restored.attempt + 1, losses)
+    return Disrupted(run_id, restored.attempt + 1, restarts(overview.disruptions))
 
 
 _BY_NAME: Final = 500  # added to the strength of a match by name, so that it wins over any match by time
@@ -158,11 +139,11 @@ def run_reason(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     """Refuse arguments that do not go together. Raises ConfigurationError."""
-    if options.attempt is not None and options.reason is None:
-        raise ConfigurationError("REASON is missing: otel-goodput reason PLACE ATTEMPT REASON")
-    if options.log is not None and options.attempt is not None:
-        raise ConfigurationError("--import finds attempts and reasons in the log: leave out ATTEMPT and REASON")
     by_hand, importing = options.attempt is not None, options.log is not None
+    if by_hand and options.reason is None:
+        raise ConfigurationError("REASON is missing: otel-goodput reason PLACE ATTEMPT REASON")
+    if by_hand and importing:
+        raise ConfigurationError("--import finds attempts and reasons in the log: leave out ATTEMPT and REASON")
     for name, given, fits, partner in (
         ("--note", options.note is not None, by_hand, "ATTEMPT and REASON"),
         ("--by", options.by is not None, by_hand, "ATTEMPT and REASON"),
@@ -175,17 +156,18 @@ def _check(options: argparse.Namespace) -> None:
             raise ConfigurationError(f"{name} works only with {partner}")
 
 
-# --- by hand ----------------------------------------------------------------------------------------------------------
-
-
 def _record(run: RecordedRun, options: argparse.Namespace) -> None:
     known = disrupted(run)
     original = known.reason_of(options.attempt)
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container's user may have no name
+        user = f"uid {os.getuid()}"
     statement = notes.statement(
         options.attempt,
         options.reason,
         original,
-        options.by or _user(),
+        options.by or f"{user}@{socket.gethostname()}",
         person=True,
         recorded_at=time.time(),
         note=options.note or "",
@@ -197,17 +179,6 @@ def _record(run: RecordedRun, options: argparse.Namespace) -> None:
     )
 
 
-def _user() -> str:
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container's user may have no name
-        user = f"uid {os.getuid()}" if hasattr(os, "getuid") else "somebody"
-    return f"{user}@{socket.gethostname()}"
-
-
-# --- the list ---------------------------------------------------------------------------------------------------------
-
-
 def _list(runs: Sequence[RecordedRun], *, as_json: bool) -> None:
     listed = []
     for run in runs:
@@ -215,7 +186,8 @@ def _list(runs: Sequence[RecordedRun], *, as_json: bool) -> None:
         known = disrupted(run)
         counting = set(notes.in_force(recorded.statements).values())
         rows = [{**each.to_json(), "in_force": each in counting} for each in recorded.statements]
-        listed.append({"run_id": known.run_id, "disruptions": known.to_json(), "statements": rows})
+        losses = [{"attempt": attempt, "reason": loss.reason} for attempt, loss in sorted(known.losses.items())]
+        listed.append({"run_id": known.run_id, "disruptions": losses, "statements": rows})
         if recorded.note is not None:
             print(f"otel-goodput: {shown(recorded.note.text)}", file=sys.stderr)
         if not as_json:
@@ -236,9 +208,6 @@ def _print_list(known: Disrupted, rows: Sequence[dict[str, Any]]) -> None:
     unknown = [row for row in rows if row["attempt"] not in known.losses]
     if unknown:
         print(f"  ignored: {plural(len(unknown), 'reason')} for attempts that no known disruption began")
-
-
-# --- from a log -------------------------------------------------------------------------------------------------------
 
 
 def _read(name: str) -> Entries:
@@ -312,18 +281,11 @@ def _import_into(run: RecordedRun, known: Disrupted, chosen: dict[int, Match], *
         _save(run, new)
 
 
-# --- where reasons are saved ------------------------------------------------------------------------------------------
-
-
 def _save(recorded: RecordedRun, statements: Sequence[Statement]) -> None:
-    """Add statements to the file of a run, at its URL if it has one.
+    """Add statements to the file of a run, at its URL if it has one. Raises JournalError, OSError.
 
     An object store replaces whole objects, so a command that writes at the same moment may overwrite ours, or we its:
     the object is read again, and ours are added once more if they are not in it.
-
-    Raises:
-        JournalError: the URL cannot be read or written.
-        OSError: the file cannot be written.
     """
     run, mirror = recorded.folder, recorded.mirror
     if mirror is None:

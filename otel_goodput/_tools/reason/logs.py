@@ -1,14 +1,8 @@
 """Reads logs (Kubernetes' events, Google Cloud's audit log), and finds the disruptions that their entries explain.
 
-**Time.** An entry matches a disruption from a margin before the last sign of life until the next job start. The margin
-is needed because a job lives on after a notice for as long as it is given (30 s of a Spot VM, 30 s of a pod by
-default), and because clocks differ. An entry inside an outage matches that one, even if it is in the margin of another;
-within two margins, it matches the earlier outage. An order (stopping or deleting a machine) matches only within the
-margin around the last sign of life: a machine whose job has crashed is often stopped long before the next attempt.
-
-**Names.** If the journal has what an attempt ran on, an entry about another machine, node or pod does not match. One
-process of a job is enough: what ends one of them ends all. If some process left no names, the entry may be about that
-one, so it matches, but by time only.
+An entry matches by time (a job lives on after a notice for as long as it is given, and clocks differ) and by the names
+of what an attempt ran on; the rules are in docs/reasons.md. If some process left no names, an entry may be about that
+one.
 """
 
 from __future__ import annotations
@@ -16,61 +10,38 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
+from otel_goodput import semconv
 from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._journal.rundir import MOST, ListedRun
 from otel_goodput._text.durations import parse_moment
 from otel_goodput.errors import GoodputError
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.semconv import (
-    CLOUD_ACCOUNT_ID,
-    CLOUD_AVAILABILITY_ZONE,
-    HOST_ID,
-    HOST_NAME,
-    K8S_NAMESPACE_NAME,
-    K8S_NODE_NAME,
-    K8S_POD_NAME,
-    K8S_POD_UID,
-    PROCESS_COUNT,
-    SLICE_NAME,
-    Reason,
-)
+from otel_goodput.semconv import Reason
 
 LONGEST: Final = 256 * 2**20  # bytes of a file
 _KEY: Final = 200  # characters of one text of an entry
 
 
 class Evidence(NamedTuple):
-    """The reason that a kind of entry gives, and how surely: of several entries the highest `strength` counts.
+    """The reason that a kind of entry gives, and how surely."""
 
-    `reason` is None for an entry that follows from any disruption and does not say why. A `prompt` entry gives the
-    reason only if it comes when the job ends: a machine may be stopped because it lies idle after a crash.
-    """
-
-    reason: str | None
-    strength: int = 0
-    prompt: bool = False
+    reason: str | None  # None: the entry follows from any disruption and does not say why
+    strength: int = 0  # of several entries the highest counts
+    prompt: bool = False  # counts only when the job ends: a machine may be stopped because it lies idle after a crash
 
 
 NOTHING: Final = Evidence(None)
 
 
 class Entry(NamedTuple):
-    """One entry of a log.
+    """One entry of a log."""
 
-    Attributes:
-        times: when it happened, ns since the epoch; an event that was seen again and again has its first and last time.
-        evidence: the reason that it gives.
-        by: the source of the reason, as a report shows it.
-        names: of the affected machine, node or pod, by resource attribute.
-    """
-
-    times: tuple[int, ...]
+    times: tuple[int, ...]  # ns since the epoch; the first and last of an event that was seen again and again
     evidence: Evidence
-    by: str
-    names: Mapping[str, str]
+    by: str  # the source of the reason, as a report shows it
+    names: Mapping[str, str]  # of the affected machine, node or pod, by resource attribute
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
@@ -85,10 +56,8 @@ def text(value: Any) -> str:
 
 def moment(value: Any) -> int | None:
     """Return an RFC 3339 time in ns since the epoch; None if `value` is not one."""
-    if not isinstance(value, str) or "T" not in value.upper():
-        return None
     try:
-        return parse_moment(value)
+        return parse_moment(value) if isinstance(value, str) and "T" in value.upper() else None
     except (ValueError, OverflowError):
         return None
 
@@ -120,41 +89,41 @@ EVENTS: Final[Mapping[tuple[str, str], Evidence]] = {
     # They come with any end of a pod or a node: Killing, BackOff, Failed, FailedScheduling, DeletingNode, RemovingNode.
 }
 _CANCELLED: Final = ("cancelling deletion", "shutdown cancellation")  # with the same reason, but it did not happen
+_ABOUT: Final = ("kind", "name", "namespace")
 _TIMES: Final = ("eventTime", "firstTimestamp", "lastTimestamp", "deprecatedFirstTimestamp", "deprecatedLastTimestamp")
 
 
 def _is_event(item: Mapping[str, Any]) -> bool:
-    """Whether this is an event of Kubernetes."""
     about = "involvedObject" in item or "regarding" in item
     return about and "reason" in item and item.get("kind", "Event") == "Event"
 
 
 def _event(item: Mapping[str, Any]) -> Entry | None:
-    """Return the entry of an event; None if it has no reason or no time."""
+    """Return the entry of an event of Kubernetes; None if it has no reason or no time."""
     about = mapping(item.get("involvedObject")) or mapping(item.get("regarding"))
-    reason, kind, name = text(item.get("reason")), text(about.get("kind")), text(about.get("name"))
+    reason, kind, name, space = (text(each) for each in (item.get("reason"), *map(about.get, _ABOUT)))
     stamps = [item.get(key) for key in _TIMES] + [mapping(item.get("series")).get("lastObservedTime")]
     times = sorted({at for at in map(moment, stamps) if at is not None})
     if not reason or not times:
         return None
     message = (text(item.get("message")) or text(item.get("note"))).lower()
-    evidence = EVENTS.get((reason, kind), NOTHING)
-    if any(word in message for word in _CANCELLED):
-        evidence = NOTHING
-    space = text(about.get("namespace"))
-    whole = "/".join(filter(None, (kind, space, name)))
-    return Entry(
-        tuple(times), evidence, f"kubernetes event: {reason} {whole}", _event_names(kind, name, space, about, item)
-    )
-
-
-def _event_names(kind: str, name: str, space: str, about: Mapping[str, Any], item: Mapping[str, Any]) -> dict[str, str]:
+    cancelled = any(word in message for word in _CANCELLED)
+    evidence = NOTHING if cancelled else EVENTS.get((reason, kind), NOTHING)
+    names = {}
     if kind == _NODE:
-        return {key: name for key in (K8S_NODE_NAME, HOST_NAME) if name}
-    if kind == _POD:
-        names = {K8S_POD_NAME: name, K8S_NAMESPACE_NAME: space, K8S_POD_UID: text(about.get("uid"))}
-        return {key: value for key, value in names.items() if value}
-    return {}
+        names = {semconv.K8S_NODE_NAME: name, semconv.HOST_NAME: name}
+    elif kind == _POD:
+        names = {
+            semconv.K8S_POD_NAME: name,
+            semconv.K8S_NAMESPACE_NAME: space,
+            semconv.K8S_POD_UID: text(about.get("uid")),
+        }
+    whole = "/".join(filter(None, (kind, space, name)))
+    return Entry(tuple(times), evidence, f"kubernetes event: {reason} {whole}", _known(names))
+
+
+def _known(names: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in names.items() if value}
 
 
 # By the end of the method's name; versions and services stand in front of it.
@@ -225,25 +194,21 @@ def _machine_names(item: Mapping[str, Any], payload: Mapping[str, Any]) -> dict[
     match = _RESOURCE.search(text(payload.get("resourceName")))
     named = match.groupdict() if match is not None else {}
     of_instance = named.get("kind") == "instances"
-    names = {
-        CLOUD_ACCOUNT_ID: text(labels.get("project_id")) or named.get("project"),
-        CLOUD_AVAILABILITY_ZONE: named.get("zone") or text(labels.get("zone")),
-        HOST_ID: text(labels.get("instance_id")) if of_instance or not named else "",
-        HOST_NAME: named.get("name") if of_instance else "",
-        K8S_NODE_NAME: named.get("name") if of_instance else "",  # a node of GKE has the name of its machine
-        SLICE_NAME: named.get("name") if named.get("kind") == "nodes" else "",
-    }
-    return {key: value for key, value in names.items() if value}
+    machine = named.get("name") if of_instance else ""
+    return _known(
+        {
+            semconv.CLOUD_ACCOUNT_ID: text(labels.get("project_id")) or named.get("project"),
+            semconv.CLOUD_AVAILABILITY_ZONE: named.get("zone") or text(labels.get("zone")),
+            semconv.HOST_ID: text(labels.get("instance_id")) if of_instance or not named else "",
+            semconv.HOST_NAME: machine,
+            semconv.K8S_NODE_NAME: machine,  # a node of GKE has the name of its machine
+            semconv.SLICE_NAME: named.get("name") if named.get("kind") == "nodes" else "",
+        }
+    )
 
 
 class Entries(NamedTuple):
-    """The entries of a file.
-
-    Attributes:
-        kind: the kind of log, as shown to people.
-        entries: those with a reason, and those without.
-        left_out: number of items that are not such an entry, or have no valid time.
-    """
+    """The entries of a file, with and without a reason; the kind of log; how many items are none, or have no time."""
 
     kind: str
     entries: list[Entry]
@@ -251,18 +216,14 @@ class Entries(NamedTuple):
 
 
 def read(data: bytes, name: str) -> Entries:
-    """Parse a file; the kind of log follows from its content. `name` is for messages.
-
-    Raises:
-        GoodputError: it is neither of the two.
-    """
+    """Parse a file; the kind of log follows from its content. Raises GoodputError if it is neither of the two."""
     items = list(_items(data, name))
     for kind, looks_like, parse in (
         ("Google Cloud audit log", _is_logged, _logged),
         ("Kubernetes events", _is_event, _event),
     ):
         if any(map(looks_like, items)):
-            parsed = [parse(item) if looks_like(item) else None for item in items]
+            parsed = (parse(item) for item in items if looks_like(item))
             entries = [one for one in parsed if one is not None]
             return Entries(kind, entries, len(items) - len(entries))
     if not items:
@@ -297,34 +258,20 @@ def _items(data: bytes, name: str) -> Iterator[Mapping[str, Any]]:
 Names = Mapping[str, Any]  # attributes of the resource of one process
 
 # Names that are never given again, not even to a replacement: they decide alone.
-_UNIQUE: Final = (K8S_POD_UID, HOST_ID)
-_NAMED: Final = (K8S_POD_NAME, K8S_NODE_NAME, SLICE_NAME, HOST_NAME)
-_AROUND: Final = (CLOUD_ACCOUNT_ID, CLOUD_AVAILABILITY_ZONE, K8S_NAMESPACE_NAME)  # within which the others are unique
-
-
-class Likeness(IntEnum):
-    """Whether an entry is about what an attempt ran on."""
-
-    OTHER = 0
-    UNKNOWN = 1
-    SAME = 2
+_UNIQUE: Final = (semconv.K8S_POD_UID, semconv.HOST_ID)
+_NAMED: Final = (semconv.K8S_POD_NAME, semconv.K8S_NODE_NAME, semconv.SLICE_NAME, semconv.HOST_NAME)
+# Within these the others are unique.
+_AROUND: Final = (semconv.CLOUD_ACCOUNT_ID, semconv.CLOUD_AVAILABILITY_ZONE, semconv.K8S_NAMESPACE_NAME)
 
 
 class Outage(NamedTuple):
-    """The time between two attempts.
+    """The time between two attempts."""
 
-    Attributes:
-        attempt: number of the one that began after it, from 1.
-        died, began: the last sign of life and the next job start, ns since the epoch.
-        names: of each process of the attempt that died and left names.
-        complete: whether all its processes left names.
-    """
-
-    attempt: int
-    died: int
-    began: int
-    names: tuple[Names, ...]
-    complete: bool
+    attempt: int  # number of the one that began after it, from 1
+    died: int  # the last sign of life, ns since the epoch
+    began: int  # the next job start
+    names: tuple[Names, ...]  # of each process of the attempt that died and left names
+    complete: bool  # whether all its processes left names
 
 
 class Match(NamedTuple):
@@ -341,11 +288,10 @@ def outages(run: RecordedRun, losses: Iterable[Disruption]) -> list[Outage]:
     between = []
     earlier = 1  # the latest attempt that is known to have run before
     for loss in losses:
-        if loss.attempt is None or loss.died < 0 or loss.time <= 0:
-            continue
-        names, complete = _names(run, range(earlier, loss.attempt))
-        between.append(Outage(loss.attempt, min(loss.died, loss.time), loss.time, names, complete))
-        earlier = loss.attempt
+        if loss.attempt is not None and loss.died >= 0 and loss.time > 0:
+            names, complete = _names(run, range(earlier, loss.attempt))
+            between.append(Outage(loss.attempt, min(loss.died, loss.time), loss.time, names, complete))
+            earlier = loss.attempt
     return between
 
 
@@ -358,38 +304,35 @@ def _names(run: RecordedRun, attempts: Sequence[int]) -> tuple[tuple[Names, ...]
     count = 1
     for attempt in attempts:
         for process in sorted(there | {0}):
-            facts = run.facts(attempt - 1, process)
-            if facts is None:
-                continue
-            resource = facts.resource
-            size = resource.get(PROCESS_COUNT)
-            if isinstance(size, int):
-                count = max(count, min(size, MOST))
-            names.append(resource)
-            processes.add(process)
+            if facts := run.facts(attempt - 1, process):
+                size = facts.resource.get(semconv.PROCESS_COUNT)
+                if isinstance(size, int):
+                    count = max(count, min(size, MOST))
+                names.append(facts.resource)
+                processes.add(process)
     return tuple(names), len(processes) >= count
 
 
-def likeness(entry: Names, process: Names) -> Likeness:
-    """Compare the names in an entry with those of one process."""
+def _alike(entry: Names, process: Names) -> bool | None:
+    """Return whether an entry names what a process ran on; None if the names do not show it."""
     if any(key in entry and key in process and entry[key] != str(process[key]) for key in _AROUND):
-        return Likeness.OTHER
+        return False
     for key in _UNIQUE:
         if key in entry and key in process:
-            return Likeness.SAME if entry[key] == str(process[key]) else Likeness.OTHER
+            return bool(entry[key] == str(process[key]))
     for key in _NAMED:
         if key not in entry or key not in process:
             continue
         if _short(key, entry[key]) == _short(key, str(process[key])):
-            return Likeness.SAME
+            return True
         # A process in a container calls its container its host: only where the machine is known that is its name.
-        if key != HOST_NAME or HOST_ID in process:
-            return Likeness.OTHER
-    return Likeness.UNKNOWN
+        if key != semconv.HOST_NAME or semconv.HOST_ID in process:
+            return False
+    return None
 
 
 def _short(key: str, name: str) -> str:
-    return name.partition(".")[0] if key == HOST_NAME else name
+    return name.partition(".")[0] if key == semconv.HOST_NAME else name
 
 
 def matches(entries: Iterable[Entry], among: Sequence[Outage], margin: int) -> list[Match]:
@@ -403,9 +346,9 @@ def matches(entries: Iterable[Entry], among: Sequence[Outage], margin: int) -> l
             for outage in near[:1]:
                 if entry.evidence.prompt and at > outage.died + margin:
                     continue
-                alike = {likeness(entry.names, process) for process in outage.names}
-                if alike != {Likeness.OTHER} or not outage.complete:
-                    by_attempt[outage.attempt] = Match(outage, entry, at, Likeness.SAME in alike)
+                alike = {_alike(entry.names, process) for process in outage.names}
+                if alike != {False} or not outage.complete:
+                    by_attempt[outage.attempt] = Match(outage, entry, at, True in alike)
         explained += by_attempt.values()
     return explained
 
@@ -413,14 +356,6 @@ def matches(entries: Iterable[Entry], among: Sequence[Outage], margin: int) -> l
 def best(matches: Iterable[Match]) -> dict[int, Match]:
     """Return the best entry for each attempt: by name before by time, then the strongest, then the first."""
     chosen: dict[int, Match] = {}
-    for one in matches:
-        if one.entry.evidence.reason is None:
-            continue
-        held = chosen.get(one.outage.attempt)
-        if held is None or _weight(one) > _weight(held):
-            chosen[one.outage.attempt] = one
+    for one in sorted(matches, key=lambda one: (one.by_name, one.entry.evidence.strength, -one.at), reverse=True):
+        chosen.setdefault(one.outage.attempt, one)
     return chosen
-
-
-def _weight(one: Match) -> tuple[bool, int, int]:
-    return one.by_name, one.entry.evidence.strength, -one.at

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -22,17 +22,7 @@ from otel_goodput._text.redact import redact, secrets
 from otel_goodput._tools.arguments import above_zero, add_json
 from otel_goodput._tools.send.lines import METRICS, TRACES, Request, left, read, signals_of, sources, whole_lines
 from otel_goodput._tools.send.progress import Losses, Progress, locked
-from otel_goodput._tools.send.receivers import (
-    ACCEPTED,
-    CLOSED,
-    LATER,
-    UNSURE,
-    Answer,
-    Destination,
-    late,
-    open_destination,
-    receiver,
-)
+from otel_goodput._tools.send.receivers import ACCEPTED, CLOSED, LATER, UNSURE, Answer, late, open_destination, receiver
 from otel_goodput._tools.waiting import Screen, begin
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES, Endpoint, endpoint, variables
@@ -82,11 +72,8 @@ def run_send(options: argparse.Namespace) -> int:
     try:
         named = {path: signals_of(path) for path in sources(options.files)}
         sending = Sending(environ, screen, patience_s=options.timeout, again=options.again, dry=options.dry_run)
-    except ConfigurationError as error:
-        screen.complain(str(error))
-        return 2
-    except ImportError as error:
-        screen.complain(f"{error}: {install_command('otlp')}")
+    except (ConfigurationError, ImportError) as error:
+        screen.complain(f"{error}: {install_command('otlp')}" if isinstance(error, ImportError) else str(error))
         return 2
     with closing(sending):
         for path, signals in named.items() if options.again else ():
@@ -147,25 +134,17 @@ def _environment(options: argparse.Namespace) -> dict[str, str]:
 
 @dataclass(kw_only=True)
 class SentFile(Losses):
-    """The result of sending one file.
-
-    Attributes:
-        before: lines processed by earlier calls; the losses include theirs.
-        sent: requests accepted now, with `spans` and `points`.
-        repeated: requests that may have arrived twice.
-        left: lines still to send.
-        torn_bytes: bytes after the last complete line.
-    """
+    """The result of sending one file."""
 
     file: str
     receiver: str
-    before: int = 0
-    sent: int = 0
+    before: int = 0  # lines processed by earlier calls; the losses include theirs
+    sent: int = 0  # requests accepted now, with `spans` and `points`
     spans: int = 0
     points: int = 0
-    repeated: int = 0
-    left: int = 0
-    torn_bytes: int = 0
+    repeated: int = 0  # requests that may have arrived twice
+    left: int = 0  # lines still to send
+    torn_bytes: int = 0  # after the last complete line
 
     def whole(self) -> bool:
         """Whether every complete line of the file has arrived."""
@@ -211,32 +190,21 @@ class Stopped(Exception):
 
 
 class Sending:
-    """Sends files, configured by OTLP's standard variables in `environ`.
+    """Sends files, configured by OTLP's standard variables in `environ`. Raises as :func:`open_destination` does.
 
-    Args:
-        environ: the environment.
-        screen: prints results, errors and progress.
-        patience_s: total seconds for failing requests and the waits between them.
-        again: start each file from its beginning. Unless `dry`, the caller must :meth:`forget` each file first.
-        dry: send nothing and write nothing.
-
-    Raises:
-        ConfigurationError: an endpoint is not valid, or a header cannot be sent.
-        ImportError: the packages for a protocol are not installed.
-        OSError: a certificate cannot be read.
+    Failing requests and the waits between them take `patience_s` at most, all together. With `again`, each file is sent
+    from its beginning; unless `dry`, when nothing is sent or written, the caller must :meth:`forget` each file first.
     """
 
     def __init__(
-        self, environ: Mapping[str, str], screen: Screen, *, patience_s: float, again: bool = False, dry: bool = False
+        self, environ: Mapping[str, str], screen: Screen, *, patience_s: float, again: bool, dry: bool
     ) -> None:
         self._screen = screen
         self._patience_s = patience_s
         self._again = again
         self._dry = dry
         self._places: dict[str, Endpoint] = {signal: endpoint(environ, signal) for signal in (TRACES, METRICS)}
-        self._open: dict[str, Destination] = {
-            signal: open_destination(place, environ) for signal, place in self._places.items()
-        }
+        self._open = {signal: open_destination(place, environ) for signal, place in self._places.items()}
 
     def close(self) -> None:
         for destination in self._open.values():
@@ -247,13 +215,13 @@ class Sending:
         return " and ".join(dict.fromkeys(receiver(self._places[signal]) for signal in signals))
 
     def forget(self, path: Path, signals: Sequence[str]) -> None:
-        """Save that the file is to be sent from its beginning. Raises GoodputError, OSError."""
+        """Save that the file is to be sent from its beginning."""
         if not self._dry:
             with locked(path), files.open_named(path) as content:
                 Progress(path, content, self.receiver(signals), again=True).write(0, 0, Losses(), doubt=False)
 
     def rest(self, path: Path, signals: Sequence[str]) -> int:
-        """Return the number of lines of the file that are still to send. Raises GoodputError, OSError."""
+        """Return the number of lines of the file that are still to send."""
         with files.open_named(path) as content:
             return left(content, Progress(path, content, self.receiver(signals)).offset)
 
@@ -263,21 +231,16 @@ class Sending:
         Raises:
             Stopped: the receiver accepts no more; the progress is saved.
             GoodputError: another process is sending the file, or the saved progress does not match it.
-            OSError: the file cannot be read, or its progress cannot be saved next to it.
         """
-        if self._dry:
-            with self._progress(path, signals) as progress:
-                self._lines(progress, result)
-            return
-        with locked(path), self._progress(path, signals) as progress:
+        with nullcontext() if self._dry else locked(path), self._progress(path, signals) as progress:
             self._lines(progress, result)
-            progress.set_doubt(doubt=False)
+            if not self._dry:
+                progress.set_doubt(doubt=False)
 
     @contextmanager
     def _progress(self, path: Path, signals: Sequence[str]) -> Iterator[Progress]:
         with files.open_named(path) as content:
-            again = self._again and self._dry
-            progress = Progress(path, content, self.receiver(signals), again=again)
+            progress = Progress(path, content, self.receiver(signals), again=self._again and self._dry)
             if progress.origin is not None and not self._dry:
                 with locked(progress.origin):  # another process may still be sending the file under its earlier name
                     progress = Progress(path, content, self.receiver(signals))
@@ -351,11 +314,8 @@ class Sending:
         """Send a request, with retries, until it is accepted or refused, or the receiver fails.
 
         `maybe_delivered` says whether it may have arrived already, which the answer then repeats. While no try is under
-        way, the saved progress is in doubt only if this request may have arrived, or later ones have (`ahead`).
-
-        Raises:
-            Stopped: the receiver accepts nothing, or `patience_s` is used up.
-            OSError: the progress cannot be saved.
+        way, the saved progress is in doubt only if this request may have arrived, or later ones have (`ahead`). Raises
+        Stopped if the receiver accepts nothing, or the patience is used up.
         """
         trouble = "no answer yet"
         wait_s, allowed_s = _FIRST_WAIT_S, max(self._patience_s, _FIRST_TRY_S)

@@ -26,6 +26,7 @@ _IDS: Final = ("traceId", "spanId", "parentSpanId")
 # Files of the exporter 'file', which have one signal; any other file may have both.
 _EXPORTERS_OWN: Final = re.compile(rf"({TRACES}|{METRICS})-.*\.jsonl")
 _COLLECTORS: Final = "goodput.otlp*.json"
+_PATTERNS: Final = (f"{TRACES}-*.jsonl", f"{METRICS}-*.jsonl", _COLLECTORS)
 # If none of the first lines, this many, is OTLP JSON, the file holds something else. Later bad lines are damaged.
 _NEIGHBORS: Final = 16
 _BLOCK: Final = files.MIB
@@ -48,13 +49,10 @@ class Request(NamedTuple):
 
 
 def sources(names: Sequence[Path]) -> list[Path]:
-    """Return the files to send, oldest first and without duplicates.
+    """Return the files to send, oldest first and without duplicates. Raises ConfigurationError if a name holds none.
 
     Each name is a file, a run's folder, a folder of runs, or a collector's folder. It may be a link; links inside
     folders are skipped, because other users may have put them there.
-
-    Raises:
-        ConfigurationError: a name does not exist, or a folder holds no such file.
     """
     paths: dict[Path, None] = {}
     for name in names:
@@ -63,16 +61,12 @@ def sources(names: Sequence[Path]) -> list[Path]:
         here = [name]
         if name.is_dir():
             folders = (name, *(run for run in name.iterdir() if run.is_dir() and not run.is_symlink()))
-            here = [path for folder in folders for path in _within(folder)]
+            listed = (path for folder in folders for pattern in _PATTERNS for path in folder.glob(pattern))
+            here = [path for path in listed if not path.is_symlink()]
         if not here:
             raise ConfigurationError(f"{name} holds no traces-*.jsonl, metrics-*.jsonl or {_COLLECTORS}")
         paths.update(dict.fromkeys(path.resolve() for path in sorted(here, key=_place)))
     return list(paths)
-
-
-def _within(folder: Path) -> list[Path]:
-    patterns = (f"{TRACES}-*.jsonl", f"{METRICS}-*.jsonl", _COLLECTORS)
-    return [path for pattern in patterns for path in folder.glob(pattern) if not path.is_symlink()]
 
 
 def _place(path: Path) -> tuple[str, str, int]:
@@ -94,35 +88,24 @@ def signals_of(path: Path) -> tuple[str, ...]:
         ConfigurationError: it holds something other than OTLP JSON lines.
         OSError: it cannot be read.
     """
-    first = _first(path)
-    named = _EXPORTERS_OWN.fullmatch(path.name)
-    return (named[1],) if named and first in (None, named[1]) else (TRACES, METRICS)
-
-
-def _first(path: Path) -> str | None:
-    """Return the signal of the first line that can be parsed; None if there is no line yet.
-
-    Raises:
-        ConfigurationError: the file holds something other than OTLP JSON lines.
-        OSError: it cannot be read.
-    """
     if not path.is_file():
         raise ConfigurationError(f"{path} is not a file")
-    wrong = ConfigurationError(f"{path} holds no OTLP JSON lines of traces or metrics")
+    first, unread = None, 0
     with files.open_named(path) as file:
         if file.read(1) not in (b"", b"{", b"\0"):
-            raise wrong
-        seen = 0
-        for line in whole_lines(file):
+            unread = _NEIGHBORS
+        for line in () if unread else whole_lines(file):
+            if unread == _NEIGHBORS:
+                break
             try:
-                return read(line.data).signal
+                first = read(line.data).signal
+                break
             except ValueError:
-                seen += 1
-                if seen == _NEIGHBORS:
-                    break
-    if seen:
-        raise wrong
-    return None
+                unread += 1
+    if unread and first is None:
+        raise ConfigurationError(f"{path} holds no OTLP JSON lines of traces or metrics")
+    named = _EXPORTERS_OWN.fullmatch(path.name)
+    return (named[1],) if named and first in (None, named[1]) else (TRACES, METRICS)
 
 
 def whole_lines(file: BinaryIO, offset: int = 0, number: int = 0) -> Iterator[Line]:
@@ -155,7 +138,7 @@ def _rest(file: BinaryIO, beginning: bytes) -> int | None:
 
 
 def left(file: BinaryIO, offset: int) -> int:
-    """Return the number of complete lines after the byte `offset`. Raises OSError."""
+    """Return the number of complete lines after the byte `offset`."""
     file.seek(offset)
     return sum(block.count(b"\n") for block in iter(lambda: file.read(_BLOCK), b""))
 

@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from otel_goodput._accounting.codec import FLAG, Blobs, Each, Whole
 from otel_goodput._journal.lock import Lock
-from otel_goodput._journal.sidecars import checked_json, read_json, whole
+from otel_goodput._journal.sidecars import WORDS, Members, checked_json, read_json
 from otel_goodput._runtime import files
 from otel_goodput._runtime.files import write_privately
 from otel_goodput.errors import GoodputError
@@ -21,11 +22,13 @@ _HEAD: Final = 64 * 2**10
 # Entries kept, also of files that had this name before: such a file may still be sent.
 _KEPT: Final = 64
 _LONGEST: Final = 256 * files.KIB  # bytes of the saved progress
-_BEYOND: Final = 2**63
-_KINDS: Final = {
-    "receiver": str, "offset": int, "lines": int, "doubt": bool, "head": str, "length": int,
-    "refused": int, "unreadable": int, "rejected": int,
+_COUNT: Final = Whole(0)
+_LOSSES: Final = ("refused", "unreadable", "rejected")
+_ENTRY: Final = {
+    "receiver": WORDS, "offset": _COUNT, "lines": _COUNT, "doubt": FLAG, "head": WORDS, "length": Whole(0, _HEAD + 1),
+    **dict.fromkeys(_LOSSES, _COUNT),
 }  # fmt: skip
+_STATE: Final = Members({"version": Whole(_VERSION, _VERSION + 1), "entries": Each(Members(_ENTRY))})
 
 
 @dataclass(kw_only=True)
@@ -41,18 +44,7 @@ class Progress:
     """How much of the file `path`, opened as `content`, has been sent to `receiver`; saved in ``<path>.sent``.
 
     A file is recognized by its content: the digest of its beginning, and the end of a line where sending stopped. So it
-    may be copied together with its ``.sent`` file, or renamed without it.
-
-    Args:
-        again: ignore the saved progress and start from the beginning.
-
-    Attributes:
-        offset: bytes processed, up to the end of a line.
-        lines: number of lines processed.
-        losses: counts of what did not arrive.
-        doubt: whether a request is under way or its answer was lost; it is sent again, and may then arrive twice.
-        replaced: whether `path` was another file when it was last sent.
-        origin: the path that this file had when it was last sent; None if that is `path`.
+    may be copied together with its ``.sent`` file, or renamed without it. With `again`, it starts from its beginning.
 
     Raises:
         GoodputError: the saved progress cannot be parsed, or the file has become shorter.
@@ -62,10 +54,11 @@ class Progress:
     def __init__(self, path: Path, content: BinaryIO, receiver: str, *, again: bool = False) -> None:
         self.path = path
         self.content = content
-        self.offset = self.lines = 0
+        self.offset = self.lines = 0  # bytes and lines processed, up to the end of a line
         self.losses = Losses()
-        self.doubt = self.replaced = False
-        self.origin: Path | None = None
+        self.doubt = False  # whether a request is under way or its answer was lost; it may then arrive twice
+        self.replaced = False  # whether `path` was another file when it was last sent
+        self.origin: Path | None = None  # the path that this file had when it was last sent; None if that is `path`
         self._entry: dict[str, Any] = {"receiver": receiver, "length": -1}
         known = _entries(path)
         mine = [entry for entry in known if entry["receiver"] == receiver]
@@ -76,23 +69,17 @@ class Progress:
         if not same:
             self.replaced = any(entry["offset"] for entry in mine)
             same = self._from_other_names()
-        if same:
-            self._go_on(same[-1])
-
-    def _go_on(self, entry: dict[str, Any]) -> None:
-        self._entry = entry
+        if not same:
+            return
+        self._entry = entry = same[-1]
         self.offset, self.lines, self.doubt = entry["offset"], entry["lines"], entry["doubt"]
-        self.losses = Losses(**{name: entry[name] for name in asdict(self.losses)})
-        if self.size() < self.offset or not self._at_end_of_line():
-            raise GoodputError(
-                f"{self.path} has changed since the last send; use --again to send it from the beginning"
-            )
+        self.losses = Losses(**{name: entry[name] for name in _LOSSES})
+        content.seek(max(self.offset - 1, 0))
+        if self.size() < self.offset or (self.offset and content.read(1) != b"\n"):
+            raise GoodputError(f"{path} has changed since the last send; use --again to send it from the beginning")
 
     def _from_other_names(self) -> list[dict[str, Any]]:
-        """Return the saved entries of this file under earlier names, ordered by offset; sets `origin`.
-
-        An earlier name now belongs to another file, or to none.
-        """
+        """Return the saved entries of this file under names that it no longer has, by offset; sets `origin`."""
         renamed = []
         for state in self.path.parent.glob("*.sent"):
             other = state.with_suffix("")
@@ -115,17 +102,13 @@ class Progress:
         """Return the size of the file in bytes. Raises OSError."""
         return os.fstat(self.content.fileno()).st_size
 
-    def _at_end_of_line(self) -> bool:
-        self.content.seek(max(self.offset - 1, 0))
-        return not self.offset or self.content.read(1) == b"\n"
-
     def write(self, offset: int, lines: int, losses: Losses, *, doubt: bool) -> None:
         """Save the progress atomically, with mode 0600. Raises OSError."""
         length = min(offset, _HEAD)
         if length != self._entry["length"]:
             self._entry |= {"length": length, "head": _digest(self.content, length)}
         self.offset, self.lines, self.doubt = offset, lines, doubt
-        self.losses = Losses(**{name: getattr(losses, name) for name in asdict(self.losses)})
+        self.losses = Losses(**{name: getattr(losses, name) for name in _LOSSES})
         self._entry |= {"offset": offset, "lines": lines, "doubt": doubt, **asdict(self.losses)}
         state = {"version": _VERSION, "entries": [*self._others, self._entry][-_KEPT:]}
         write_privately(_state(self.path), checked_json(state, indent=1))
@@ -143,19 +126,10 @@ def _state(path: Path) -> Path:
 def _entries(path: Path) -> list[dict[str, Any]]:
     """Return the saved entries of `path`, the latest last. Raises GoodputError if they cannot be parsed, OSError."""
     try:
-        state = read_json(_state(path), _LONGEST)
-        if state["version"] != _VERSION:
-            raise ValueError("another version's")
-        entries: list[dict[str, Any]] = state["entries"]
-        for entry in entries:
-            for key, kind in _KINDS.items():
-                if not isinstance(entry[key], kind):
-                    raise TypeError(key)
-                if kind is int:
-                    whole(entry[key], _HEAD + 1 if key == "length" else _BEYOND)
+        entries: list[dict[str, Any]] = _STATE.load(read_json(_state(path), _LONGEST), Blobs())["entries"]
     except FileNotFoundError:
         return []
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except ValueError as error:
         raise GoodputError(f"{_state(path)} cannot be parsed; delete it to send {path} from the beginning") from error
     return entries
 
@@ -180,12 +154,7 @@ def _holds(path: Path, entry: dict[str, Any]) -> bool:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Lock a file for the ``with`` block, so that no other process sends it.
-
-    Raises:
-        GoodputError: another process is sending it.
-        OSError: the lock file cannot be created beside it.
-    """
+    """Lock a file for the ``with`` block. Raises GoodputError if another process is sending it, OSError."""
     lock = Lock(path.with_name(f"{path.name}.sent.lock"))
     if not lock.acquire():
         raise GoodputError(f"{path} is being sent by another process ({lock.last_holder().pid or 'unknown'})")

@@ -8,7 +8,7 @@ import importlib
 import math
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
@@ -20,18 +20,6 @@ from otel_goodput._runtime.answers import TooLong, bound, whole
 from otel_goodput._tools.send.lines import METRICS, TRACES, Request
 from otel_goodput.errors import ConfigurationError
 from otel_goodput.exporters import otlp_answers
-from otel_goodput.exporters.otlp_answers import (
-    LONGEST_WORDS,
-    PROTOBUF,
-    Accepted,
-    NotAccepted,
-    accepted,
-    answer_type,
-    causes,
-    read,
-    retry_delay,
-    status_details,
-)
 from otel_goodput.exporters.otlp_variables import GRPC, Endpoint, headers, timeout, variables
 
 ACCEPTED: Final = "accepted"
@@ -60,21 +48,13 @@ _EARLY_S: Final = 0.05  # gRPC may report the deadline this much before it
 
 
 class Answer(NamedTuple):
-    """The result of a request.
+    """The result of a request."""
 
-    Attributes:
-        outcome: one of this module's constants.
-        message: the receiver's, or the error.
-        rejected: number of spans or points of an accepted request that the receiver rejected.
-        wait_s: seconds that the receiver asks to wait before a retry; 0 if it does not say.
-        maybe_delivered: whether the request may have been accepted although no answer says so.
-    """
-
-    outcome: str
-    message: str = ""
-    rejected: int = 0
-    wait_s: float = 0.0
-    maybe_delivered: bool = False
+    outcome: str  # one of this module's constants
+    message: str = ""  # the receiver's, or the error
+    rejected: int = 0  # spans or points of an accepted request that the receiver rejected
+    wait_s: float = 0.0  # that the receiver asks to wait before a retry; 0 if it does not say
+    maybe_delivered: bool = False  # the request may have been accepted although no answer says so
 
 
 def late(timeout_s: float) -> Answer:
@@ -93,13 +73,7 @@ def receiver(where: Endpoint) -> str:
 
 
 def open_destination(where: Endpoint, environ: Mapping[str, str]) -> Destination:
-    """Create the destination for an endpoint, configured by OTLP's standard variables in `environ`.
-
-    Raises:
-        ConfigurationError: the endpoint is not valid, or a header cannot be sent.
-        ImportError: the packages for its protocol are not installed.
-        OSError: a certificate cannot be read.
-    """
+    """Create the destination for an endpoint. Raises ConfigurationError, ImportError (packages), OSError (files)."""
     try:
         where.address()
         return (_Grpc if where.wire == GRPC else _Http)(where, environ)
@@ -111,6 +85,8 @@ def open_destination(where: Endpoint, environ: Mapping[str, str]) -> Destination
 
 class Destination:
     """A receiver of one signal, configured by OTLP's standard variables in `environ`."""
+
+    close: Callable[[], object]
 
     def __init__(self, where: Endpoint, environ: Mapping[str, str]) -> None:
         def setting(name: str) -> str:
@@ -131,11 +107,8 @@ class Destination:
         """Send a request; connecting and waiting for the answer may each take `timeout_s` seconds."""
         raise NotImplementedError
 
-    def close(self) -> None:
-        raise NotImplementedError
 
-
-def _taken(answer: Accepted) -> Answer:
+def _taken(answer: otlp_answers.Accepted) -> Answer:
     return Answer(ACCEPTED, answer.message, answer.rejected)
 
 
@@ -152,36 +125,34 @@ class _Grpc(Destination):
         else:
             credentials = grpc.ssl_channel_credentials(*self._certificates)
             self._channel = grpc.secure_channel(target, credentials, _CHANNEL, compression)
+        self.close = self._channel.close
         self._call = self._channel.unary_unary(
             _METHODS[where.signal],
             request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=answer_type(where.signal).FromString,
+            response_deserializer=otlp_answers.answer_type(where.signal).FromString,
         )
-
-    def _connected(self) -> bool:
-        """Ask the core whether there is a connection: a subscriber's thread fails once the channel is closed."""
-        ready: int = self._grpc.ChannelConnectivity.READY.value[0]
-        return bool(self._channel._channel.check_connectivity_state(False) == ready)
 
     def send(self, request: Request, timeout_s: float) -> Answer:
         until = time.monotonic() + timeout_s - _EARLY_S
         try:
-            return _taken(accepted(self._call(request.message, timeout=timeout_s, metadata=[*self._headers.items()])))
+            return _taken(
+                otlp_answers.accepted(self._call(request.message, timeout=timeout_s, metadata=[*self._headers.items()]))
+            )
         except self._grpc.RpcError as error:
-            code, details = error.code().name, (error.details() or "")[:LONGEST_WORDS]
+            code, details = error.code().name, (error.details() or "")[: otlp_answers.LONGEST_WORDS]
             if code == "DEADLINE_EXCEEDED" and time.monotonic() >= until:  # ours, not the receiver's
-                return late(timeout_s) if self._connected() else _unconnected(timeout_s)
+                # The core knows whether there is a connection: a subscriber's thread fails once the channel is closed.
+                state = self._channel._channel.check_connectivity_state(False)
+                ready = self._grpc.ChannelConnectivity.READY.value[0]
+                return late(timeout_s) if state == ready else _unconnected(timeout_s)
             outcome = _CODES.get(code, CLOSED)
             if code == "RESOURCE_EXHAUSTED" and "larger than max" in details:
                 outcome = REFUSED
-            wait_s = retry_delay(status_details(error)) or 0.0
+            wait_s = otlp_answers.retry_delay(otlp_answers.status_details(error)) or 0.0
             # gRPC does not distinguish an answer of the receiver from a broken connection, unless there never was one.
             answered = wait_s or details.startswith(_NO_CONNECTION)
             maybe_delivered = code in otlp_answers.BROKEN and not answered
             return Answer(outcome, f"{code}: {details}", wait_s=wait_s, maybe_delivered=maybe_delivered)
-
-    def close(self) -> None:
-        self._channel.close()
 
 
 class _Http(Destination):
@@ -194,7 +165,7 @@ class _Http(Destination):
         parts = urlsplit(where.url)
         self._url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))
         # A connection that was kept may be closed while a request is on its way, which would then be in doubt.
-        own = {"content-type": PROTOBUF[0], "user-agent": "otel-goodput", "connection": "close"}
+        own = {"content-type": otlp_answers.PROTOBUF[0], "user-agent": "otel-goodput", "connection": "close"}
         if parts.username is not None:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
             own["authorization"] = f"Basic {base64.b64encode(pair).decode('ascii')}"
@@ -205,6 +176,7 @@ class _Http(Destination):
         self._session.verify = authority or True
         self._session.cert = (certificate, key) if certificate and key else certificate or None
         bound(self._session)
+        self.close = self._session.close
 
     def send(self, request: Request, timeout_s: float) -> Answer:
         body = request.message.SerializeToString()
@@ -220,8 +192,8 @@ class _Http(Destination):
                 if response.status_code >= 400:
                     return self._failed(response)
                 content = whole(partial(response.raw.read, decode_content=False))
-                return _taken(read(self._signal, response.status_code, response.headers, content))
-        except NotAccepted as error:
+                return _taken(otlp_answers.read(self._signal, response.status_code, response.headers, content))
+        except otlp_answers.NotAccepted as error:
             return Answer(CLOSED, str(error), maybe_delivered=error.arrived)
         except self._lost as error:
             return self._without_answer(error, timeout_s)
@@ -229,7 +201,7 @@ class _Http(Destination):
     def _failed(self, response: Any) -> Answer:
         outcome, words = _STATUSES.get(response.status_code, CLOSED), f"{response.status_code} {response.reason}"
         try:
-            text = response.raw.read(LONGEST_WORDS).decode("utf-8", "replace")
+            text = response.raw.read(otlp_answers.LONGEST_WORDS).decode("utf-8", "replace")
         except self._lost:  # it never ends; if the request counted as refused, every line could take this long
             return Answer(CLOSED if outcome == CLOSED else LATER, words)
         if text and text.isprintable():  # not a binary protobuf message
@@ -237,7 +209,7 @@ class _Http(Destination):
         return Answer(outcome, words, wait_s=_retry_after(response.headers.get("retry-after", "")))
 
     def _without_answer(self, error: BaseException, timeout_s: float) -> Answer:
-        chain = list(causes(error))
+        chain = list(otlp_answers.causes(error))
         first = chain[-1]
         if isinstance(first, ssl.SSLCertVerificationError):
             return Answer(CLOSED, str(first))
@@ -251,9 +223,6 @@ class _Http(Destination):
                 return Answer(LATER, f"it did not read the request within {timeout_s:.3g} s")
             return late(timeout_s)
         return Answer(LATER, str(first) or type(first).__name__, maybe_delivered=connected)
-
-    def close(self) -> None:
-        self._session.close()
 
 
 def _retry_after(text: str) -> float:
