@@ -35,9 +35,8 @@ def add_run(parser: argparse.ArgumentParser, more: str = "") -> None:
 
 def add_process(parser: argparse.ArgumentParser, journals: str = "journal") -> None:
     """Add the argument that says whose journal is read."""
-    parser.add_argument(
-        "--process", type=int, default=0, metavar="K", help=f"use the {journals} of process K (default: 0, the leader)"
-    )
+    words = f"use the {journals} of process K (default: 0, the leader)"
+    parser.add_argument("--process", type=int, default=0, metavar="K", help=words)
 
 
 def add_json(parser: argparse.ArgumentParser, help_: str = "print JSON") -> None:
@@ -57,12 +56,8 @@ def add_account(parser: argparse.ArgumentParser) -> None:
         ("--exclude", "leave out the time from A to B; may be repeated"),
     ):
         parser.add_argument(name, nargs=2, type=moment, action="append", default=[], metavar=("A", "B"), help=words)
-    parser.add_argument(
-        "--ideal-step-time",
-        type=length,
-        metavar="T",
-        help="use T as ideal step time instead of the estimate: seconds, or with a unit (350ms)",
-    )
+    words = "use T as ideal step time instead of the estimate: seconds, or with a unit (350ms)"
+    parser.add_argument("--ideal-step-time", type=length, metavar="T", help=words)
     add_json(parser)
 
 

@@ -36,14 +36,8 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("b", metavar="B", help="run to compare with A")
     add_directory(parser, "folder or URL of all runs", metavar="DIR", name="--dir", dest="directory")
     add_process(parser, "journals")
-    parser.add_argument(
-        "--fail-if",
-        type=_condition,
-        action="append",
-        default=[],
-        metavar="COND",
-        help=f"exit with status {HOLDS} if COND holds; may be repeated",
-    )
+    words = f"exit with status {HOLDS} if COND holds; may be repeated"
+    parser.add_argument("--fail-if", type=_condition, action="append", default=[], metavar="COND", help=words)
     add_json(parser)
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write the comparison as one HTML file")
 

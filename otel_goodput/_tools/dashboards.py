@@ -181,9 +181,8 @@ def add_dashboards_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="SHARE" if one.share else "X",
             help=f"{one.help} (default: {one.default:g})",
         )
-    parser.add_argument(
-        "--datasource", metavar="UID", help="grafana: uid of Prometheus, for Grafana's alerts (default: prometheus)"
-    )
+    words = "grafana: uid of Prometheus, for Grafana's alerts (default: prometheus)"
+    parser.add_argument("--datasource", metavar="UID", help=words)
     parser.set_defaults(parser=parser)
 
 

@@ -24,9 +24,8 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
         "Open the file at ui.perfetto.dev or in chrome://tracing. A name that ends with .gz is compressed; both read "
         "that too."
     )
-    parser.add_argument(
-        "--perfetto", required=True, metavar="FILE", help="write the trace to FILE (- for standard output)"
-    )
+    words = "write the trace to FILE (- for standard output)"
+    parser.add_argument("--perfetto", required=True, metavar="FILE", help=words)
     words = "only this process; may be repeated (default: all with a journal)"
     parser.add_argument("--process", type=int, action="append", metavar="K", help=words)
 

@@ -31,10 +31,9 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_run(parser)
     add_process(parser)
-    for name, words in QUANTITIES.items():
-        parser.add_argument(
-            f"--{name}", type=named_as("length of time", _seconds), metavar="T", help=f"{words} (default: the run's)"
-        )
+    for name, what in QUANTITIES.items():
+        words = f"{what} (default: the run's)"
+        parser.add_argument(f"--{name}", type=named_as("length of time", _seconds), metavar="T", help=words)
     add_json(parser)
 
 

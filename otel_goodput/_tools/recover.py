@@ -32,12 +32,11 @@ def add_recover_arguments(parser: argparse.ArgumentParser) -> None:
     add_directory(parser, "folder of a run, or folder or URL of all runs")
     add_run(parser)
     add_process(parser)
-    parser.add_argument(
-        "--exporters",
-        metavar="LIST",
-        help="export with these, separated by commas "
-        f"(default: {Settings.exporters.variable}, else {Settings.exporters.usual})",
+    words = (
+        "export with these, separated by commas "
+        f"(default: {Settings.exporters.variable}, else {Settings.exporters.usual})"
     )
+    parser.add_argument("--exporters", metavar="LIST", help=words)
     words = "export them again even if they have already been recovered"
     parser.add_argument("--again", action="store_true", help=words)
 

@@ -172,16 +172,13 @@ _ML_GOODPUT: Final = "ml-goodput"
 
 
 def add_replay_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "file", type=Path, help="JSON-lines file (- for standard input), or the folder of a run (times in Unix seconds)"
+    words = "JSON-lines file (- for standard input), or the folder of a run (times in Unix seconds)"
+    parser.add_argument("file", type=Path, help=words)
+    words = (
+        f"{_NEUTRAL}: see docs/accounting.md; {_ML_GOODPUT}: what ml-goodput-measurement wrote to Cloud Logging "
+        "(as `gcloud logging read --format=json` prints it), or its *_timeline.jsonl"
     )
-    parser.add_argument(
-        "--format",
-        choices=(_NEUTRAL, _ML_GOODPUT),
-        default=_NEUTRAL,
-        help=f"{_NEUTRAL}: see docs/accounting.md; {_ML_GOODPUT}: what ml-goodput-measurement wrote to Cloud Logging "
-        "(as `gcloud logging read --format=json` prints it), or its *_timeline.jsonl",
-    )
+    parser.add_argument("--format", choices=(_NEUTRAL, _ML_GOODPUT), default=_NEUTRAL, help=words)
     parser.add_argument("--job", metavar="NAME", help=f"the job, if a file of {_ML_GOODPUT} holds several")
     add_account(parser)
 

@@ -23,46 +23,24 @@ _SAFE: Final = frozenset(f"{string.ascii_letters}{string.digits}-_")
 
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     add_directory(parser, "folder or URL of all runs, or folder of a run; it need not exist yet", metavar="DIR")
-    parser.add_argument(
-        "--host",
-        default="127.0.0.1",
-        help="address to listen on (default: 127.0.0.1, this machine only; 0.0.0.0: all networks)",
-    )
-    parser.add_argument(
-        "--port",
-        type=named_as("port", _port),
-        default=PORT,
-        help=f"port to listen on (default: {PORT}; 0: any free port)",
-    )
-    parser.add_argument(
-        "--idle", type=length, metavar="T", help="stop after this long without a request, such as 2h (default: never)"
-    )
-    parser.add_argument(
-        "--spans",
-        type=number,
-        default=SPANS,
-        metavar="N",
-        help=f"steps and phases that a page shows individually from the start (default {SPANS:,}); zoom in for more",
-    )
+    words = "address to listen on (default: 127.0.0.1, this machine only; 0.0.0.0: all networks)"
+    parser.add_argument("--host", default="127.0.0.1", help=words)
+    words = f"port to listen on (default: {PORT}; 0: any free port)"
+    parser.add_argument("--port", type=named_as("port", _port), default=PORT, help=words)
+    words = "stop after this long without a request, such as 2h (default: never)"
+    parser.add_argument("--idle", type=length, metavar="T", help=words)
+    words = f"steps and phases that a page shows individually from the start (default {SPANS:,}); zoom in for more"
+    parser.add_argument("--spans", type=number, default=SPANS, metavar="N", help=words)
     token = parser.add_mutually_exclusive_group()
-    token.add_argument(
-        "--token",
-        default=_NEW,
-        help="the token that clients must send (default: a new one, included in the printed address). Other users of "
-        "this machine can read arguments",
+    words = (
+        "the token that clients must send (default: a new one, included in the printed address). Other users of "
+        "this machine can read arguments"
     )
-    token.add_argument(
-        "--no-token",
-        action="store_true",
-        help="answer anyone who can reach the port, such as every user of this machine",
-    )
-    parser.add_argument(
-        "--allow-host",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="another host name that browsers use, such as a proxy's; may be repeated",
-    )
+    token.add_argument("--token", default=_NEW, help=words)
+    words = "answer anyone who can reach the port, such as every user of this machine"
+    token.add_argument("--no-token", action="store_true", help=words)
+    words = "another host name that browsers use, such as a proxy's; may be repeated"
+    parser.add_argument("--allow-host", action="append", default=[], metavar="NAME", help=words)
 
 
 def run_serve(options: argparse.Namespace) -> int:

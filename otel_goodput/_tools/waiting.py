@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from otel_goodput._text.quantities import percent
 from otel_goodput._text.redact import redact, shown
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 _DELAY_S: Final = 0.5  # work that ends sooner shows no progress
@@ -74,7 +75,7 @@ class StatusLine:
         if self._width:
             self.show("")
 
-    def __enter__(self) -> StatusLine:
+    def __enter__(self: S) -> S:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -100,9 +101,6 @@ class ProgressLine(StatusLine):
         if self.due():
             share = f" {percent(min(done, total), total)}" if total else ""
             self.show(f"{shown(what)}{share}, {time.monotonic() - self._begun:.0f} s; press Ctrl-C to stop")
-
-    def __enter__(self) -> ProgressLine:
-        return self
 
 
 class Screen:

@@ -295,14 +295,12 @@ def add_collector_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_choices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("place", choices=tuple(TARGETS), metavar="PLACE", help=", ".join(TARGETS))
-    parser.add_argument(
-        "--project", type=project, metavar="ID", help="Google Cloud project (default: GOOGLE_CLOUD_PROJECT as it runs)"
-    )
+    words = "Google Cloud project (default: GOOGLE_CLOUD_PROJECT as it runs)"
+    parser.add_argument("--project", type=project, metavar="ID", help=words)
     parser.add_argument("--gateway", type=address, metavar="HOST[:PORT]", help="fleet: where the gateway is")
     parser.add_argument("--listen", type=endpoint, metavar="HOST:PORT", help="gateway: default localhost:4317")
-    parser.add_argument(
-        "--tls", choices=("mtls", "token"), help="fleet, gateway: TLS, with a client certificate or a bearer token"
-    )
+    words = "fleet, gateway: TLS, with a client certificate or a bearer token"
+    parser.add_argument("--tls", choices=("mtls", "token"), help=words)
 
 
 def _add_values(parser: argparse.ArgumentParser) -> None:
@@ -312,9 +310,8 @@ def _add_values(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dir", type=url, metavar="URL", help="OTEL_GOODPUT_DIR, next to the checkpoints: gs://...")
     parser.add_argument("--namespace", type=label, default="training", metavar="NAME", help="default: training")
     parser.add_argument("--create-namespace", action="store_true", help="include the Namespace in the manifest")
-    parser.add_argument(
-        "--name", type=short, metavar="NAME", help="the job's name in telemetry; objects are called NAME-..."
-    )
+    words = "the job's name in telemetry; objects are called NAME-..."
+    parser.add_argument("--name", type=short, metavar="NAME", help=words)
     parser.add_argument("--account", type=email, metavar="EMAIL", help=f"Google service account (default: {ACCOUNT})")
     parser.add_argument("--accelerators", type=amount, metavar="KIND=N", help="of each pod, such as nvidia.com/gpu=8")
     parser.add_argument("--hosts", type=count, metavar="N", help="jobset, fleet: pods of a slice (default 4)")

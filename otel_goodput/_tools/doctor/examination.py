@@ -13,40 +13,29 @@ from typing import Final
 
 from otel_goodput._journal.rundir import folder_name
 from otel_goodput._runtime.guard import TRUE
+from otel_goodput._settings.config import Config
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import plural
 from otel_goodput._text.redact import redact, secrets
 from otel_goodput._tools.arguments import add_json, length
 from otel_goodput._tools.doctor import journal, settings
 from otel_goodput._tools.doctor.exporters import ExporterChecks
-from otel_goodput._tools.doctor.findings import (
-    OK,
-    PROBLEM,
-    WARNING,
-    Export,
-    Finding,
-    LogCapture,
-    captured_logs,
-    ok,
-    warning,
-)
+from otel_goodput._tools.doctor.findings import PROBLEM, WARNING, Finding, LogCapture, captured_logs, ok, warning
 from otel_goodput._tools.doctor.google import Google
 from otel_goodput._tools.doctor.services import GOOGLE
-from otel_goodput._tools.doctor.settings import InForce, rows
+from otel_goodput._tools.doctor.settings import rows
 from otel_goodput._tools.waiting import looking_at
 from otel_goodput.version import __version__
 
 MOST: Final = 4  # problems that the verdict names
-_LEVEL_WIDTH: Final = max(map(len, (OK, WARNING, PROBLEM)))
+_LEVEL_WIDTH: Final = max(len(WARNING), len(PROBLEM))
 
 
 def add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--timeout", type=length, default=3 * NS, metavar="T", help="wait this long for each connection (default: 3s)"
-    )
-    parser.add_argument(
-        "--gcp", action="store_true", help="also check Google Cloud: credentials, project, APIs, roles, clock"
-    )
+    words = "wait this long for each connection (default: 3s)"
+    parser.add_argument("--timeout", type=length, default=3 * NS, metavar="T", help=words)
+    words = "also check Google Cloud: credentials, project, APIs, roles, clock"
+    parser.add_argument("--gcp", action="store_true", help=words)
     add_json(parser)
 
 
@@ -64,12 +53,11 @@ def examine(*, timeout_s: float, as_json: bool, gcp: bool = False) -> int:
     with captured_logs() as logs, warnings.catch_warnings():
         if gcp:  # Google's libraries warn about matters of the job; with -W error these would raise here
             warnings.simplefilter("ignore")
-        force = settings.in_force(os.environ)
+        config, run_id = settings.in_force(os.environ)
         logs.take()  # already reported by the check of the settings
-        raw, exporters = _examined(force, timeout_s, logs, gcp, hidden)
+        raw, exporters = _examined(config, run_id, timeout_s, logs, gcp, hidden)
     hidden.sort(key=len, reverse=True)
     findings = [Finding(*(redact(text, hidden) for text in one)) for one in raw]
-    exports = [Export(*(redact(text, hidden) for text in one)) for one in exporters.exports]
     verdict = redact(_verdict(findings, exporters.active, contacted=gcp), hidden)
     levels = Counter(finding.level for finding in findings)
     if as_json:
@@ -77,11 +65,11 @@ def examine(*, timeout_s: float, as_json: bool, gcp: bool = False) -> int:
             "verdict": verdict,
             "version": __version__,
             "versions": settings.versions(),
-            "run_id": redact(force.run_id) or None,
-            "directory": redact(force.config.directory),
-            "process_index": force.config.process_index,
-            "process_count": force.config.process_count,
-            "exports": [one._asdict() for one in exports],
+            "run_id": redact(run_id) or None,
+            "directory": redact(config.directory),
+            "process_index": config.process_index,
+            "process_count": config.process_count,
+            "exports": [{key: redact(text, hidden) for key, text in one.items()} for one in exporters.exports],
             "findings": [finding._asdict() for finding in findings],
             "problems": levels[PROBLEM],
             "warnings": levels[WARNING],
@@ -120,10 +108,9 @@ def _verdict(findings: Sequence[Finding], exporters: Sequence[str], *, contacted
 
 
 def _examined(
-    force: InForce, timeout_s: float, logs: LogCapture, gcp: bool, hidden: list[str]
+    config: Config, run_id: str, timeout_s: float, logs: LogCapture, gcp: bool, hidden: list[str]
 ) -> tuple[list[Finding], ExporterChecks]:
     """Return all findings, and the exporters that were checked; appends secrets of Google's to `hidden`."""
-    config, run_id = force.config, force.run_id
     findings = [ok("versions", ", ".join(f"{name} {number}" for name, number in settings.versions().items()))]
     findings += settings.check(os.environ, rows(os.environ), config)
     logs.take()

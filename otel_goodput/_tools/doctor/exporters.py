@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput._runtime.deadline import SHARE_OF_GRACE
 from otel_goodput._settings.config import Config
-from otel_goodput._tools.doctor.findings import Export, Finding, LogCapture, ok, problem, warning
+from otel_goodput._tools.doctor.findings import Finding, LogCapture, ok, problem, warning
 from otel_goodput._tools.doctor.plaintext import check_endpoint
 from otel_goodput._tools.waiting import begin, result
 from otel_goodput.errors import ConfigurationError
@@ -34,7 +34,7 @@ class ExporterChecks:
         self._directory = directory
         self._timeout_s = timeout_s
         self._logs = logs
-        self.exports: list[Export] = []
+        self.exports: list[dict[str, str]] = []
         self.active: list[str] = []
         try:
             self.names = registry.resolve(config.exporters, os.environ, directory=directory)
@@ -79,7 +79,9 @@ class ExporterChecks:
             endpoints = registry.spec(name).endpoints(os.environ)
         wanted = {spec.TRACES: self._config.exports_spans(), spec.METRICS: self._config.leads}
         exports = [
-            Export(name, one.signal, one.place) for one in destinations if wanted.get(one.signal, self._config.leads)
+            {"exporter": name, "signal": one.signal, "where": one.place}
+            for one in destinations
+            if wanted.get(one.signal, self._config.leads)
         ]
         self.exports += exports
         if exports or not destinations:  # nothing is known of what a third-party exporter does not describe

@@ -29,14 +29,6 @@ warning = partial(Finding, WARNING)
 problem = partial(Finding, PROBLEM)
 
 
-class Export(NamedTuple):
-    """One signal that would be exported: the exporter, the signal, and the destination."""
-
-    exporter: str
-    signal: str
-    where: str
-
-
 class LogCapture(logging.Handler):
     """Stores warnings and errors by the thread that logged them."""
 

@@ -181,12 +181,8 @@ def _words(error: Exception) -> str:
 
 _USUAL: Final = tuple(name for name, spec in GOOGLE.items() if spec.automatic)  # what `auto` selects on Google Cloud
 _DISTRIBUTIONS: Final = (
-    "google-auth",
-    "google-cloud-monitoring",
-    "google-cloud-trace",
-    "grpcio",
-    "opentelemetry-exporter-gcp-monitoring",
-    "opentelemetry-exporter-gcp-trace",
+    *("google-auth", "google-cloud-monitoring", "google-cloud-trace", "grpcio"),
+    *("opentelemetry-exporter-gcp-monitoring", "opentelemetry-exporter-gcp-trace"),
 )
 
 _PLACE: Final = "google cloud"
@@ -194,10 +190,6 @@ _METADATA: Final = "metadata server"
 _PROJECT: Final = "project"
 _CLOCK: Final = "clock"
 
-_METADATA_HELP: Final = (
-    "without it the resource does not describe the machine, and preemption notices are not seen: check "
-    "GCE_METADATA_HOST, http_proxy and no_proxy, and in Kubernetes the network policies"
-)
 # For a clock that is ahead or behind: limits in seconds, each with the level and the reason.
 _DATED: Final = "spans and points get wrong times"
 _AHEAD: Final = ((300.0, PROBLEM, "points from more than 5 min ahead are refused"), (60.0, WARNING, _DATED))
@@ -285,7 +277,11 @@ class Google:
             # The timeout of the request does not cover the DNS lookup.
             one = self._machine = within(2 * self._timeout_s, lambda: look_up(host, self._timeout_s))
         except (Unknown, TimeoutError) as why:
-            yield warning(_METADATA, str(why), _METADATA_HELP)
+            do = (
+                "without it the resource does not describe the machine, and preemption notices are not seen: check "
+                "GCE_METADATA_HOST, http_proxy and no_proxy, and in Kubernetes the network policies"
+            )
+            yield warning(_METADATA, str(why), do)
             return
         took = time.monotonic() - began
         cluster = f"{one.cluster} in {one.cluster_location}" if one.cluster_location else one.cluster
@@ -405,16 +401,16 @@ class Google:
         for service, call in calls.items():
             target = self._connection.target(service)
             try:
-                checked = result(call, until - time.monotonic())
+                findings, ahead_s = result(call, until - time.monotonic())
             except Exception as error:
                 late = isinstance(error, TimeoutError)
                 why = f"no result after {services.longest_s:g} s" if late else f"{type(error).__name__}: {error}"
                 do = "check that the host can be reached from here and its name resolved" if late else ""
                 yield services.judged(service, PROBLEM, f"{target}: {short(why)}", do)
                 continue
-            yield from checked.findings
-            if checked.ahead_s is not None:
-                self._clocks.append(("Google's" if target == service.host else f"{target}'s", checked.ahead_s))
+            yield from findings
+            if ahead_s is not None:
+                self._clocks.append(("Google's" if target == service.host else f"{target}'s", ahead_s))
 
     def _clock(self) -> Iterator[Finding]:
         """Compare clocks: with Google's if known, because a metadata server may use the clock of this machine."""

@@ -14,7 +14,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -55,18 +55,12 @@ class Unreachable(GoodputError):
         self.do = do
 
 
-class Reached(NamedTuple):
-    """A successful connection: the time of each stage, and seconds that our clock is ahead (None: unknown)."""
-
-    took: str
-    ahead_s: float | None
-
-
-def reach(target: str, *, encrypted: bool, timeout_s: float) -> Reached:
+def reach(target: str, *, encrypted: bool, timeout_s: float) -> tuple[str, float | None]:
     """Connect to a server as gRPC would: through the proxy, if there is one, and with gRPC's trusted certificates.
 
     `target` is ``host:port``; with `encrypted`, TLS is used, and the server's clock is read too. Each stage may take
-    `timeout_s`, except for DNS, which has no time limit.
+    `timeout_s`, except for DNS, which has no time limit. Returns the time of each stage, and the seconds that our clock
+    is ahead (None: unknown).
 
     Raises:
         Unreachable: the server cannot be reached.
@@ -79,7 +73,9 @@ def reach(target: str, *, encrypted: bool, timeout_s: float) -> Reached:
     where, do, stage = f"{peer[0]}:{peer[1]}", _FIREWALL, "TCP"
     if proxy is not None:
         where, do, stage = f"the proxy {where}", _PROXY, f"proxy {where}"
-        connection.set_tunnel(host, port, _authorization(proxy))
+        pair = f"{unquote(proxy.username or '')}:{unquote(proxy.password or '')}"
+        authorization = {"Proxy-Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
+        connection.set_tunnel(host, port, authorization if proxy.username is not None else {})
     took: list[str] = []
     ahead_s = None
     try:
@@ -112,7 +108,7 @@ def reach(target: str, *, encrypted: bool, timeout_s: float) -> Reached:
         raise Unreachable(f"{where} {why}", do) from None
     finally:
         connection.close()
-    return Reached(", ".join(took), ahead_s)
+    return ", ".join(took), ahead_s
 
 
 @contextmanager
@@ -155,13 +151,6 @@ def _proxy(host: str) -> SplitResult | None:
         if parts.hostname and parts.port != 0:
             return parts
     raise Unreachable("the URL of the proxy has no valid host and port", _PROXY)
-
-
-def _authorization(proxy: SplitResult) -> dict[str, str]:
-    if proxy.username is None:
-        return {}
-    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
-    return {"Proxy-Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
 
 
 def _context() -> ssl.SSLContext:
@@ -259,11 +248,8 @@ _BEYOND: Final = (
 )
 
 
-class Checked(NamedTuple):
-    """Findings about a service, and the seconds that this machine's clock is ahead of the service's (None: unknown)."""
-
-    findings: list[Finding]
-    ahead_s: float | None = None
+# Findings about a service, and the seconds that this machine's clock is ahead of the service's (None: unknown).
+Checked: TypeAlias = tuple[list[Finding], float | None]
 
 
 class ServiceChecks(NamedTuple):
@@ -286,13 +272,12 @@ class ServiceChecks(NamedTuple):
         """Connect to a service and send it empty requests. Each step has a time limit, except for the DNS lookup."""
         target = self.connection.target(service)
         try:
-            reached = reach(target, encrypted=not self.connection.plaintext, timeout_s=self.timeout_s)
+            stages, ahead_s = reach(target, encrypted=not self.connection.plaintext, timeout_s=self.timeout_s)
         except Unreachable as error:
-            return Checked([self.judged(service, PROBLEM, str(error), error.do)])
-        where = f"{target} is reached ({reached.took})"
+            return [self.judged(service, PROBLEM, str(error), error.do)], None
+        where = f"{target} is reached ({stages})"
         if self.blocked:
-            finding = ok(service.name, f"{where}; no request was sent: {self.blocked}")
-            return Checked([finding], reached.ahead_s)
+            return [ok(service.name, f"{where}; no request was sent: {self.blocked}")], ahead_s
         took: list[str] = []
         failures: dict[str, tuple[list[str], Failure]] = {}
         for probe in PROBES[service]:
@@ -309,7 +294,7 @@ class ServiceChecks(NamedTuple):
         findings = [self._failed(service, where, ", ".join(methods), why) for methods, why in failures.values()]
         if not failures:
             findings = [ok(service.name, f"{where} and accepts {', '.join(took)} (empty)")]
-        return Checked(findings, reached.ahead_s)
+        return findings, ahead_s
 
     def _failure(self, probe: Probe) -> Failure | None:
         try:

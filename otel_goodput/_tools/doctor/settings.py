@@ -43,17 +43,8 @@ class Row(NamedTuple):
     note: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        name, kind, default, brief = self.variable
-        return {
-            "name": name,
-            "value": self.value,
-            "source": self.source,
-            "type": kind,
-            "default": default,
-            "brief": brief,
-            "ignored": self.ignored or None,
-            "note": self.note or None,
-        }
+        shown = {"name": self.variable.name, "value": self.value, "source": self.source}
+        return shown | self.variable._asdict() | {"ignored": self.ignored or None, "note": self.note or None}
 
 
 def add_env_arguments(parser: argparse.ArgumentParser) -> None:
@@ -170,25 +161,15 @@ def unknown(environ: Mapping[str, str]) -> dict[str, str]:
     return strangers
 
 
-PACKAGES: Final = (
-    "opentelemetry-api",
-    "opentelemetry-sdk",
-    "opentelemetry-exporter-otlp-proto-grpc",
-    "opentelemetry-exporter-otlp-proto-http",
-    "fsspec",
+_PACKAGES: Final = (
+    *("opentelemetry-api", "opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-grpc"),
+    *("opentelemetry-exporter-otlp-proto-http", "fsspec"),
 )
-
-
-class InForce(NamedTuple):
-    """The configuration that a job started here would have; `run_id` is empty if only the job's code sets it."""
-
-    config: Config
-    run_id: str
 
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the relevant packages that are installed."""
-    return {"python": platform.python_version(), **installed(PACKAGES)}
+    return {"python": platform.python_version(), **installed(_PACKAGES)}
 
 
 def installed(names: Iterable[str]) -> dict[str, str]:
@@ -200,12 +181,11 @@ def installed(names: Iterable[str]) -> dict[str, str]:
     return there
 
 
-def in_force(environ: Mapping[str, str]) -> InForce:
-    """Return the configuration that follows from `environ` alone."""
+def in_force(environ: Mapping[str, str]) -> tuple[Config, str]:
+    """Return the configuration of a job started here, and its run's id; "" if only the job's code sets that."""
     config = configuration.read(environ=environ)
     named = (Settings.run_id.variable, *RUN_ID_SOURCES, "OTEL_SERVICE_NAME")
-    known = any(environ.get(name, "").strip() for name in named)
-    return InForce(config, config.run_id if known else "")
+    return config, config.run_id if any(environ.get(name, "").strip() for name in named) else ""
 
 
 def check(environ: Mapping[str, str], rows: Sequence[Row], config: Config) -> Iterator[Finding]:
@@ -218,8 +198,6 @@ def check(environ: Mapping[str, str], rows: Sequence[Row], config: Config) -> It
             used = "" if row.source == "environment" else f"; {row.value or 'no value'!r} is used"
             what = f"{name} is ignored{used}: {row.ignored}"
             yield problem("settings", what, "correct it or unset it", f"{name} is ignored")
-        if row.note and row.source == "environment" and not row.note.startswith("from "):
-            yield warning("settings", f"{name} {row.note}", "unset it")
     for name, alike in unknown(environ).items():
         do = f"did you mean {alike}?" if alike else "`otel-goodput env` lists all variables"
         yield warning("settings", f"{name} is set, but there is no such variable", do)

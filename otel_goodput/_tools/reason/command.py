@@ -28,7 +28,7 @@ from otel_goodput.reports.run import RecordedRun
 from otel_goodput.semconv import REASONS, Reason
 
 MARGIN_S: Final = 60  # twice the 30 s that a Spot VM and, by default, a pod get; and clocks differ
-_REASONS: Final = ", ".join(reason for reason in REASONS if reason != Reason.ROLLBACK)
+_REASONS: Final = ", ".join(notes.SAYABLE)
 
 
 def add_reason_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,37 +38,25 @@ def add_reason_arguments(parser: argparse.ArgumentParser) -> None:
         "job's metrics keep the original reason. The latest record wins, but one by a person wins over an imported one."
     )
     add_directory(parser, "folder of a run, or folder or URL of all runs", metavar="PLACE")
-    parser.add_argument(
-        "attempt",
-        nargs="?",
-        type=number,
-        metavar="ATTEMPT",
-        help="number of the attempt that began after the disruption, as in reports",
-    )
+    words = "number of the attempt that began after the disruption, as in reports"
+    parser.add_argument("attempt", nargs="?", type=number, metavar="ATTEMPT", help=words)
     parser.add_argument("reason", nargs="?", type=_reason, metavar="REASON", help=f"one of {_REASONS}")
     add_run(parser)
     parser.add_argument("--note", metavar="TEXT", help="a note for readers of the report")
     parser.add_argument("--by", metavar="NAME", help="name to record as the source (default: USER@HOST)")
     imported = parser.add_argument_group("from a log")
-    imported.add_argument(
-        "--import",
-        dest="log",
-        metavar="FILE",
-        help="what `gcloud logging read --format=json` (audit log entries) or `kubectl get events -A -o json` printed; "
-        "- for standard input. Without --run, it is imported into every run at PLACE",
+    words = (
+        "what `gcloud logging read --format=json` (audit log entries) or `kubectl get events -A -o json` printed; "
+        "- for standard input. Without --run, it is imported into every run at PLACE"
     )
-    imported.add_argument(
-        "--margin",
-        type=length,
-        metavar="T",
-        help=f"how long before the last sign of life an entry still matches: the time a job has after a notice "
-        f"(default: {MARGIN_S}s)",
+    imported.add_argument("--import", dest="log", metavar="FILE", help=words)
+    words = (
+        f"how long before the last sign of life an entry still matches: the time a job has after a notice "
+        f"(default: {MARGIN_S}s)"
     )
-    imported.add_argument(
-        "--named",
-        action="store_true",
-        help="only entries that name what the attempt ran on, not those that match by time only",
-    )
+    imported.add_argument("--margin", type=length, metavar="T", help=words)
+    words = "only entries that name what the attempt ran on, not those that match by time only"
+    imported.add_argument("--named", action="store_true", help=words)
     imported.add_argument("--dry-run", action="store_true", help="print what would be recorded, but record nothing")
     add_json(parser, "print the list as JSON")
 

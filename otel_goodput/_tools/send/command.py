@@ -39,19 +39,11 @@ _PROBES: Final = 8
 
 
 def add_send_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files",
-        nargs="+",
-        type=Path,
-        metavar="FILE",
-        help="file of OTLP JSON lines, or a folder of a run, of all runs or of a collector",
-    )
+    words = "file of OTLP JSON lines, or a folder of a run, of all runs or of a collector"
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help=words)
     parser.add_argument("--endpoint", metavar="URL", help="receiver to send to (default: OTEL_EXPORTER_OTLP_ENDPOINT)")
-    parser.add_argument(
-        "--protocol",
-        choices=tuple(EXPORTER_MODULES),
-        help="protocol to use (default: OTEL_EXPORTER_OTLP_PROTOCOL, else grpc)",
-    )
+    words = "protocol to use (default: OTEL_EXPORTER_OTLP_PROTOCOL, else grpc)"
+    parser.add_argument("--protocol", choices=tuple(EXPORTER_MODULES), help=words)
     parser.add_argument(
         "--timeout",
         type=above_zero("positive number of seconds"),

@@ -32,14 +32,6 @@ _NEIGHBORS: Final = 16
 _BLOCK: Final = files.MIB
 
 
-class Line(NamedTuple):
-    """A complete line: its number, from 1; the offset of its end in bytes; its content."""
-
-    number: int
-    end: int
-    data: bytes
-
-
 class Request(NamedTuple):
     """The request in a line: its signal, the protobuf message, and its number of spans or points."""
 
@@ -82,23 +74,18 @@ def _place(path: Path) -> tuple[str, str, int]:
 
 
 def signals_of(path: Path) -> tuple[str, ...]:
-    """Return the signals that the file may contain, now or later.
-
-    Raises:
-        ConfigurationError: it holds something other than OTLP JSON lines.
-        OSError: it cannot be read.
-    """
+    """Return the signals that the file may contain, now or later; raises ConfigurationError if it holds none."""
     if not path.is_file():
         raise ConfigurationError(f"{path} is not a file")
     first, unread = None, 0
     with files.open_named(path) as file:
         if file.read(1) not in (b"", b"{", b"\0"):
             unread = _NEIGHBORS
-        for line in () if unread else whole_lines(file):
+        for _, _, data in () if unread else whole_lines(file):
             if unread == _NEIGHBORS:
                 break
             try:
-                first = read(line.data).signal
+                first = read(data).signal
                 break
             except ValueError:
                 unread += 1
@@ -108,33 +95,24 @@ def signals_of(path: Path) -> tuple[str, ...]:
     return (named[1],) if named and first in (None, named[1]) else (TRACES, METRICS)
 
 
-def whole_lines(file: BinaryIO, offset: int = 0, number: int = 0) -> Iterator[Line]:
-    """Yield the complete lines after the byte `offset`, before which there are `number` lines. Raises OSError.
+def whole_lines(file: BinaryIO, offset: int = 0, number: int = 0) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the complete lines after the byte `offset`, before which there are `number` lines.
 
-    Lines appended meanwhile are included, and the caller may move the file's position between two lines. A line longer
-    than ``LONGEST_LINE`` is truncated, so that :func:`read` refuses it.
+    Each has its number, from 1, the offset of its end, and its content. Lines appended meanwhile are included, and the
+    caller may move the file's position between two lines. A line longer than ``LONGEST_LINE`` is truncated, so that
+    :func:`read` refuses it.
     """
     while True:
         file.seek(offset)
-        data = file.readline(files.LONGEST_LINE + 1)
-        more = _rest(file, data)
-        if more is None:
+        data = block = file.readline(files.LONGEST_LINE + 1)
+        offset += len(data)
+        while len(data) > files.LONGEST_LINE and block and not block.endswith(b"\n"):
+            block = file.readline(_BLOCK)
+            offset += len(block)
+        if not block.endswith(b"\n"):  # the line has no end yet
             return
-        offset += len(data) + more
         number += 1
-        yield Line(number, offset, data)
-
-
-def _rest(file: BinaryIO, beginning: bytes) -> int | None:
-    """Return the number of bytes that a line has after its `beginning`; None if the line has no end yet."""
-    if beginning.endswith(b"\n"):
-        return 0
-    size = 0
-    while len(beginning) > files.LONGEST_LINE and (block := file.readline(_BLOCK)):
-        size += len(block)
-        if block.endswith(b"\n"):
-            return size
-    return None
+        yield number, offset, data
 
 
 def left(file: BinaryIO, offset: int) -> int:

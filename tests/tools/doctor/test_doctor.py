@@ -66,7 +66,7 @@ JOBSET = {"JOB_INDEX": "1", "REPLICATED_JOB_REPLICAS": "2", "JOB_COMPLETION_INDE
     ],
 )
 def test_settings(variables: dict[str, str], about: str, level: str, said: str) -> None:
-    found = settings.check(variables, rows(variables), settings.in_force(variables).config)
+    found = settings.check(variables, rows(variables), settings.in_force(variables)[0])
     told = [one for one in found if one.about == about]
     assert any(one.level == level and said in f"{one.what}; {one.do}" for one in told)
     assert level != "ok" or {one.level for one in told} == {"ok"}
