@@ -19,6 +19,7 @@ from otel_goodput._settings.options import Settings
 from otel_goodput._text.durations import NS, parse_duration, window_name
 from otel_goodput._text.redact import shown
 from otel_goodput._tools.arguments import above_zero, named_as
+from otel_goodput.semconv import Category
 
 PLACES: Final = {
     "grafana": "Grafana's dashboards, and rules for Prometheus or for Grafana's own alerting",
@@ -60,7 +61,7 @@ THRESHOLDS: Final = {
     "gone": Threshold(300.0, "seconds of silence after which a running run counts as gone"),
     "restarts": Threshold(3.0, "disruptions within an hour that count as a restart loop"),
     "at_risk": Threshold(3600.0, "seconds of progress that a crash may lose"),
-    "data_loading": Threshold(0.1, "share of time that may be spent waiting for data", share=True),
+    Category.DATA_LOADING: Threshold(0.1, "share of time that may be spent waiting for data", share=True),
 }
 
 
