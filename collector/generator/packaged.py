@@ -17,7 +17,7 @@ TARGET = Path("otel_goodput/_tools/collector/sources")
 # By the folder in the package: where the files are here.
 COPIED = {
     "configs": ("configs/move-broken-queues.sh",),
-    "systemd": ("systemd/install.sh", "systemd/otelcol-goodput.service"),
+    "systemd": ("systemd/install.sh.in", "systemd/otelcol-goodput.service"),
     "kubernetes": (
         "kubernetes/base/access.yaml",
         "kubernetes/job/queue.yaml",

@@ -357,7 +357,7 @@ def installer(name: str, command: str, chosen: Choices) -> str:
     notes = list(target.notes)
     if target.roles:
         notes.append(f"The VM's service account needs {' and '.join(target.roles)}.")
-    script = source("systemd", "install.sh")
+    script = source("systemd", "install.sh.in")
     for slot, text in (
         ("@BRIEF@", target.brief),
         ("@COMMAND@", command),
