@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
 from otel_goodput._accounting import codec, rules
@@ -27,18 +27,16 @@ class AccountState(State):
 
     Args:
         spans: lengths of the rolling windows, ns.
-        edges: (time in ns, window index, opens?) of exact windows and exclusions known in advance, in time order;
-            window 0 is the excluded time.
-        windows: number of windows, window 0 included.
-        overview: also follow what an :class:`~otel_goodput._accounting.overview.Overview` shows.
+        edges: of the exact windows and exclusions known in advance, as of :class:`WindowSet`.
+        windows: number of windows, window 0 (the excluded time) included.
+        overview: also follow what an overview shows.
 
     Attributes:
         begin, now: first job start, and the latest moment accounted for, ns.
         shift: ns to add to the times of the current attempt; the account never goes back, even if a clock does.
         alive, ended, clean: a job has started and not ended; the latest one ended by itself; without an error.
         finished: both, and nothing had announced the end of the job before.
-        totals: ns by category number, without steps.
-        names: names of custom phases; the first has the category number ``rules.FIXED``.
+        totals: ns by category number, without steps; `names`: of custom phases, from ``rules.FIXED`` on.
         fallback, clock: that of steps whose device end is not reported; that by which the latest step ended.
     """
 
@@ -121,22 +119,19 @@ class AccountState(State):
         for buckets in (steps.rolling, steps.bins):
             if buckets is not None:
                 buckets.prove_categories(categories)
-        if len(self.totals) != categories or max(used, default=0) >= categories:
-            raise ValueError("there is time of categories that do not exist")
         self.name_index = {name: at for at, name in enumerate(self.names, rules.FIXED)}
-        if len(self.name_index) != len(self.names):
-            raise ValueError("one name several times")
-        if not all(one.step is None or one.step in steps.running for one in self.device):
-            raise ValueError("the device works for steps that are not open")
-        if steps.rolling is not None and (self.begin is None or steps.rolling.spans != self.spans):
-            raise ValueError("rolling windows of another run")
-        if steps.summary is not None and (steps.bins is None) is not (self.begin is None):
-            raise ValueError("a part of what an overview shows")
+        if (
+            max(used, default=0) >= categories
+            or not len(self.totals) == categories == rules.FIXED + len(self.name_index)
+            or not all(one.step is None or one.step in steps.running for one in self.device)
+            or (steps.rolling is not None and (self.begin is None or steps.rolling.spans != self.spans))
+            or (steps.summary is not None and (steps.bins is None) is not (self.begin is None))
+        ):
+            raise ValueError("the account contradicts itself")
         self._overview = steps.summary is not None
         self._follow()
 
     def _follow(self) -> None:
-        """Set what follows from the fields."""
         self.hosts = [execution for execution in self.steps.running.values() if execution.on_host]
         self.choose()
 
@@ -152,10 +147,7 @@ class AccountState(State):
         return max(0, self.now - max(begins)) if self.alive and begins else None
 
     def clone(self: T, *, overview: bool = True) -> T:
-        """Return an independent copy. Takes some microseconds, whatever the run's length.
-
-        If not `overview`, the copy does not follow what an overview shows; time passes faster for it.
-        """
+        """Return an independent copy, in some microseconds; without `overview`, time passes faster for it."""
         steps = self.steps
         held = steps.bins, steps.summary
         if not overview:
@@ -166,8 +158,6 @@ class AccountState(State):
         twin.name_index = self.name_index.copy()
         twin._follow()
         return twin
-
-    # --- time passes --------------------------------------------------------------------------------------------------
 
     def reach(self, time: int) -> None:
         """Move to `time` (ns by the clock of the current attempt)."""
@@ -192,7 +182,7 @@ class AccountState(State):
             self._spend_elsewhere(spent, owner)
 
     def _spend_on_step(self, execution: Execution, spent: int) -> None:
-        """Divide `spent` ns, which have passed, between an execution and what stalls of it (rule R10)."""
+        """Divide `spent` ns between an execution and what stalls of it (rule R10)."""
         execution.net += spent
         if not self._plain and self.open_windows.mask & EXCLUDED:
             execution.limit += spent  # what is cut out does not count
@@ -213,21 +203,22 @@ class AccountState(State):
         excess = execution.net - execution.limit
         if excess <= 0:
             return 0
-        execution.stand_still(excess)
+        stall = execution.stall
+        if stall is None:
+            number, key, start = execution.number, execution.key, execution.start
+            stall = execution.stall = Execution(number, key, start, execution.attempt, execution.segment)
+        execution.net -= excess
+        stall.net += excess
         self.totals[rules.STALLED] += excess
         return excess
 
     def _spend_elsewhere(self, spent: int, owner: int | Execution, *, stalled: bool = False) -> None:
-        """Add `spent` ns to everything but the owner's account: windows, the overlay, overlapped loading, pieces.
-
-        `stalled`: they are stalled time of the execution.
-        """
+        """Add `spent` ns to everything but the owner's account; `stalled`: they are stalled time of the execution."""
         self.overlapped += len(self.loads) * spent
         mask = self.open_windows.mask
-        execution = owner if isinstance(owner, Execution) else None
-        category = owner if isinstance(owner, int) else rules.STALLED if stalled else None
+        execution, category = (None, owner) if isinstance(owner, int) else (owner, None)
         if execution is not None and stalled:
-            execution = execution.stall
+            execution, category = execution.stall, rules.STALLED
         if execution is not None and execution.pieces is not None:
             execution.pieces.append((spent, mask))
         self.overlay.weigh(self.overlay.time, spent)
@@ -251,48 +242,37 @@ class AccountState(State):
                 self._leave_device()
             if self.alive:
                 self.open_windows.move(due)
-                if self.steps.rolling is not None and self.steps.rolling.boundary <= due:
-                    self._close_bucket(time)
-                bins = self.steps.bins
+                rolling, bins = self.steps.rolling, self.steps.bins
+                if rolling is not None and rolling.boundary <= due:
+                    self._close_bucket(rolling, time)
                 if bins is not None and bins.boundary <= due:
                     bins.reach(time)
                     if bins.boundary <= due:
-                        bins.close(self.visible_times(), self.steps.running.values(), len(self.steps.progress))
+                        bins.close(*self._bucketed())
             self.choose()
 
-    def _close_bucket(self, time: int) -> None:
+    def _close_bucket(self, rolling: Rolling, time: int) -> None:
         """Close a bucket of the rolling windows; skip following buckets in which nothing happens, up to `time`."""
-        rolling = self.steps.rolling
-        if rolling is None:
-            return
-        running = self.steps.running.values()
-        rolling.close_weighted(self.visible_times(), running, len(self.steps.progress), self.visible_weighted())
-        boundary = min(rolling.last_boundary_before(time), self._next_due())
+        rolling.close_weighted(*self._bucketed(), self.visible_weighted())
+        due = self.device[0].end if self.device else NEVER
+        boundary = min(rolling.last_boundary_before(time), due, self._next_edge(buckets=False))
         if boundary > rolling.boundary:
-            boundary -= (boundary - rolling.boundary) % rolling.resolution
+            boundary -= (boundary - rolling.boundary) % rolling.width
             self.choose()
             self._spend(boundary)
-            rolling.jump(boundary, self.visible_times(), running, len(self.steps.progress), self.visible_weighted())
+            rolling.jump(boundary, *self._bucketed(), self.visible_weighted())
 
-    def _next_edge(self) -> int:
-        """When the next edge of a window, bin or bucket is due, ns."""
-        bins, rolling, edge = self.steps.bins, self.steps.rolling, self.open_windows.due
-        return min(
-            NEVER if edge is None else edge,
-            NEVER if bins is None else bins.boundary,
-            NEVER if rolling is None else rolling.boundary,
-        )
+    def _bucketed(self) -> tuple[list[int], Iterable[Execution], int]:
+        """What buckets are made of: time by category, the open executions, and the length of the kept stack."""
+        return self.visible_times(), self.steps.running.values(), len(self.steps.progress)
 
-    def _next_due(self) -> int:
-        """When the next device end, edge of a window or edge of a bin is due, ns; bucket edges are not considered."""
-        due = self.device[0].end if self.device else NEVER
-        if self.alive:
-            edge = self.open_windows.due
-            if edge is not None and edge < due:
-                due = edge
-            bins = self.steps.bins
-            if bins is not None and bins.boundary < due:
-                due = bins.boundary
+    def _next_edge(self, *, buckets: bool = True) -> int:
+        """When the next edge of a window or bin, or of a bucket of the rolling windows, is due, ns."""
+        bins, rolling, due = self.steps.bins, self.steps.rolling, self.open_windows.due
+        if bins is not None and bins.boundary < due:
+            due = bins.boundary
+        if buckets and rolling is not None and rolling.boundary < due:
+            due = rolling.boundary
         return due
 
     def change_spans(self, spans: Sequence[int]) -> None:
@@ -305,9 +285,9 @@ class AccountState(State):
         self.steps.rolling = None
         if spans and self.begin is not None:
             rolling = self.steps.rolling = Rolling(spans, self.begin)
-            boundary = rolling.last_boundary_before(self.now) or self.begin
-            running, length = self.steps.running.values(), len(self.steps.progress)
-            rolling.jump(boundary, self.visible_times(), running, length, self.visible_weighted())
+            rolling.jump(
+                rolling.last_boundary_before(self.now) or self.begin, *self._bucketed(), self.visible_weighted()
+            )
             self.steps.stalls = {at: forgotten(stall) for at, stall in self.steps.stalls.items()}
         self.choose()
 
@@ -349,17 +329,15 @@ class AccountState(State):
                 self._owner = max(reversed(self.elastic.values()), key=lambda phase: phase[0])[1]
             else:
                 self._owner = self._owner_of(self.device[0])
-        due = self._next_due()
-        rolling = self.steps.rolling
-        if rolling is not None and self.alive and rolling.boundary < due:
-            due = rolling.boundary
-        self._timer = due
+        due, edge = self.device[0].end if self.device else NEVER, self._next_edge() if self.alive else NEVER
+        self._timer = edge if edge < due else due
 
     def _owner_of(self, segment: DeviceSegment) -> int | Execution:
         return segment.category if segment.step is None else self.steps.running[segment.step]
 
     def _only_totals(self) -> bool:
-        return not (self.loads or self.open_windows.mask or self.overlay.weights is not None)
+        overlay = self.overlay
+        return not (self.loads or self.open_windows.mask or overlay.unknown or overlay.shares is not None)
 
     def _choose_directly(self) -> None:
         """Choose the owner among the ordinary phases and the open step."""
@@ -375,22 +353,21 @@ class AccountState(State):
 
     def _outside_steps(self) -> int:
         """Time of no step so far without exclusions, ns."""
-        hidden = self.steps.windows[0].totals
-        return sum(self.totals) - self.totals[rules.STALLED] - (sum(hidden.values()) if hidden else 0)
+        return sum(self.totals) - self.totals[rules.STALLED] - sum(self.steps.windows[0].totals.values())
 
     def _close_startup(self) -> None:
-        """If the first step of the job has completed by now, tell what the start-up before it took."""
+        """If the first step of the job has completed by now, note what the start-up before it took."""
         if self.startup_before >= 0 and self.steps.first_step is not None:
             startup, restored = self._startup()
-            self.steps.disruptions.started_up(startup - self.startup_before, restored - self.restored_before)
+            self.steps.disruptions.change_restart(
+                startup=startup - self.startup_before, restored=restored - self.restored_before
+            )
             self.startup_before = self.restored_before = -1
 
     def _startup(self) -> tuple[int, int]:
         """Time of start-up, and of restoring checkpoints, in all of the run so far, ns."""
         times = self.visible_totals()
         return sum(times[category] for category in rules.STARTING), times[rules.RESTORE_TIME]
-
-    # --- executions end -----------------------------------------------------------------------------------------------
 
     def drain(self) -> None:
         """Move to the latest known device end: it is a sign of life."""
@@ -454,7 +431,5 @@ class AccountState(State):
         if not over:
             return
         self.clock = clock
-        unknown = self.alive and execution.blurred
-        if unknown is not self.overlay.unknown:
-            self.overlay.blur(unknown)
-            self._calm = self._only_totals()
+        self.overlay.unknown = self.alive and execution.blurred
+        self._calm = self._only_totals()

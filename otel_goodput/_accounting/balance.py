@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from operator import sub
 
 from otel_goodput._accounting import rules, stats
+from otel_goodput._accounting.buckets import add, transfer
 from otel_goodput._accounting.checkpoints import StageSums
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._accounting.execution import StepSegment
-from otel_goodput._accounting.overview import NOT_KNOWN, Group, Life, Overview
+from otel_goodput._accounting.overview import NOT_KNOWN, Overview
 from otel_goodput._accounting.phase_history import PhaseHistory
 from otel_goodput._accounting.stalls import LongPhase
-from otel_goodput._accounting.step_history import StepHistory
 from otel_goodput._accounting.totals import Partition, StepTime, Totals, partition
 from otel_goodput._accounting.windows import NOTHING, Window, leading
 from otel_goodput.semconv import SLICE_AVAILABLE, SLICE_STEPPING
@@ -24,8 +24,8 @@ def totals_of(
     windows: Iterable[tuple[int, int]] = (),
     ideal_step_time: float | None = None,
     at: int | None = None,
-    stages: Mapping[str, StageSums] | None = None,
-    long_phases: Mapping[tuple[int, str], LongPhase] | None = None,
+    stages: Mapping[str, StageSums] = {},
+    long_phases: Mapping[tuple[int, str], LongPhase] = {},
 ) -> Totals:
     """Return the totals of `cursor` as it stands now.
 
@@ -35,17 +35,23 @@ def totals_of(
         ideal_step_time: in ns; computed from the latest steps by default.
         at: the time of the answer, ns by the clock of the latest attempt; the cursor's time by default. Rolling windows
             end there.
-        stages: of checkpoints.
-        long_phases: those that took far longer than usual.
+        stages, long_phases: see :class:`Totals`.
     """
-    kept = len(cursor.steps.progress)
+    steps = cursor.steps
+    kept = len(steps.progress)
     # Device work after the end of the job is not accounted. A step that ran only then has net time 0: leave it out.
-    nets = [net for net in cursor.steps.progress.nets(kept - rules.IDEAL_SAMPLE - rules.DEVIATION_SAMPLE, kept) if net]
+    nets = [net for net in steps.progress.nets(kept - rules.IDEAL_SAMPLE - rules.DEVIATION_SAMPLE, kept) if net]
     recent = sorted(nets[-rules.IDEAL_SAMPLE :])
     startups = _startups(cursor)
-    hidden = cursor.steps.windows[0]
     moment = cursor.now if at is None else at + cursor.shift
-    running = list(cursor.steps.running.values())
+    running = list(steps.running.values())
+    step_time = None
+    if recent:
+        middle, high = (stats.quantile(recent, part) for part in (0.5, 0.9))
+        step_time = StepTime(len(recent), sum(recent) / len(recent), recent[0], middle, high, recent[-1])
+    # An outage, the preparation and an open step that hangs say nothing about the pace.
+    starts = sorted(steps.recent)
+    cadence = stats.median(list(map(sub, starts[1:], starts))) if len(starts) > 1 else None
     return Totals(
         at=moment - cursor.shift,
         started_at=cursor.begin,
@@ -55,45 +61,45 @@ def totals_of(
         error=cursor.error or None,
         last_sign=(cursor.now if cursor.finished else moment) - cursor.shift,
         run=_run(cursor, startups),
-        excluded=hidden.elapsed - cursor.suspended,
+        excluded=steps.windows[0].elapsed - cursor.suspended,
         suspended=cursor.suspended,
         overlapped_data_loading=cursor.overlapped,
-        last_step=cursor.steps.last_step,
-        last_given=None if cursor.steps.last_step is None else cursor.steps.last_step - cursor.steps.offset,
-        skipped=cursor.steps.skipped,
-        doubtful=cursor.steps.doubtful,
+        last_step=steps.last_step,
+        last_given=None if steps.last_step is None else steps.last_step - steps.offset,
+        skipped=steps.skipped,
+        doubtful=steps.doubtful,
         in_flight_step=running[-1].number if running else None,
         in_flight_since=running[-1].start - cursor.shift if running else None,
         clock=cursor.clock or cursor.fallback,
-        executed=cursor.steps.executed,
+        executed=steps.executed,
         pending=len(running),
         kept=kept,
-        lost=cursor.steps.lost,
-        attempts=cursor.steps.attempts,
-        first_step=cursor.steps.first_step,
-        long_steps=cursor.steps.loops[cursor.steps.loop].long_steps,
+        lost=steps.lost,
+        attempts=steps.attempts,
+        first_step=steps.first_step,
+        long_steps=steps.loops[steps.loop].long_steps,
         since_step=cursor.since_step,
         in_step=cursor.in_step,
-        disruptions=dict(cursor.steps.disruptions.reasons),
-        history=_disruptions(cursor, startups)[len(cursor.steps.disruptions.earlier) :],
+        disruptions=dict(steps.disruptions.reasons),
+        history=_disruptions(cursor, startups)[len(steps.disruptions.earlier) :],
         ideal_step_time=stats.ideal_step_time(recent) if ideal_step_time is None else ideal_step_time,
         step_time_deviation=stats.step_time_deviation(nets),
-        step_time=_step_time(recent),
-        at_risk=cursor.steps.at_risk(),
+        step_time=step_time,
+        at_risk=steps.at_risk(),
         recompilations=cursor.recompilations,
-        recompiled=dict(sorted(cursor.steps.recompiled.items(), key=lambda function: -function[1])),
-        compilations_seen=cursor.totals[rules.PROGRAM_STARTUP] > 0 or cursor.steps.life.compiles_seen,
-        step_cadence=_cadence(cursor.steps.recent),
-        observed=cursor.steps.observed,
+        recompiled=dict(sorted(steps.recompiled.items(), key=lambda function: -function[1])),
+        compilations_seen=cursor.totals[rules.PROGRAM_STARTUP] > 0 or steps.life.compiles_seen,
+        step_cadence=cadence,
+        observed=steps.observed,
         skewed_clocks=cursor.skewed,
         windows=[
             (start, end, _window(cursor, window, startups))
-            for (start, end), window in zip(windows, cursor.steps.windows[1:], strict=True)
+            for (start, end), window in zip(windows, steps.windows[1:], strict=True)
         ],
         slices=dict(zip((SLICE_STEPPING, SLICE_AVAILABLE), cursor.overlay.shares or (), strict=False)),
         rolling=[(span, _rolling(cursor, which, startups, moment)) for which, span in enumerate(cursor.spans)],
-        stages=dict(stages or {}),
-        long_phases=dict(long_phases or {}),
+        stages=dict(stages),
+        long_phases=dict(long_phases),
     )
 
 
@@ -126,19 +132,19 @@ def _disruptions(cursor: Cursor, startups: Startups) -> list[Disruption]:
 def _run(cursor: Cursor, startups: Startups) -> Partition:
     times = dict(enumerate(cursor.visible_times()))
     for segment, _, hidden in startups:
-        _transfer(times, segment, hidden)
-    return partition(times, cursor.names, _top(cursor), cursor.visible_weighted())
+        transfer(times, segment, hidden)
+    return partition(times, cursor.names, cursor.steps.top(), cursor.visible_weighted())
 
 
 def _window(cursor: Cursor, window: Window, startups: Startups) -> Partition:
     times = dict(window.totals)
-    times[rules.PRODUCTIVE] = times.get(rules.PRODUCTIVE, 0) + window.kept_total
+    add(times, rules.PRODUCTIVE, window.kept_total)
     for fate, duration in window.discarded.items():
-        times[fate] = times.get(fate, 0) + duration
+        add(times, fate, duration)
     for execution in cursor.steps.running.values():
-        times[rules.IN_FLIGHT] = times.get(rules.IN_FLIGHT, 0) + execution.shared(window.bit)
+        add(times, rules.IN_FLIGHT, execution.shared(window.bit))
     for segment, excess, _ in startups:
-        _transfer(times, segment, leading(segment.pieces, excess, window.bit))
+        transfer(times, segment, leading(segment.pieces, excess, window.bit))
     top = cursor.steps.progress.number_at(max(window.kept)) if window.kept else None
     return partition(times, cursor.names, top, window.weighted)
 
@@ -151,69 +157,41 @@ def _rolling(cursor: Cursor, which: int, startups: Startups, now: int) -> Partit
     left = now - cursor.spans[which]
     for segment, excess, hidden in reversed(startups):
         inside = min(now, segment.first_start + excess) - max(left, segment.first_start)
-        source = rules.WASTED_PROGRESS if segment.first_index is None else rules.PRODUCTIVE
-        _transfer(times, segment, max(0, min(inside, hidden, times.get(source, 0))))
-    return partition(times, cursor.names, _top(cursor), rolling.weighted(which, now, cursor.visible_weighted()))
-
-
-def _transfer(times: dict[int, int], segment: StepSegment, excess: int) -> None:
-    """Move the start-up hidden in a segment's first step to the program start-up category (rule R5)."""
-    if excess:
-        source = rules.WASTED_PROGRESS if segment.first_index is None else rules.PRODUCTIVE
-        times[source] = times.get(source, 0) - excess
-        times[rules.PROGRAM_STARTUP] = times.get(rules.PROGRAM_STARTUP, 0) + excess
-
-
-def _top(cursor: Cursor) -> int | None:
-    return cursor.steps.progress.top if len(cursor.steps.progress) else None
-
-
-def _cadence(recent: Sequence[int]) -> float | None:
-    """Median time between the `recent` starts of completed steps, ns; None if there are fewer than two.
-
-    Only completed steps count: an outage, the preparation and an open step that hangs say nothing about the pace.
-    """
-    starts = sorted(recent)
-    return stats.median(list(map(sub, starts[1:], starts))) if len(starts) > 1 else None
-
-
-def _step_time(rising: list[int]) -> StepTime | None:
-    if not rising:
-        return None
-    return StepTime(
-        count=len(rising),
-        mean=sum(rising) / len(rising),
-        min=rising[0],
-        median=stats.quantile(rising, 0.5),
-        p90=stats.quantile(rising, 0.9),
-        max=rising[-1],
-    )
+        transfer(times, segment, max(0, min(inside, hidden, times.get(segment.category, 0))))
+    weighted = rolling.weighted(which, now, cursor.visible_weighted())
+    return partition(times, cursor.names, cursor.steps.top(), weighted)
 
 
 def build_overview(cursor: Cursor, phase_history: PhaseHistory, at: int | None) -> Overview:
     """Return the overview of `cursor` as it stands now, for the time `at` (ns by the clock of the latest attempt)."""
     steps, risk_curve, summary, bins = cursor.steps, cursor.risk_curve, cursor.steps.summary, cursor.steps.bins
-    moment = cursor.now if at is None else at + cursor.shift
-    last_sign = cursor.now if cursor.finished else moment
     assert summary is not None, "a ledger's cursor follows what an overview shows"
+    summary.flush()
     running = list(steps.running.values())
     startups = _startups(cursor)
     phases, left_out = phase_history.phases(risk_curve.shifts)
-    risk = steps.at_risk()
+    groups = phase_history.groups()
+    for place, group in enumerate(groups):  # only when a body is over is it known to be a batch that its loop skipped
+        if group.phase == rules.STEP:
+            total = max(0, group.total - steps.skipped_wall)
+            groups[place] = group._replace(count=group.count - steps.skipped, total=total)
+    jobs = list(risk_curve.lives)
+    if jobs and jobs[-1].end == NOT_KNOWN and not cursor.alive:  # its process is dead
+        jobs[-1] = jobs[-1]._replace(end=cursor.now)
     return Overview(
         begin=cursor.begin or 0,
         width=1 if bins is None else bins.width,
         bins=[] if bins is None else bins.answer(cursor.visible_times(), startups),
         names=tuple(cursor.names),
-        step_bins=summary.bins(),
-        histogram=summary.histogram(running),
-        groups=_without_skipped(phase_history.groups(), steps),
+        step_bins=summary.bins.answer(),
+        histogram=summary.tallies.answer(running),
+        groups=[group for group in groups if group.phase != rules.STEP or group.count > 0],
         phases=phases,
         left_out=left_out + risk_curve.left_out,
         steps=summary.notable(running),
         saves=phase_history.saves(risk_curve.shifts),
-        at_risk=[] if cursor.begin is None else [(cursor.begin, 0), *risk_curve.corners, (cursor.now, risk)],
-        jobs=_lives(cursor, risk_curve.lives),
+        at_risk=[] if cursor.begin is None else [(cursor.begin, 0), *risk_curve.corners, (cursor.now, steps.at_risk())],
+        jobs=jobs,
         numbering=steps.stretches,
         shifts=risk_curve.shifts,
         # Without what a digest has no room for.
@@ -225,24 +203,6 @@ def build_overview(cursor: Cursor, phase_history: PhaseHistory, at: int | None) 
         slices=phase_history.slices.copy(),
         excluded=phase_history.excluded,
         last_step=steps.last_step,
-        last_sign=last_sign,
+        last_sign=cursor.now if cursor.finished or at is None else at + cursor.shift,
         stages=dict(phase_history.stages.sums),
     )
-
-
-def _without_skipped(groups: list[Group], steps: StepHistory) -> list[Group]:
-    """Take batches that loops skipped out of the steps. Only when a body is over is it known to be none."""
-    return [
-        one._replace(count=one.count - steps.skipped, total=max(0, one.total - steps.skipped_wall))
-        if one.phase == rules.STEP
-        else one
-        for one in groups
-        if one.phase != rules.STEP or one.count > steps.skipped
-    ]
-
-
-def _lives(cursor: Cursor, lives: tuple[Life, ...]) -> list[Life]:
-    """The jobs; one whose process is dead ended with its last sign of life."""
-    if lives and lives[-1].end == NOT_KNOWN and not cursor.alive:
-        return [*lives[:-1], lives[-1]._replace(end=cursor.now)]
-    return list(lives)

@@ -1,14 +1,14 @@
 """Time in buckets of wall time, by category: rolling windows (rule R8), and the bins of a whole run.
 
 A step counts in the buckets in which its time passed, even if its fate changes later (rule R4). So each execution
-carries how much of its time is in which closed bucket, and a bucket is known by its place: what that is, the kind of
-buckets says. A step that begins and ends in the open bucket costs nothing.
+carries how much of its time is in which closed bucket, by the place of that. One within the open bucket costs nothing.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from operator import sub
 from typing import ClassVar, Final
 
@@ -24,6 +24,22 @@ def add(bucket: Bucket, category: int, duration: int) -> None:
     bucket[category] = bucket.get(category, 0) + duration
 
 
+def _add_all(bucket: Bucket, more: Bucket, sign: int = 1) -> None:
+    for category, duration in more.items():
+        add(bucket, category, sign * duration)
+
+
+def _without_zeros(bucket: Bucket) -> Bucket:
+    return {category: duration for category, duration in bucket.items() if duration}
+
+
+def transfer(bucket: Bucket, segment: StepSegment, excess: int) -> None:
+    """Move `excess` ns of start-up hidden in a segment's first step to the program start-up category (rule R5)."""
+    if excess:
+        add(bucket, segment.category, -excess)
+        add(bucket, rules.PROGRAM_STARTUP, excess)
+
+
 def folded(times: Mapping[int, int]) -> Bucket:
     """Time by category number with stalled time as one category, ns."""
     bucket = dict(times)
@@ -34,10 +50,9 @@ def folded(times: Mapping[int, int]) -> Bucket:
 
 
 class Buckets(State):
-    """Successive buckets from `begin` (ns) on; the last one is open.
+    """Successive buckets from `begin` (ns), that of the run, on; the last one is open until `boundary` (ns).
 
     Attributes:
-        boundary: when the open bucket closes, ns.
         MARKED, SPLIT: names of the attributes of an execution that hold how much of its time is in closed buckets of
             this kind, and in which.
     """
@@ -45,7 +60,7 @@ class Buckets(State):
     MARKED: ClassVar[str]
     SPLIT: ClassVar[str]
 
-    _begin: int = field(codec.COUNT)
+    begin: int = field(codec.COUNT)
     # Closed buckets; replaced, never changed, because clones share them.
     _buckets: SharedList[Bucket] = field(Shared(Pairs(codec.COUNT, codec.NUMBER, replaced=True)), make=SharedList)
     # Length of the kept stack when each bucket opened; last: the open bucket.
@@ -59,10 +74,13 @@ class Buckets(State):
     _base: list[int] = field(Each(codec.NUMBER), make=list, key="times_at_open")
     _gains: Bucket = field(codec.BY_CATEGORY, make=dict, key="corrections")
     boundary = 0
+    width: int  # of a bucket, ns
+    _offset = 0  # number of the first bucket that is held, from the begin of the run
+    _unit = 1  # by how much the places of neighbors differ
 
     def __init__(self, begin: int) -> None:
         super().__init__()
-        self._begin = begin
+        self.begin = begin
         self._lows.append(0)
 
     def loaded(self) -> None:
@@ -70,49 +88,42 @@ class Buckets(State):
             raise ValueError("the number of buckets is not that of their boundaries")
         self._set_boundary()
 
+    def _set_boundary(self) -> None:
+        """Another bucket is the open one, or it has another width."""
+        self.boundary = self.begin + (self._offset + len(self._buckets) + 1) * self.width
+
     @property
     def place(self) -> int:
         """Place of the open bucket."""
-        raise NotImplementedError
-
-    def _set_boundary(self) -> None:
-        """Another bucket is the open one, or it has another width."""
-        raise NotImplementedError
+        return (self._offset + len(self._buckets)) * self._unit
 
     def _at(self, place: int) -> int:
         """Index of the bucket at `place` in `_buckets`; negative if it is not held any more."""
-        raise NotImplementedError
-
-    # --- what happens -------------------------------------------------------------------------------------------------
+        return place // self._unit - self._offset
 
     def keep(self, index: int, execution: Execution, *, inserted: bool) -> None:
         """Count `execution` as productive: it completed and is kept at `index`, `inserted` below others or on top."""
-        parts: Parts = getattr(execution, self.SPLIT)
-        for place, duration in parts:
-            self._move(place, rules.IN_FLIGHT, rules.PRODUCTIVE, duration)
+        self.move(execution, rules.IN_FLIGHT, rules.PRODUCTIVE)
         if inserted:  # its index tells when its neighbors completed
             self._parts = {at + (at >= index): held for at, held in self._parts.items()}
             self._lows = SharedList(low + (low > index) for low in self._lows)
             self.mark(execution)
-            parts = getattr(execution, self.SPLIT)
-        if parts:
+        if parts := getattr(execution, self.SPLIT):
             self._parts[index] = parts
 
     def discard(self, execution: Execution, fate: int) -> None:
         """Move the time of `execution` from in flight to the category `fate`: it is not kept."""
         self.mark(execution)
-        for place, duration in getattr(execution, self.SPLIT):
-            self._move(place, rules.IN_FLIGHT, fate, duration)
+        self.move(execution, rules.IN_FLIGHT, fate)
 
     def take_back(self, execution: Execution, fate: int) -> None:
         """Move the time of `execution` from `fate` back to in flight."""
-        for place, duration in getattr(execution, self.SPLIT):
-            self._move(place, fate, rules.IN_FLIGHT, duration)
+        self.move(execution, fate, rules.IN_FLIGHT)
 
-    def move(self, stall: Execution, source: int, target: int) -> None:
-        """Move the stalled time of a step that is over from the category `source` to `target`."""
-        for place, duration in getattr(stall, self.SPLIT):
-            self._move(place, source, target, duration)
+    def move(self, execution: Execution, source: int, target: int) -> None:
+        """Move the time of an execution, or of what stalled of it, from the category `source` to `target`."""
+        for place, duration in getattr(execution, self.SPLIT):
+            self._change(self._at(place), source, target, duration)
 
     def lengthen(self, index: int, stall: Execution) -> None:
         """Count stalled time as that of the kept entry at `index` from now on."""
@@ -135,7 +146,7 @@ class Buckets(State):
             while at + 1 < len(lows) and lows[at + 1] <= entry:
                 at += 1
             for place, duration in self._parts.pop(entry, ()) if self._parts else ():
-                self._move(place, rules.PRODUCTIVE, rules.WASTED_PROGRESS, duration)
+                self._change(self._at(place), rules.PRODUCTIVE, rules.WASTED_PROGRESS, duration)
                 net -= duration
             rests[at] = rests.get(at, 0) + net
         for at, rest in rests.items():
@@ -146,13 +157,7 @@ class Buckets(State):
             at -= 1
 
     def close(self, times: Sequence[int], running: Iterable[Execution], length: int) -> Bucket:
-        """Close the open bucket and open the next one; returns the closed one.
-
-        Args:
-            times: time by category of the run so far.
-            running: the open executions.
-            length: length of the kept stack.
-        """
+        """Close the open bucket, with what :meth:`AccountState._bucketed` returns, and open the next; returns it."""
         for execution in running:
             self.mark(execution)
             if execution.stall is not None:
@@ -177,9 +182,6 @@ class Buckets(State):
             spent[category] += duration
         return {category: duration for category, duration in enumerate(spent) if duration}
 
-    def _move(self, place: int, source: int, target: int, duration: int) -> None:
-        self._change(self._at(place), source, target, duration)
-
     def _change(self, at: int, source: int, target: int, duration: int) -> None:
         """Follow time of the bucket `at` from `source` to `target`; at first, every change counts in the open one."""
         if at >= len(self._buckets) or not duration:
@@ -195,10 +197,7 @@ class Buckets(State):
 
     def prove_categories(self, count: int) -> None:
         """Raise ValueError if a bucket of a snapshot holds time of a category that is not below `count`."""
-        known = len(self._base) <= count and not any(
-            category >= count for bucket in (self._gains, *self._buckets) for category in bucket
-        )
-        if not known:
+        if len(self._base) > count or max(chain(self._gains, *self._buckets), default=0) >= count:
             raise ValueError("a snapshot holds time of categories that do not exist")
 
 
@@ -208,18 +207,18 @@ FEWEST: Final = 40  # buckets in the shortest window, for windows that came late
 
 
 class Rolling(Buckets):
-    """The buckets of a run. `spans` are the lengths of the windows, `begin` is the start of the run, all in ns."""
+    """The buckets of rolling windows of the lengths `spans` (ns). A bucket's place is its number in the run."""
 
     MARKED = "marked"
     SPLIT = "parts"
 
     spans: tuple[int, ...] = field(Each(Whole(1), 64, tuple), (), key="lengths")
-    _offset: int = field(codec.COUNT, 0)  # place of the first bucket held: its number from the begin of the run
+    _offset: int = field(codec.COUNT, 0)
     # Overlay sums when each bucket opened; last: the open one.
     _weights: SharedList[Weighted] = field(
         Shared(Row(*[Weight()] * len(NOTHING))), make=SharedList, key="weighted_times"
     )
-    resolution: int = field(Whole(1))  # width of a bucket, ns
+    width: int = field(Whole(1), key="resolution")
     _sums: list[Bucket]
     _firsts: list[int]  # first bucket in each sum
 
@@ -227,7 +226,7 @@ class Rolling(Buckets):
         super().__init__(begin)
         self.spans = tuple(spans)
         self._weights.append(NOTHING)
-        self.resolution = max(1, min(self.spans) // BUCKETS)
+        self.width = max(1, min(self.spans) // BUCKETS)
         self._gather()
         self._set_boundary()
 
@@ -244,12 +243,11 @@ class Rolling(Buckets):
         return twin
 
     def respan(self, spans: Sequence[int]) -> bool:
-        """Have windows of the lengths `spans` (ns) over the buckets that there are.
+        """Have windows of the lengths `spans` (ns) over the buckets that there are, which longer ones fill in time.
 
         Returns False, and does nothing, if the buckets are too wide for that, or were made for much longer windows.
-        A window that is longer than what is held fills up as time passes.
         """
-        buckets = min(spans) // self.resolution
+        buckets = min(spans) // self.width
         if not FEWEST <= buckets <= BUCKETS * (BUCKETS // FEWEST):
             return False
         self.spans = tuple(spans)
@@ -262,26 +260,13 @@ class Rolling(Buckets):
         self._sums = [{} for _ in self.spans]
         for bucket in self._buckets:
             for total in self._sums:
-                for category, duration in bucket.items():
-                    add(total, category, duration)
-
-    @property
-    def place(self) -> int:
-        return self._offset + len(self._buckets)
-
-    def _at(self, place: int) -> int:
-        return place - self._offset
-
-    def _set_boundary(self) -> None:
-        self.boundary = self._begin + (self.place + 1) * self.resolution
+                _add_all(total, bucket)
 
     def last_boundary_before(self, time: int) -> int:
         """The latest bucket edge before `time`, ns; 0 unless by then everything held is older than every window."""
-        if time - self.boundary <= max(self.spans) + 2 * self.resolution:
+        if time - self.boundary <= max(self.spans) + 2 * self.width:
             return 0
-        return self._begin + (time - 1 - self._begin) // self.resolution * self.resolution
-
-    # --- what happens -------------------------------------------------------------------------------------------------
+        return self.begin + (time - 1 - self.begin) // self.width * self.width
 
     def close_weighted(
         self, times: Sequence[int], running: Iterable[Execution], length: int, weighted: Weighted
@@ -291,24 +276,17 @@ class Rolling(Buckets):
         # Nearly always the same as before, and then the same object.
         self._weights.append(self._weights[-1] if (sums := tuple(weighted)) == self._weights[-1] else sums)
         for total in self._sums:
-            for category, duration in bucket.items():
-                add(total, category, duration)
+            _add_all(total, bucket)
         self._trim()
 
     def jump(
-        self,
-        boundary: int,
-        times: Sequence[int],
-        running: Iterable[Execution],
-        length: int,
-        weighted: Weighted,
+        self, boundary: int, times: Sequence[int], running: Iterable[Execution], length: int, weighted: Weighted
     ) -> None:
         """Start again at `boundary` (ns), because so much time has passed that no window reaches what is held."""
-        self._offset = (boundary - self._begin) // self.resolution
+        self._offset = (boundary - self.begin) // self.width
         self._buckets, self._lows, self._parts = SharedList(), SharedList([length]), {}
         self._weights = SharedList([tuple(weighted)])
-        self._sums = [{} for _ in self.spans]
-        self._firsts = [self._offset for _ in self.spans]
+        self._gather()
         for execution in running:
             execution.marked, execution.parts = execution.visible, ()
             if execution.stall is not None:
@@ -325,9 +303,9 @@ class Rolling(Buckets):
 
     def _trim(self) -> None:
         """Drop buckets that no window reaches any more. This happens only once enough of them have collected."""
-        now = self.boundary - self.resolution
+        now = self.boundary - self.width
         for which, span in enumerate(self.spans):
-            self._advance(which, (now - span - self._begin) // self.resolution)
+            self._advance(which, (now - span - self.begin) // self.width)
         spare = min(self._firsts) - 1 - self._offset
         if spare > BUCKETS:
             self._buckets, self._lows = self._buckets.since(spare), self._lows.since(spare)
@@ -344,43 +322,38 @@ class Rolling(Buckets):
         while self._firsts[which] <= first:
             at = self._firsts[which] - self._offset
             if 0 <= at < len(self._buckets):
-                for category, duration in self._buckets[at].items():
-                    add(total, category, -duration)
+                _add_all(total, self._buckets[at], -1)
             self._firsts[which] += 1
-
-    # --- the answer ---------------------------------------------------------------------------------------------------
 
     def window(self, which: int, now: int, times: Sequence[int]) -> Bucket:
         """Time by category (ns) in the last ``spans[which]`` ns before `now`. Advances the running sums to `now`."""
         left = now - self.spans[which]
-        edge = (left - self._begin) // self.resolution
+        edge = (left - self.begin) // self.width
         current = self._since(times)
         if edge >= self.place:
-            return _share(current, now - left, max(1, now - (self.boundary - self.resolution)))
+            return _share(current, now - left, max(1, now - (self.boundary - self.width)))
         self._advance(which, edge)
         times_inside = self._sums[which].copy()
         at = edge - self._offset
         if 0 <= at < len(self._buckets):
-            inside = self._begin + (edge + 1) * self.resolution - left
-            for category, duration in _share(self._buckets[at], inside, self.resolution).items():
-                add(times_inside, category, duration)
-        for category, duration in current.items():
-            add(times_inside, category, duration)
-        return {category: duration for category, duration in times_inside.items() if duration}
+            inside = self.begin + (edge + 1) * self.width - left
+            _add_all(times_inside, _share(self._buckets[at], inside, self.width))
+        _add_all(times_inside, current)
+        return _without_zeros(times_inside)
 
     def weighted(self, which: int, now: int, sums: Weighted) -> Weighted:
         """The part of the overlay's `sums` (weighted ns) that falls in the last ``spans[which]`` ns before `now`."""
-        left = now - self.spans[which] - self._begin
-        at = left // self.resolution - self._offset
+        left = now - self.spans[which] - self.begin
+        at = left // self.width - self._offset
         part = 1.0
         if at >= len(self._buckets):
             before = self._weights[-1]  # assume that shares are the same throughout the open bucket
-            opened = self.boundary - self.resolution
+            opened = self.boundary - self.width
             part = self.spans[which] / max(self.spans[which], now - opened)
         elif at < 0:
             before = self._weights[0]
         else:
-            passed = left % self.resolution / self.resolution
+            passed = left % self.width / self.width
             before = [
                 low + (high - low) * passed for low, high in zip(self._weights[at], self._weights[at + 1], strict=True)
             ]
@@ -427,49 +400,26 @@ class Bins(Buckets):
     def loaded(self) -> None:
         if len(self._buckets) > MOST:
             raise ValueError("there are more bins than there should be")
-        self.prove(spot for parts in self._parts.values() for spot in parts)
         super().loaded()
-
-    @property
-    def begin(self) -> int:
-        """Begin of the first bin, ns."""
-        return self._begin
-
-    @property
-    def width(self) -> int:
-        """Width of a bin, ns."""
-        return 1 << self._power
-
-    @property
-    def place(self) -> int:
-        return len(self._buckets) << self._power
-
-    def _at(self, place: int) -> int:
-        return place >> self._power
+        self.prove(spot for parts in self._parts.values() for spot in parts)
 
     def _set_boundary(self) -> None:
-        self.boundary = self._begin + (len(self._buckets) + 1 << self._power)
+        self.width = self._unit = 1 << self._power
+        super()._set_boundary()
 
     def reach(self, time: int) -> None:
         """Widen the bins until they reach `time` (ns); more than that much of the run must not have passed."""
-        while time - self._begin >> self._power >= (MOST if self._power >= MATURE else YOUNG):
+        while time - self.begin >> self._power >= (MOST if self._power >= MATURE else YOUNG):
             self._widen()
 
     def _widen(self) -> None:
         buckets = list(self._buckets)
         if len(buckets) % 2:
-            for category, duration in buckets.pop().items():  # it is part of the open one from now on
-                add(self._gains, category, duration)
-        merged: list[Bucket] = []
-        for even, odd in zip(buckets[::2], buckets[1::2], strict=True):
-            bucket = even | odd
-            for category in even.keys() & odd.keys():
-                if duration := even[category] + odd[category]:
-                    bucket[category] = duration
-                else:
-                    del bucket[category]
-            merged.append(bucket)
-        self._buckets, self._lows = SharedList(merged), SharedList(list(self._lows)[::2])
+            _add_all(self._gains, buckets.pop())  # it is part of the open one from now on
+        merged = [bucket.copy() for bucket in buckets[::2]]
+        for bucket, odd in zip(merged, buckets[1::2], strict=True):
+            _add_all(bucket, odd)
+        self._buckets, self._lows = SharedList(map(_without_zeros, merged)), SharedList(list(self._lows)[::2])
         self._power += 1
         self._set_boundary()
         self._parts = {index: joined for index, parts in self._parts.items() if (joined := self._joined(index, parts))}
@@ -500,30 +450,15 @@ class Bins(Buckets):
         rest = execution.visible - execution.binned
         return (*self.join(execution.spots), *([(self.place, rest)] if rest else ()))
 
-    # --- the answer ---------------------------------------------------------------------------------------------------
-
     def answer(self, times: Sequence[int], startups: Iterable[tuple[StepSegment, int, int]]) -> list[Bucket]:
-        """The bins up to now, by category, ns.
-
-        Args:
-            times: as for :meth:`close`.
-            startups: segments with the start-up hidden in their first step, and how much of it is not excluded, ns.
-        """
-        buckets = [*self._buckets, self._since(times)]
-        mine: set[int] = set()
+        """The bins up to now, by category, ns; `startups` as :func:`balance._startups` returns them."""
+        buckets = list(map(folded, (*self._buckets, self._since(times))))
         for segment, _, hidden in startups:
-            source = rules.WASTED_PROGRESS if segment.first_index is None else rules.PRODUCTIVE
             for place, duration in segment.spots:
-                if hidden <= 0:
-                    break
-                at, taken = self._at(place), min(hidden, duration)
+                taken = max(0, min(hidden, duration))
                 hidden -= taken
-                if at not in mine:
-                    mine.add(at)
-                    buckets[at] = buckets[at].copy()
-                add(buckets[at], source, -taken)
-                add(buckets[at], rules.PROGRAM_STARTUP, taken)
-        return [{category: duration for category, duration in folded(bucket).items() if duration} for bucket in buckets]
+                transfer(buckets[self._at(place)], segment, taken)
+        return list(map(_without_zeros, buckets))
 
     def prove(self, spots: Iterable[tuple[int, int]]) -> None:
         """Raise ValueError if one of the `spots` is in no bin."""

@@ -48,6 +48,9 @@ class StageSums(NamedTuple):
         return StageSums(self.count + 1, self.total + length, least, most, self.squares + length * length)
 
 
+_NONE: Final = StageSums(0, 0, _HUGE, 0, 0)
+
+
 class _Sums(Row):
     """The sums of one stage. Raises ValueError also if no lengths add up to them."""
 
@@ -65,21 +68,14 @@ STAGES: Final = Pairs(
 
 
 class Stages(State):
-    """The stages of checkpoints in a run's events so far.
-
-    Attributes:
-        sums: by name of the part.
-    """
+    """The stages of checkpoints in a run's events so far, by name of the part."""
 
     sums: dict[str, StageSums] = field(STAGES, make=dict)
 
     def add(self, name: str, length: int) -> None:
         """Count a part that ended well; parts that are no stages of checkpoints are ignored."""
         if name in CHECKPOINT_STAGES:
-            sums = self.sums.get(name)
-            length = max(0, length)
-            first = StageSums(1, length, length, length, length * length)
-            self.sums[name] = first if sums is None else sums.plus(length)
+            self.sums[name] = self.sums.get(name, _NONE).plus(length)
 
 
 class RankStages(NamedTuple):
@@ -89,21 +85,16 @@ class RankStages(NamedTuple):
     sums: Mapping[str, StageSums]
 
 
-class Slowest(NamedTuple):
-    """The process on which a stage takes longest on average: that mean, and the median of all processes' means, ns."""
+def slowest(ranks: Sequence[RankStages], name: str) -> dict[str, Any] | None:
+    """The process on which the stage `name` takes longest on average, that mean, and the median of all processes'.
 
-    process: int
-    mean: float
-    median: float
-
-
-def slowest(ranks: Sequence[RankStages], name: str) -> Slowest | None:
-    """Return the process on which the stage `name` takes longest; None if fewer than two processes have it."""
+    None if fewer than two processes have it.
+    """
     means = {rank.process: rank.sums[name].mean for rank in ranks if name in rank.sums}
     if len(means) < 2:
         return None
     process = max(sorted(means), key=means.__getitem__)
-    return Slowest(process, means[process], statistics.median(means.values()))
+    return {"process": process, "mean_s": means[process] / NS, "median_s": statistics.median(means.values()) / NS}
 
 
 def to_json(sums: Mapping[str, StageSums], ranks: Sequence[RankStages]) -> dict[str, dict[str, Any]]:
@@ -112,13 +103,12 @@ def to_json(sums: Mapping[str, StageSums], ranks: Sequence[RankStages]) -> dict[
     for name, (operation, stage) in CHECKPOINT_STAGES.items():
         if (one := sums.get(name)) is None:
             continue
-        last = slowest(ranks, name)
         answer.setdefault(operation, {})[stage] = {
             "count": one.count,
             "min_s": one.min / NS,
             "mean_s": one.mean / NS,
             "max_s": one.max / NS,
             "deviation_s": one.deviation / NS,
-            "slowest": last and {"process": last.process, "mean_s": last.mean / NS, "median_s": last.median / NS},
+            "slowest": slowest(ranks, name),
         }
     return answer

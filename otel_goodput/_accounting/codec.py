@@ -1,9 +1,7 @@
 """How the account is written, read again and copied: each class declares its fields once, with their kinds.
 
-From the declarations follow the plain form of an object (JSON, and raw bytes for what is large), how that is read again
-from a file that anybody can have written, and what a copy of the object must not share with it.
-
-A kind checks types and ranges. What depends on several fields is checked by :meth:`State.loaded` of their class.
+From that follow the plain form of an object (JSON, and raw bytes for what is large), how it is read again from a file
+that anybody can have written, and what a copy must not share. What depends on several fields, `State.loaded` checks.
 """
 
 from __future__ import annotations
@@ -89,11 +87,7 @@ Blob: TypeAlias = "array[int] | bytes"
 
 
 class Blobs:
-    """Raw bytes beside the plain data: written in some order, and taken back in the same.
-
-    Attributes:
-        written: what was written.
-    """
+    """Raw bytes beside the plain data: written in some order, and taken back in the same."""
 
     def __init__(self, data: bytes = b"") -> None:
         self.written: list[Blob] = []
@@ -259,30 +253,26 @@ class Shared(Each):
         return value.copy()
 
 
-class Pairs(Kind):
-    """A dictionary of at most `most` elements, as a list of pairs. If it is `replaced` and never changed, copies share
-    it.
-    """
-
-    plain = False
+class Pairs(Each):
+    """A dictionary of at most `most` elements, as a list of pairs; copies share it if it is `replaced`, not changed."""
 
     def __init__(self, key: Kind, inner: Kind, most: int = _MOST, *, replaced: bool = False) -> None:
-        self.key, self.inner, self.shared = key, inner, replaced
-        self._list = Each(Row(key, inner), most)
+        super().__init__(Row(key, inner), most)
+        self._values, self.shared = inner, replaced
 
     def dump(self, value: Any, blobs: Blobs) -> Any:
-        return self._list.dump(value.items(), blobs)
+        return super().dump(value.items(), blobs)
 
     def load(self, plain: Any, blobs: Blobs) -> Any:
-        pairs = dict(self._list.load(plain, blobs))
+        pairs = dict(super().load(plain, blobs))
         if len(pairs) != len(plain):
             raise ValueError("one key several times")
         return pairs
 
     def copy(self, value: Any) -> Any:
-        if self.shared or self.inner.shared:
+        if self.shared or self._values.shared:
             return value if self.shared else value.copy()
-        return {key: self.inner.copy(one) for key, one in value.items()}
+        return {key: self._values.copy(one) for key, one in value.items()}
 
 
 class Part(Kind):
@@ -320,13 +310,9 @@ class _Field:
 
 
 def field(kind: Kind, default: Any = None, *, make: Callable[[], Any] | None = None, key: str | None = None) -> Any:
-    """Declare a field of a :class:`State`.
+    """Declare a field of a :class:`State`, which at first holds `default`, or what `make` makes if that can change.
 
-    Args:
-        kind: what it may hold.
-        default: what it holds at first.
-        make: makes that, if it is something that changes.
-        key: its name in the plain form; by default that of the attribute.
+    `key` is its name in the plain form; by default that of the attribute.
     """
     return _Field(kind, default, make, key)
 
@@ -337,7 +323,7 @@ S = TypeVar("S", bound="State")
 class State:
     """An object that is stored: all its fields are declared with :func:`field`, and those of the classes it extends.
 
-    Attributes that are not declared follow from the others; :meth:`loaded` sets them.
+    :meth:`loaded` sets what follows from them.
     """
 
     _fields: ClassVar[dict[str, _Field]] = {}

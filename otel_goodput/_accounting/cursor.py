@@ -1,10 +1,7 @@
 """The cursor moves along the timeline and assigns every nanosecond to one owner (rules R1 to R3).
 
-:class:`Cursor` takes events in time order and does constant work for each. It does not handle late events: the
-:class:`~otel_goodput._accounting.ledger.Ledger` sorts them, and uses clones of the cursor for provisional answers.
-
-Nearly all events of nearly all runs are those of an undisturbed loop: steps one after another, and phases that block
-them. The cursor applies these together, because to apply each by itself takes three times as long.
+:class:`Cursor` takes events in time order and does constant work for each. The events of an undisturbed loop (steps one
+after another, and phases that block them) are applied together: one by one, they take three times as long.
 """
 
 from __future__ import annotations
@@ -26,12 +23,10 @@ from otel_goodput._accounting.overview import NOT_KNOWN
 from otel_goodput._accounting.rules import COMPILE, PART, SIMPLE, STALLED_SLACK, STEP
 from otel_goodput._accounting.stalls import NO_LIMIT
 from otel_goodput._accounting.step_summary import rows_of
-from otel_goodput._accounting.windows import shares_of
 from otel_goodput.semconv import ELASTIC_SLICE_DOWN, FALLBACK_CLOCKS, REASONS, ClockState, Reason
 
 MOST_ENDS: Final = 4  # signals and statuses of one end
-
-
+_WEIGHTS: Final[dict[str | None, int]] = {reason: place for place, reason in enumerate(rules.PRECEDENCE)}
 SUSPENSION: Final = -1  # in place of the key of an exclusion
 # After runs shorter than FEW, TRIES times in turn, that many events are applied one by one before looking again.
 FEW: Final = 16
@@ -40,8 +35,6 @@ TRIES: Final = 3
 
 class Cursor(AccountState):
     """The account of one run, updated event by event."""
-
-    # --- events -------------------------------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
         """Apply the next event. If its time is before the previous event's, the current time is used."""
@@ -87,13 +80,18 @@ class Cursor(AccountState):
         elif kind == MARK:
             self._mark(owner_of(event), time, arg)
         elif kind == ev.SLICES:
-            shares = shares_of(step, key, arg)
+            shares = (step / arg, key / arg) if arg > 0 else (0.0, 0.0)
             if self.alive or self.begin is None:
-                self.overlay.share(shares)
+                self.overlay.shares = shares
             else:
                 self.overlay.between.append((time, shares))
         elif kind == ev.NOTICE:
-            self.notice = None if flags & ev.WITHDRAWN else _weightier(self.notice, REASONS[phase])
+            # The more specific notice counts: a SIGTERM after an announced preemption belongs to that preemption.
+            stands, comes = (_WEIGHTS.get(one, len(_WEIGHTS)) for one in (self.notice, REASONS[phase]))
+            if flags & ev.WITHDRAWN:
+                self.notice = None
+            elif comes <= stands:
+                self.notice = REASONS[phase]
             if name and name not in self.ended_by:
                 self.ended_by.append(name)
         elif kind == ev.DURABLE:
@@ -103,7 +101,12 @@ class Cursor(AccountState):
         elif kind == ev.CLOCK:
             self.fallback = FALLBACK_CLOCKS[phase]
         elif kind == ev.SUSPENDED:
-            self._suspend(min(time + max(0, key), NEVER - 1))
+            if self.alive:  # what passes while the machine is suspended is cut out: it is nobody's (rule R7)
+                begin = self.now
+                self.open_windows.exclusions.add(SUSPENSION)
+                self._give_to(rules.OTHER, min(time + max(0, key), NEVER - 1))
+                self.open_windows.exclusions.remove(SUSPENSION)
+                self.suspended += self.now - begin
         elif kind == ev.LOOP:
             self.steps.enter(step)
         elif kind == ev.LIMIT:
@@ -111,8 +114,6 @@ class Cursor(AccountState):
         else:
             return
         self.choose()
-
-    # --- a steady loop ------------------------------------------------------------------------------------------------
 
     def apply_all(self, events: Sequence[Event]) -> None:
         """Apply successive events."""
@@ -260,12 +261,8 @@ class Cursor(AccountState):
         steps, shift, offset = self.steps, self.shift, self.steps.offset
         ends = turns.times[1::2]
         count = bisect_left(ends, self._timer - shift)
-        begins, ends, keys, numbers = (
-            turns.times[: 2 * count : 2],
-            ends[:count],
-            turns.keys,
-            turns.numbers[: 2 * count : 2],
-        )
+        begins, ends = turns.times[: 2 * count : 2], ends[:count]
+        keys, numbers = turns.keys, turns.numbers[: 2 * count : 2]
         if (
             not count or begins[0] + shift < self.now or numbers[0] + offset <= max(steps.progress.top, steps.safe)
             or steps.running or self.blockers.keys() != {keys[0]} or self.fallback == ClockState.UNKNOWN
@@ -292,8 +289,6 @@ class Cursor(AccountState):
         self.clock = self.fallback
         return count
 
-    # --- lives --------------------------------------------------------------------------------------------------------
-
     def _begin_attempt(self, number: int) -> None:
         """Start a new attempt. Whatever was open ended with the last sign of life of the old process (rule R2)."""
         self.drain()
@@ -301,7 +296,7 @@ class Cursor(AccountState):
         self.alive = False
         self.shift = 0
         self.fallback = ClockState.HOST
-        self.overlay.blur(False)
+        self.overlay.unknown = False
         self._decide()
         self.steps.mark_lost(self.now)
         self._close_startup()
@@ -310,7 +305,7 @@ class Cursor(AccountState):
         self.job = None
         for opened in (self.blockers, self.overlapping, self.elastic, self.loads, self.hosts, self.device):
             opened.clear()
-        self.open_windows.forget()
+        self.open_windows.exclusions.clear()
         self.choose()
 
     def _start_job(self, time: int, key: int) -> None:
@@ -324,16 +319,19 @@ class Cursor(AccountState):
             if self._overview:
                 self.steps.bins = Bins(time)
         reason = self.notice or (Reason.RESTART if self.clean else Reason.CRASH)
-        if time < self.now:
-            self._set_forward(self.now - time)
-            time = self.now
+        if time < self.now:  # the clock of this attempt is behind the account: all its times are shifted forward
+            behind, time = self.now - time, self.now
+            self.skewed = True
+            self.shift += behind
+            self.device = deque(one._replace(end=one.end + behind) if one.end < NEVER else one for one in self.device)
         if self.steps.life.begun:
             self._decide()
             self.steps.mark_lost(self.now, pending=False)
             self._close_startup()
         self.steps.begin_life(first=first, reason=reason, gap=time - self.now, time=time)
         if not first:
-            self.steps.disruptions.ended_by(self.error or None, ", ".join(self.ended_by[:MOST_ENDS]) or None)
+            signals = ", ".join(self.ended_by[:MOST_ENDS])
+            self.steps.disruptions.change_restart(error=self.error or None, ended_by=signals or None)
             self.startup_before, self.restored_before = self._startup()
         self.error, self.ended_by = "", []
         self.risk_curve.begin(self.steps.life.number, time, self.shift)
@@ -344,26 +342,17 @@ class Cursor(AccountState):
             self.risk_curve.jump(time, risk, risk)
             self.hosts = [execution for execution in self.hosts if execution.key in self.steps.running]
             self.device = deque(one for one in self.device if one.step is None or one.step in self.steps.running)
-            self._recover(time)
+            self._give_to(rules.RECOVERY, time)
         self.notice = None
         self.alive, self.ended, self.clean, self.finished = True, False, False, False
         self.job = key
         self.choose()
         self._fire(self.now)
 
-    def _set_forward(self, behind: int) -> None:
-        """The clock of this attempt is `behind` ns behind the account: shift all its times forward by that much."""
-        self.skewed = True
-        self.shift += behind
-        self.device = deque(
-            segment._replace(end=segment.end + behind) if segment.end < NEVER else segment for segment in self.device
-        )
-
     def close(self, *, dead: bool = False) -> None:
-        """Give up what can no longer end. Apply no event to this cursor afterwards.
+        """Give up what can no longer end: all if the process is `dead`, else what an ended job left open on the host.
 
-        If the process is `dead`, that is everything open. Otherwise it is what an ended job left open on the host; work
-        that only the device still has to finish stays open.
+        Apply no event to this cursor afterwards.
         """
         if dead:
             self.drain()
@@ -373,38 +362,19 @@ class Cursor(AccountState):
             self.steps.mark_lost(self.now, pending=dead)
             self._close_startup()
 
-    def _recover(self, time: int) -> None:
-        """Give the time from the last sign of life to the job's start at `time` to recovery (rule R2)."""
-        held = self._give_to(rules.RECOVERY)
-        between, self.overlay.between = self.overlay.between, []
-        for moment, shares in between:
-            self.advance(min(moment, time))
-            self.overlay.share(shares)
-            self.choose()
-        self.advance(time)
-        self.elastic, self.loads = held
-
-    def _suspend(self, until: int) -> None:
-        """Cut out the time up to `until` (ns), in which the machine was suspended: it is nobody's (rule R7)."""
-        if not self.alive:
-            return
-        begin = self.now
-        self.open_windows.exclude(SUSPENSION)
-        held = self._give_to(rules.OTHER)
-        self.advance(until)
-        self.open_windows.include(SUSPENSION)
-        self.elastic, self.loads = held
-        self.suspended += self.now - begin
-
-    def _give_to(self, category: int) -> tuple[dict[int, tuple[int, int]], set[int]]:
-        """Give all time to this category, and return what is to be put back into `elastic` and `loads` afterwards."""
+    def _give_to(self, category: int, time: int) -> None:
+        """Give all time up to `time` (ns) to this category, whatever is open."""
         held = self.elastic, self.loads
         self.elastic, self.loads = {0: (rules.REINITIALIZING, category)}, set()
         self.alive = True
         self.choose()
-        return held
-
-    # --- phases -------------------------------------------------------------------------------------------------------
+        between, self.overlay.between = self.overlay.between, []
+        for moment, shares in between:
+            self.advance(min(moment, time))
+            self.overlay.shares = shares
+            self.choose()
+        self.advance(time)
+        self.elastic, self.loads = held
 
     def _start_phase(self, time: int, phase: int, key: int, step: int, flags: int, name: str) -> None:
         category = rules.OWNERS.get(phase, NOBODY)
@@ -412,7 +382,7 @@ class Cursor(AccountState):
             self._start_job(time, key)
             return
         if phase == rules.EXCLUSION:
-            self.open_windows.exclude(key)
+            self.open_windows.exclusions.add(key)
             return
         inside = not flags & (ev.NONBLOCKING | ev.OVERLAPPING)  # whether it is part of the open step
         if inside:
@@ -421,10 +391,15 @@ class Cursor(AccountState):
             self.steps.compiles(self.hosts[-1] if self.hosts and inside else None)
         elif phase == rules.SAVE:
             self.steps.begin_save(key, step, inside)
-        elif phase == rules.RESTORE and inside and not (self.steps.life.steps_started and self._in_custom()):
-            self.steps.begin_restore(key, step)
+        elif phase == rules.RESTORE and inside:
+            # What an evaluation restores amid training, in a custom phase, does not move it (rule R4).
+            if not (self.steps.life.steps_started and max(self.blockers.values(), default=0) >= rules.FIXED):
+                self.steps.restores[key] = step
         elif phase == rules.CUSTOM_PHASE:
-            category = self._custom(name)
+            category = self.name_index.setdefault(name, len(self.totals))
+            if category == len(self.totals):
+                self.names.append(name)
+                self.totals.append(0)
         if flags & ev.NONBLOCKING:
             if phase == rules.DATA_LOADING:
                 self.loads.add(key)
@@ -437,22 +412,9 @@ class Cursor(AccountState):
         else:
             self.blockers.setdefault(key, category)
 
-    def _in_custom(self) -> bool:
-        """Whether a custom phase is open: what an evaluation restores amid training does not move it (rule R4)."""
-        return any(category >= rules.FIXED for category in self.blockers.values())
-
-    def _custom(self, name: str) -> int:
-        category = self.name_index.get(name)
-        if category is None:
-            category = self.name_index[name] = rules.FIXED + len(self.names)
-            self.names.append(name)
-            self.totals.append(0)
-        return category
-
     def _end_phase(self, key: int, flags: int) -> None:
         """End a phase that is neither a step nor a simple phase."""
-        if self.overlapping.pop(key, None) is not None:
-            self.choose()
+        overlapped = self.overlapping.pop(key, None) is not None
         if key in self.steps.restores:
             self.steps.end_restore(key, flags & ev.FAILED != 0)
         elif key in self.steps.saves:
@@ -460,29 +422,27 @@ class Cursor(AccountState):
                 self._end_save(key, not flags & ev.FAILED)
         elif key in self.loads:
             self.loads.remove(key)
-            self.choose()
-        elif self.elastic.pop(key, None) is not None:
-            self.choose()
+        elif key in self.elastic:
+            del self.elastic[key]
         elif key in self.open_windows.exclusions:
-            self.open_windows.include(key)
-            self.choose()
+            self.open_windows.exclusions.remove(key)
         elif key == self.job and self.alive:
             self.job = None
             self.alive, self.ended, self.clean = False, True, not flags & ev.FAILED
             self.finished = self.clean and self.notice is None
             self.risk_curve.end(self.now, clean=self.clean)
-            self.overlay.blur(False)
-            self.choose()
+            self.overlay.unknown = False
+        elif not overlapped:
+            return
+        self.choose()
 
     def _end_save(self, key: int, durable: bool) -> None:
-        covers = durable and key in self.steps.saves
-        before = self.steps.at_risk() if covers else 0
-        self.steps.end_save(key, durable, self.now)
-        self._close_startup()
-        if covers:
+        covered = self.steps.saves.pop(key, None)
+        if durable and covered is not None:
+            before = self.steps.at_risk()
+            self.steps.save(covered, self.now)
+            self._close_startup()
             self.risk_curve.jump(self.now, before, self.steps.at_risk())
-
-    # --- steps --------------------------------------------------------------------------------------------------------
 
     def _start_step(self, time: int, key: int, step: int, flags: int, device_end: int) -> None:
         steps = self.steps
@@ -534,10 +494,3 @@ class Cursor(AccountState):
             self.hosts.remove(execution)
         if not execution.segments:
             self._finish(execution)
-
-
-def _weightier(stands: str | None, comes: str) -> str:
-    """Return the more specific of two notices: a SIGTERM after an announced preemption belongs to that preemption."""
-    if stands in rules.PRECEDENCE:
-        return min(stands, comes, key=rules.PRECEDENCE.index) if comes in rules.PRECEDENCE else stands
-    return comes

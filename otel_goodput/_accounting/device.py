@@ -16,11 +16,8 @@ _KEY: Final = (1 << 64) - 1  # mask: restores an unsigned key from a signed fiel
 class DeviceSegment(NamedTuple):
     """Work that one phase dispatched with no other phase in between.
 
-    Attributes:
-        step: key of the step that gets the time; None if the phase is none.
-        category: of any other phase; ``rules.OTHER`` for a step.
-        begin: the earliest time at which it may be on the device, ns.
-        end: when it leaves the device, ns; ``NEVER`` if that is not known yet.
+    `step` is the key of the step that gets the time, None for another phase of this `category`. `begin` is the earliest
+    time at which it may be on the device, `end` when it leaves it, ns; ``NEVER`` if that is not known yet.
     """
 
     step: int | None
@@ -40,8 +37,7 @@ def owner_of(mark: Event) -> int:
 def left_at(end: Event, begin: int, free: int) -> int:
     """Return when the work of a DEVICE_END that was dispatched from `begin` on left the device, ns.
 
-    The ends of steps that share a mark follow from the steps before: such a step took `step` ns, from its begin or from
-    `free`, the end of the work before, and was over by `time`.
+    A step that shares its mark took `step` ns, from its begin or from `free`, the end of the work before.
     """
     time, took = end.time, end.step
     return max(1, time if took < 0 else min(time, max(begin, free) + took))
@@ -50,32 +46,24 @@ def left_at(end: Event, begin: int, free: int) -> int:
 def place(
     events: Sequence[Event], ends: Mapping[int, int], awaited: Container[int] = (), unknown: int = 0
 ) -> list[Event]:
-    """Return the events of one attempt with the device end of each segment filled in and its earliest begin corrected.
+    """Return the events of one attempt, in time order, with the device end of each segment in the `arg` of its event.
 
     A segment cannot begin before the last compilation inside it ends, because nothing was dispatched until then. So a
     segment with compilations becomes a MARK placed after the last of them.
 
     Args:
-        events: in time order. The `arg` of a step's START or of a MARK may already hold its device end.
         ends: device ends by the key of a step or a mark, ns.
-        awaited: keys whose device end is still to be reported.
-        unknown: the end to use for awaited keys; 0 leaves them without one.
+        awaited, unknown: keys whose end is still to be reported, and what to use for them; 0 leaves them without one.
     """
     compiling = False
     placed: list[Event] = []
     for event in events:
-        kind = event[1]
-        if kind == START:
-            if event[2] == STEP:
-                end = ends.get(event[3]) or (unknown if event[3] in awaited else 0)
-                if end:
-                    event = event._replace(arg=end)
-            elif event[2] == COMPILE:
-                compiling = True
-        elif kind == MARK and not event[6]:
-            end = ends.get(event[3]) or (unknown if event[3] in awaited else 0)
-            if end:
+        _, kind, phase, key, _, _, known, _ = event[:]
+        if (kind == START and phase == STEP) or (kind == MARK and not known):
+            if end := ends.get(key) or (unknown if key in awaited else 0):
                 event = event._replace(arg=end)
+        elif kind == START and phase == COMPILE:
+            compiling = True
         placed.append(event)
     return _behind_compilations(placed) if compiling else placed
 
@@ -101,11 +89,7 @@ def _behind_compilations(events: list[Event]) -> list[Event]:
 
 
 def _last_compilations(events: list[Event]) -> dict[int, int | None]:
-    """Find the segments that contain compilations.
-
-    Returns the index of each such segment's event, mapped to the index of the END of its last compilation; None if a
-    compilation is still running.
-    """
+    """Return the index of the last compilation's END by that of the segment's event; None if it is still open."""
     last: dict[int, int | None] = {}
     # Open phases that can have segments, the innermost last, each with the index of its current segment.
     opened: dict[int, int | None] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from otel_goodput._accounting.codec import COUNT, NUMBER, TEXT, Each, Optional, Pairs, Row, State, Text, field
 from otel_goodput.semconv import REASONS
@@ -20,21 +20,17 @@ class Disruption(NamedTuple):
         reason: one of ``semconv.REASONS``.
         recovery: ns from the last sign of life to the next job start.
         wasted: time of the steps it lost, start-up included, ns.
-        time: when it happened: the job's start, or the start of the step that goes back, ns; 0 if that is not known.
+        from_step, to_step: the step reached before it, and that at which progress resumed; None if there is none (yet).
+        time: the job's start, or the start of the step that goes back, ns; 0 if that is not known.
         died: the last sign of life before it, ns; -1 for a rollback, or if that is not known.
-        from_step, to_step: the step reached before it, and the step at which progress resumed; None if there is none
-            (yet).
         kept_step: the highest step kept before it; None if none was, or if that is not known.
-        first_step: from the job's start to the end of its first completed step, ns; None for a rollback, and while, or
-            if, that has not happened in that job.
+        first_step: from the job's start to the end of its first completed step, ns; None for a rollback.
         regained: from `time` to the end of the first step since then that is kept and has the number `kept_step` or a
-            higher one, ns; None while, or if, that has not happened in the same job. An entry that is not among the
-            latest ``REMEMBERED`` any more stays as it is.
-        error: the exception that ended the job before it, as ``type: message``; None if none did, or if the process
-            could not record it.
+            higher one, ns; None without one in the same job. It does not change once 100 others followed.
+        error: the exception that ended the job before it, as ``type: message``, if the process could record one.
         ended_by: the signals and the exit status with which the process before it ended, as far as they are known.
-        startup, restored: time of start-up (accelerators, preparation, compilation) and of restoring checkpoints from
-            the job's start to the end of its first completed step, ns; None while `first_step` is.
+        startup, restored: time of start-up (accelerators, preparation, compilation) and of restoring checkpoints up to
+            `first_step`, ns.
     """
 
     attempt: int | None
@@ -76,12 +72,9 @@ class Disruptions(State):
     """All disruptions of a run.
 
     Attributes:
-        count: how many there were.
-        reasons: the same by reason.
-        latest: the latest ``REMEMBERED``.
-        earlier: up to ``KEPT`` before them.
-        awaited: a kept step with this or a higher number regains what a disruption of this job had set back; None if
-            there is nothing to regain.
+        count, reasons: how many there were; the same by reason.
+        latest, earlier: the latest ``REMEMBERED``; up to ``KEPT`` before them.
+        awaited: a kept step with this or a higher number regains what a disruption of this job had set back, if any.
     """
 
     count: int = field(COUNT, 0)
@@ -111,10 +104,6 @@ class Disruptions(State):
         """Return the index in `latest` of the one that the latest job began with; None if it is not there."""
         return next((at for at in self._of_job() if self.latest[at].attempt is not None), None)
 
-    def number(self, at: int) -> int:
-        """Return the number, from 1, of the one at this index in `latest`."""
-        return self.count - len(self.latest) + 1 + at
-
     def first_step(self, first: int, wasted: int) -> None:
         """The first step of the latest job is numbered `first`; that it goes back wastes `wasted` ns more."""
         if self.latest:
@@ -122,21 +111,11 @@ class Disruptions(State):
             to_step = first if last.to_step is None else last.to_step
             self.latest[-1] = last._replace(to_step=to_step, wasted=last.wasted + wasted)
 
-    def completed(self, duration: int) -> None:
-        """The first step of the latest job has completed, `duration` ns after the job's start."""
+    def change_restart(self, **fields: Any) -> None:
+        """Set these fields of the one that the latest job began with."""
         at = self.restart()
         if at is not None:
-            self.latest[at] = self.latest[at]._replace(first_step=duration)
-
-    def started_up(self, startup: int, restored: int) -> None:
-        """Until its first completed step, the latest job spent `startup` ns on start-up and `restored` on restoring."""
-        at = self.restart()
-        if at is not None:
-            self.latest[at] = self.latest[at]._replace(startup=startup, restored=restored)
-
-    def ended_by(self, error: str | None, signals: str | None) -> None:
-        """Tell the latest one how the process before it ended."""
-        self.latest[-1] = self.latest[-1]._replace(error=error, ended_by=signals)
+            self.latest[at] = self.latest[at]._replace(**fields)
 
     def regain(self, numbers: list[int], ends: list[int]) -> None:
         """Steps with rising `numbers` were kept at `ends` (ns), so what disruptions had set back is regained."""

@@ -1,11 +1,7 @@
-"""The events of a run, as the ledger takes them: one flat, immutable record each.
+"""The events of a run, as the ledger takes them and as the journal stores them: one flat, immutable record each.
 
 An event says *when* (integer ns since the epoch) and *what*. It belongs to the attempt of the last :data:`ATTEMPT`
-event before it. The journal stores exactly these fields, so live, replayed and recovered runs go through the same
-ledger.
-
-Of nearly all events of nearly all runs thousands can be taken at once, as columns: the :class:`Turns` of a loop. In a
-turn a step ends as the data load of the next one begins, and that load ends as its step begins.
+event before it. Nearly all events are :class:`Turns` of a loop, of which thousands can be taken at once, as columns.
 """
 
 from __future__ import annotations
@@ -36,7 +32,6 @@ LIMIT: Final = 14  # the limit of the steps that start from now on is `key` ns; 
 SUSPENDED: Final = 15  # the machine was suspended for `key` ns from `time` on
 LABEL: Final = 16  # the checkpoint that the open phase `key` saves or restores is labeled `step`
 
-
 # Flags of START and END.
 NONBLOCKING: Final = 1  # START: the phase does not block training
 OVERLAPPING: Final = 2  # START: opened in another task than the steps, so it owns no time of a step
@@ -58,13 +53,10 @@ class Event(NamedTuple):
     """One event of a run.
 
     Attributes:
-        time: ns since the epoch.
-        kind: one of the constants of this module.
+        time, kind: ns since the epoch; one of the constants of this module.
         phase: index into ``semconv.PHASES`` (START), into ``semconv.REASONS`` (NOTICE), else 0.
         key: identifies the phase within its attempt and links a START to its END.
-        step: step number, or ``NO_STEP``.
-        flags: ``NONBLOCKING | OVERLAPPING | NUMBERED | FAILED | PENDING | ON_DEVICE | LEFT | IDLE``; for a NOTICE,
-            ``WITHDRAWN``.
+        step, flags: step number, or ``NO_STEP``; constants of this module.
         arg: START of a step: its device end in ns if already known, else 0. SLICES: total slices.
         name: name of a custom phase, kind of an elastic wait, function of a compile. END of a compile: the function, or
             empty if it was only traced. END of a job: the exception that ended it, as ``type: message``. NOTICE: the
@@ -83,7 +75,6 @@ class Event(NamedTuple):
 
 _BYTE: Final = Whole(0, 256)
 EVENT: Final = Row(NUMBER, _BYTE, _BYTE, KEY, NUMBER, COUNT, NUMBER, TEXT, make=Event._make)
-
 
 STRIDE: Final = 0x9E3779B97F4A7C15  # between successive keys of a loop; odd, so that they repeat after 2**64 phases
 KEYS: Final = (1 << 64) - 1
@@ -106,12 +97,8 @@ def preceding(key: int) -> int:
 class Turns(NamedTuple):
     """Successive moments in which a phase of a loop ends and the next one begins: loads and steps alternate.
 
-    Attributes:
-        loaded: in the first moment, a load ends and its step begins.
-        times: ns.
-        keys: of what ends.
-        numbers: of the steps that begin, or whose loads begin.
-        flags: of the ENDs.
+    In the first of the `times` (ns), a load ends if `loaded`, else a step. `keys` and `flags` are of what ends,
+    `numbers` of the steps that begin, or whose loads begin.
     """
 
     loaded: bool

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from otel_goodput._accounting import codec
+from otel_goodput._accounting import codec, rules
 from otel_goodput._accounting.codec import Each, Optional, Pairs, Part, Row, State, field
 from otel_goodput._accounting.progress import Progress
-from otel_goodput._accounting.rules import EXCLUDED, FIRST_EXECUTION, STALLED_SLACK, STARTUP_SAMPLE
 from otel_goodput._accounting.stats import median
 from otel_goodput.semconv import Category
 
@@ -19,14 +18,12 @@ class Execution(State):
     """One execution of a step, from its start until it is known to be kept or lost.
 
     Attributes:
-        number, key, start: the step's number, the key of its phase, and when it was dispatched, ns.
+        number, key, start: of the step, of its phase; when it was dispatched, ns.
         attempt, segment: number of its attempt, index of its segment.
         net, beyond: its own time so far; device time that it used after the job had ended, ns.
-        on_host: its phase is still open.
         segments: how many of its segments are waiting for the device or running on it.
         timed: a device end was reported for some of its segments, so it ends by the device clock.
-        compiles: a compilation has begun inside it.
-        blurred: it ended, but its end on the device is unknown.
+        compiles, blurred: a compilation has begun inside it; it ended, but nobody knows when on the device.
         failed, left, idle: it was left early; by a break; before it did anything.
         former: its job is over, and another one has begun in the same process.
         superseded: the run has since gone back to before it (rule R4), so it is lost even if it completes.
@@ -34,17 +31,15 @@ class Execution(State):
         pieces: own time in order, as (ns, mask of open windows), while it may become the first of its segment.
         marked, parts: how much of its time (ns) is in closed buckets of rolling windows, and in which buckets.
         binned, spots: the same for the bins of the run.
-        wall: from its start to its end on the host, ns; -1 while it is open.
-        busy: time of its segments on the device, ns.
+        wall, busy: from its start to its end on the host, -1 while it is open; time on the device, ns.
         outside: time since the execution before it was over that belongs to no step, ns; -1 if it is not known.
         ordinal, profile: its number in order of completion (-1 before that), and where histograms count it.
         fate: the category that holds its time while a checkpoint may still save it; None for all others.
         loop, fixed: number of its loop; the limit of its time if somebody set it, ns, else 0.
         limit: the longest `net` that is not stalled, ns; until it is `judged`, the least that this can be (rule R10).
         stall: its stalled time, as an execution of its own. Once it is settled, it is never changed: clones share it.
-        usual: what a step usually takes, ns, while it is not known whether this is one, or a batch that the loop skips
-            after a restore; 0 for all others.
-        over: when it was over, ns, while it takes the next body to know what it is; 0 for all others.
+        usual: what a step usually takes, ns, while this may be a batch that the loop skips after a restore; else 0.
+        over: when it was over, ns, while it takes the next body to know what it is; else 0.
     """
 
     number: int = field(codec.NUMBER)
@@ -78,7 +73,7 @@ class Execution(State):
     fate: int | None = field(Optional(codec.COUNT), key="category")
     loop: int = field(codec.NUMBER, 0)
     fixed: int = field(codec.COUNT, 0, key="limit_set")
-    limit: int = field(codec.COUNT, STALLED_SLACK)
+    limit: int = field(codec.COUNT, rules.STALLED_SLACK)
     judged: bool = field(codec.FLAG, False, key="limit_known")
     stall: Execution | None = field(Optional(Part(lambda: Execution)), key=Category.STALLED)
     usual: int = field(codec.COUNT, 0, key="usual_time")
@@ -86,11 +81,7 @@ class Execution(State):
 
     def __init__(self, number: int, key: int, start: int, attempt: int, segment: int) -> None:
         # Nothing else is set: the class has the defaults of all fields, and there may be an execution for each step.
-        self.number = number
-        self.key = key
-        self.start = start
-        self.attempt = attempt
-        self.segment = segment
+        self.number, self.key, self.start, self.attempt, self.segment = number, key, start, attempt, segment
 
     def loaded(self) -> None:
         if self.stall is not None and self.stall.stall is not None:
@@ -99,20 +90,12 @@ class Execution(State):
     @property
     def visible(self) -> int:
         """Own time outside exclusions, ns."""
-        return self.net if self.shares is None else self.net - self.shares.get(EXCLUDED, 0)
+        return self.net if self.shares is None else self.net - self.shares.get(rules.EXCLUDED, 0)
 
     @property
     def own(self) -> int:
         """All of its time, with what stalled, ns."""
         return self.net if self.stall is None else self.net + self.stall.net
-
-    def stand_still(self, spent: int) -> Execution:
-        """Take `spent` ns of its time for stalled; returns its stalled time."""
-        if self.stall is None:
-            self.stall = Execution(self.number, self.key, self.start, self.attempt, self.segment)
-        self.net -= spent
-        self.stall.net += spent
-        return self.stall
 
     def worked(self, usual: int) -> bool:
         """Whether it did a step's work so far: at least half the `usual` time (ns), also after the job's end."""
@@ -137,7 +120,6 @@ class Life(State):
     """What the accounting of steps needs to know about one attempt.
 
     Attributes:
-        number, first_segment: number of the attempt, from 0, and the index of its first segment of steps.
         begun, steps_started: its job has started (which can happen more than once); a step has started since.
         compiles_seen: compilations are recorded in it, so start-up is estimated only of first steps that compile.
         compiled: names of the functions compiled so far.
@@ -151,37 +133,27 @@ class Life(State):
     compiled: frozenset[str] = field(Each(codec.TEXT, make=frozenset), frozenset())
 
     def __init__(self, number: int, first_segment: int) -> None:
-        self.number = number
-        self.first_segment = first_segment
-
-    def compile(self, function: str) -> bool:
-        """Record a compilation; returns whether this attempt had compiled `function` before (False without a name)."""
-        again = function in self.compiled
-        if function and not again:
-            self.compiled |= {function}
-        return again
+        self.number, self.first_segment = number, first_segment
 
 
 class StepSegment(State):
     """Consecutive steps, from a start or rollback to the next.
 
     Attributes:
-        compiles_seen: compilations are recorded in its attempt, see :class:`Life`.
+        compiles_seen: as of :class:`Life`.
         low, high: the segment's part of the kept stack, as indices `low` up to, not including, `high`.
-        first_index: index of its first completed step in the kept stack, None if it is not kept.
-        first_net, first_start: net time and start of its first completed step, ns; None, 0 until one has completed.
-        first_ordinal: its ordinal, where executions have one from their start; not stored.
-        compiles: a compilation was recorded inside that step, and it did not stand still.
+        first_net, first_start, first_ordinal: net time, start and ordinal of its first completed step.
+        first_index: index of that in the kept stack, None if it is not kept.
         pieces: own time of that step in order, as (ns, mask of open windows); empty if there are no windows.
         spots: where in the bins of the run its time passed that is not excluded, in order.
-        lost_to: number of the disruption (from 1) that lost its first completed step, else 0.
-        starts: number of the disruption (from 1) whose job's first completed step is its first one, too, else 0.
+        compiles: a compilation was recorded inside that step, and it did not stand still.
+        starts: number of the disruption (from 1) whose job begins with that step, else 0.
+        lost_to: number of the disruption that lost that step, else 0.
         lost: net times (ns) of its lost steps without the first completed one, up to a bound.
     """
 
     attempt: int = field(codec.NUMBER)
     compiles_seen: bool = field(codec.FLAG)
-    begin: int = field(codec.NUMBER)
     low: int = field(codec.COUNT)
     high: int = field(codec.COUNT)
     first_net: int | None = field(Optional(codec.NUMBER))
@@ -196,38 +168,31 @@ class StepSegment(State):
     first_ordinal = -1
     _known: int | None = None
 
-    def __init__(self, life: Life, low: int, begin: int) -> None:
+    def __init__(self, life: Life, low: int) -> None:
         super().__init__()
         self.attempt, self.compiles_seen = life.number, life.compiles_seen
-        self.begin = begin
         self.low = self.high = low
 
-    def move_to(self, length: int, time: int) -> None:
-        """Have the segment, which is empty, begin at `time` (ns) on top of a kept stack of `length`."""
-        self.low = self.high = length
-        self.begin = time
+    @property
+    def category(self) -> int:
+        """Of the time of its first completed step."""
+        return rules.WASTED_PROGRESS if self.first_index is None else rules.PRODUCTIVE
 
     def grow(self, count: int = 1) -> None:
         """Count `count` more kept steps of this segment, on top of the stack."""
-        if self.high - self.low <= STARTUP_SAMPLE:
+        if self.high - self.low <= rules.STARTUP_SAMPLE:
             self._known = None
         self.high += count
 
     def add_lost(self, net: int) -> None:
-        if len(self.lost) < STARTUP_SAMPLE:
+        if len(self.lost) < rules.STARTUP_SAMPLE:
             self.lost.append(net)
         self._known = None
 
     def cut_to(self, length: int, popped: list[int], disruption: int) -> None:
         """Follow a cut of the kept stack to `length` by `disruption`; `popped` are the net times (ns) cut off."""
-        if self.high <= length:
-            return
-        for index in range(max(self.low, length), self.high):
-            if index == self.first_index:
-                continue
-            if len(self.lost) >= STARTUP_SAMPLE:
-                break
-            self.lost.append(popped[index - length])
+        cut = [popped[at - length] for at in range(max(self.low, length), self.high) if at != self.first_index]
+        self.lost += cut[: max(0, rules.STARTUP_SAMPLE - len(self.lost))]
         if self.first_index is not None and self.first_index >= length:
             self.first_index = None
             self.lost_to = disruption
@@ -241,19 +206,16 @@ class StepSegment(State):
 
     def make_room(self, index: int, own: bool) -> None:
         """Follow an insertion into the kept stack at `index`; `own`: the entry belongs to this segment."""
-        if self.low > index or (self.low == index and not own):
-            self.low += 1
-            self.high += 1
-        elif self.high > index or own:
-            self.high += 1
+        below = self.low > index or (self.low == index and not own)
+        self.low += below
+        self.high += below or own or self.high > index
         if self.first_index is not None and self.first_index >= index:
             self.first_index += 1
         self._known = None
 
     def excess(self, progress: Progress) -> int:
-        """By how much the first completed step is longer than the usual step of its segment, ns (rule R5).
-
-        Where compilations are reported, than ten times the usual, and only if the step compiles.
+        """By how much its first completed step is longer than the usual one, ns (rule R5); than ten times the usual if
+        compilations are reported, and only if it compiles.
         """
         seen = self.compiles_seen
         if self.first_net is None or (seen and not self.compiles):
@@ -262,14 +224,14 @@ class StepSegment(State):
             return self._known
         others = self._others(progress) or [net for net in self.lost if net]
         usual = median(others) if others else progress.early_median(self.first_index)
-        excess = 0 if usual is None else max(0, self.first_net - usual * (FIRST_EXECUTION if seen else 1))
+        excess = 0 if usual is None else max(0, self.first_net - usual * (rules.FIRST_EXECUTION if seen else 1))
         if others:
             self._known = excess
         return excess
 
     def _others(self, progress: Progress) -> list[int]:
         """Net times of the other kept steps, without those of time 0, which ran entirely after the end of the job."""
-        nets = progress.nets(self.low, min(self.high, self.low + STARTUP_SAMPLE + 1))
+        nets = progress.nets(self.low, min(self.high, self.low + rules.STARTUP_SAMPLE + 1))
         if self.first_index is not None:
             del nets[self.first_index - self.low : self.first_index - self.low + 1]
-        return [net for net in nets[:STARTUP_SAMPLE] if net]
+        return [net for net in nets[: rules.STARTUP_SAMPLE] if net]

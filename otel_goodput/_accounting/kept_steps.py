@@ -24,7 +24,6 @@ class KeptSteps(State):
     Attributes:
         windows, rolling: exact and rolling windows.
         bins, summary: what an overview of the run shows; None if nobody asks for one.
-        lost: number of completed or interrupted executions that are lost.
         discarded: own time of executions that are not kept, by the category that gets it, ns.
         stalls: what stalled of kept steps, by index in the stack.
         safe: the highest step that a durable checkpoint covers, -1 if there is none.
@@ -64,10 +63,10 @@ class KeptSteps(State):
         """All that follow what becomes of each execution."""
         return [*self.windows, *self.buckets, *([] if self.summary is None else [self.summary])]
 
-    def begin_segment(self, life: Life, time: int) -> None:
-        """Have the steps that start from `time` (ns) on belong to a new segment."""
+    def begin_segment(self, life: Life) -> None:
+        """Have the steps that start from now on belong to a new segment."""
         self._own |= {len(self.segments)}
-        self.segments.append(StepSegment(life, self.progress.length, time))
+        self.segments.append(StepSegment(life, self.progress.length))
 
     def own_segment(self, at: int) -> StepSegment:
         """Return the segment at this index to change it: a copy if clones share it."""
@@ -166,10 +165,9 @@ class KeptSteps(State):
 
     def at_risk(self) -> int:
         """Productive time of kept steps that no durable checkpoint covers, ns."""
-        hidden = self.windows[0]
-        progress = self.progress
+        hidden, progress = self.windows[0], self.progress
         safe = progress.index_above(self.safe)
-        exposed = progress.total_from(safe) - hidden.kept_from(safe)
+        exposed = progress.total_from(safe) - sum(ns for index, ns in hidden.kept.items() if index >= safe)
         for segment in reversed(self.segments):
             if segment.high <= safe:
                 break

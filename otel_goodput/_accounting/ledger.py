@@ -1,12 +1,8 @@
 """The ledger of one run: takes events in order of arrival, late ones included, and can give totals at any moment.
 
-Most events arrive in time order. Two kinds do not: the device end of a step becomes known only later, and callers may
-record phases with times of their own (backfill). So
-
-* the *watermark* is the earliest dispatch of a step whose end is not known. Events before it are settled. The others
-  wait; to give totals, a clone of the settled cursor applies them;
-* an event older than the settled ones sends the cursor back to one of two checkpoints, and the log since then is
-  replayed.
+Events before the *watermark*, the earliest dispatch of a step whose end on the device is not known, are settled. The
+others wait; to give totals, a clone of the settled cursor applies them. An event older than the settled ones (callers
+may record phases with times of their own) sends the cursor back to one of two checkpoints, to replay the log since.
 """
 
 from __future__ import annotations
@@ -18,7 +14,6 @@ from typing import Any, Final
 
 from otel_goodput._accounting import balance
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.balance import build_overview
 from otel_goodput._accounting.codec import FLAG, KEY, NUMBER, Blob, Blobs, Each, Pairs, Part, State, field
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.device import NEVER, left_at, place
@@ -38,15 +33,17 @@ _LOAD: Final = (DATA_LOADING, 0, 0, "")  # phase, flags, arg and name of the STA
 
 
 class Ledger(State):
-    """Streaming account of one run.
+    """Streaming account of one run. `spans` are the lengths of rolling windows, ns.
 
-    Args:
-        spans: lengths of rolling windows, ns.
+    Attributes:
+        settled: the cursor at the watermark. Do not change it.
+        pending: events after the watermark, in time order.
+        late: events dropped because they came too late to be put in order.
     """
 
-    _settled: Cursor = field(Part(lambda: Cursor), key="account")
+    settled: Cursor = field(Part(lambda: Cursor), key="account")
     _phase_history: PhaseHistory = field(Part(lambda: PhaseHistory), make=PhaseHistory, key="timeline")
-    _pending: list[Event] = field(Each(EVENT), make=list, key="waiting_events")
+    pending: list[Event] = field(Each(EVENT), make=list, key="waiting_events")
     # Steps and marks that hold back the watermark until their end is known by the clock that counts. If steps
     # without marks have an unknown clock, all phases that can be marked hold it back as well.
     _held: dict[int, int] = field(Pairs(KEY, NUMBER), make=dict, key="waiting_keys")  # key -> start
@@ -58,19 +55,19 @@ class Ledger(State):
     _mark: int = field(NUMBER, 0, key="settled_until")  # time of the latest settled event
     _marking: bool = field(FLAG, False, key="clock_unknown")  # phases may be marked
     _free = 0  # the latest end on the device that was recorded, ns
-    late = 0  # events dropped because they came too late to be put in order
+    late = 0
 
     def __init__(self, spans: Sequence[int] = ()) -> None:
         super().__init__()
-        self._settled = Cursor(spans, overview=True)
+        self.settled = Cursor(spans, overview=True)
         self._begin_log()
 
     def loaded(self) -> None:
-        if self._settled.steps.summary is None:
+        if self.settled.steps.summary is None:
             raise ValueError("there is only a part of what an overview shows")
-        settled = self._settled
+        settled = self.settled
         ends = (settled.freed, *(each.end for each in settled.device if each.end < NEVER))
-        known = (event.arg for event in self._pending if event.kind in (ev.START, ev.MARK))
+        known = (event.arg for event in self.pending if event.kind in (ev.START, ev.MARK))
         self._free = max((max(ends) - settled.shift, *self._device_ends.values(), *known))
         self._begin_log()
 
@@ -78,25 +75,15 @@ class Ledger(State):
         """Return an independent copy; `spans` are its rolling windows if they are other ones, ns."""
         twin = super().clone()
         if spans is not None:
-            twin._settled.change_spans(spans)
+            twin.settled.change_spans(spans)
         twin._begin_log()
         return twin
 
     def _begin_log(self) -> None:
         self._log: list[Event | Turns] = []  # settled since the older checkpoint
         self._logged = 0  # moments since the newer one
-        self._older = (self._mark, self._settled.clone())
+        self._older = (self._mark, self.settled.clone())
         self._newer = (*self._older, 0)
-
-    @property
-    def settled(self) -> Cursor:
-        """The cursor at the watermark. Do not change it."""
-        return self._settled
-
-    @property
-    def pending(self) -> Sequence[Event]:
-        """Events after the watermark, in time order."""
-        return self._pending
 
     @property
     def opened(self) -> Sequence[Event]:
@@ -134,14 +121,14 @@ class Ledger(State):
             return 0
         whole = turns
         if turns.loaded:
-            if self._pending or self._held or begun[2:3] + begun[5:] != _LOAD:
+            if self.pending or self._held or begun[2:3] + begun[5:] != _LOAD:
                 return 0
         else:  # its step waits, because the end was not known
             waiting = Turns(True, (begun.time,), (preceding(key),), (begun.step,), (0,))
-            if self._pending != [*waiting.events()] or self._held.keys() != {key}:
+            if self.pending != [*waiting.events()] or self._held.keys() != {key}:
                 return 0
             whole = waiting.followed(turns)
-        count = 2 * self._settled.apply_turns(whole) if whole.steady else 0
+        count = 2 * self.settled.apply_turns(whole) if whole.steady else 0
         if not count:
             return 0
         taken = whole if count == len(whole.times) else whole.slice(0, count)
@@ -153,7 +140,7 @@ class Ledger(State):
         if turns.loaded:
             loads.insert(0, begins[0] - begun.time)
         self._phase_history.take_turns(list(map(sub, ends, begins)), loads)
-        self._pending.clear()
+        self.pending.clear()
         self._held.clear()
         self._note_settled([taken], count, time)
         return count - (whole is not turns)
@@ -162,7 +149,7 @@ class Ledger(State):
         """Take events one by one."""
         if not events:
             return
-        pending, held, observed = self._pending, self._held, self._observed
+        pending, held, observed = self.pending, self._held, self._observed
         latest = pending[-1][0] if pending else self._mark
         ordered = True
         phase_history = self._phase_history
@@ -229,9 +216,8 @@ class Ledger(State):
 
     def _release(self, key: int) -> None:
         self._held.pop(key, None)
-        if self._observed or self._half_known:
-            self._observed.discard(key)
-            self._half_known.discard(key)
+        self._observed.discard(key)
+        self._half_known.discard(key)
 
     def _observe(self, event: Event) -> None:
         key = event.key
@@ -251,12 +237,12 @@ class Ledger(State):
 
     def _arrange(self, ordered: bool) -> None:
         if not ordered:
-            self._pending.sort(key=_time)
-        if self._pending and self._pending[0].time < self._mark:
+            self.pending.sort(key=_time)
+        if self.pending and self.pending[0].time < self._mark:
             self._rewind()
 
     def _settle(self, watermark: int) -> None:
-        pending = self._pending
+        pending = self.pending
         if not pending or pending[0].time >= watermark:
             return
         if self._device_ends:
@@ -265,9 +251,9 @@ class Ledger(State):
         count = len(pending)
         if pending[-1].time >= watermark:
             count = next(at for at, event in enumerate(pending) if event.time >= watermark)
-        self._settled.apply_all(pending if count == len(pending) else pending[:count])
         settled = pending[:count]
         del pending[:count]
+        self.settled.apply_all(settled)
         self._note_settled(settled, count, settled[-1].time)
 
     def _note_settled(self, settled: Iterable[Event | Turns], count: int, mark: int) -> None:
@@ -279,19 +265,19 @@ class Ledger(State):
             begin, cursor, at = self._newer
             self._older = (begin, cursor)
             del self._log[:at]
-            self._newer = (mark, self._settled.clone(), len(self._log))
+            self._newer = (mark, self.settled.clone(), len(self._log))
             self._logged = 0
 
     def _rewind(self) -> None:
         """Go back to a checkpoint because some pending events are older than settled ones; settle again from there."""
-        earliest = self._pending[0].time
+        earliest = self.pending[0].time
         if earliest < self._older[0]:
-            late = [event for event in self._pending if event.time < self._older[0] and event.kind == ev.START]
+            late = [event for event in self.pending if event.time < self._older[0] and event.kind == ev.START]
             self.late += sum(event.phase != PART for event in late)  # a part owns nothing, and is counted already
             dropped = {event.key for event in late}
-            self._pending[:] = [
+            self.pending[:] = [
                 event._replace(time=max(event.time, self._older[0]))
-                for event in self._pending
+                for event in self.pending
                 if event.key not in dropped or event.kind not in (ev.START, ev.END)
             ]
         if earliest >= self._newer[0]:
@@ -302,55 +288,45 @@ class Ledger(State):
         again = [*events_of(self._log[at:])]
         del self._log[at:]
         self._logged = 0
-        reported = Counter(self._reported(base, again)) if self._settled.steps.finished is not None else None
-        finished = self._settled.steps.finished
-        merged = sorted(dict.fromkeys((*again, *self._pending)), key=_time)
-        self._settled = base.clone()
+        finished = self.settled.steps.finished
+        self.settled = base.clone()
         self._mark = start
-        self._pending[:] = merged
-        if reported is not None and finished is not None:
-            nets: list[int] = []
-            self._settled.steps.finished = nets
+        self.pending[:] = sorted(dict.fromkeys((*again, *self.pending)), key=_time)
+        if finished is not None:  # what completed when the events were settled the first time has been collected
+            before, collected, nets = base.clone(), list[int](), list[int]()
+            before.steps.finished, self.settled.steps.finished = collected, nets
+            before.apply_all(again)
             self._settle(self._watermark())
-            finished += (Counter(nets) - reported).elements()
-            self._settled.steps.finished = finished
-
-    @staticmethod
-    def _reported(base: Cursor, events: Iterable[Event]) -> list[int]:
-        """Net times of the steps that completed when `events` were settled the first time."""
-        cursor = base.clone()
-        cursor.steps.finished = []
-        for event in events:
-            cursor.apply(event)
-        return cursor.steps.finished
+            finished += (Counter(nets) - Counter(collected)).elements()
+            self.settled.steps.finished = finished
 
     def _next_attempt(self, event: Event) -> None:
-        self._run_out(self._settled)
-        self._pending.clear()
+        self._run_out(self.settled)
+        self.pending.clear()
         for waiting in (self._held, self._observed, self._half_known, self._device_ends):
             waiting.clear()
         self._marking, self._free = False, 0
-        self._settled.apply(event)
+        self.settled.apply(event)
         self._mark = 0
         self._begin_log()
 
     def _run_out(self, cursor: Cursor) -> None:
         """Apply the pending events to `cursor`. Device ends not reported yet count as still to come."""
-        cursor.apply_all(place(self._pending, self._device_ends, self._observed, NEVER))
+        cursor.apply_all(place(self.pending, self._device_ends, self._observed, NEVER))
 
     def add_windows(self, spans: Sequence[int]) -> None:
         """Keep rolling windows of the lengths `spans` (ns), too."""
-        for cursor in (self._settled, self._older[1], self._newer[1]):
+        for cursor in (self.settled, self._older[1], self._newer[1]):
             cursor.change_spans(tuple(dict.fromkeys((*cursor.spans, *spans))))
 
     def collect(self) -> None:
         """Collect what is over for :meth:`take_collected` from now on."""
-        self._settled.steps.finished = []
+        self.settled.steps.finished = []
         self._phase_history.ended = []
 
     def take_collected(self) -> tuple[list[int], list[EndedPhases]]:
         """Return net times (ns) of steps that were settled, and other phases that ended, since the last call."""
-        finished, ended = self._settled.steps.finished, self._phase_history.ended
+        finished, ended = self.settled.steps.finished, self._phase_history.ended
         if finished or ended:
             self.collect()
         return finished or [], ended or []
@@ -360,21 +336,20 @@ class Ledger(State):
 
         `dead`: the process of the latest attempt is no longer alive, so nothing is in flight.
         """
-        cursor, history = self.provisional(at, dead=dead, overview=False), self._phase_history
+        cursor, history = self.provisional(at, dead=dead), self._phase_history
         return balance.totals_of(cursor, at=at, stages=history.stages.sums, long_phases=history.long.too_long)
 
     def overview(self, at: int | None = None, *, dead: bool = False) -> Overview:
         """The whole run at `at`, in bounded space; its bins add up to ``Totals.run``. Arguments as for `totals`."""
-        cursor = self.provisional(at, dead=dead, overview=True)
-        return build_overview(cursor, self._phase_history, at)
+        return balance.build_overview(self.provisional(at, dead=dead, overview=True), self._phase_history, at)
 
     def past(self) -> Past:
         """What a new attempt needs to know of those so far, whose processes are no longer alive."""
-        return self.provisional(None, dead=True, overview=False).steps.past()
+        return self.provisional(None, dead=True).steps.past()
 
     def provisional(self, at: int | None, *, dead: bool, overview: bool = False) -> Cursor:
         """The cursor after all events, brought to `at`; a copy. Arguments as for `totals`."""
-        cursor = self._settled.clone(overview=overview)
+        cursor = self.settled.clone(overview=overview)
         self._run_out(cursor)
         if at is None:
             cursor.drain()
@@ -382,8 +357,6 @@ class Ledger(State):
             cursor.reach(at)
         cursor.close(dead=dead)
         return cursor
-
-    # --- restart ------------------------------------------------------------------------------------------------------
 
     def dump(self) -> tuple[dict[str, Any], list[Blob]]:
         """Everything a restart needs, as (JSON-able head, blobs). Events fed later do not change it."""
@@ -394,13 +367,12 @@ class Ledger(State):
     def load(cls, head: Any, blobs: bytes, spans: Sequence[int] = ()) -> Ledger:
         """Rebuild a ledger from what :meth:`dump` returned; `spans` are its rolling windows from now on, ns.
 
-        Raises:
-            ValueError: it is damaged, or contradicts itself.
+        Raises ValueError if that is damaged, or contradicts itself.
         """
         taken = Blobs(blobs)
         ledger = cls.from_plain(head, taken)
         taken.over()
-        if tuple(spans) != ledger._settled.spans:
-            ledger._settled.change_spans(spans)
+        if tuple(spans) != ledger.settled.spans:
+            ledger.settled.change_spans(spans)
             ledger._begin_log()
         return ledger

@@ -62,14 +62,10 @@ _SPREAD: Final = Optional(Row(codec.NUMBER, codec.NUMBER, codec.NUMBER, make=Spr
 
 
 class StepBin(NamedTuple):
-    """Successive executions of steps.
+    """Successive executions of steps, numbered from `first` to `last`, the first of which started at `begin`.
 
-    Attributes:
-        first, last: lowest and highest number.
-        begin: when the first of them started.
-        count, lost: executions, and how many of them are lost.
-        net, outside, device: own time; time since the execution before was over that belongs to no step (not known of
-            the first one of a job); time on the device. None where it is not known.
+    `outside` is time since the execution before was over that belongs to no step (not known of the first of a job).
+    Spreads are None where nothing is known.
     """
 
     first: int
@@ -86,10 +82,7 @@ STEP_BIN: Final = Row(*[codec.NUMBER] * 5, *[_SPREAD] * 3, make=StepBin._make)
 
 
 class Group(NamedTuple):
-    """All phases of one name that hold up training, or all in the `background`.
-
-    `phase` indexes ``semconv.PHASES``; `total`, `min`, `max` are lengths of ended ones.
-    """
+    """All phases of one name that hold up training, or all in the `background`; lengths are those of ended ones."""
 
     phase: int
     name: str
@@ -166,15 +159,13 @@ class Overview:
     Attributes:
         begin, width: the bins of time: bin i is from ``begin + i * width``; all begin with the first job start.
         bins: ns by category number (``rules.FIXED`` and up: `names`); they add up to ``Totals.run`` exactly.
-        names: names of custom phases, in order of their category numbers.
         step_bins: in order of completion, of equal count but for the last one.
         histogram: executions by (measure, attempt, fate, bucket).
         groups: all phases, by phase and name; those in the background apart. Skipped batches are no steps.
         phases, steps: what is remembered one by one, in order of their begin.
         left_out: how many phases, saves, notices, slices, exclusions, jobs and shifts are not here any more.
         at_risk: corners of the curve of unsaved progress: (time, ns).
-        notices: (time, reason, withdrawn); slices: (time, active, available, total).
-        excluded: (begin, end) of excluded times.
+        notices: (time, reason, withdrawn); slices: (time, active, available, total); excluded: (begin, end).
         stages: of checkpoints, by name of the part.
         numbering: where steps are not those whose numbers their loops gave them.
         shifts: by attempt (from 0) whose clock is behind the account's: what is added to its times, ns.
@@ -216,7 +207,7 @@ class RiskCurve(State):
     Attributes:
         lives: jobs; the end of the last is not known while it is open.
         corners: (time, ns before) and (time, ns after), in turn, of each moment when what is at risk jumped.
-        shifts: by attempt, what is added to its times if its clock was behind, ns; of the latest `LIVES` of these.
+        shifts: by attempt, what is added to its times if its clock was behind, ns.
         left_out: how many lives and shifts are forgotten.
     """
 
@@ -248,13 +239,8 @@ class RiskCurve(State):
     def jump(self, time: int, before: int, after: int) -> None:
         """At `time` (ns), what is at risk changes from `before` to `after` at once, ns."""
         self.corners = (*self.corners, (time, before), (time, after))
-        if len(self.corners) > CORNERS:
-            self.corners = thinned(self.corners)
-
-
-def thinned(corners: Sequence[Corner]) -> tuple[Corner, ...]:
-    """Of every two neighboring jumps the one from the higher value."""
-    jumps = list(zip(corners[::2], corners[1::2], strict=True))
-    higher = (max(pair, key=lambda jump: jump[0][1]) for pair in zip(jumps[::2], jumps[1::2], strict=False))
-    kept = [*higher, *(jumps[-1:] if len(jumps) % 2 else ())]
-    return tuple(corner for jump in kept for corner in jump)
+        if len(self.corners) > CORNERS:  # of every two neighboring jumps the one from the higher value stays
+            jumps = list(zip(self.corners[::2], self.corners[1::2], strict=True))
+            pairs = zip(jumps[::2], jumps[1::2], strict=False)
+            kept = [max(pair, key=lambda jump: jump[0][1]) for pair in pairs] + jumps[len(jumps) // 2 * 2 :]
+            self.corners = tuple(corner for jump in kept for corner in jump)

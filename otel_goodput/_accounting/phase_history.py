@@ -2,13 +2,13 @@
 
 It takes events as they arrive, in bounded space. Times are those of the events: by the clock of their attempt.
 
-At the end, :class:`Phases` pairs the START and the END of each phase for all that reads events: a phase begins with the
-first START of its key; one that comes while it is open is ignored, and so is an END without a START. A phase ends no
-earlier than it began. What is still open when its process dies never ends.
+:class:`Phases` pairs the START and the END of each phase for all that reads events. A START of an open phase is
+ignored, and so is an END without a START. What is still open when its process dies never ends.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -17,15 +17,7 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.checkpoints import Stages
 from otel_goodput._accounting.codec import Each, Pairs, Part, Row, State, Text, field
 from otel_goodput._accounting.events import EVENT, NOT_KNOWN, Event
-from otel_goodput._accounting.overview import (
-    BINS,
-    PHASE_ENTRY,
-    PHASES_KEPT,
-    SAVE_ENTRY,
-    Group,
-    PhaseEntry,
-    Save,
-)
+from otel_goodput._accounting.overview import BINS, PHASE_ENTRY, PHASES_KEPT, SAVE_ENTRY, Group, PhaseEntry, Save
 from otel_goodput._accounting.rules import COMPILE, DATA_LOADING, EXCLUSION, JOB, PART, SAVE, STEP
 from otel_goodput._accounting.stalls import COMPARED, LongPhases
 from otel_goodput.semconv import PHASES, REASONS
@@ -42,15 +34,13 @@ LONGEST: Final = PHASES_KEPT // BINS // 2
 _IN_NUMBERS: Final = frozenset({STEP, DATA_LOADING, PART})  # too many to be remembered one by one
 
 Sums = list[int]  # of a group: count, total, min, max, failed
-
+NO_SUMS: Final = (0, 0, NOT_KNOWN, NOT_KNOWN, 0)
 
 T = TypeVar("T", PhaseEntry, Save)
 
 
 def _shifted(entry: T, shift: int) -> T:
     """The same with its times (`begin`, `end`, `durable`) later by `shift` ns."""
-    if not shift:
-        return entry
     times = {name: value for name, value in entry._asdict().items() if name in ("begin", "end", "durable")}
     return entry._replace(**{name: time + shift for name, time in times.items() if time != NOT_KNOWN})
 
@@ -76,8 +66,6 @@ class PhaseHistory(State):
         executions: lengths of steps without a name that ended without a failure; the ledger adds them, ns.
         pairs: START and END of other phases that ended; the ledger adds them.
         ended: phases other than steps that ended, until taken; None if nobody collects them.
-        attempt: number of the current attempt.
-        stages: of checkpoints.
         long: phases that took far longer than usual.
     """
 
@@ -117,8 +105,6 @@ class PhaseHistory(State):
         twin = super().clone()
         twin.loaded()
         return twin
-
-    # --- what happens -------------------------------------------------------------------------------------------------
 
     def gather(self) -> None:
         """Count what the ledger has added. The lists stay the same, for the ledger holds them while it adds."""
@@ -165,7 +151,12 @@ class PhaseHistory(State):
             elif phase in COMPARED and not background:
                 self.long.add(phase, name, (length,))
             if phase not in _IN_NUMBERS:
-                self._end_one(start, end, name, start[0] + max(0, length))
+                over = start[0] + max(0, length)
+                self._keep(start, name, over, end[5])
+                if phase == SAVE:
+                    self._end_save(end)
+                elif phase == EXCLUSION:
+                    self._exclude(start[0], over)
         if loads:
             self._end_loads(loads)
 
@@ -178,14 +169,6 @@ class PhaseHistory(State):
         sums[1] += sum(lengths)
         sums[2] = least if sums[2] < 0 else min(sums[2], least)
         sums[3] = max(sums[3], most)
-
-    def _end_one(self, start: Event, event: Event, name: str, end: int) -> None:
-        began, _, phase, key, step, flags, _, _ = start
-        self._keep(PhaseEntry(self.attempt, phase, name, began, end, step, flags | event[5], key))
-        if phase == SAVE:
-            self._end_save(event)
-        elif phase == EXCLUSION:
-            self._exclude(began, end)
 
     def _exclude(self, begin: int, end: int) -> None:
         if len(self._excluded) < EXCLUDED:
@@ -221,38 +204,35 @@ class PhaseHistory(State):
     def _sums(self, phase: int, name: str, background: bool) -> Sums:
         if len(self._groups) >= NAMES:
             name = ""
-        return self._groups.setdefault((phase, name, background), [0, 0, NOT_KNOWN, NOT_KNOWN, 0])
+        return self._groups.setdefault((phase, name, background), [*NO_SUMS])
 
     def _leave(self, start: Event) -> None:
         """Give up a phase that will not end."""
         phase, name = start[2], start[7]
         self._sums(phase, name, bool(start[5] & ev.NONBLOCKING))[0] += 1
         if phase not in _IN_NUMBERS:
-            self._keep(PhaseEntry(self.attempt, phase, name, start[0], NOT_KNOWN, start[4], start[5], start[3]))
+            self._keep(start, name, NOT_KNOWN)
 
-    # --- phases one by one --------------------------------------------------------------------------------------------
+    def _entry(self, start: Event, name: str, end: int, flags: int = 0) -> PhaseEntry:
+        begin, _, phase, key, step, started, _, _ = start
+        return PhaseEntry(self.attempt, phase, name, begin, end, step, started | flags, key)
 
-    def _keep(self, entry: PhaseEntry) -> None:
-        self._phases.append(entry)
-        if len(self._phases) > PHASES_KEPT:
-            self._thin()
-
-    def _thin(self) -> None:
+    def _keep(self, start: Event, name: str, end: int, flags: int = 0) -> None:
+        self._phases.append(self._entry(start, name, end, flags))
+        if len(self._phases) <= PHASES_KEPT:
+            return
         phases = self._phases
         first = min(entry.begin for entry in phases)
         width = (max(entry.begin for entry in phases) - first) // BINS + 1
-        room: dict[int, int] = {}
+        room: Counter[int] = Counter()
         kept = []
         for at in sorted(range(len(phases)), key=lambda at: phases[at].begin - phases[at].end):
             interval = (phases[at].begin - first) // width
-            taken = room.get(interval, 0)
-            if taken < LONGEST:
-                room[interval] = taken + 1
+            if room[interval] < LONGEST:
+                room[interval] += 1
                 kept.append(at)
         self._left_out += len(phases) - len(kept)
         self._phases = [phases[at] for at in sorted(kept)]
-
-    # --- saves --------------------------------------------------------------------------------------------------------
 
     def begin_save(self, event: Event) -> None:
         """Take the START event of a save."""
@@ -274,8 +254,6 @@ class PhaseHistory(State):
         save = self._saves[number]._replace(end=time, failed=bool(flags & ev.FAILED))
         self._saves[number] = save if flags & (ev.FAILED | ev.PENDING) else save._replace(durable=time)
 
-    # --- the answer ---------------------------------------------------------------------------------------------------
-
     def groups(self) -> list[Group]:
         """All phases begun, by phase and name; those in the background apart, such as the commits of saves."""
         groups = {key: list(sums) for key, sums in self._groups.items()}
@@ -283,23 +261,16 @@ class PhaseHistory(State):
             key = start[2], start[7], bool(start[5] & ev.NONBLOCKING)
             if key not in groups and len(groups) >= NAMES:
                 key = start[2], "", key[2]
-            groups.setdefault(key, [0, 0, NOT_KNOWN, NOT_KNOWN, 0])[0] += 1
+            groups.setdefault(key, [*NO_SUMS])[0] += 1
         return [
             Group(*key, count, total, max(0, least), max(0, most), failed)
             for key, (count, total, least, most, failed) in sorted(groups.items())
         ]
 
     def phases(self, shifts: Mapping[int, int]) -> tuple[list[PhaseEntry], int]:
-        """What is remembered one by one, in order of the begin, and how much of all here is left out.
-
-        `shifts`: ns to add to the times of an attempt.
-        """
-        still = (
-            PhaseEntry(self.attempt, start[2], start[7], start[0], NOT_KNOWN, start[4], start[5], start[3])
-            for start in self.opened.values()
-            if start[2] not in _IN_NUMBERS
-        )
-        entries = [*self._phases, *still]
+        """What is remembered one by one, its times later by the `shifts` of attempts (ns), and how much is left out."""
+        still = (start for start in self.opened.values() if start[2] not in _IN_NUMBERS)
+        entries = [*self._phases, *(self._entry(start, start[7], NOT_KNOWN) for start in still)]
         if shifts:
             entries = [_shifted(entry, shifts.get(entry.attempt, 0)) for entry in entries]
         entries.sort(key=lambda entry: entry.begin)
@@ -320,11 +291,7 @@ P = TypeVar("P")
 
 
 class Phases(Generic[P]):
-    """The open phases of one process: the one rule by which STARTs and ENDs are paired, in events and in records.
-
-    Attributes:
-        opened: what each began with, by key, in the order in which they began.
-    """
+    """The open phases of one process, by key, in the order in which they began."""
 
     def __init__(self, opened: dict[int, P] | None = None) -> None:
         self.opened: dict[int, P] = {} if opened is None else opened
@@ -358,13 +325,9 @@ DIED: Final = "died"  # its process died in it
 
 
 class Phase(NamedTuple):
-    """A phase that is over, or whose process has died.
+    """A phase that is over (no earlier than it began), or whose process has died: then its end is ``NOT_KNOWN``.
 
-    Attributes:
-        begin, phase, flags: as its START has them.
-        end: ns, not before `begin`; ``NOT_KNOWN`` if its process died in it.
-        name: as its START has it; a compilation's is that of its END, if any.
-        fate: ``COMPLETED``, ``FAILED`` or ``DIED``.
+    Its name is that of its START; a compilation's is that of its END, if any.
     """
 
     begin: int

@@ -1,18 +1,15 @@
 """The kept executions of steps: a stack of increasing step numbers that takes 4 bytes per step if steps are regular.
 
-A second stack holds a number for each of them, its *profile*, usually in one byte: steps of one loop are alike, so few
-numbers are in use, and a sealed chunk is a table of them, and a byte for each. (zlib would pack better, but releases
-the GIL for each chunk, and then waits for a training thread to give it back.)
-
-Going back to step *n* pops every kept execution numbered *n* or higher (rule R4). Sealed chunks never change, so
-:meth:`Progress.clone` only copies lists, and the ledger can compute provisional totals on a clone.
+A second stack holds a number for each of them, its *profile*: a byte in a table of those in use. (zlib would pack
+better, but releases the GIL for each chunk, and then waits for a training thread to give it back.) Sealed chunks never
+change: clones share them.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from operator import lt
 from typing import Any, Final, NamedTuple
@@ -30,30 +27,16 @@ LONGEST: Final = 1 << 62  # net time of a step, ns
 DETAILED_CHUNKS: Final = 1000
 
 
-class Chunk:
+class Chunk(NamedTuple):
     """A sealed part of the stack: step numbers and net times (ns), or only a summary if `nets` is None."""
 
-    __slots__ = ("count", "nets", "numbers", "total")
-
-    def __init__(self, numbers: Sequence[int], nets: Sequence[int] | None, count: int, total: int) -> None:
-        self.numbers = numbers
-        self.nets = nets
-        self.count = count
-        self.total = total
-
-    @classmethod
-    def seal(cls, numbers: Sequence[int], nets: Sequence[int]) -> Chunk:
-        stride = max(1, numbers[1] - numbers[0]) if len(numbers) > 1 else 1
-        run = range(numbers[0], numbers[-1] + 1, stride)
-        regular = len(run) == len(numbers) and all(a == b for a, b in zip(run, numbers, strict=True))
-        return cls(run if regular else array("q", numbers), _packed(nets), len(nets), sum(nets))
-
-    def summary(self) -> Chunk:
-        """The chunk without single times; :meth:`entries` then spreads numbers and times evenly."""
-        first, last = self.numbers[0], self.numbers[-1]
-        return Chunk((first, last), None, self.count, self.total)
+    numbers: Sequence[int]
+    nets: Sequence[int] | None
+    count: int  # type: ignore[assignment]
+    total: int
 
     def entries(self) -> tuple[Sequence[int], Sequence[int]]:
+        """Numbers and net times; a summary spreads them evenly."""
         if self.nets is not None:
             return self.numbers, self.nets
         first, last = self.numbers[0], self.numbers[-1]
@@ -104,9 +87,8 @@ class Progress(State):
     """The stack of kept executions.
 
     Attributes:
-        total: sum of the kept net times, ns.
+        total, length: sum of the kept net times, ns; their number.
         top: the highest kept step number, -1 when nothing is kept.
-        length: number of kept executions.
     """
 
     _chunks: SharedList[Chunk] = field(_Chunks(), make=SharedList)
@@ -160,12 +142,15 @@ class Progress(State):
         self.length += count
 
     def _seal(self) -> None:
-        self._chunks.append(Chunk.seal(self._numbers, self._nets))
-        self._numbers = []
-        self._nets = []
+        numbers, nets = self._numbers, self._nets
+        run = range(numbers[0], numbers[-1] + 1, max(1, numbers[1] - numbers[0]))
+        packed = run if len(run) == CHUNK and list(run) == numbers else array("q", numbers)
+        self._chunks.append(Chunk(packed, _packed(nets), len(nets), sum(nets)))
+        self._numbers, self._nets = [], []
         if len(self._chunks) > DETAILED_CHUNKS:
             oldest = len(self._chunks) - DETAILED_CHUNKS - 1
-            self._chunks[oldest] = self._chunks[oldest].summary()
+            chunk = self._chunks[oldest]
+            self._chunks[oldest] = chunk._replace(numbers=(chunk.numbers[0], chunk.numbers[-1]), nets=None)
 
     def pop_from(self, number: int) -> list[tuple[int, int]]:
         """Pop every entry numbered `number` or higher; returns (number, net time in ns), lowest number first."""
@@ -203,13 +188,10 @@ class Progress(State):
             changed = list(nets)
             changed[within] += duration
             nets = _packed(changed)
-        self._chunks[at] = Chunk(chunk.numbers, nets, chunk.count, chunk.total + duration)
+        self._chunks[at] = chunk._replace(nets=nets, total=chunk.total + duration)
 
     def early_median(self, but: int | None) -> int | None:
-        """Median of the first kept net times of the run without the entry at index `but`, ns; None if there are none.
-
-        Entries with net time 0 are left out: they ran entirely after the end of the job.
-        """
+        """Median of the first kept net times but 0, without the entry at index `but`, ns; None if there are none."""
         within = but is not None and but <= STARTUP_SAMPLE
         size = STARTUP_SAMPLE + within
         ordered = self._early.get(size)
@@ -262,13 +244,6 @@ class Progress(State):
         at, within = divmod(index, CHUNK)
         return self._chunks[at].entries()[0][within] if at < len(self._chunks) else self._numbers[within]
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        for chunk in self._chunks:
-            yield from zip(*chunk.entries(), strict=True)
-        yield from zip(self._numbers, self._nets, strict=True)
-
-
-# --- profiles -------------------------------------------------------------------------------------------------------
 
 CODE: Final = "I"
 JOINED: Final = 64  # chunks in a blob, so that it is returned to the system when it is freed
@@ -342,9 +317,6 @@ class Profiles(State):
             popped.append(self._open[cut:])
             del self._open[cut:]
         return [number for part in reversed(popped) for number in part]
-
-    def insert(self, index: int, number: int) -> None:
-        self.extend([number, *self.pop_from(index)])
 
 
 def _sealed(chunk: array[int]) -> Packed:

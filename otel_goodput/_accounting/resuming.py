@@ -22,9 +22,8 @@ class Past(NamedTuple):
 
     Attributes:
         labels: as of :class:`Checkpoints`.
-        reached: highest step that has started; ``NO_STEP`` if none is kept.
+        reached, first: highest step that has started, lowest kept step; ``NO_STEP`` if none is kept.
         safe: highest step that a durable checkpoint stands for; ``NO_STEP`` if there is none.
-        first: lowest kept step; ``NO_STEP`` if there is none.
     """
 
     labels: Mapping[int, int]
@@ -34,13 +33,10 @@ class Past(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Bodies of a loop after a restore that are not the steps whose numbers the loop gives them.
+    """Bodies of a loop after a restore, from `begin` (ns) on, that are not the steps whose numbers the loop gives them.
 
-    Attributes:
-        attempt: from 0.
-        begin: of the first body, ns.
-        working: of the first that is a step, ns; ``NEVER`` while there is none. Those before it were skipped batches.
-        offset: what is added from then on to the numbers that loops give, up to the next stretch of the attempt.
+    Those before `working` (ns; ``NEVER`` while none is a step) were skipped batches. From then on, `offset` is added to
+    the numbers that loops give, up to the next stretch of the attempt (from 0).
     """
 
     attempt: int
@@ -50,34 +46,24 @@ class Stretch(NamedTuple):
 
 
 class Numbering:
-    """Which step each body of a run is, for whoever reads a journal again: as the account has decided.
-
-    Args:
-        stretches: of the run, in order.
-    """
+    """Which step each body of a run is, for whoever reads a journal again: as the account has decided."""
 
     def __init__(self, stretches: Sequence[Stretch] = ()) -> None:
         self._stretches = sorted(stretches)
         self._begins = [(one.attempt, one.begin) for one in self._stretches]
 
     def step(self, attempt: int, begin: int, given: int) -> int:
-        """Return which step a body is; ``NO_STEP`` if it is a batch that its loop skipped.
+        """Return which step a body is that its loop numbers `given`; ``NO_STEP`` if it is a skipped batch.
 
-        Args:
-            attempt: from 0.
-            begin: of the body, ns by the account's clock.
-            given: the number that its loop gave it.
+        It begins at `begin` (ns by the account's clock) in this attempt (from 0).
         """
         stretch = self._at(attempt, begin)
         return NO_STEP if begin < stretch.working else given + stretch.offset
 
     def of_phase(self, attempt: int, phase: int, begin: int, end: int, given: int) -> int:
-        """Return which step a `phase` belongs to that is none itself, or the label of its checkpoint.
+        """Return which step a `phase` recorded with the number `given` belongs to, or the label of its checkpoint.
 
-        Args:
-            attempt: from 0.
-            begin, end: ns by the account's clock. A load that precedes its step ends where that begins.
-            given: the number that it was recorded with.
+        A load that precedes its step ends where that begins.
         """
         if given < 0 or phase in (SAVE, RESTORE):
             return given
@@ -110,8 +96,7 @@ class Resume(State):
 
     Attributes:
         at: last step that was done when the checkpoint was saved; ``NO_STEP`` if that is not known.
-        label: the checkpoint's label, ``NO_STEP`` without one.
-        own: this run saved the checkpoint.
+        label, own: the checkpoint's label, ``NO_STEP`` without one; this run saved it.
         usual: median net time of the latest steps before the restore, ns; 0 if there are none.
         room: how many more bodies can be batches that the loop skips: no more than there were steps.
         skipped: bodies that were such batches.
@@ -127,24 +112,12 @@ class Resume(State):
     walking: bool = field(FLAG, False)
 
     def __init__(self, at: int, label: int, own: bool, usual: int, room: int) -> None:
-        self.at = at
-        self.label = label
-        self.own = own
-        self.usual = usual
-        self.room = room
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether a body that begins now may be no step, but a batch that the loop skips."""
-        return self.usual > 0 and self.room > 0
+        self.at, self.label, self.own, self.usual, self.room = at, label, own, usual, room
 
     def place(self, number: int, offset: int, top: int) -> int:
-        """Return which step the first working body is.
+        """Return which step the first working body is, to which its loop gives this number.
 
-        Args:
-            number: the number that its loop gives it.
-            offset: what was added to such numbers so far.
-            top: the highest kept step.
+        `offset` was added to such numbers so far; `top` is the highest kept step.
         """
         following = self.at + 1
         if self.at < 0 or number == following:
@@ -160,29 +133,26 @@ class Resume(State):
 class Watch(State):
     """The first steps after a restore in a run that has no earlier ones: they may be batches that the loop skips.
 
-    Attributes:
-        count: how many have completed.
-        longest: net time of the longest of them, ns.
+    `count` have completed; the longest took `longest` ns.
     """
 
     count: int = field(COUNT, 0)
     longest: int = field(COUNT, 0)
 
-    def look(self, net: int) -> bool:
-        """Look at the `net` time (ns) of the next one; return whether those before it look like skipped batches."""
+    def look(self, net: int) -> int:
+        """Look at the `net` time (ns) of the next one; return how many before it look like skipped batches."""
         if self.count >= FEW and net > JUMP * self.longest:
-            return True
+            return self.count
         self.count += 1
         self.longest = max(self.longest, net)
-        return False
+        return 0
 
 
 class Checkpoints(State):
     """The checkpoints of a run by their labels.
 
     Attributes:
-        labels: label -> last step that was done when the save began, of the latest saves. Replaced, never changed,
-            because clones share it.
+        labels: label -> last step that was done when the save began, of the latest saves. Replaced, never changed.
         reached: highest step that had started when the run went back; ``NO_STEP`` before that.
     """
 
@@ -191,18 +161,5 @@ class Checkpoints(State):
 
     def save(self, label: int, done: int) -> None:
         """Note that a checkpoint with `label` stands for the steps up to `done`."""
-        labels = dict(self.labels)
-        labels.pop(label, None)  # so that it is the latest
-        labels[label] = done
-        if len(labels) > LABELS:
-            del labels[next(iter(labels))]
-        self.labels = labels
-
-    def stands_for(self, label: int, reached: int) -> int:
-        """Return the last step that was done when the checkpoint `label` was saved; ``NO_STEP`` if that is not known.
-
-        One that this run did not save stands for the step of its number, if the run has `reached` that.
-        """
-        if label in self.labels:
-            return self.labels[label]
-        return label if label <= reached else NO_STEP
+        others = [one for one in self.labels.items() if one[0] != label]
+        self.labels = dict([*others, (label, done)][-LABELS:])

@@ -1,11 +1,7 @@
 """When a step stands still (rule R10): the usual time of the steps of a loop, and which long steps are usual after all.
 
-The account of a step is cut off at its *limit*; what it owns beyond that is stalled time. So time that stalls is known
-while it passes, and nothing has to be moved when the step ends. Only if long steps turn out to be usual is their
-stalled time given back.
-
-Loads, saves, restores and custom phases that took far longer than usual are only reported: their time keeps its
-category, because a phase says what it was for.
+A step's account is cut off at its *limit*, so time that stalls is known while it passes. Only if long steps turn out to
+be usual is it given back. Other phases that took far longer than usual are only reported.
 """
 
 from __future__ import annotations
@@ -46,8 +42,7 @@ class Loop(State):
 
     Attributes:
         times: own times of the latest completed steps, of at least so many as are compared, ns.
-        row: the long ones among the latest steps, as long as all of them are long.
-        longs: the latest long ones.
+        row, longs: the long ones among the latest steps, as long as all of them are long; the latest long ones.
         origin, distance: every `distance` steps from `origin` on, a step is a long one; a distance of 0: none is.
         long_times: own times of the latest of these, ns.
     """
@@ -89,9 +84,9 @@ class Loop(State):
             self.row = []
 
     def complete(self, number: int, took: int, *, stalled: bool, fixed: int) -> Sequence[int]:
-        """Take a completed step that owned `took` ns, part of them stalled if it is `stalled`.
+        """Take a completed step that owned `took` ns, part of them stalled if `stalled`; its limit is `fixed`, or 0.
 
-        Returns the numbers of the long steps that are usual after all. With a limit that is `fixed`, there are none.
+        Returns the numbers of the long steps that are usual after all.
         """
         if took > rules.STALLED_SLACK and self.recurs(number) and took > limit_of(self.times):
             self.long_times = [*self.long_times, took][-rules.USUAL_SAMPLE :]
@@ -133,11 +128,7 @@ _NAMED: Final = Row(PHASE, TEXT)
 
 
 class LongPhases(State):
-    """Compares each phase that held up training with the latest ones of its name.
-
-    Attributes:
-        too_long: those that took too long, by phase and name.
-    """
+    """Compares each phase that held up training with the latest ones of its name."""
 
     too_long: dict[tuple[int, str], LongPhase] = field(
         Pairs(_NAMED, Row(COUNT, COUNT, COUNT, make=LongPhase._make), GROUPS), make=dict, key="too_long"
@@ -156,16 +147,13 @@ class LongPhases(State):
             times += lengths
         else:
             for length in lengths:
-                if length > rules.STALLED_SLACK and len(times) >= rules.STALLED_FROM - 1:
-                    self._judge(key, length, limit_of(times[-SAMPLE:]))
+                known = length > rules.STALLED_SLACK and len(times) >= rules.STALLED_FROM - 1
+                if known and length > (limit := limit_of(times[-SAMPLE:])):
+                    number, excess, longest = self.too_long.get(key, (0, 0, 0))
+                    self.too_long[key] = LongPhase(number + 1, excess + length - limit, max(longest, length))
                 times.append(length)
         if len(times) > 2 * SAMPLE:
             del times[:-SAMPLE]
-
-    def _judge(self, key: tuple[int, str], length: int, limit: int) -> None:
-        if length > limit:
-            number, excess, longest = self.too_long.get(key, (0, 0, 0))
-            self.too_long[key] = LongPhase(number + 1, excess + length - limit, max(longest, length))
 
 
 def to_json(phases: Mapping[tuple[int, str], LongPhase]) -> list[dict[str, Any]]:

@@ -17,9 +17,7 @@ def median(values: Sequence[int], *, ordered: bool = False) -> int:
     """Median of integers; the mean of the middle two, rounded down, for an even count."""
     rising = values if ordered else sorted(values)
     middle = len(rising) // 2
-    if len(rising) % 2:
-        return rising[middle]
-    return (rising[middle - 1] + rising[middle]) // 2
+    return rising[middle] if len(rising) % 2 else (rising[middle - 1] + rising[middle]) // 2
 
 
 def quantile(ordered: Sequence[int], q: float) -> float:
@@ -31,10 +29,7 @@ def quantile(ordered: Sequence[int], q: float) -> float:
 
 
 def ideal_step_time(rising: Sequence[int]) -> float | None:
-    """Mean of the net times that are at most median + 3 x 1.4826 x MAD, in ns; None without steps.
-
-    `rising`: the last 1,000 kept net times in ns, sorted.
-    """
+    """Mean of those of the sorted net times that are at most median + 3 x 1.4826 x MAD, in ns; None without steps."""
     if not rising:
         return None
     middle = statistics.median(rising)
@@ -45,11 +40,7 @@ def ideal_step_time(rising: Sequence[int]) -> float | None:
 
 
 def step_time_deviation(nets: Sequence[int]) -> float | None:
-    """p90 of the last 100 net times minus the median of up to 1,000 before them, signed, in ns; None without steps.
-
-    `nets`: the latest kept net times in ns, oldest first.
-    With 100 steps or fewer, it is their p90 minus their median.
-    """
+    """p90 of the last 100 kept net times minus the median of up to 1,000 before them (or of them), in ns."""
     if not nets:
         return None
     recent = sorted(nets[-DEVIATION_SAMPLE:])
@@ -89,36 +80,34 @@ class Pace(NamedTuple):
 
 
 class Straggler(NamedTuple):
-    """A process that stands out, and by which ratio.
-
-    From :func:`straggler`: its median step time divided by the median of all processes. From :func:`late`: the share of
-    its cadence that it spends outside steps.
-    """
+    """A process that stands out: its median step time by that of all, or the share of its cadence outside steps."""
 
     process: int
     ratio: float
 
 
+def _known(paces: Sequence[Pace]) -> Sequence[Pace]:
+    """Those that say something; none if there are fewer than two of them."""
+    known = [pace for pace in paces if pace.steps >= FEW and pace.median > 0]
+    return known if len(known) > 1 else ()
+
+
 def straggler(paces: Sequence[Pace]) -> Straggler | None:
     """Return the process with the longest steps; None if fewer than two have a pace.
 
-    If steps wait for each other (collectives), all take as long as the slowest. The process that holds up the others
-    then shows in `Pace.outside`: the others wait for it inside their steps.
+    If steps wait for each other, all take as long as the slowest: that shows in `Pace.outside`, and the others wait.
     """
-    known = [pace for pace in paces if pace.steps >= FEW and pace.median > 0]
-    if len(known) < 2:
+    known = _known(paces)
+    if not known:
         return None
     slowest = max(known, key=lambda pace: pace.median)
     return Straggler(slowest.process, slowest.median / statistics.median(pace.median for pace in known))
 
 
 def late(paces: Sequence[Pace]) -> Straggler | None:
-    """Return the process that spends most time outside steps, and that share of its cadence.
-
-    None under the same condition as :func:`straggler`.
-    """
-    known = [pace for pace in paces if pace.steps >= FEW and pace.median > 0]
-    if len(known) < 2:
+    """Return the process that spends most time outside steps, and that share of its cadence; None as above."""
+    known = _known(paces)
+    if not known:
         return None
     latest = max(known, key=lambda pace: pace.outside)
     return Straggler(latest.process, latest.outside / (latest.outside + latest.median))

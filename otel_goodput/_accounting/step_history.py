@@ -39,15 +39,12 @@ class StepHistory(KeptSteps):
         saves: by the key of a save, the highest step that its checkpoint will cover once durable.
         restores: labels of the restores in progress, by key.
         resume: the latest restore, while no step has followed it; None if there is none, or if it moves nothing.
-        offset: what is added to the numbers that loops give their steps.
-        stretches: where that changed, and where batches were skipped.
-        skipped, skipped_wall: batches that a loop skipped after a restore, and how long they took on the host, ns.
+        offset, stretches: what is added to the numbers that loops give their steps; where that changed.
+        skipped, skipped_wall: batches that loops skipped after a restore, and how long they took on the host, ns.
         watch, doubtful: looks at the first steps after a restore in a run that has no earlier ones; those that look
             like skipped batches.
-        attempts: number of job starts so far.
         job_begin, step_end: when the latest job of this attempt started, and when its latest step completed, ns.
         first_step: from the start of the latest job to the end of its first completed step, ns.
-        recompiled: number of recompilations by function, of so many functions.
         recent: starts of the latest completed steps since the latest start or rollback, ns, in order of completion.
         finished: net times (ns) of completed steps whose ends are known, until taken; None if nobody collects them.
         loops, loop: the loops of this attempt, and the number of that to which the steps that start now belong.
@@ -98,29 +95,19 @@ class StepHistory(KeptSteps):
 
     def loaded(self) -> None:
         segments, length = len(self.segments), len(self.progress)
-        opened = self._open()
-        if any(one.segment >= segments for one in opened) or self.life.first_segment > segments:
-            raise ValueError("steps belong to segments that there are none of")
-        if any(one.fate not in (None, *FATES) for one in opened):
-            raise ValueError("steps that may yet be kept are of a category that none can have")
-        if any(not one.low <= one.high <= length or (one.first_index or 0) > length for one in self.segments):
-            raise ValueError("segments hold steps that are not among the kept ones")
-        if any(key != one.key for held in (self.running, self.recoverable) for key, one in held.items()):
-            raise ValueError("steps are known by keys that are not theirs")
-        if self.summary is not None and len(self.summary) != length:
-            raise ValueError("there is no profile of each kept step")
+        opened = (*self.running.values(), *self.recoverable.values())
+        if (
+            any(one.segment >= segments or one.fate not in (None, *FATES) for one in opened)
+            or self.life.first_segment > segments
+            or any(not one.low <= one.high <= length or (one.first_index or 0) > length for one in self.segments)
+            or any(key != one.key for held in (self.running, self.recoverable) for key, one in held.items())
+            or (self.summary is not None and len(self.summary) != length)
+            or self.loop not in self.loops
+            or (self.resume is not None and self.resume.walking and not self.stretches)
+        ):
+            raise ValueError("the steps contradict each other")
         if self.bins is not None:
             self.bins.prove(spot for segment in self.segments for spot in segment.spots)
-        if self.loop not in self.loops:
-            raise ValueError("steps begin in a loop that there is none of")
-        if self.resume is not None and self.resume.walking and not self.stretches:
-            raise ValueError("nobody knows since when a loop has been skipping batches")
-
-    def _open(self) -> tuple[Execution, ...]:
-        """Executions whose fate can still change other than by a rollback."""
-        return (*self.running.values(), *self.recoverable.values())
-
-    # --- lives --------------------------------------------------------------------------------------------------------
 
     def begin_attempt(self, number: int) -> None:
         """Start a new attempt: a new process began. What was in flight in the old one has been marked as lost."""
@@ -135,9 +122,7 @@ class StepHistory(KeptSteps):
         self.loops, self.loop, self.limit = {0: Loop()}, 0, 0
 
     def mark_lost(self, time: int, *, pending: bool = True) -> None:
-        """Mark the steps in flight as lost, at `time` (ns). Without `pending`, skip those that only the device still
-        has to finish.
-        """
+        """Mark the steps in flight as lost, at `time` (ns); without `pending`, only those that are open on the host."""
         for execution in list(self.running.values()):
             if not pending and not execution.on_host:
                 continue
@@ -146,12 +131,10 @@ class StepHistory(KeptSteps):
                 self.interrupted += execution.visible
 
     def begin_life(self, *, first: bool, reason: str, gap: int, time: int) -> None:
-        """Start a job at `time` (ns), `gap` ns after the last sign of life. Unless it is the `first`, count a
-        disruption (rule R6). What an earlier job of the attempt left open on the host has been marked as lost.
-        """
+        """Start a job at `time` (ns), `gap` ns after the last sign of life: a disruption, unless it is the `first`."""
         if self.life.begun:
             self.life.steps_started = False
-            for execution in self._open():
+            for execution in (*self.running.values(), *self.recoverable.values()):
                 execution.former = True
         self.life.begun = True
         self.job_begin, self.first_step, self.disruptions.awaited = time, None, None
@@ -176,21 +159,21 @@ class StepHistory(KeptSteps):
 
     def compile(self, function: str) -> bool:
         """Count a compilation of `function`; returns whether this attempt had compiled it before."""
-        again = self.life.compile(function)
-        if again and (function in self.recompiled or len(self.recompiled) < rules.RECOMPILED_NAMES):
+        again = function in self.life.compiled
+        if not again:
+            self.life.compiled |= {function}
+        elif function in self.recompiled or len(self.recompiled) < rules.RECOMPILED_NAMES:
             self.recompiled = {**self.recompiled, function: self.recompiled.get(function, 0) + 1}
         return again
 
-    # --- steps --------------------------------------------------------------------------------------------------------
-
     def start(self, number: int, key: int, time: int, *, numbered: bool = False) -> Execution:
-        """Start a step whose loop numbers it `number`. If it goes back, kept steps with the same or a higher number
-        are lost (rule R4); right after a restore, that is decided once it is known to be a step. If the user gave the
-        number (`numbered`) and it is the one after the restore, it is known at once.
+        """Start a step whose loop numbers it `number`. If it goes back, kept steps from there on are lost (rule R4).
+
+        Right after a restore, that waits until it is known to be a step, unless the user gave the number (`numbered`).
         """
         if self.resume is not None:
             exact = numbered and not self.resume.walking and 0 <= self.resume.at == number - 1
-            if self.resume.doubtful and not exact:
+            if self.resume.usual and self.resume.room > 0 and not exact:
                 return self._wait_for_work(self.resume, number, key, time)
             if any(execution.usual for execution in self.running.values()):
                 self.take_as_steps()  # more bodies than there are batches to skip
@@ -227,9 +210,10 @@ class StepHistory(KeptSteps):
         if first or popped:
             self.recent.clear()
         if resume is not None and resume.walking:
-            self.own_segment(-1).move_to(self.progress.length, time)
+            segment = self.own_segment(-1)  # it is empty
+            segment.low = segment.high = self.progress.length
         elif first or popped or resume is not None:
-            self.begin_segment(self.life, time)
+            self.begin_segment(self.life)
         if self.running:
             for other in self.running.values():
                 other.superseded |= other.number >= number
@@ -244,8 +228,6 @@ class StepHistory(KeptSteps):
         if self.segments[last].first_net is None:
             execution.pieces = []
         return execution
-
-    # --- after a restore ----------------------------------------------------------------------------------------------
 
     @property
     def _reached(self) -> int:
@@ -266,10 +248,6 @@ class StepHistory(KeptSteps):
         elif label >= 0 and self.saves.get(key, NO_STEP) >= 0:
             self.checkpoints.save(label, self.saves[key])
 
-    def begin_restore(self, key: int, label: int) -> None:
-        """Begin to restore the checkpoint that is labeled `label`, ``NO_STEP`` if it has no label."""
-        self.restores[key] = label
-
     def end_restore(self, key: int, failed: bool) -> None:
         """End a restore: the next step follows the last one that its checkpoint stands for."""
         label = self.restores.pop(key)
@@ -279,9 +257,9 @@ class StepHistory(KeptSteps):
         kept, before = self.progress.length, self.resume
         if not own and before is not None and before.own:
             return
-        at = NO_STEP
-        if own or kept:
-            at = self.checkpoints.stands_for(label, max(self._reached, self.checkpoints.reached))
+        at = self.checkpoints.labels.get(label, NO_STEP)
+        if not own and kept and label <= max(self._reached, self.checkpoints.reached):
+            at = label  # a checkpoint that this run did not save stands for the step of its number, if it got there
         if at < 0 and (before is not None or self.life.steps_started):
             return
         room = self.progress.index_above(at) if at >= 0 else kept
@@ -310,17 +288,14 @@ class StepHistory(KeptSteps):
         if not resume.walking:
             resume.walking = True
             self.stretches = followed(self.stretches, Stretch(self.life.number, time, NEVER, self.offset))
-            self.begin_segment(self.life, time)
+            self.begin_segment(self.life)
         resume.room -= 1
         execution = self.running[key] = self.begun(number, key, time)
         execution.usual = resume.usual
         return execution
 
     def hold(self, execution: Execution, time: int) -> bool:
-        """Whether the next body decides about one that is over at `time` (ns).
-
-        A batch that is skipped may take long, because a busy machine had taken the processor away.
-        """
+        """Whether the next body decides about one that is over at `time` (ns): a busy machine makes batches long."""
         resume = self.resume
         if resume is None or not resume.room or self.held:
             return False
@@ -361,36 +336,21 @@ class StepHistory(KeptSteps):
                 time, one.over = one.over, 0
                 self._settle(one, time)
 
-    def _skip(self, execution: Execution) -> None:
-        """A body after a restore did no work: it is no step."""
-        self.skipped += 1
-        self.skipped_wall += max(0, execution.wall)
-        if self.resume is not None:
-            self.resume.skipped += 1
-        self.discard(execution, rules.DATA_LOADING_TIME)
-
-    def _look(self, watch: Watch, execution: Execution) -> None:
-        if watch.look(execution.net):
-            self.doubtful += watch.count
-            self.watch = None
-        elif watch.count >= WATCHED:
-            self.watch = None
-
-    # --- the end of steps ---------------------------------------------------------------------------------------------
-
     def settle(self, execution: Execution, time: int) -> bool:
-        """End an execution that is over on host and device at `time` (ns); returns whether it counts as a step (rule
-        R4).
-        """
+        """End an execution that is over at `time` (ns); returns whether it counts as a step (rule R4)."""
         return self._settle(execution, time) or not (execution.left or execution.usual)
 
     def _settle(self, execution: Execution, time: int) -> bool:
         """Decide the fate of an execution; returns whether it has completed."""
         if execution.usual:
-            if self.walks_on(execution):
+            if self.walks_on(execution):  # it did no work, and is no step
                 for one in (*self.held, execution):
                     del self.running[one.key]
-                    self._skip(one)
+                    self.skipped += 1
+                    self.skipped_wall += max(0, one.wall)
+                    if self.resume is not None:
+                        self.resume.skipped += 1
+                    self.discard(one, rules.DATA_LOADING_TIME)
                 return False
             self.take_as_steps()
         del self.running[execution.key]
@@ -428,11 +388,14 @@ class StepHistory(KeptSteps):
         self.executed += 1
         self.step_end = time
         if self.watch is not None:
-            self._look(self.watch, execution)
+            skipped = self.watch.look(execution.net)
+            self.doubtful += skipped
+            if skipped or self.watch.count >= WATCHED:
+                self.watch = None
         starts = self.first_step is None and self.job_begin is not None and not execution.former
         if starts:
             self.first_step = time - self.job_begin  # type: ignore[operator]
-            self.disruptions.completed(self.first_step)
+            self.disruptions.change_restart(first_step=self.first_step)
         if self.finished is not None and not execution.blurred:
             self.finished.append(execution.own)
         first = segment.first_net is None
@@ -442,7 +405,8 @@ class StepHistory(KeptSteps):
             segment.compiles = execution.compiles and execution.stall is None
             segment.first_ordinal = execution.ordinal
             restart = self.disruptions.restart() if starts else None
-            segment.starts = 0 if restart is None else self.disruptions.number(restart)
+            if restart is not None:
+                segment.starts = self.disruptions.count - len(self.disruptions.latest) + 1 + restart
             if self.bins is not None:
                 segment.spots = self.bins.spots(execution)
         if execution.superseded:
@@ -461,9 +425,7 @@ class StepHistory(KeptSteps):
             self._compare(execution)
 
     def push(self, steps: Steps, ends: list[int]) -> None:
-        """Keep successive executions, over at `ends` (ns), on top of the stack: not the first of their segment, and
-        nothing unusual.
-        """
+        """Keep usual executions, over at `ends` (ns), on top of the stack: not the first of their segment."""
         numbers, starts, nets, *_ = steps
         segment = self.own_segment(-1)
         self.executed += len(numbers)
@@ -493,8 +455,6 @@ class StepHistory(KeptSteps):
         self.lost -= fate == rules.WASTED_PROGRESS
         self._complete(execution, time)
 
-    # --- steps that stand still ---------------------------------------------------------------------------------------
-
     def enter(self, loop: int) -> None:
         """Let the steps that start from now on belong to this loop."""
         self.loop = loop
@@ -504,10 +464,7 @@ class StepHistory(KeptSteps):
             self.loops[loop] = Loop()
 
     def judge(self, execution: Execution, *, known: bool) -> None:
-        """Set the limit of an execution that has reached the least that it can be; `known`: by a clock that is known.
-
-        Start-up hidden in a first step comes first (rule R5).
-        """
+        """Set the limit of an execution that has reached the least that it can be; `known`: by a known clock."""
         segment = self.segments[execution.segment]
         limit = NO_LIMIT
         if known and (segment.first_net is not None or (segment.compiles_seen and not execution.compiles)):
@@ -532,13 +489,11 @@ class StepHistory(KeptSteps):
             if stall is not None and stall.number == number:
                 self.give_back(index, self.stalls.pop(index))
 
-    # --- checkpoints --------------------------------------------------------------------------------------------------
-
     def begin_save(self, key: int, label: int, blocking: bool) -> None:
         """Begin to save a checkpoint, which stands for the steps that are done, whatever its label.
 
-        A step that only the device has still to finish is done. An open one is if it has the number of the label, or if
-        the save holds it up and it has done a step's work.
+        So is a step that only the device has still to finish, and an open one that has the number of the label, or that
+        the save holds up and that has done a step's work.
         """
         covered = self.progress.top
         for one in self.running.values():
@@ -552,11 +507,8 @@ class StepHistory(KeptSteps):
         if label >= 0 and covered >= 0:
             self.checkpoints.save(label, covered)
 
-    def end_save(self, key: int, durable: bool, time: int) -> None:
-        """End a save at `time` (ns): its checkpoint is durable, or was given up."""
-        covered = self.saves.pop(key, None)
-        if durable and covered is not None:
-            # An earlier checkpoint may become durable after a later one.
-            self.safe = max(self.safe, covered)
-            for execution in [one for one in self.recoverable.values() if one.number <= covered]:
-                self._recover(self.recoverable.pop(execution.key), time)
+    def save(self, covered: int, time: int) -> None:
+        """At `time` (ns), the steps up to `covered` are in a durable checkpoint; it may be older than the latest."""
+        self.safe = max(self.safe, covered)
+        for execution in [one for one in self.recoverable.values() if one.number <= covered]:
+            self._recover(self.recoverable.pop(execution.key), time)

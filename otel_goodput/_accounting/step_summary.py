@@ -1,21 +1,17 @@
 """What is remembered of all executions of steps in bounded space: bins, histograms, and those that stand out.
 
-A rollback changes the fate of kept executions (rule R4). The histograms follow, because of each kept execution its
-*profile* is remembered: the buckets in which it is counted. Only of those behind the latest million none is; they stay
-counted as kept.
+The histograms follow a rollback (rule R4), because of each kept execution its *profile* is remembered: the buckets in
+which it is counted. Only of those behind the latest million none is; they stay counted as kept.
 
-Nearly all executions are kept on top of the stack. These are only noted when they are over, and taken in batches.
-
-Bins are at most 1,024, of equal count, in order of completion. The first 1,024 executions are a bin each. When bins do
-not reach any more, neighbors become one: first every sixteen, since small bins cost the most, then every two. They
-follow a rollback by the length of the kept stack when each began.
+Bins are at most 1,024, of equal count, in order of completion; at first, each is one execution. When they do not reach
+any more, neighbors become one: first every sixteen, since small bins cost the most, then every two.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from otel_goodput._accounting import codec, overview
@@ -26,14 +22,11 @@ from otel_goodput._accounting.progress import Profiles
 from otel_goodput._accounting.rules import DATA_LOADING_TIME
 from otel_goodput._accounting.stats import median
 
-# --- histograms -------------------------------------------------------------------------------------------------------
-
 ATTEMPTS: Final = 200  # with histograms of their own; older ones are counted with the oldest of these
 MEASURES: Final = (overview.NET, overview.WALL, overview.DEVICE)
 
 BITS: Final = 10
 _FIELD: Final = (1 << BITS) - 1
-Counts = dict[int, int]  # by (fate, measure, bucket), packed
 
 
 def profile_of(execution: Execution) -> int:
@@ -46,70 +39,45 @@ def profile_of(execution: Execution) -> int:
     return profile
 
 
-class Tallies(State):
-    """Counts of executions by their profiles."""
+def _keys(profile: int, fate: int) -> Iterator[int]:
+    """Where executions with this profile and fate are counted."""
+    for measure in MEASURES:
+        if field := profile >> measure * BITS & _FIELD:
+            yield (fate << BITS | measure) << BITS | field - 1
 
-    # By attempt; clones share those that are not in `_own`.
-    _counts: dict[int, Counts] = field(
+
+class Tallies(State):
+    """Counts of executions by attempt, and by fate and profile. Counts of an attempt are replaced, never changed."""
+
+    _counts: dict[int, Mapping[int, int]] = field(
         Pairs(codec.COUNT, Pairs(codec.COUNT, codec.COUNT, replaced=True), ATTEMPTS + 1), make=dict, key="histogram"
     )
     _oldest: int = field(codec.COUNT, 0, key="oldest_attempt")
-    _own: frozenset[int] = frozenset()
 
-    def clone(self) -> Tallies:
-        self._own = frozenset()
-        return super().clone()
-
-    def add(self, attempt: int, fate: int, profile: int, count: int) -> None:
-        """Count `count` more executions of `attempt` with this fate and profile."""
+    def add(self, attempt: int, changes: Iterable[tuple[int, int]]) -> None:
+        """Count more executions of `attempt`: (key, number) pairs."""
         attempt = max(attempt, self._oldest)
-        counts = self._counts.get(attempt)
-        if counts is None:
-            counts = self._counts[attempt] = {}
-            self._own |= {attempt}
-            if len(self._counts) > ATTEMPTS:
-                self._fold()
-        elif attempt not in self._own:
-            counts = self._counts[attempt] = counts.copy()
-            self._own |= {attempt}
-        base = fate << 2 * BITS
-        while profile:
-            field = profile & _FIELD
-            if field:
-                key = base | field - 1
-                counts[key] = max(0, counts.get(key, 0) + count)  # below 0: a snapshot was forged
-            base += 1 << BITS
-            profile >>= BITS
-
-    def _fold(self) -> None:
-        """Count the oldest attempt with the one after it."""
-        oldest, after = sorted(self._counts)[:2]
-        counts = self._counts[after].copy()
-        for key, count in self._counts.pop(oldest).items():
-            counts[key] = counts.get(key, 0) + count
-        self._counts[after] = counts
-        self._own |= {after}
-        self._own -= {oldest}
-        self._oldest = after
+        counts = dict(self._counts.get(attempt, {}))
+        for key, count in changes:
+            counts[key] = max(0, counts.get(key, 0) + count)  # below 0: a snapshot was forged
+        self._counts[attempt] = counts
+        if len(self._counts) > ATTEMPTS:  # the oldest attempt is counted with the one after it
+            oldest, self._oldest = sorted(self._counts)[:2]
+            self.add(self._oldest, self._counts.pop(oldest).items())
 
     def answer(self, running: Iterable[Execution]) -> dict[tuple[int, int, int, int], int]:
         """Executions by (measure, attempt, fate, bucket), those that are `running` included."""
-        counts_by = {
+        tallies = Tallies()
+        tallies._counts, tallies._oldest = self._counts.copy(), self._oldest
+        for execution in running:
+            tallies.add(execution.attempt, ((key, 1) for key in _keys(profile_of(execution), overview.IN_FLIGHT)))
+        return {
             (key >> BITS & 3, attempt, key >> 2 * BITS, key & _FIELD): count
-            for attempt, counts in self._counts.items()
+            for attempt, counts in tallies._counts.items()
             for key, count in counts.items()
             if count
         }
-        for execution in running:
-            profile = profile_of(execution)
-            for measure in MEASURES:
-                if field := profile >> measure * BITS & _FIELD:
-                    key = measure, max(execution.attempt, self._oldest), overview.IN_FLIGHT, field - 1
-                    counts_by[key] = counts_by.get(key, 0) + 1
-        return counts_by
 
-
-# --- bins -------------------------------------------------------------------------------------------------------------
 
 LEAF: Final = 64  # executions with an exact median; medians of bins of more are means of theirs
 COLUMNS: Final = 5
@@ -120,13 +88,10 @@ Columns: TypeAlias = "Sequence[list[int]]"
 
 
 class StepBins(State):
-    """All executions of the steps of a run that are over and did a step.
+    """All executions of the steps of a run that are over and did a step. An ordinal is the `count` before it.
 
     The open bin is made of `_open`, which is merged from leaves, and of `_raw`, which holds all while bins are single
     executions.
-
-    Attributes:
-        count: how many there are; an execution's ordinal is the count before it.
     """
 
     count: int = field(codec.COUNT, 0)
@@ -148,13 +113,13 @@ class StepBins(State):
             raise ValueError("there are more step bins than there should be")
         if [len(column) for column in self._raw] != COLUMNS * [raw]:
             raise ValueError("executions without all that is known of one")
-        if any(one.count != 1 << self._power for one in self._bins):
-            raise ValueError("the step bins contradict each other")
         held = (full << self._power) + raw + (self._open.count if self._open else 0)
         begun = full + bool(raw or self._open) if self._power else raw
-        if not (held == self.count and begun == len(self._lows) == len(self._losts)):
-            raise ValueError("the step bins contradict each other")
-        if max((*self._stray.values(), 0)) >> self._power > begun:
+        if (
+            any(one.count != 1 << self._power for one in self._bins)
+            or not (held == self.count and begun == len(self._lows) == len(self._losts))
+            or max((*self._stray.values(), 0)) >> self._power > begun
+        ):
             raise ValueError("the step bins contradict each other")
 
     def add(self, columns: Columns, length: int) -> None:
@@ -285,8 +250,6 @@ def _joined(mine: Spread | None, theirs: Spread | None, count: int, more: int) -
     return Spread(low if low < lower else lower, middle, high if high > higher else higher)
 
 
-# --- all of it --------------------------------------------------------------------------------------------------------
-
 SLOW: Final = 1.5  # an execution stands out if it takes so many times the median of some before it
 SAMPLE: Final = 64  # that many
 FEW: Final = 8  # of them, to begin with
@@ -296,16 +259,12 @@ Steps: TypeAlias = "tuple[list[int], ...]"
 """Of executions, in order: numbers, starts, net times, wall times, times outside, times on the device, keys."""
 
 
-def no_steps() -> Steps:
-    return [], [], [], [], [], [], []
-
-
 class StepSummary(State):
     """All executions of the steps of a run that are over."""
 
     _profiles: Profiles = field(Part(lambda: Profiles), make=Profiles)  # of the kept executions
-    _tallies: Tallies = field(Part(lambda: Tallies), make=Tallies)
-    _bins: StepBins = field(Part(lambda: StepBins), make=StepBins)
+    tallies: Tallies = field(Part(lambda: Tallies), make=Tallies)
+    bins: StepBins = field(Part(lambda: StepBins), make=StepBins)
     # By ordinal.
     _notable: dict[int, StepEntry] = field(
         Pairs(codec.COUNT, overview.STEP_ENTRY, STEPS_KEPT), make=dict, key="outliers"
@@ -319,10 +278,10 @@ class StepSummary(State):
 
     def __init__(self) -> None:
         super().__init__()
-        self._fresh = no_steps()
+        self._fresh = rows_of(())
 
     def loaded(self) -> None:
-        self._fresh = no_steps()
+        self._fresh = rows_of(())
         if not self._notable.keys() >= set(self._kept.values()):
             raise ValueError("steps that stand out are not there")
 
@@ -334,8 +293,6 @@ class StepSummary(State):
         twin = super().clone()
         twin._fresh = tuple(map(list.copy, self._fresh))
         return twin
-
-    # --- what happens -------------------------------------------------------------------------------------------------
 
     def push(self, attempt: int, steps: Steps) -> None:
         """Take executions of `attempt` that did not fail and are kept on top of the stack."""
@@ -354,21 +311,21 @@ class StepSummary(State):
         self.flush()
         profile = execution.profile = profile_of(execution)
         attempt = execution.attempt
-        self._tallies.add(attempt, fate, profile, 1)
+        self.tallies.add(attempt, ((key, 1) for key in _keys(profile, fate)))
         if fate == overview.NO_STEP_DONE:
             return
         ordinal = execution.ordinal
         if ordinal < 0:
-            ordinal = execution.ordinal = self._bins.count
+            ordinal = execution.ordinal = self.bins.count
             numbers, starts, nets, _, outsides, devices, _ = rows_of((execution,))
-            self._bins.add([numbers, starts, nets, outsides, devices], len(self._profiles))
+            self.bins.add([numbers, starts, nets, outsides, devices], len(self._profiles))
             failed = execution.failed and not execution.left
             if failed or (self._usual and execution.own > SLOW * self._usual):
-                self._note(ordinal, _entry(execution, fate, attempt))
+                self._note(ordinal, _entry(execution, fate))
         elif ordinal in self._notable:
             self._notable[ordinal] = self._notable[ordinal]._replace(fate=fate)
         if fate == overview.LOST:
-            self._bins.lose(ordinal)
+            self.bins.lose(ordinal)
 
     def keep(self, index: int, execution: Execution, *, inserted: bool) -> None:
         """Take an execution that is kept at `index` of the stack, `inserted` below others or on top."""
@@ -379,17 +336,18 @@ class StepSummary(State):
         ordinal = execution.ordinal
         if self._kept and max(self._kept) >= index:
             self._kept = {at + (at >= index): one for at, one in self._kept.items()}
-        self._bins.keep(index, ordinal, inserted=index < len(self._profiles))
-        self._profiles.insert(index, execution.profile)
+        self.bins.keep(index, ordinal, inserted=index < len(self._profiles))
+        self._profiles.extend([execution.profile, *self._profiles.pop_from(index)])
         if ordinal in self._notable:
             self._kept[index] = ordinal
 
     def take_back(self, execution: Execution, fate: int) -> None:
         """Undo :meth:`discard`: the execution is going to be taken anew."""
         self.flush()
-        self._tallies.add(execution.attempt, overview.FATES[fate], execution.profile, -1)
+        counted = _keys(execution.profile, overview.FATES[fate])
+        self.tallies.add(execution.attempt, ((key, -1) for key in counted))
         if overview.FATES[fate] == overview.LOST:
-            self._bins.lose(execution.ordinal, -1)
+            self.bins.lose(execution.ordinal, -1)
 
     def move(self, stall: Execution, source: int, target: int) -> None:
         """What stalled is counted with its step."""
@@ -398,50 +356,47 @@ class StepSummary(State):
         """What stalled is counted with its step all along."""
 
     def lose_from(self, index: int, durations: object, attempts: Iterable[tuple[int, int, int]]) -> None:
-        """Count the kept entries from `index` on as lost.
-
-        `attempts`: number of an attempt, and begin and end of its entries in the stack.
-        """
+        """Count the kept entries from `index` on as lost; `attempts`: number, and begin and end of its entries."""
         self.flush()
         for at in [at for at in self._kept if at >= index]:
             ordinal = self._kept.pop(at)
             self._notable[ordinal] = self._notable[ordinal]._replace(fate=overview.LOST)
-        self._bins.lose_from(index, len(self._profiles))
+        self.bins.lose_from(index, len(self._profiles))
         profiles = self._profiles.pop_from(index)
         for attempt, begin, end in attempts:
-            for profile, count in Counter(profiles[begin - index : end - index]).items():
-                self._tallies.add(attempt, overview.KEPT, profile, -count)
-                self._tallies.add(attempt, overview.LOST, profile, count)
+            counts = Counter(profiles[begin - index : end - index]).items()
+            for fate, sign in ((overview.KEPT, -1), (overview.LOST, 1)):
+                changes = ((key, sign * count) for profile, count in counts for key in _keys(profile, fate))
+                self.tallies.add(attempt, changes)
 
     def flush(self) -> None:
         """Take the executions that were pushed."""
         numbers, starts, nets, walls, outsides, devices, keys = self._fresh
         if not numbers:
             return
-        self._fresh = no_steps()
+        self._fresh = rows_of(())
         length, attempt = len(self._profiles), self._attempt
-        profiles = own = fields = _fields(nets)
-        for measure, lengths in zip(MEASURES, (nets, walls, devices), strict=True):
+        profiles = own = _fields(nets)
+        changes = [*Counter(own).items()]
+        for measure, lengths in ((overview.WALL, walls), (overview.DEVICE, devices)):
             if max(lengths) < 0:
                 continue
             shift = measure * BITS
-            if measure:
-                fields = own if lengths == nets else _fields(lengths)
-                profiles = [one | part << shift for one, part in zip(profiles, fields, strict=True)]
-            for part, count in Counter(fields).items():
-                self._tallies.add(attempt, overview.KEPT, part << shift, count)
+            fields = own if lengths == nets else _fields(lengths)
+            profiles = [one | part << shift for one, part in zip(profiles, fields, strict=True)]
+            changes += ((part << shift, count) for part, count in Counter(fields).items())
+        tally = ((key, count) for part, count in changes for key in _keys(part, overview.KEPT))
+        self.tallies.add(attempt, tally)
         for place in self._watch(nets):
-            self._kept[length + place] = self._bins.count + place
+            self._kept[length + place] = self.bins.count + place
             columns = attempt, numbers[place], starts[place], walls[place], nets[place], devices[place]
-            self._note(self._bins.count + place, StepEntry(*columns, overview.KEPT, keys[place]))
-        self._bins.add([numbers, starts, nets, outsides, devices], length)
+            self._note(self.bins.count + place, StepEntry(*columns, overview.KEPT, keys[place]))
+        self.bins.add([numbers, starts, nets, outsides, devices], length)
         self._profiles.extend(profiles)
 
     def __len__(self) -> int:
         """Number of kept executions."""
         return len(self._profiles) + len(self._fresh[0])
-
-    # --- what stands out ----------------------------------------------------------------------------------------------
 
     def _watch(self, nets: list[int]) -> list[int]:
         """Places of those among successive net times that stand out."""
@@ -460,33 +415,16 @@ class StepSummary(State):
 
     def _note(self, ordinal: int, entry: StepEntry) -> None:
         self._notable[ordinal] = entry
-        if len(self._notable) > STEPS_KEPT:
-            self._thin()
-
-    def _thin(self) -> None:
-        """Forget the shorter half."""
-        longest = sorted(self._notable, key=lambda ordinal: -self._notable[ordinal].net)[: STEPS_KEPT // 2]
-        self._notable = {ordinal: self._notable[ordinal] for ordinal in sorted(longest)}
-        self._kept = {index: ordinal for index, ordinal in self._kept.items() if ordinal in self._notable}
-
-    # --- the answer ---------------------------------------------------------------------------------------------------
-
-    def bins(self) -> list[StepBin]:
-        """All bins; the last may hold fewer executions than the others."""
-        self.flush()
-        return self._bins.answer()
-
-    def histogram(self, running: Iterable[Execution]) -> dict[tuple[int, int, int, int], int]:
-        """Executions by (measure, attempt, fate, bucket)."""
-        self.flush()
-        return self._tallies.answer(running)
+        if len(self._notable) > STEPS_KEPT:  # the shorter half is forgotten
+            longest = sorted(self._notable, key=lambda ordinal: -self._notable[ordinal].net)[: STEPS_KEPT // 2]
+            self._notable = {ordinal: self._notable[ordinal] for ordinal in sorted(longest)}
+            self._kept = {index: ordinal for index, ordinal in self._kept.items() if ordinal in self._notable}
 
     def notable(self, running: Iterable[Execution]) -> list[StepEntry]:
-        """Executions that stand out, in order of their start."""
-        self.flush()
+        """Executions that stand out, in order of their start; nothing may be left to flush."""
         slow = [one for one in running if self._usual and one.own > SLOW * self._usual]
-        late = [_entry(one, overview.IN_FLIGHT, one.attempt) for one in slow]
-        return sorted((*self._notable.values(), *late), key=lambda entry: entry.begin)
+        entries = [*self._notable.values(), *(_entry(one, overview.IN_FLIGHT) for one in slow)]
+        return sorted(entries, key=lambda entry: entry.begin)
 
 
 def rows_of(executions: Sequence[Execution]) -> Steps:
@@ -506,9 +444,9 @@ def _device(execution: Execution) -> int:
     return execution.busy if execution.timed else NOT_KNOWN
 
 
-def _entry(execution: Execution, fate: int, attempt: int) -> StepEntry:
-    number, start, wall, net = execution.number, execution.start, execution.wall, execution.own
-    return StepEntry(attempt, number, start, wall, net, _device(execution), fate, execution.key)
+def _entry(execution: Execution, fate: int) -> StepEntry:
+    attempt, number, start, wall = execution.attempt, execution.number, execution.start, execution.wall
+    return StepEntry(attempt, number, start, wall, execution.own, _device(execution), fate, execution.key)
 
 
 def _fields(lengths: list[int]) -> list[int]:

@@ -90,8 +90,7 @@ class Partition:
     def to_json(self) -> dict[str, Any]:
         """The JSON form of a partition, as described in docs/accounting.md."""
         seconds: dict[str, Any] = {name: duration / NS for name, duration in self.categories.items() if duration}
-        custom = {name: duration / NS for name, duration in self.custom.items() if duration}
-        if custom:
+        if custom := {name: duration / NS for name, duration in self.custom.items() if duration}:
             seconds[Category.CUSTOM] = custom
         return {
             "elapsed_s": self.elapsed / NS,
@@ -246,8 +245,7 @@ class Totals:
                     "reason": entry.reason,
                     "time": entry.time / NS if entry.time else None,
                     "died_at": entry.died / NS if entry.died >= 0 else None,
-                    "error_type": _type(entry.error),
-                    "error_message": _message(entry.error),
+                    **_error(entry.error),
                     "ended_by": entry.ended_by,
                     "recovery_s": entry.recovery / NS,
                     "wasted_s": entry.wasted / NS,
@@ -264,8 +262,7 @@ class Totals:
                 }
                 for entry in self.history
             ],
-            "error_type": _type(self.error),
-            "error_message": _message(self.error),
+            **_error(self.error),
             "attempts": self.attempts,
             "first_step_s": _seconds(self.first_step),
             "clock": self.clock,
@@ -294,37 +291,24 @@ class Totals:
         if self.long_steps is not None:
             every, long, usual = self.long_steps
             answer["long_steps"] = {"every": every, "long_s": long / NS, "usual_s": usual / NS}
-        if self.scheduling is not None:
-            answer["scheduling_goodput"] = self.scheduling
-        if self.program is not None:
-            answer["program_goodput"] = self.program
-        if self.productivity is not None:
-            answer["productivity_goodput"] = self.productivity
+        factors = {"scheduling": self.scheduling, "program": self.program, "productivity": self.productivity}
+        answer |= {f"{name}_goodput": factor for name, factor in factors.items() if factor is not None}
         if self.paces:
             answer["processes"] = stats.paces_to_json(self.paces, self.processes)
         if self.stages:
             answer["checkpoints"] = checkpoints.to_json(self.stages, self.rank_stages)
         answer["slice_efficiency"] = dict(self.run.slice_efficiency) or None
         if self.step_time is not None:
-            answer["step_time"] = {
-                "count": self.step_time.count,
-                "mean_s": self.step_time.mean / NS,
-                "min_s": self.step_time.min / NS,
-                "median_s": self.step_time.median / NS,
-                "p90_s": self.step_time.p90 / NS,
-                "max_s": self.step_time.max / NS,
-            }
+            lengths = {f"{name}_s": length / NS for name, length in vars(self.step_time).items() if name != "count"}
+            answer["step_time"] = {"count": self.step_time.count, **lengths}
         if not self.run.known:
             answer.update(dict.fromkeys(_OF_FATE & answer.keys()))
         return answer
 
 
-def _type(error: str | None) -> str | None:
-    return None if error is None else error.partition(": ")[0]
-
-
-def _message(error: str | None) -> str | None:
-    return None if error is None else error.partition(": ")[2] or None
+def _error(error: str | None) -> dict[str, str | None]:
+    kind, _, message = (error or "").partition(": ")
+    return {"error_type": kind or None, "error_message": message or None}
 
 
 def _seconds(duration: float | None) -> float | None:
@@ -332,14 +316,7 @@ def _seconds(duration: float | None) -> float | None:
 
 
 def partition(times: Mapping[int, int], names: Sequence[str], top: int | None, weighted: Weighted) -> Partition:
-    """Build a :class:`Partition`.
-
-    Args:
-        times: ns by category number.
-        names: names of custom phases.
-        top: highest kept step.
-        weighted: overlay sums of the same time, weighted ns.
-    """
+    """Build a :class:`Partition` of ns by category number, with the overlay's sums `weighted` of the same time."""
     known, stepping, available, unknown = weighted
     stalled = {STEP_KEPT: times.get(rules.STALLED_KEPT, 0), STEP_LOST: times.get(rules.STALLED_LOST, 0)}
     times = folded(times)
@@ -379,40 +356,27 @@ COLORS: Final = {
 def partition_html(
     held: Iterable[tuple[str, str, int]], elapsed: int, title: str, remarks: tuple[str, ...] = (), *, known: bool = True
 ) -> str:
-    """Render the bar and the table of a partition of `elapsed` ns under `title`, with `remarks` below.
+    """Render the bar and the table of a partition of `elapsed` ns, given as (category, name within it, ns).
 
-    `held` are tuples (category, name within it, ns). If the fate of steps is not `known`, only seconds are shown: no
-    bar, no shares.
+    If the fate of steps is not `known`, only seconds are shown: no bar, no shares.
     """
     rows = sorted(held, key=lambda row: (row[0] != Category.PRODUCTIVE, -row[2]))
-    pieces = "".join(
-        f'<span title="{_label(category, name)} {_share(ns, elapsed)}" style="display:inline-block;'
-        f'height:1em;width:{100 * ns / elapsed:.3f}%;background:{COLORS[category]}"></span>'
-        for category, name, ns in rows
-    )
-    bar = (
-        '<div style="width:100%;max-width:40em;line-height:0;white-space:nowrap;overflow:hidden">' + pieces + "</div>"
-        if known and pieces
-        else ""
-    )
-    lines = "".join(
-        f'<tr><td style="text-align:left"><span style="color:{COLORS[category]}">&#9632;</span> '
-        f"{_label(category, name)}</td><td>{ns / NS:.3f} s</td>"
-        + (f"<td>{_share(ns, elapsed)}</td>" if known else "")
-        + "</tr>"
-        for category, name, ns in rows
-    )
+    pieces = lines = ""
+    for category, name, ns in rows:
+        label, share, color = _escaped(f"{category} {name}".strip()), 100 * ns / elapsed, COLORS[category]
+        pieces += (
+            f'<span title="{label} {share:.2f} %" style="display:inline-block;'
+            f'height:1em;width:{share:.3f}%;background:{color}"></span>'
+        )
+        lines += (
+            f'<tr><td style="text-align:left"><span style="color:{color}">&#9632;</span> {label}</td>'
+            f"<td>{ns / NS:.3f} s</td>{f'<td>{share:.2f} %</td>' if known else ''}</tr>"
+        )
+    style = "width:100%;max-width:40em;line-height:0;white-space:nowrap;overflow:hidden"
+    bar = f'<div style="{style}">{pieces}</div>' if known and pieces else ""
     notes = "".join(f"<p>{_escaped(remark)}</p>" for remark in remarks)
     return f"<div><p><strong>{_escaped(title)}</strong></p>{bar}<table>{lines}</table>{notes}</div>"
 
 
-def _label(category: str, name: str) -> str:
-    return _escaped(f"{category} {name}".strip())
-
-
 def _escaped(text: str) -> str:
     return escape("".join(letter if letter.isprintable() else "?" for letter in text))
-
-
-def _share(held: int, elapsed: int) -> str:
-    return f"{100 * held / elapsed:.2f} %"

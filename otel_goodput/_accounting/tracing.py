@@ -1,18 +1,15 @@
-"""The owner of every moment of a run, exactly, and what became of each step: offline, from all events of a run.
-
-What a ledger sums up while it goes, a :class:`Tracer` keeps one by one. It takes some 30 bytes an interval, 90 a step.
-"""
+"""The owner of every moment of a run and what became of each step: offline, one by one, from all events of a run."""
 
 from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.cursor import Cursor
-from otel_goodput._accounting.device import NEVER
+from otel_goodput._accounting.device import NEVER, DeviceSegment
 from otel_goodput._accounting.events import NO_STEP
 from otel_goodput._accounting.execution import Execution
 from otel_goodput._accounting.overview import FATES, IN_FLIGHT, KEPT, LOST, NO_STEP_DONE, NOT_KNOWN, SKIPPED
@@ -44,18 +41,15 @@ def _fitting(time: int) -> int:
 
 
 class StepTrace(NamedTuple):
-    """One execution of a step; times in ns.
+    """One execution of a step; times in ns, ``NOT_KNOWN`` if they were not observed.
 
     Attributes:
-        attempt: number of its attempt, from 0.
-        wall: from its start to its end on the host; ``NOT_KNOWN`` if that never came.
-        net: its own time (rule R3), with excluded time and what stalled.
-        device_begin, device_end: its first moment on the device and its last; ``NOT_KNOWN`` if not observed.
+        attempt, number: of its attempt, from 0; of the step, which its loop had `given` another, maybe.
+        wall, net: from its start to its end on the host; its own time (rule R3), with excluded time and what stalled.
+        device_begin, device_end: its first moment on the device and its last.
         fate: ``KEPT``, ``LOST``, ``IN_FLIGHT``, ``NO_STEP_DONE`` or ``SKIPPED``.
         clock: index into ``semconv.CLOCK_STATES``: what its end goes by.
         failed: it was left by an exception, or it was open when its process died.
-        key: key of its phase.
-        given: the number that its loop gave it.
     """
 
     attempt: int
@@ -149,8 +143,6 @@ class Tracer(Cursor):
         self.owners.append(code)
         self.hidden.append(hidden)
 
-    # --- steps --------------------------------------------------------------------------------------------------------
-
     def _start_step(self, time: int, key: int, step: int, flags: int, device_end: int) -> None:
         ordinal = len(self.fates.fates)
         before, given = self.steps.running.get(key), step
@@ -167,7 +159,7 @@ class Tracer(Cursor):
             column.append(key & (1 << 64) - 1 if name == "key" else given if name == "given" else NOT_KNOWN)
 
     def _number(self, numbering: Numbering, time: int, given: int) -> int:
-        """Return which step a body is that begins at `time` (ns); it is skipped if the account has waiting that."""
+        """Return which step a body is that begins at `time` (ns); one that waits for the next is skipped."""
         number = numbering.step(self.steps.life.number, time, given)
         if number != NO_STEP:
             self.steps.resume = None
@@ -183,27 +175,22 @@ class Tracer(Cursor):
 
     def _finish(self, execution: Execution) -> None:
         super()._finish(execution)
-        self._write()
-
-    def _write(self) -> None:
-        """Write down what is over; nothing but its fate changes any more."""
-        for execution in self.fates.over:
-            self._write_one(execution)
-            self._known.pop(execution.ordinal, None)
+        self._write(self.fates.over)  # nothing but their fate changes any more
         self.fates.over.clear()
 
-    def _write_one(self, execution: Execution) -> None:
-        at, columns = execution.ordinal, self.columns
-        clock = ClockState.DEVICE if execution.timed else self.fallback
-        columns["attempt"][at] = execution.attempt
-        columns["number"][at] = execution.number
-        columns["start"][at] = _fitting(execution.start)
-        columns["wall"][at] = _fitting(execution.wall)
-        columns["net"][at] = _fitting(execution.own)
-        columns["clock"][at] = CLOCK_STATES.index(clock)
-        columns["failed"][at] = execution.failed and not execution.left
-
-    # --- device -------------------------------------------------------------------------------------------------------
+    def _write(self, executions: Iterable[Execution]) -> None:
+        columns = self.columns
+        for execution in executions:
+            at = execution.ordinal
+            clock = ClockState.DEVICE if execution.timed else self.fallback
+            columns["attempt"][at] = execution.attempt
+            columns["number"][at] = execution.number
+            columns["start"][at] = _fitting(execution.start)
+            columns["wall"][at] = _fitting(execution.wall)
+            columns["net"][at] = _fitting(execution.own)
+            columns["clock"][at] = CLOCK_STATES.index(clock)
+            columns["failed"][at] = execution.failed and not execution.left
+            self._known.pop(at, None)
 
     def _mark(self, owner: int, time: int, device_end: int) -> None:
         before = len(self.device)
@@ -216,41 +203,36 @@ class Tracer(Cursor):
         self._phases.clear()
 
     def _leave_device(self) -> None:
-        owner, (_, _, begin, end) = self._owner_of(self.device[0]), self.device[0]
-        begin = min(max(begin, self.freed), end)
-        attempt = self.steps.life.number
-        if isinstance(owner, int):
-            self.device_traces.append(DeviceTrace(begin, end, _NONE, self._phases.popleft(), attempt))
-        else:
-            self.device_traces.append(DeviceTrace(begin, end, owner.ordinal, owner.key, attempt))
+        segment = self.device[0]
+        begin = min(max(segment.begin, self.freed), segment.end)
+        trace = self._device_trace(segment, begin, segment.end, self._phases)
+        self.device_traces.append(trace)
+        if trace.step != _NONE:
             begins, ends = self.columns["device_begin"], self.columns["device_end"]
-            if begins[owner.ordinal] == NOT_KNOWN:
-                begins[owner.ordinal] = _fitting(begin)
-            ends[owner.ordinal] = _fitting(end)
+            if begins[trace.step] == NOT_KNOWN:
+                begins[trace.step] = _fitting(begin)
+            ends[trace.step] = _fitting(segment.end)
         super()._leave_device()
+
+    def _device_trace(self, segment: DeviceSegment, begin: int, end: int, phases: deque[int]) -> DeviceTrace:
+        owner = self._owner_of(segment)
+        step, key = (_NONE, phases.popleft()) if isinstance(owner, int) else (owner.ordinal, owner.key)
+        return DeviceTrace(begin, end, step, key, self.steps.life.number)
 
     def waiting(self) -> list[DeviceTrace]:
         """What has not left the device, in order; only the begin of the first is known."""
-        phases, attempt = list(self._phases), self.steps.life.number
+        phases = self._phases.copy()
         waiting: list[DeviceTrace] = []
         for segment in self.device:
-            owner = self._owner_of(segment)
             begin = NOT_KNOWN if waiting else max(segment.begin, self.freed)
-            if isinstance(owner, int):
-                waiting.append(DeviceTrace(begin, NOT_KNOWN, _NONE, phases.pop(0), attempt))
-            else:
-                waiting.append(DeviceTrace(begin, NOT_KNOWN, owner.ordinal, owner.key, attempt))
+            waiting.append(self._device_trace(segment, begin, NOT_KNOWN, phases))
         return waiting
 
     def finish(self) -> None:
         """Write down what is still open, too."""
-        self._write()
-        for execution in self._known.values():
-            self._write_one(execution)
+        self._write([*self.fates.over, *self._known.values()])
         for at, fate in enumerate(self.fates.fates):
             self.columns["fate"][at] = fate
-
-    # --- once it is finished ------------------------------------------------------------------------------------------
 
     @property
     def step_traces(self) -> Iterator[StepTrace]:
@@ -259,17 +241,16 @@ class Tracer(Cursor):
 
     def intervals(self) -> Iterator[Interval]:
         """Successive intervals from the first job's start on, ``EXCLUDED`` ones included; no neighbors are alike."""
-        begin = end = 0
-        category: int | None = None
-        for one, other, owned in self._pieces():
-            if owned == category and one == end:
-                end = other
+        last: Interval | None = None
+        for piece in self._pieces():
+            if last is not None and (last[1], last[2]) == (piece[0], piece[2]):
+                last = last[0], piece[1], piece[2]
                 continue
-            if category is not None:
-                yield begin, end, category
-            begin, end, category = one, other, owned
-        if category is not None:
-            yield begin, end, category
+            if last is not None:
+                yield last
+            last = piece
+        if last is not None:
+            yield last
 
     def _pieces(self) -> Iterator[Interval]:
         fates, progress = self.fates.fates, self.steps.progress
@@ -278,20 +259,15 @@ class Tracer(Cursor):
             segment.first_ordinal: excess for segment in self.steps.segments if (excess := segment.excess(progress))
         }
         for begin, end, owner, hidden in zip(self.begins, self.ends, self.owners, self.hidden, strict=True):
-            if owner >= 0:
-                yield begin, end, EXCLUDED if hidden else owner
-                continue
+            category, ordinal = owner, -1 - owner
             if owner < -_STALLED:
-                ordinal = -1 - owner - _STALLED
-                stalled = ordinal not in self.fates.usual
-                yield begin, end, EXCLUDED if hidden else rules.STALLED if stalled else _OWNER[fates[ordinal]]
-                continue
-            category = _OWNER[fates[-1 - owner]]
-            left = startup.get(-1 - owner, 0)
-            if left:
-                taken = min(left, end - begin)
-                startup[-1 - owner] = left - taken
-                yield begin, begin + taken, EXCLUDED if hidden else rules.PROGRAM_STARTUP
-                begin += taken
+                ordinal -= _STALLED
+                category = _OWNER[fates[ordinal]] if ordinal in self.fates.usual else rules.STALLED
+            elif owner < 0:
+                category = _OWNER[fates[ordinal]]
+                if taken := min(startup.get(ordinal, 0), end - begin):
+                    startup[ordinal] -= taken
+                    yield begin, begin + taken, EXCLUDED if hidden else rules.PROGRAM_STARTUP
+                    begin += taken
             if begin < end:
                 yield begin, end, EXCLUDED if hidden else category
