@@ -146,11 +146,6 @@ class Journal:
         """Those in use, of which the last is the current one."""
         return list(self._segments)
 
-    @property
-    def in_memory(self) -> list[Segment]:
-        """The segments that have no file."""
-        return [segment for segment in list(self._segments) if segment.path is None]
-
     def append(self, kind: int, phase: int, flags: int, name: int, key: int, step: int, moment: int) -> None:
         """Record one event at `moment` (ns). Neither waits nor makes a system call, unless a new segment is needed."""
         body = _pack(kind, phase, flags, name, key, step, moment)  # pack first: an error must not take a place
@@ -306,13 +301,3 @@ class Journal:
         while segments[0] is not self.current and (not drained or segments[0].read >= segments[0].end):
             full.append(segments.popleft())
         return full
-
-    @property
-    def drained(self) -> Segment:
-        """The segment with the next record to drain, or the last one."""
-        segments = list(self._segments)
-        return next((segment for segment in segments if segment.read < segment.end), segments[-1])
-
-    def waiting(self) -> list[Segment]:
-        """Segments that nobody writes to any more and that wait to be drained, without the first."""
-        return [segment for segment in list(self._segments)[1:] if segment is not self.current]

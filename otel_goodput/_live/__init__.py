@@ -110,7 +110,7 @@ class LiveAccount:
         self.account.listeners.listen_to_durations(record.steps, record.phases)
 
     def close(self, seconds: float, *, release: bool = False) -> bool:
-        """Stop the keeper, which writes the rest of the journal, and :meth:`release` the lock if `release` is true.
+        """Stop the keeper, which writes the rest of the journal, and `release` the lock.
 
         Waits `seconds` at most, in case the disk hangs; returns whether it finished in that time.
         """
@@ -119,7 +119,7 @@ class LiveAccount:
             if self._keeper is not None:
                 self._keeper.stop()
             if release:
-                self.release()
+                self.opened.release()
 
         closed = not deadline.close_all([("journal", close)], seconds)
         self.account.hanging = not closed
@@ -158,17 +158,16 @@ class LiveAccount:
         except OSError as error:
             logger.info("the journal stays in run %r: %s", self.run_id, error)
             if opened is not None:
-                _withdraw(opened, opened.attempt, self._config.process_index)
+                opened.withdraw()
             return False
         opened.journal, self.opened = self.account.journal, opened
         logger.info("run %r, which this process began, is part of run %r, which its leader chose", self.run_id, run_id)
-        attempt, self.run_id, self.attempt = self.attempt, opened.run_id, opened.attempt
-        self.index = keeper.index
+        self.run_id, self.attempt, self.index = opened.run_id, opened.attempt, keeper.index
         self.facts.move(self.attempt)
         if self.usage is not None:
             self.usage.move(self.attempt)
         opened.introduce(self.account)
-        _withdraw(before, attempt, self._config.process_index)
+        before.withdraw()
         return True
 
     def withdraw(self) -> None:
@@ -176,25 +175,12 @@ class LiveAccount:
         if self._keeper is not None:
             self._keeper.abandon()
         self.account.orphan(Ledger)
-        _withdraw(self.opened, self.attempt, self._config.process_index)
-
-    def release(self) -> None:
-        """Release the journal's lock, so that another process may write the run."""
-        if self.opened.lock is not None:
-            self.opened.lock.release()
+        self.opened.withdraw()
 
     def orphan(self) -> None:
         """In a forked child, stop writing to the parent's journal and drop the lock inherited from the parent."""
         self.account.orphan(self.opened.recall)
-        self.release()
-
-
-def _withdraw(opened: Opened, attempt: int, process: int) -> None:
-    """Give back the lock of an attempt and remove its files."""
-    if opened.run is not None:
-        opened.run.withdraw(attempt, process)
-    if opened.lock is not None:
-        opened.lock.release()
+        self.opened.release()
 
 
 def call_in_children(silence: Callable[[], None]) -> None:

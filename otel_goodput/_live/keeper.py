@@ -251,8 +251,9 @@ class Keeper:
                 break
             self._beat()
             self._between()
-            for segment in journal.waiting():
-                segment.rest()
+            for segment in journal.segments[1:]:
+                if segment is not journal.current:  # nobody writes to it any more, and it waits to be drained
+                    segment.rest()
             self._seal()
 
     def _seal(self) -> None:
@@ -284,16 +285,16 @@ class Keeper:
 
     def _drained(self) -> Segment:
         """The segment that the ledger has reached."""
-        left = (segment for segment in self._kept if segment.read < segment.end)  # at the end
-        return next(left, self.account.journal.drained)
+        segments = (*self._kept, *self.account.journal.segments)
+        return next((segment for segment in segments if segment.read < segment.end), segments[-1])
 
-    def _waiting(self) -> bool:
-        """Whether records wait in memory for the disk."""
-        return any(segment.path is None for segment in list(self._kept)) or bool(self.account.journal.in_memory)
+    def _waiting(self) -> list[Segment]:
+        """The segments whose records wait in memory for the disk."""
+        return [segment for segment in (*self._kept, *self.account.journal.segments) if segment.path is None]
 
     def _save(self) -> None:
-        """Write the records that wait in memory as far as there are any. Raises OSError."""
-        for segment in (*(one for one in list(self._kept) if one.path is None), *self.account.journal.in_memory):
+        """Write the records that wait in memory. Raises OSError."""
+        for segment in self._waiting():
             self._write(segment)
 
     def _write(self, segment: Segment) -> None:

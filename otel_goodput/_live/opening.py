@@ -87,6 +87,17 @@ class Opened:
             self.lock.acquire()
             self.missing = None
 
+    def release(self) -> None:
+        """Give back the lock, so that another process may write the run."""
+        if self.lock is not None:
+            self.lock.release()
+
+    def withdraw(self) -> None:
+        """Remove the files of this attempt, and give back its lock."""
+        if self.run is not None:
+            self.run.withdraw(self.attempt, self.journal.process)
+        self.release()
+
     def recall(self) -> Ledger:
         """Read the ledger back from disk; an empty one if nothing is on disk."""
         if self.run is None:

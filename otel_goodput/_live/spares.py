@@ -35,7 +35,7 @@ class Spares:
         run: the run's folder; None if the journal is in memory only.
         laid: called after each round, so that the keeper can continue.
         save: writes the records that wait in memory; raises OSError. Called before any room is taken for spares.
-        waiting: whether records wait in memory.
+        waiting: returns the segments whose records wait in memory.
         prepare: creates the run's folder if that has failed before; raises OSError if it fails again.
     """
 
@@ -45,7 +45,7 @@ class Spares:
         run: RunDirectory | None,
         laid: Callable[[], None],
         save: Callable[[], None],
-        waiting: Callable[[], bool],
+        waiting: Callable[[], list[Segment]],
         prepare: Callable[[], None] | None,
     ) -> None:
         self.writable = prepare is None  # whether the last write to the disk succeeded

@@ -569,7 +569,7 @@ class Recorder(Phases):
             if deadline.close_all([last], until - time.monotonic()):
                 logger.warning("the last upload of the journal did not finish in time; the data is in the local spool")
         if self._opened.lock is not None:
-            deadline.within(max(until - time.monotonic(), LOCK_S), "lock", self._live.release)
+            deadline.within(max(until - time.monotonic(), LOCK_S), "lock", self._opened.release)
 
     def _settle_figures(self, milliseconds: int) -> None:
         """Bring the account up to date within `milliseconds`, before the last metrics are read."""
