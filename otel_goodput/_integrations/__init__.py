@@ -24,12 +24,7 @@ INSTALLING_S: Final = 1.0  # s that remove() waits for an installation under way
 
 
 class Integrations:
-    """The integrations of one recorder.
-
-    Args:
-        names: integrations to install; names that are not in ``LIBRARIES`` are ignored.
-        tracer: what they record with.
-    """
+    """The integrations of one recorder; `names` that are not in ``LIBRARIES`` are ignored."""
 
     def __init__(self, names: Sequence[str], tracer: PhaseTracer) -> None:
         self._waiting = [name for name in names if name in LIBRARIES]

@@ -18,19 +18,12 @@ from otel_goodput._runtime.guard import report_once
 
 
 class AsyncRuntime(NamedTuple):
-    """One asynchronous runtime.
+    """One asynchronous runtime."""
 
-    Attributes:
-        name: for messages; with a place for what `used` returns, if that is a name.
-        module: its name in ``sys.modules`` once it is imported.
-        used: called with that module, returns whether a device is in use, or which.
-        marker: returns a marker for this runtime, None if it cannot be marked.
-    """
-
-    name: str
-    module: str
-    used: Callable[[Any], bool | str | None]
-    marker: Callable[[], Marker | None] = lambda: None
+    name: str  # for messages; with a place for what `used` returns, if that is a name
+    module: str  # its name in `sys.modules` once it is imported
+    used: Callable[[Any], bool | str | None]  # called with that module, returns whether a device is in use, or which
+    marker: Callable[[], Marker | None] = lambda: None  # returns a marker, None if it cannot be marked
 
 
 def _module(torch: Any, device: str) -> Any:

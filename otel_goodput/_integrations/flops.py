@@ -41,21 +41,13 @@ TERA: Final = 1e12
 
 
 class Chip(NamedTuple):
-    """One kind of chip.
-
-    Attributes:
-        name: common name.
-        kinds: regular expression for jax's ``device_kind``; must match all of it, ignoring case.
-        flops: dense bfloat16 operations per second.
-        devices: how many devices jax counts for one chip.
-        source: address of the page with the figure.
-    """
+    """One kind of chip."""
 
     name: str
-    kinds: str
-    flops: float
-    devices: int
-    source: str
+    kinds: str  # regular expression for jax's `device_kind`; must match all of it, ignoring case
+    flops: float  # dense bfloat16 operations per second
+    devices: int  # that jax counts for one chip
+    source: str  # address of the page with the figure
 
 
 _TPU: Final = "https://cloud.google.com/tpu/docs/"
@@ -158,17 +150,11 @@ _OPAQUE_FAMILIES: Final = ("dot_product_attention_", "cudnn_")
 
 
 class Flops(NamedTuple):
-    """FLOPs of one call, on all devices together.
+    """FLOPs of one call, on all devices together."""
 
-    Attributes:
-        model: without recomputation, for MFU.
-        hardware: with recomputation, for HFU.
-        remarks: what could not be counted exactly, in words.
-    """
-
-    model: int
-    hardware: int
-    remarks: tuple[str, ...] = ()
+    model: int  # without recomputation, for MFU
+    hardware: int  # with recomputation, for HFU
+    remarks: tuple[str, ...] = ()  # what could not be counted exactly, in words
 
 
 def count_flops(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:

@@ -39,16 +39,11 @@ class Mark(Protocol):
 
 
 class Marker:
-    """Sets marks in one runtime.
+    """Sets marks in one runtime."""
 
-    Attributes:
-        waits: its marks have a ``block_until_ready()`` that releases the GIL, so that a thread can wait for a mark
-            instead of polling it.
-        order_uncertain: a mark may be ready before the work in front of it, so the order must be checked often.
-    """
-
+    # Its marks have a block_until_ready() that releases the GIL, so that a thread can wait for a mark, not poll it.
     waits = False
-    order_uncertain = False
+    order_uncertain = False  # a mark may be ready before the work in front of it: the order must be checked often
 
     @property
     def prepared(self) -> bool:

@@ -47,10 +47,7 @@ def step_number(step: Any) -> int | None:
 
 
 class Promise:
-    """Decides whether the checkpoint of a ``checkpoint_save`` span is durable: once all that is saved in it is stored.
-
-    The user's ``durable=`` is overridden as soon as Orbax saves in the span.
-    """
+    """Decides when the checkpoint of a save's span is durable: once all that Orbax saves in it is stored."""
 
     def __init__(self, tracer: PhaseTracer, span: trace_api.Span) -> None:
         self._tracer = tracer
@@ -194,10 +191,10 @@ DELETED: Final = frozenset(
 
 
 class Stage(NamedTuple):
-    """A stage as an entry has it: the name of the part, and the fields with its begin and its length."""
+    """A stage as an entry has it."""
 
-    name: str
-    begin: str
+    name: str  # of the part
+    begin: str  # name of a field, as the next one
     seconds: str
 
 
@@ -214,7 +211,6 @@ def _stage(name: str, field: str) -> Stage:
 
 
 LoggedEntry: TypeAlias = "tuple[Mapping[str, Any], int | None, int]"  # its step, and when it was logged, ns
-
 ENTRIES: Final[Mapping[str, Entry]] = {
     "save": Entry(
         Phase.CHECKPOINT_SAVE,

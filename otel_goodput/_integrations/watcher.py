@@ -33,12 +33,7 @@ MEASURED: Final = 4  # steps from which on that is more than a guess
 
 
 class StepLengths:
-    """How long the recent steps took.
-
-    Attributes:
-        usual: the median; 0 if none is known.
-        shortest: the shortest; likewise.
-    """
+    """How long the recent steps took: the median and the shortest, ns; 0 if none is known."""
 
     def __init__(self) -> None:
         self._recent: deque[int] = deque(maxlen=RECENT)
@@ -112,10 +107,8 @@ VERIFIED: Final = 4  # one in so many of those is polled all the same, unless a 
 class Watcher:
     """Follows the work that is on its way to the device.
 
-    Args:
-        tracer: records the ends.
-        refuse: called with the place of an array that was deleted.
-        check: called with an observation that is ready and has results to check; returns whether marks can be trusted.
+    `refuse` is called with the place of an array that was deleted; `check` with an observation that is ready and has
+    results to check, and returns whether marks can be trusted.
 
     Attributes:
         lost: number of observations whose end will never be known.
@@ -526,12 +519,9 @@ class Watcher:
     def drain(self, seconds: float, *, tasks_only: bool = False) -> None:
         """Wait until `tasks` is empty, and unless `tasks_only` nothing is in flight either, `seconds` at most."""
         until, thread = time.monotonic() + seconds, self._thread
-        while (
-            (self.tasks or (self.busy and not tasks_only))
-            and time.monotonic() < until
-            and thread is not None
-            and thread.is_alive()
-        ):
+        while thread is not None and thread.is_alive() and time.monotonic() < until:
+            if not self.tasks and (tasks_only or not self.busy):
+                return
             time.sleep(0.001)
 
     def close(self, seconds: float) -> None:
