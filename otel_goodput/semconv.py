@@ -7,6 +7,7 @@ as a literal. The tables of the documentation are generated from this module.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 SCOPE_NAME: Final = "otel_goodput"
@@ -187,6 +188,9 @@ def _span(key: str, on: str, brief: str, type: str = "string") -> str:
     return key
 
 
+_int, _bool, _ns = (partial(_span, type=kind) for kind in ("int", "bool", "int (ns)"))
+
+
 def _resource(key: str, on: str, brief: str, type: str = "string") -> str:
     """Declare an attribute of the resource; returns its key."""
     _RESOURCES.append(Attribute(key, type, on, brief))
@@ -196,34 +200,27 @@ def _resource(key: str, on: str, brief: str, type: str = "string") -> str:
 GOODPUT_NOTICE_EVENT: Final = "goodput.notice"  # an event of the job span
 
 GOODPUT_PHASE: Final = _span("goodput.phase", "all but `attempt` and `steps`", "the phase; a span with it is accounted")
-GOODPUT_STEP: Final = _span(
+GOODPUT_STEP: Final = _int(
     "goodput.step",
     "step; data_loading, checkpoint_*, compile inside or for a step",
     "the number that its loop gives the step; of a checkpoint, its label",
-    "int",
 )
 GOODPUT_CUSTOM_NAME: Final = _span("goodput.custom.name", "custom", "the user's name of the phase, of low cardinality")
 GOODPUT_PART_NAME: Final = _span(
     "goodput.part.name", "part", "the user's name of the part of a step, or a checkpoint's stage"
 )
-GOODPUT_BLOCKING: Final = _span(
-    "goodput.blocking", "where it differs from the default", "whether the phase holds up training", "bool"
+GOODPUT_BLOCKING: Final = _bool(
+    "goodput.blocking", "where it differs from the default", "whether the phase holds up training"
 )
-GOODPUT_STEP_COMPLETED: Final = _span(
-    "goodput.step.completed", "step", "false: left early (break, exception, death)", "bool"
+GOODPUT_STEP_COMPLETED: Final = _bool("goodput.step.completed", "step", "false: left early (break, exception, death)")
+GOODPUT_STEP_DEVICE_DURATION: Final = _ns("goodput.step.device_duration", "observed steps", "time on the device")
+GOODPUT_STEP_OUTLIER: Final = _bool(
+    "goodput.step.outlier", "step", "exported because it was slow; at most 5 in 1,024 steps"
 )
-GOODPUT_STEP_DEVICE_DURATION: Final = _span(
-    "goodput.step.device_duration", "observed steps", "time on the device", "int (ns)"
+GOODPUT_CHECKPOINT_DURABLE: Final = _bool(
+    "goodput.checkpoint.durable", "checkpoint_save", "whether the checkpoint is known to be durable"
 )
-GOODPUT_STEP_OUTLIER: Final = _span(
-    "goodput.step.outlier", "step", "exported because it was slow; at most 5 in 1,024 steps", "bool"
-)
-GOODPUT_CHECKPOINT_DURABLE: Final = _span(
-    "goodput.checkpoint.durable", "checkpoint_save", "whether the checkpoint is known to be durable", "bool"
-)
-GOODPUT_INTERRUPTED: Final = _span(
-    "goodput.interrupted", "any", "closed by recovery or shutdown, not by its owner", "bool"
-)
+GOODPUT_INTERRUPTED: Final = _bool("goodput.interrupted", "any", "closed by recovery or shutdown, not by its owner")
 GOODPUT_NOTICE_SOURCE: Final = _span(
     "goodput.notice.source", "event `goodput.notice` of job", "the signal, or the metadata key"
 )
@@ -231,44 +228,38 @@ GOODPUT_NOTICE_VALUE: Final = _span(
     "goodput.notice.value", "event `goodput.notice` of job", "the metadata server's value"
 )
 GOODPUT_COMPILE_FUNCTION: Final = _span("goodput.compile.function", "compile", "the function compiled")
-GOODPUT_COMPILE_RECOMPILATION: Final = _span(
-    "goodput.compile.recompilation", "compile", "true: the function had been compiled before", "bool"
+GOODPUT_COMPILE_RECOMPILATION: Final = _bool(
+    "goodput.compile.recompilation", "compile", "true: the function had been compiled before"
 )
-GOODPUT_COMPILE_CACHE_HIT: Final = _span(
-    "goodput.compile.cache_hit", "compile", "whether the persistent cache had it", "bool"
+GOODPUT_COMPILE_CACHE_HIT: Final = _bool("goodput.compile.cache_hit", "compile", "whether the persistent cache had it")
+GOODPUT_COMPILE_CACHE_RETRIEVAL: Final = _ns(
+    "goodput.compile.cache_retrieval_duration", "compile", "time to get it from the persistent cache"
 )
-GOODPUT_COMPILE_CACHE_RETRIEVAL: Final = _span(
-    "goodput.compile.cache_retrieval_duration", "compile", "time to get it from the persistent cache", "int (ns)"
-)
-GOODPUT_COMPILE_TRACE: Final = _span(
-    "goodput.compile.trace_duration", "compile", "time to trace the function", "int (ns)"
-)
-GOODPUT_COMPILE_LOWER: Final = _span("goodput.compile.lower_duration", "compile", "time to lower it", "int (ns)")
-GOODPUT_COMPILE_BACKEND: Final = _span(
-    "goodput.compile.backend_duration", "compile", "time in the compiler", "int (ns)"
-)
+GOODPUT_COMPILE_TRACE: Final = _ns("goodput.compile.trace_duration", "compile", "time to trace the function")
+GOODPUT_COMPILE_LOWER: Final = _ns("goodput.compile.lower_duration", "compile", "time to lower it")
+GOODPUT_COMPILE_BACKEND: Final = _ns("goodput.compile.backend_duration", "compile", "time in the compiler")
 GOODPUT_COMPILE_STAGES: Final = (GOODPUT_COMPILE_TRACE, GOODPUT_COMPILE_LOWER, GOODPUT_COMPILE_BACKEND)
 GOODPUT_ELASTIC_KIND: Final = _span("goodput.elastic.kind", "elastic_wait", "`slice_down` or `scale_up`")
-GOODPUT_STEPS_FIRST: Final = _span("goodput.steps.first", "steps", "first of the summarized steps", "int")
-GOODPUT_STEPS_LAST: Final = _span("goodput.steps.last", "steps", "last of the summarized steps", "int")
-GOODPUT_STEPS_COUNT: Final = _span("goodput.steps.count", "steps", "number of steps", "int")
-GOODPUT_STEPS_SUM: Final = _span("goodput.steps.duration.sum", "steps", "sum of the steps' durations", "int (ns)")
-GOODPUT_STEPS_MIN: Final = _span("goodput.steps.duration.min", "steps", "shortest", "int (ns)")
-GOODPUT_STEPS_MEDIAN: Final = _span("goodput.steps.duration.median", "steps", "median", "int (ns)")
-GOODPUT_STEPS_P90: Final = _span("goodput.steps.duration.p90", "steps", "90th percentile", "int (ns)")
-GOODPUT_STEPS_MAX: Final = _span("goodput.steps.duration.max", "steps", "longest", "int (ns)")
-GOODPUT_TRACE_NUMBER: Final = _span(
-    "goodput.trace.number", "any in a further trace of an attempt", "which of its traces, from 1", "int"
+GOODPUT_STEPS_FIRST: Final = _int("goodput.steps.first", "steps", "first of the summarized steps")
+GOODPUT_STEPS_LAST: Final = _int("goodput.steps.last", "steps", "last of the summarized steps")
+GOODPUT_STEPS_COUNT: Final = _int("goodput.steps.count", "steps", "number of steps")
+GOODPUT_STEPS_SUM: Final = _ns("goodput.steps.duration.sum", "steps", "sum of the steps' durations")
+GOODPUT_STEPS_MIN: Final = _ns("goodput.steps.duration.min", "steps", "shortest")
+GOODPUT_STEPS_MEDIAN: Final = _ns("goodput.steps.duration.median", "steps", "median")
+GOODPUT_STEPS_P90: Final = _ns("goodput.steps.duration.p90", "steps", "90th percentile")
+GOODPUT_STEPS_MAX: Final = _ns("goodput.steps.duration.max", "steps", "longest")
+GOODPUT_TRACE_NUMBER: Final = _int(
+    "goodput.trace.number", "any in a further trace of an attempt", "which of its traces, from 1"
 )
 GOODPUT_PHASES_NAME: Final = _span(
     "goodput.phases.name", "phases", "name of the summarized phases: the phase, or the user's name"
 )
-GOODPUT_PHASES_COUNT: Final = _span("goodput.phases.count", "phases", "number of phases", "int")
-GOODPUT_PHASES_SUM: Final = _span("goodput.phases.duration.sum", "phases", "sum of the phases' durations", "int (ns)")
-GOODPUT_PHASES_MIN: Final = _span("goodput.phases.duration.min", "phases", "shortest", "int (ns)")
-GOODPUT_PHASES_MEDIAN: Final = _span("goodput.phases.duration.median", "phases", "median", "int (ns)")
-GOODPUT_PHASES_P90: Final = _span("goodput.phases.duration.p90", "phases", "90th percentile", "int (ns)")
-GOODPUT_PHASES_MAX: Final = _span("goodput.phases.duration.max", "phases", "longest", "int (ns)")
+GOODPUT_PHASES_COUNT: Final = _int("goodput.phases.count", "phases", "number of phases")
+GOODPUT_PHASES_SUM: Final = _ns("goodput.phases.duration.sum", "phases", "sum of the phases' durations")
+GOODPUT_PHASES_MIN: Final = _ns("goodput.phases.duration.min", "phases", "shortest")
+GOODPUT_PHASES_MEDIAN: Final = _ns("goodput.phases.duration.median", "phases", "median")
+GOODPUT_PHASES_P90: Final = _ns("goodput.phases.duration.p90", "phases", "90th percentile")
+GOODPUT_PHASES_MAX: Final = _ns("goodput.phases.duration.max", "phases", "longest")
 ERROR_TYPE: Final = _span("error.type", "any", "the exception that left the phase")
 
 SPAN_ATTRIBUTES: Final = tuple(_SPANS)

@@ -43,10 +43,7 @@ LONGEST_S: Final = 60.0  # to wait at a stop, where the user sets no limit: a ha
 
 
 class Uploader:
-    """Calls `upload` every `interval` seconds until it is stopped, then `finish`. It can be started again.
-
-    What `upload` raises is logged once, and it is called again.
-    """
+    """Calls `upload` every `interval` seconds until it is stopped, then `finish`. It can be started again."""
 
     def __init__(
         self, name: str, interval: float, upload: Callable[[], None], finish: Callable[[], None] = lambda: None
@@ -65,7 +62,6 @@ class Uploader:
         return self._thread is not None and self._thread.is_alive()
 
     def start(self) -> None:
-        """Start it, unless it is running."""
         with self._changing:
             if not self.running:
                 self._begin()
@@ -140,6 +136,8 @@ class GoogleSeries:
     @property
     def wanted(self) -> bool:
         """Whether there is a place to write to: a project is named, or this is Google Cloud."""
+        if not self._options.enable_gcp_goodput_metrics:
+            return False
         if self._options.project_id or on_google_cloud(os.environ):
             return True
         report_once(
@@ -148,8 +146,8 @@ class GoogleSeries:
         )
         return False
 
-    def write(self, totals: Totals, metrics: tuple[semconv.Metric, ...]) -> bool:
-        """Write the series made of `metrics`; returns whether they were written or will be tried again."""
+    def write(self, totals: Totals, metrics: tuple[semconv.Metric, ...]) -> None:
+        """Write the series made of `metrics`."""
         from otel_goodput.exporters.google.workload import rows
 
         now = time.time_ns()
@@ -158,7 +156,7 @@ class GoogleSeries:
             for metric, of in instruments.ROWS
             if metric in metrics
         }
-        return bool(self._exporter.write_rows(rows(points), self._resource, WRITE_S))
+        self._exporter.write_rows(rows(points), self._resource, WRITE_S)
 
     def close(self) -> None:
         """Send the points that are held: a series takes one in five seconds. A later write opens the exporter again."""
@@ -190,6 +188,26 @@ class GoogleSeries:
 # --- the monitor ------------------------------------------------------------------------------------------------------
 
 FOLDER: Final = "goodput"  # below the TensorBoard directory
+_GOODPUT, _DEVIATION, _WINDOWS = "goodput", "step deviation", "rolling windows"  # the uploaders
+
+
+def _switches(name: str) -> tuple[Callable[..., None], Callable[..., None]]:
+    """Return the monitor's methods that start and stop one of its uploaders, if it has it."""
+
+    @harmless
+    def start(self: GoodputMonitor) -> None:
+        """Upload at the interval."""
+        if name in self._uploaders:
+            self._uploaders[name].start()
+
+    @harmless
+    def stop(self: GoodputMonitor, skip_final_flush: bool | None = None) -> None:
+        """Stop that, after a last upload."""
+        if name in self._uploaders:
+            skip = self._skip if skip_final_flush is None else skip_final_flush
+            self._uploaders[name].stop(last=not skip, seconds=self._limit)
+
+    return start, stop
 
 
 class GoodputMonitor:
@@ -232,74 +250,42 @@ class GoodputMonitor:
         cache_dir: str = "/tmp",
         max_logs_retention_period: timedelta | None = None,
     ) -> None:
-        self._initialized = bool(monitoring_enabled)
-        if not self._initialized:
+        self._uploaders: dict[str, Uploader] = {}
+        if not monitoring_enabled:
             return
         self._names = job_name, logger_name
         self._calculator = self.calculator_class(job_name, logger_name)
-        self._breakdown, self._deviation = include_badput_breakdown, include_step_deviation
+        self._breakdown = include_badput_breakdown
         self._ideal = configured_ideal_step_time
         self._skip, self._limit = skip_final_flush, final_flush_timeout_seconds
-        self._options = replace(gcp_options or GCPOptions())
+        options = replace(gcp_options or GCPOptions())
         # One each: at its end a writer sends only those of its series that its latest write still had.
-        self._google = GoogleSeries(job_name, self._options)
-        self._google_windows = GoogleSeries(job_name, self._options)
+        self._google, self._google_windows = GoogleSeries(job_name, options), GoogleSeries(job_name, options)
         self._folder = f"{str(tensorboard_dir).rstrip('/')}/{FOLDER}" if tensorboard_dir else ""
         self._drawing = threading.Lock()
         self._writer: ScalarWriter | None = None
         self._windows: tuple[int, ...] = ()
         self._drawn = -1  # the highest step whose deviation is written
         self._slices = False
-        self._goodput_uploader = Uploader("goodput", upload_interval, self._upload_goodput, self._google.close)
-        self._deviation_uploader = Uploader(
-            "step deviation", step_deviation_interval_seconds, self._upload_step_deviation
-        )
-        self._window_uploader = Uploader(
-            "rolling windows", upload_interval, self._upload_windows, self._google_windows.close
-        )
+        every, deviations_every = upload_interval, step_deviation_interval_seconds
+        self._uploaders[_GOODPUT] = Uploader(_GOODPUT, every, self._upload_goodput, self._google.close)
+        self._uploaders[_WINDOWS] = Uploader(_WINDOWS, every, self._upload_windows, self._google_windows.close)
+        if include_step_deviation:
+            self._uploaders[_DEVIATION] = Uploader(_DEVIATION, deviations_every, self._upload_step_deviation)
 
     # --- start and stop -----------------------------------------------------------------------------------------------
 
-    @harmless
-    def start_goodput_uploader(self) -> None:
-        """Upload goodput at the interval."""
-        if self._initialized:
-            self._goodput_uploader.start()
-
-    @harmless
-    def stop_goodput_uploader(self, skip_final_flush: bool | None = None) -> None:
-        """Stop that, after a last upload."""
-        if self._initialized:
-            self._stop(self._goodput_uploader, skip_final_flush)
-
-    @harmless
-    def start_step_deviation_uploader(self) -> None:
-        """Upload the deviation of each step, if the monitor is to."""
-        if self._initialized and self._deviation:
-            self._deviation_uploader.start()
-
-    @harmless
-    def stop_step_deviation_uploader(self, skip_final_flush: bool | None = None) -> None:
-        """Stop that, after a last upload."""
-        if self._initialized and self._deviation:
-            self._stop(self._deviation_uploader, skip_final_flush)
+    start_goodput_uploader, stop_goodput_uploader = _switches(_GOODPUT)
+    start_step_deviation_uploader, stop_step_deviation_uploader = _switches(_DEVIATION)
+    _start_windows, stop_rolling_window_goodput_uploader = _switches(_WINDOWS)
 
     @harmless
     def start_rolling_window_goodput_uploader(self, rolling_windows_seconds: Sequence[int]) -> None:
         """Upload goodput and badput of windows of these lengths, in seconds."""
-        if self._initialized:
+        if self._uploaders:
             self._windows = tuple(round(seconds * NS) for seconds in rolling_windows_seconds if seconds >= 1)
             self._add_windows()
-            self._window_uploader.start()
-
-    @harmless
-    def stop_rolling_window_goodput_uploader(self, skip_final_flush: bool | None = None) -> None:
-        """Stop that, after a last upload."""
-        if self._initialized and self._windows:
-            self._stop(self._window_uploader, skip_final_flush)
-
-    def _stop(self, uploader: Uploader, skip: bool | None) -> None:
-        uploader.stop(last=not (self._skip if skip is None else skip), seconds=self._limit)
+            self._start_windows()
 
     # --- uploads, on the uploaders' threads ---------------------------------------------------------------------------
 
@@ -311,9 +297,8 @@ class GoodputMonitor:
             seconds = badput_seconds(totals.run, totals.overlapped_data_loading, elastic=self._calculator.elastic)
             shares += _tags(badput_percent(seconds, totals.run.elapsed))
         self._draw([(tag, share, step) for tag, share in shares])
-        if self._options.enable_gcp_goodput_metrics and self._google.wanted:
-            more = SLICES_OF_RUN if self._slices else ()
-            self._google.write(totals, (*OF_RUN, *more))
+        if self._google.wanted:
+            self._google.write(totals, OF_RUN + SLICES_OF_RUN if self._slices else OF_RUN)
 
     def _upload_step_deviation(self) -> None:
         """Draw the steps that are new. (Cloud Monitoring gets the deviation of the run with the other figures.)"""
@@ -323,11 +308,10 @@ class GoodputMonitor:
         self._draw(new)
 
     def _upload_windows(self) -> None:
-        if not (self._options.enable_gcp_goodput_metrics and self._google_windows.wanted):
-            return
-        self._add_windows()
-        more = SLICES_OF_WINDOWS if self._slices else ()
-        self._google_windows.write(self._rolled(), (*OF_WINDOWS, *more))
+        if self._windows and self._google_windows.wanted:
+            self._add_windows()
+            metrics = OF_WINDOWS + SLICES_OF_WINDOWS if self._slices else OF_WINDOWS
+            self._google_windows.write(self._rolled(), metrics)
 
     def _add_windows(self) -> None:
         handle = goodput.handle_of(*self._names)

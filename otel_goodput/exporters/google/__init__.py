@@ -8,25 +8,15 @@ thread of its own: ``configure()`` does not wait for any of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_goodput._runtime.deadline import SHARE_OF_GRACE
-from otel_goodput._runtime.guard import report_once
 from otel_goodput.exporters import spec
-from otel_goodput.exporters.google.connection import (
-    MONITORING,
-    PLAINTEXT,
-    TELEMETRY,
-    TRACE,
-    Connection,
-    Service,
-    on_google_cloud,
-)
+from otel_goodput.exporters.google.connection import MONITORING, TELEMETRY, TRACE, Connection, Service, on_google_cloud
 from otel_goodput.exporters.google.delivery import Delivery
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 RPC_S: Final = 10.0
 
@@ -47,15 +37,11 @@ def open_gcp(context: spec.ExporterContext) -> spec.Exporters:
     from otel_goodput.exporters.wrappers import BufferingSpanExporter
 
     connection = Connection(context.environ)
-    spans = CloudTraceExporter(
-        _delivery(TRACE, "spans", connection, context), context.environ.get(RESOURCE_VARIABLE) or RESOURCE
-    )
-    metrics = CloudMonitoringExporter(
-        _delivery(MONITORING, "points", connection, context),
-        partial(_delivery, MONITORING, "descriptions of metrics", connection, context),
-        context.run_id,
-        context.process_index,
-    )
+    attributes = context.environ.get(RESOURCE_VARIABLE) or RESOURCE
+    spans = CloudTraceExporter(_delivery(TRACE, "spans", connection, context), attributes)
+    points = _delivery(MONITORING, "points", connection, context)
+    descriptions = _delivery(MONITORING, "descriptions of metrics", connection, context)
+    metrics = CloudMonitoringExporter(points, descriptions, context.run_id, context.process_index)
     spans_kept = BufferingSpanExporter(spans, context.stopping)
     return spec.Exporters("gcp", spans_kept, metrics, project=connection.known_project)
 
@@ -81,15 +67,9 @@ def open_gcp_otlp(context: spec.ExporterContext) -> spec.Exporters:
     return spec.Exporters("gcp-otlp", spans, exporter, project=connection.known_project)
 
 
-def _delivery(
-    service: Service,
-    items: str,
-    connection: Connection,
-    context: spec.ExporterContext,
-    report: Callable[..., object] = report_once,
-) -> Delivery:
+def _delivery(service: Service, items: str, connection: Connection, context: spec.ExporterContext) -> Delivery:
     rpc_s = min(RPC_S, max(context.grace_period_s * SHARE_OF_GRACE, 0.1))
-    return Delivery(service, items, connection, context.stopping, rpc_s, report)
+    return Delivery(service, items, connection, context.stopping, rpc_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,64 +79,54 @@ class GoogleExporterSpec(spec.ExporterSpec):
     services: Mapping[str, Service]
 
 
-def _spec(
-    name: str,
-    brief: str,
-    open: Callable[[spec.ExporterContext], spec.Exporters],
-    services: Mapping[str, Service],
-    packages: Sequence[str],
-    **more: Any,
-) -> GoogleExporterSpec:
+def _spec(name: str, brief: str, services: Mapping[str, Service], packages: Sequence[str], **more: Any) -> Any:
     """Return a spec; `packages` are the modules that it needs."""
-    described = partial(_describe, services)
+
+    def describe(context: spec.ExporterContext) -> list[spec.Destination]:
+        place = Connection(context.environ).place
+        return [spec.Destination(signal, place(service)) for signal, service in services.items()]
+
     return GoogleExporterSpec(
-        name, brief, open, described, tuple(services), packages=lambda _: packages, services=services, **more
+        name,
+        brief,
+        describe=describe,
+        signals=tuple(services),
+        packages=lambda _: packages,
+        services=services,
+        **more,
     )
-
-
-def _describe(services: Mapping[str, Service], context: spec.ExporterContext) -> list[spec.Destination]:
-    """Return the destinations according to the variables alone; credentials are not asked for a project."""
-    connection = Connection(context.environ)
-    scheme = PLAINTEXT if connection.plaintext else ""
-    project = f", project {connection.given}" if connection.given else ""
-    places = {signal: f"{each.name} ({scheme}{connection.target(each)}){project}" for signal, each in services.items()}
-    return [spec.Destination(signal, place) for signal, place in places.items()]
 
 
 def _here(situation: spec.Situation) -> str:
     return "this is Google Cloud, or a project of it is named" if on_google_cloud(situation.environ) else ""
 
 
-def _auto_gcp(situation: spec.Situation) -> str:
-    """Return why `auto` chooses `gcp`. It does not beside `otlp`: a collector is assumed to forward to Google."""
-    return "" if "otlp" in situation.chosen else _here(situation)
-
-
-GCP: Final = _spec(
+GCP: Final[GoogleExporterSpec] = _spec(
     "gcp",
     "Cloud Trace and Cloud Monitoring (`workload.googleapis.com/goodput.…`)",
-    open_gcp,
     {spec.TRACES: TRACE, spec.METRICS: MONITORING},
     PACKAGES,
+    open=open_gcp,
     extra="gcp",
-    auto=_auto_gcp,
+    # A collector is assumed to forward to Google.
+    auto=lambda situation: "" if "otlp" in situation.chosen else _here(situation),
     number=34,
 )
-GCP_OTLP: Final = _spec(
+GCP_OTLP: Final[GoogleExporterSpec] = _spec(
     "gcp-otlp",
     "the same over OTLP to `telemetry.googleapis.com`",
-    open_gcp_otlp,
     {spec.TRACES: TELEMETRY, spec.METRICS: TELEMETRY},
     OTLP_PACKAGES,
+    open=open_gcp_otlp,
     extra="gcp-otlp",
     number=35,
 )
-WORKLOAD: Final = _spec(
+WORKLOAD: Final[GoogleExporterSpec] = _spec(
     "workload",
     "Google's own goodput series, used by Google's ML Goodput dashboards",
-    open_workload,
     {spec.METRICS: MONITORING},
     WORKLOAD_PACKAGES,
+    open=open_workload,
     extra="gcp",
     auto=_here,
     number=37,

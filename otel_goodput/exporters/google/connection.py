@@ -1,8 +1,4 @@
-"""The project, the credentials and the channels for Google's services.
-
-They are determined on first use, in an export thread: looking for credentials may take seconds, and so may importing
-Google's libraries.
-"""
+"""The project, the credentials and the channels for Google's services, determined on first use, in an export thread."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from otel_goodput._disruption.metadata import metadata_host
@@ -72,22 +68,16 @@ def load(module: str) -> Any:
     One thread at a time: two that import parts of the same package may see each other's half-imported modules.
     """
     with _loading:
+        # gRPC's fork support crashes one in a hundred children that are forked during a call. It can be left out:
+        # nothing else in this process uses gRPC yet, and forked children do not use our channels.
         if "grpc" not in sys.modules and _FORKS not in os.environ:
-            _load_grpc()
+            os.environ[_FORKS] = "0"
+            try:
+                with suppress(ImportError):  # reported by the code that needs it
+                    importlib.import_module("grpc")
+            finally:
+                os.environ.pop(_FORKS, None)
         return importlib.import_module(module)
-
-
-def _load_grpc() -> None:
-    """Import gRPC without its fork support, which crashes one in a hundred children that are forked during a call.
-
-    This is safe: nothing else in this process uses gRPC yet, and forked children do not use our channels.
-    """
-    os.environ[_FORKS] = "0"
-    try:
-        with suppress(ImportError):  # reported by the code that needs it
-            importlib.import_module("grpc")
-    finally:
-        os.environ.pop(_FORKS, None)
 
 
 class Service(NamedTuple):
@@ -115,9 +105,6 @@ _CLIENTS: Final = {
 class NoProject(GoodputError):
     """It is not known which project to write to."""
 
-    def __init__(self) -> None:
-        super().__init__("no Google Cloud project is known")
-
 
 class Connection:
     """Credentials, project and channels for Google's services. `environ` may name the project, and another endpoint.
@@ -132,6 +119,7 @@ class Connection:
         self._lock, self._renewing = threading.Lock(), threading.Lock()
         self._default: tuple[Any, str] | None = None
         self._missed: tuple[float, Exception] | None = None  # when the search for credentials failed, and why
+        self._http: Any = None  # what tokens are requested with
         self._channels: dict[str, Any] = {}
         self._clients: dict[Service, Any] = {}
         self.failing: set[str] = set()
@@ -145,26 +133,27 @@ class Connection:
         """Return the ``host:port`` of a service."""
         return self._endpoint.partition("://")[2] or self._endpoint or service.host
 
+    def place(self, service: Service) -> str:
+        """Return where a service is, for people; credentials are not asked for the project."""
+        project = f", project {self.given}" if self.given else ""
+        return f"{service.name} ({PLAINTEXT if self.plaintext else ''}{self.target(service)}){project}"
+
     def credentials(self) -> Any:
         """Return Application Default Credentials; None for an emulator. Raises GoogleAuthError if there are none."""
         return None if self.plaintext else self._find()[0]
 
     @property
     def project(self) -> str:
-        """The project to write to.
-
-        Raises NoProject if neither a variable nor the credentials name one, GoogleAuthError if there are none.
-        """
+        """The project to write to. Raises NoProject if nothing names one, GoogleAuthError without credentials."""
         project = self.given or ("" if self.plaintext else self._find()[1])
         if not project:
-            raise NoProject
+            raise NoProject("no Google Cloud project is known")
         return project
 
     def known_project(self) -> str:
         """Return the project if it is known already; empty for an emulator, which has no real project."""
-        if self.plaintext:
-            return ""
-        return self.given or ("" if self._default is None else self._default[1])
+        known = self.given or ("" if self._default is None else self._default[1])
+        return "" if self.plaintext else known
 
     def _find(self) -> tuple[Any, str]:
         with self._lock:
@@ -184,10 +173,6 @@ class Connection:
                 self._default = credentials, project or ""
             return self._default
 
-    @cached_property
-    def _http(self) -> Any:
-        return self.token_request()
-
     @staticmethod
     def token_request(*, proxies: bool = True) -> Any:
         """Return what Google's library sends HTTP requests with; answers are read within bounds."""
@@ -206,22 +191,26 @@ class Connection:
         if credentials is None or credentials.valid:
             return
         with self._renewing:
+            self._http = self._http or self.token_request()
             if not credentials.valid:
                 credentials.refresh(partial(self._http, timeout=seconds))
 
     def channel(self, service: Service) -> Any:
         """Return the ``grpc.Channel`` to a service, the same one every time. Raises GoogleAuthError."""
-        credentials = self.credentials()
+        credentials, target = self.credentials(), self.target(service)
         with self._lock:
-            target = self.target(service)
             if target not in self._channels:
                 grpc = load("grpc")
                 if credentials is None:
-                    channel = _left_alone(grpc.insecure_channel(target, _OPTIONS))
+                    channel = grpc.insecure_channel(target, _OPTIONS)
                 else:
-                    channel = _left_alone(grpc.secure_channel(target, grpc.ssl_channel_credentials(), _OPTIONS))
-                    channel = grpc.intercept_channel(channel, self._signer(grpc))
-                self._channels[target] = channel
+                    channel = grpc.secure_channel(target, grpc.ssl_channel_credentials(), _OPTIONS)
+                # Forked children send nothing. With fork support gRPC would close the channel in a child, and wait
+                # forever for a lock that a call held at the fork.
+                with suppress(ImportError, AttributeError):  # this is not gRPC's public interface
+                    load("grpc._cython.cygrpc").fork_unregister_channel(channel)
+                signed = credentials is not None
+                self._channels[target] = grpc.intercept_channel(channel, self._signer(grpc)) if signed else channel
             return self._channels[target]
 
     def _signer(self, grpc: Any) -> Any:
@@ -269,13 +258,3 @@ def hide_deprecations() -> None:
     Called before each use of them, because others reset the filters.
     """
     warnings.filterwarnings("ignore", category=DeprecationWarning, module=_DEPRECATED)
-
-
-def _left_alone(channel: Any) -> Any:
-    """Exclude a channel from gRPC's fork support, and return it. Forked children send nothing.
-
-    With fork support gRPC would close the channel in a child, and wait forever for a lock that a call held at the fork.
-    """
-    with suppress(ImportError, AttributeError):  # this is not gRPC's public interface
-        load("grpc._cython.cygrpc").fork_unregister_channel(channel)
-    return channel

@@ -11,9 +11,9 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
@@ -41,8 +41,7 @@ class Outcome(Enum):
     CIRCUIT_OPEN = "circuit open"  # requests are not sent for some time
 
 
-@dataclass(frozen=True)
-class RequestResult:
+class RequestResult(NamedTuple):
     """What became of a request, and the server's message.
 
     `repeated`: an earlier try got no answer and may have been accepted. `written`: how many items of a refused request
@@ -66,17 +65,14 @@ MOST_REASONS: Final = 5
 _FIGURES: Final = re.compile(r"\d+")
 
 # Patterns of error messages that tell the cause better than the status code. The first match counts.
-_CAUSES: Final = (
-    (
-        r"metadata from plugin failed|determine credentials|credentials were not found|invalid_grant|reauth",
-        "credentials",
-    ),
-    (r"SERVICE_DISABLED|has not been used in project|it is disabled|is not enabled", "api"),
-    (r"http1\.x|http2 header with status|content-type|<html|Stream removed", "proxy"),
-    (r"HTTP proxy returned|ProxyError|Tunnel connection failed|WRONG_VERSION_NUMBER", "proxy"),
-    (r"authentication scopes|SCOPE_INSUFFICIENT", "scopes"),
-    (r"requires a quota project|USER_PROJECT_DENIED|serviceusage", "quota project"),
-)
+_CAUSES: Final = {
+    "credentials": r"metadata from plugin failed|determine credentials|credentials were not found|invalid_grant|reauth",
+    "api": r"SERVICE_DISABLED|has not been used in project|it is disabled|is not enabled",
+    "proxy": r"http1\.x|http2 header with status|content-type|<html|Stream removed|"
+    r"HTTP proxy returned|ProxyError|Tunnel connection failed|WRONG_VERSION_NUMBER",
+    "scopes": r"authentication scopes|SCOPE_INSUFFICIENT",
+    "quota project": r"requires a quota project|USER_PROJECT_DENIED|serviceusage",
+}
 _ADVICE: Final = {
     "credentials": "on Google Cloud attach a service account to the machine or pod; elsewhere run `gcloud auth "
     "application-default login` or point GOOGLE_APPLICATION_CREDENTIALS to a key",
@@ -98,8 +94,7 @@ _ADVICE: Final = {
 }
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """An error of a call: gRPC's status code, the message, the wait that it suggests (s), and items accepted anyway."""
 
     code: str
@@ -110,40 +105,27 @@ class Failure:
     @property
     def cause(self) -> str:
         """Key of the table of advice: the cause according to the message, else the code."""
-        return next((cause for words, cause in _CAUSES if re.search(words, self.text, re.IGNORECASE)), self.code)
+        return next((cause for cause, words in _CAUSES.items() if re.search(words, self.text, re.I)), self.code)
 
 
+@dataclass(eq=False)
 class Delivery:
     """Delivers requests to one service, with retries and a circuit breaker.
 
-    Args:
-        service: where they go.
-        items: what is sent to it, a plural noun for messages.
-        connection: project, credentials and address.
-        stopping: tells when the process stops, and how long it then waits.
-        rpc_s: timeout of one request, seconds.
-        report: called like :func:`~otel_goodput._runtime.guard.report_once` with why nothing can be delivered.
+    `items` is what is sent, a plural noun for messages, and `rpc_s` the timeout of one request. `report` is called like
+    :func:`~otel_goodput._runtime.guard.report_once` with why nothing can be delivered.
     """
 
-    def __init__(
-        self,
-        service: Service,
-        items: str,
-        connection: Connection,
-        stopping: ShutdownSignal,
-        rpc_s: float,
-        report: Callable[..., object] = report_once,
-    ) -> None:
-        self._service = service
-        self._items = items
-        self._report_once = report
-        self.connection = connection
-        self._stopping = stopping
-        self._rpc_s = rpc_s
-        self._open_until = 0.0
-        self._openings = 0
-        self._silent_since: float | None = None  # when deliveries began to fail, monotonic s; None: they do not
-        self._reported: set[str] = set()
+    service: Service
+    items: str
+    connection: Connection
+    stopping: ShutdownSignal
+    rpc_s: float
+    report: Callable[..., object] = report_once
+    _open_until = 0.0  # monotonic s
+    _openings = 0  # of the circuit in a row
+    _silent_since = 0.0  # when deliveries began to fail, monotonic s; 0: they do not
+    _reported: set[str] = field(default_factory=set, init=False)
 
     def __call__(self, send: Send, budget_s: float) -> RequestResult:
         """Send a request, and try again until an answer settles it, `budget_s` are over, or the process has to end.
@@ -151,13 +133,13 @@ class Delivery:
         `send` raises the errors of gRPC or Google's client.
         """
         begun = time.monotonic()
-        if begun < self._open_until and not self._stopping.begun:
+        if begun < self._open_until and not self.stopping.begun:
             return RequestResult(Outcome.CIRCUIT_OPEN)
         until = begun + budget_s
         wait, repeated, renewed = FIRST_WAIT_S, False, False
         failure: Failure | None = None
         while (left := self._left(until)) > 0:
-            seconds = min(left, self._rpc_s)
+            seconds = min(left, self.rpc_s)
             try:
                 self.connection.authorize(seconds)
                 send(seconds)
@@ -165,14 +147,13 @@ class Delivery:
                 failure = failure_of(error)
             else:
                 self._arrived()
-                return RequestResult(Outcome.DELIVERED, repeated=repeated)
+                return RequestResult(Outcome.DELIVERED)
             if failure.code == "UNAUTHENTICATED" and not renewed:
                 renewed = True
                 self.connection.renew()
                 continue
             if failure.cause == "credentials" or (failure.code in PERMANENT and failure.written is None):
-                self._open_circuit(failure)
-                return RequestResult(Outcome.CIRCUIT_OPEN, failure.text, repeated)
+                return self._open_circuit(failure, repeated)
             # An answer that counts what was written is about single items, whatever its code is. Those that were
             # written must not be sent again along with the others.
             if failure.written or failure.code not in TRANSIENT:
@@ -181,11 +162,15 @@ class Delivery:
             pause = failure.wait_s if failure.wait_s is not None else wait * random.uniform(0.7, 1.3)
             if pause >= self._left(until):
                 break
-            self._stopping.wait(pause)
+            self.stopping.wait(pause)
             wait = min(2 * wait, LONGEST_WAIT_S)
         if failure is None:  # no time for a try: earlier requests used it and reported why, or the exporter was late
             return RequestResult(Outcome.TIMED_OUT)
-        self._late(failure)
+        self._silent_since = self._silent_since or time.monotonic()
+        # A service that does not answer in time has mostly been reported; this time there was too little time.
+        if failure.code != "DEADLINE_EXCEEDED" or self.service.name not in self.connection.failing:
+            what = "cannot be reached" if failure.code == "UNAVAILABLE" else f"does not accept {self.items}"
+            self._report(failure, what, "it is retried")
         return RequestResult(Outcome.TIMED_OUT, failure.text, repeated)
 
     def batch(self, request: Callable[[Sequence[T]], Send], items: Sequence[T], budget_s: float) -> RequestResult:
@@ -193,17 +178,20 @@ class Delivery:
         try:
             send = request(items)
         except ImportError as error:  # a package is missing; the items are not at fault
-            failure = failure_of(error)
-            self._open_circuit(failure)
-            return RequestResult(Outcome.CIRCUIT_OPEN, failure.text)
+            return self._open_circuit(failure_of(error))
         except Exception as error:  # an encoder may raise anything for an odd value
             return RequestResult(Outcome.REFUSED, f"{type(error).__name__}: {error}", written=0)
         return self(send, budget_s)
 
+    def project(self, budget_s: float) -> str | None:
+        """Return the project; None if it or the credentials are not known, which is handled as a failed delivery."""
+        lookup = self(lambda _: self.connection.project, budget_s)
+        return self.connection.project if lookup.outcome is Outcome.DELIVERED else None
+
     def _left(self, until: float) -> float:
         """Return the seconds left for further tries. If the process stops, its end counts, not `until`."""
-        if self._stopping.begun:
-            return self._stopping.left(math.inf) - LAST_WORD_S
+        if self.stopping.begun:
+            return self.stopping.left(math.inf) - LAST_WORD_S
         return until - time.monotonic()
 
     # --- messages for people -----------------------------------------------------------------------------------------
@@ -217,40 +205,33 @@ class Delivery:
         more = f" and {count - 1} more are" if count > 1 else " is"
         logger.warning(
             "%s: %s%s not accepted: %s; %s counts all refused items",
-            self._service.name, what, more, short(text), DROPPED.name,
+            self.service.name, what, more, short(text), DROPPED.name,
         )  # fmt: skip
 
     def _arrived(self) -> None:
         self._openings, self._open_until = 0, 0.0
-        self.connection.failing.discard(self._service.name)
-        if self._silent_since is not None:
-            lasted, self._silent_since = time.monotonic() - self._silent_since, None
-            logger.info("%s accepts data again, after %.0f s", self._service.name, lasted)
+        self.connection.failing.discard(self.service.name)
+        if self._silent_since:
+            lasted, self._silent_since = time.monotonic() - self._silent_since, 0.0
+            logger.info("%s accepts data again, after %.0f s", self.service.name, lasted)
 
-    def _open_circuit(self, failure: Failure) -> None:
+    def _open_circuit(self, failure: Failure, repeated: bool = False) -> RequestResult:
         self._silent_since = self._silent_since or time.monotonic()
-        pause = min(FIRST_PAUSE_S * 2**self._openings, LONGEST_PAUSE_S)
+        self._open_until = time.monotonic() + min(FIRST_PAUSE_S * 2**self._openings, LONGEST_PAUSE_S)
         self._openings += 1
-        self._open_until = time.monotonic() + pause
         minutes = LONGEST_PAUSE_S / 60
-        self._report(failure, f"refuses {self._items}", f"it is retried after pauses of {minutes:.0f} min at most")
-
-    def _late(self, failure: Failure) -> None:
-        self._silent_since = self._silent_since or time.monotonic()
-        if failure.code == "DEADLINE_EXCEEDED" and self._service.name in self.connection.failing:
-            return  # the cause has been reported; this time there was too little time for an answer
-        away = failure.code == "UNAVAILABLE"
-        self._report(failure, "cannot be reached" if away else f"does not accept {self._items}", "it is retried")
+        self._report(failure, f"refuses {self.items}", f"it is retried after pauses of {minutes:.0f} min at most")
+        return RequestResult(Outcome.CIRCUIT_OPEN, failure.text, repeated)
 
     def _report(self, failure: Failure, what: str, then: str) -> None:
-        service, text = self._service, short(failure.text).rstrip(".")
+        service, text = self.service, short(failure.text).rstrip(".")
         self.connection.failing.add(service.name)
         project = "?"
         with suppress(Exception):  # a missing project may be the very failure to report
             project = self.connection.project
         help_ = advice_on(failure.cause, service, self.connection.target(service), project)
-        then = "The process stops" if self._stopping.begun else f"Training goes on; {then}"
-        self._report_once(
+        then = "The process stops" if self.stopping.begun else f"Training goes on; {then}"
+        self.report(
             f"{service.name} {failure.cause}",
             "%s %s: %s: %s%s. %s",
             service.name, what, failure.code, text, f"; {help_}" if help_ else "", then,
@@ -274,16 +255,14 @@ def short(text: str) -> str:
 def failure_of(error: Exception) -> Failure:
     """Return the failure that an error of a call means. An unreadable one is ``UNKNOWN``, and may be tried again."""
     try:
+        if isinstance(error, (NoProject, ImportError)):
+            return Failure("project" if isinstance(error, NoProject) else "package", str(error))
         return _read(error)
     except Exception as another:  # such as gRPC's error for a contradictory answer
         return Failure("UNKNOWN", f"{type(error).__name__}: {error!r}, whose text cannot be read: {another!r}")
 
 
 def _read(error: Exception) -> Failure:
-    if isinstance(error, NoProject):
-        return Failure("project", str(error))
-    if isinstance(error, ImportError):
-        return Failure("package", str(error))
     auth = load("google.auth.exceptions")
     if isinstance(error, auth.GoogleAuthError):
         # The other arguments have the token server's whole answer, which may contain a token.

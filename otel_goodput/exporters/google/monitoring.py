@@ -1,9 +1,8 @@
 """Metrics for Cloud Monitoring: no series is written more often than is allowed, and the last value always.
 
-The rules are those of https://cloud.google.com/monitoring/quotas and of ``TimeInterval`` in the Monitoring API: at most
-200 series per request, and one point of a series in five seconds, in order of time. A bad point must not cost others.
-A point that comes too early is held: the next one of its series replaces it, and at the end it is written with the
-earliest time that is allowed.
+The rules are those of https://cloud.google.com/monitoring/quotas and of ``TimeInterval`` in the Monitoring API. A point
+that comes too early is held: the next one of its series replaces it, and at the end it is written with the earliest
+time that is allowed. A bad point must not cost others.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import re
 import threading
 import time
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -61,43 +60,32 @@ class Labels:
         labels = {}
         for key, value in sorted((attributes or {}).items())[:MOST_LABELS]:
             text = str(value).lower() if isinstance(value, bool) else str(value)
-            label = _label(key, taken)
-            if not self._renamed and key.isascii() and len(key) <= LABEL_LENGTH and taken.get(_plain(key)) == key:
-                label = key
-            labels[label] = encodable(text)[:VALUE_LENGTH]
+            labels[self._label(key, taken)] = encodable(text)[:VALUE_LENGTH]
         return labels
 
-
-def _plain(key: str) -> str:
-    label = _FOREIGN.sub("_", key)
-    return (label if label[:1].isalpha() else f"key_{label}")[:LABEL_LENGTH]
-
-
-def _label(key: str, taken: dict[str, str]) -> str:
-    label = _plain(key)
-    if taken.setdefault(label, key) != key:
-        label = f"{label[: LABEL_LENGTH - 9]}_{zlib.crc32(key.encode('utf-8', 'replace')):08x}"
-        taken[label] = key
-    return label
+    def _label(self, key: str, taken: dict[str, str]) -> str:
+        label = _FOREIGN.sub("_", key)
+        label = (label if label[:1].isalpha() else f"key_{label}")[:LABEL_LENGTH]
+        if taken.setdefault(label, key) != key:
+            label = f"{label[: LABEL_LENGTH - 9]}_{zlib.crc32(key.encode('utf-8', 'replace')):08x}"
+            taken[label] = key
+        elif not self._renamed and key.isascii() and len(key) <= LABEL_LENGTH:
+            return key
+        return label
 
 
 def fitting_metric(metric: Metric, labels: Labels) -> Metric | None:
     """Return the metric with labels and values that Cloud Monitoring accepts; None if it has no points."""
-    points: list[Any] = [
-        replace(point, attributes=labels(metric.name, point.attributes)) for point in metric.data.data_points
-    ]
-    if points and isinstance(points[0], NumberDataPoint):
-        points = list(_numbers(points, metric.name in COUNTS))
+    points: list[Any] = []
+    for point in metric.data.data_points:
+        changed: dict[str, Any] = {"attributes": labels(metric.name, point.attributes)}
+        if isinstance(point, NumberDataPoint):
+            if not math.isfinite(point.value):
+                continue
+            count = metric.name in COUNTS
+            changed["value"] = min(max(int(point.value), INT64_MIN), INT64_MAX) if count else float(point.value)
+        points.append(replace(point, **changed))
     return with_points(metric, points) if points else None
-
-
-def _numbers(points: Sequence[Any], counts: bool) -> Iterator[Any]:
-    for point in points:
-        value = point.value
-        if not math.isfinite(value):
-            continue
-        value = min(max(int(value), INT64_MIN), INT64_MAX) if counts else float(value)
-        yield replace(point, value=value)
 
 
 NOWHERE: Final = "global"
@@ -134,10 +122,14 @@ SHARE_OF_TIMEOUT: Final = 0.9  # of the timeout that a reader gives an export
 _EARLY: Final = re.compile(r"in order|more frequently|sampling period|most recent point|duplicate timeseries", re.I)
 _START: Final = re.compile(r"start time", re.I)  # a cumulative series has to restart with a later start time
 _NAMED: Final = re.compile(r"timeSeries\[([\d,\s-]+)\]", re.I)
+_RANGE: Final = re.compile(r"(?<![\d-])([0-9]+)(?:-([0-9]+))?(?![\d-])")
 
 
 class Series(NamedTuple):
-    """The newest point of a series. `start` and `end` are unix ns; a gauge has no `start`."""
+    """The newest point of a series, which has a `name` for people. `start` and `end` are unix ns; gauges have no start.
+
+    `data` is what a request is made of.
+    """
 
     key: Hashable
     name: str
@@ -147,7 +139,6 @@ class Series(NamedTuple):
 
 
 def called(metric: str, labels: Iterable[tuple[str, str]]) -> str:
-    """Return the name of a series with its labels, for people."""
     return metric + "".join(f" {label}={value}" for label, value in labels if value)
 
 
@@ -158,7 +149,7 @@ class SeriesWriter:
         self._delivery = delivery
         self._request = request
         self._lock = threading.Lock()
-        self._held: dict[Hashable, Series] = {}
+        self.held: dict[Hashable, Series] = {}  # points that are not written yet
         self._latest: set[Hashable] = set()  # series of the latest export
         self._written: dict[Hashable, int] = {}  # end of the newest point that the service has or may have, unix ns
         self._early: dict[Hashable, int] = {}  # how often in a row it was rejected as too early
@@ -169,11 +160,6 @@ class SeriesWriter:
         self._left = 0  # points that were held at the end
         self._taken, self._bad = False, 0  # of the current batch: whether points were accepted, how many were rejected
         self.refused = 0
-
-    @property
-    def held(self) -> int:
-        """Number of points that are not written yet."""
-        return len(self._held)
 
     @property
     def lost(self) -> int:
@@ -190,7 +176,7 @@ class SeriesWriter:
                 self._replaced += one.key in self._undelivered
                 self._undelivered.discard(one.key)
                 if self._avoided.get(one.key, now) <= now:
-                    self._held[one.key] = one
+                    self.held[one.key] = one
                 else:
                     self.refused += 1
             return self._send(self._due(), now + budget_s)
@@ -201,43 +187,40 @@ class SeriesWriter:
         A series without a point in the latest export (a ratio that is not known any more) is not given a later time.
         """
         with self._lock:
-            due = {one.key for one in self._due()}
-            self._held = {key: one for key, one in self._held.items() if key in self._latest or key in due}
+            keys = self._latest | {one.key for one in self._due()}
+            self.held = {key: one for key, one in self.held.items() if key in keys}
             until = time.monotonic() + budget_s
             for _ in range(LAST_TRIES):
-                if not self._held or not self._send(self._shifted(), until):
+                # These times are seconds ahead; five minutes are accepted.
+                later = [one._replace(end=max(one.end, self._earliest(key))) for key, one in self.held.items()]
+                if not later or not self._send(later, until):
                     break
-            self._left = len(self._held)
-            return not self._held
+            self._left = len(self.held)
+            return not self.held
 
     def _due(self) -> list[Series]:
-        written = self._written
-        return [one for key, one in self._held.items() if key not in written or one.end >= written[key] + SPACING]
+        return [one for key, one in self.held.items() if one.end >= self._earliest(key)]
 
-    def _shifted(self) -> list[Series]:
-        """Return all points held, with the earliest times allowed: seconds ahead, where five minutes are accepted."""
-        written = self._written
-        return [
-            one._replace(end=max(one.end, written[key] + SPACING)) if key in written else one
-            for key, one in self._held.items()
-        ]
+    def _earliest(self, key: Hashable) -> int:
+        """Return the time from which on a series may be written again, unix ns."""
+        return self._written[key] + SPACING if key in self._written else 0
 
     def _send(self, series: Sequence[Series], until: float) -> bool:
         well = True
+        starts = self._starts
+        series = [
+            one if one.start is None else one._replace(start=max(one.start, starts.get(one.key, 0))) for one in series
+        ]
         for at in range(0, len(series), MOST_SERIES):
             self._taken, self._bad = False, 0
-            batch = [
-                one if one.start is None else one._replace(start=max(one.start, self._starts.get(one.key, 0)))
-                for one in series[at : at + MOST_SERIES]
-            ]
-            well = self._deliver(batch, until) and well
+            well = self._deliver(series[at : at + MOST_SERIES], until) and well
         return well
 
     def _deliver(self, batch: Sequence[Series], until: float, *, tried: bool = False) -> bool:
         """Write a batch, in parts if it is rejected. `tried`: an earlier request may have written these points."""
         answer = self._delivery.batch(self._request, batch, until - time.monotonic())
         if answer.outcome is Outcome.DELIVERED:
-            self._accept(batch)
+            self._accept(*batch)
             return True
         if answer.outcome is not Outcome.REFUSED:
             self._undelivered.update(one.key for one in batch)
@@ -252,12 +235,21 @@ class SeriesWriter:
         bad = [batch[at] for at in reasons if at not in early]
         known = answer.written == len(good)  # else the answer was too long to name all that are bad
         if known or (early and tried):
-            self._accept(good)
+            self._accept(*good)
             good = []
         for at, text in early.items():
-            self._judge(batch[at], text, tried)
+            if tried:  # an earlier try has written it
+                self._accept(batch[at])
+            else:
+                self._keep_away(batch[at], text)
         if bad and (len(batch) == 1 or (not self._taken and self._bad >= HOPELESS)):
-            self._refuse(bad, answer.text)
+            for one in bad:
+                self.held.pop(one.key, None)
+                self._undelivered.discard(one.key)
+                self._avoided[one.key] = time.monotonic() + AVOIDED_S
+            self.refused += len(bad)
+            self._bad += len(bad)
+            self._delivery.refused(bad[0].name, len(bad), answer.text)
             bad = []
         well = True
         middle = len(batch) // 2
@@ -266,41 +258,27 @@ class SeriesWriter:
                 well = self._deliver(part, until, tried=tried or not known) and well
         return well
 
-    def _accept(self, batch: Iterable[Series]) -> None:
+    def _accept(self, *batch: Series) -> None:
         for one in batch:
             self._taken = True
             self._written[one.key] = max(one.end, self._written.get(one.key, 0))
             self._early.pop(one.key, None)
-            self._held.pop(one.key, None)
+            self.held.pop(one.key, None)
             self._undelivered.discard(one.key)
 
-    def _judge(self, one: Series, text: str, tried: bool) -> None:
-        """Handle a point that was too early: an earlier try has written it, or somebody else writes this series."""
-        if tried:
-            self._accept([one])
-            return
+    def _keep_away(self, one: Series, text: str) -> None:
+        """Keep the distance from a point of somebody else, for which this one was too early."""
         times = self._early[one.key] = self._early.get(one.key, 0) + 1
         # Once or twice it is due to an attempt that ended a moment ago, whose last points may be dated ahead.
         if times >= PATIENCE:
-            report_once(
-                "two leaders",
+            message = (
                 "%s is also written by another process (%s). Are there two leaders, or two jobs of this name? Give "
-                "each process its index (JAX_PROCESS_ID, process_index=) and each job its own name",
-                one.name,
-                short(text),
+                "each process its index (JAX_PROCESS_ID, process_index=) and each job its own name"
             )
+            report_once("two leaders", message, one.name, short(text))
         self._written[one.key] = one.end
         if _START.search(text):
             self._starts[one.key] = one.end
-
-    def _refuse(self, batch: Sequence[Series], text: str) -> None:
-        for one in batch:
-            self._held.pop(one.key, None)
-            self._undelivered.discard(one.key)
-            self._avoided[one.key] = time.monotonic() + AVOIDED_S
-        self.refused += len(batch)
-        self._bad += len(batch)
-        self._delivery.refused(batch[0].name, len(batch), text)
 
 
 def _reasons(text: str, count: int) -> dict[int, str]:
@@ -311,14 +289,11 @@ def _reasons(text: str, count: int) -> dict[int, str]:
     reasons: dict[int, str] = {}
     begin = 0
     for match in _NAMED.finditer(text):
-        for part in filter(None, map(str.strip, match[1].split(","))):
-            first, _, last = part.partition("-")
-            if first.isdigit() and (not last or last.isdigit()):
-                for at in range(int(first), min(int(last or first), count - 1) + 1):
-                    reasons.setdefault(at, text[begin : match.end()])
+        for first, last in _RANGE.findall(match[1]):
+            for at in range(int(first), min(int(last or first), count - 1) + 1):
+                reasons.setdefault(at, text[begin : match.end()])
         begin = match.end()
-    reasons = {at: reason for at, reason in sorted(reasons.items()) if at < count}
-    return reasons or dict.fromkeys(range(count), text)
+    return dict(sorted(reasons.items())) or dict.fromkeys(range(count), text)
 
 
 class SeriesExporter(MetricExporter):
@@ -347,7 +322,7 @@ class SeriesExporter(MetricExporter):
     @property
     def held(self) -> int:
         """Number of points that are not written yet."""
-        return self._writer.held
+        return len(self._writer.held)
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
         """Write points. It succeeds if they are written, or will be tried again."""
@@ -418,13 +393,11 @@ class Descriptions:
     missing.
 
     The thread starts with the object: the first points may be sent at exit, where Python 3.12+ starts no threads.
-    `delivery` makes the delivery of requests, given the function to which it reports failures.
     """
 
-    def __init__(
-        self, delivery: Callable[[Callable[..., object]], Delivery], create: Callable[[Any, float], object]
-    ) -> None:
-        self._delivery = delivery(self._remember)
+    def __init__(self, delivery: Delivery, create: Callable[[Any, float], object]) -> None:
+        self._delivery = delivery
+        delivery.report = self._remember
         self._create = create
         self._lock = threading.Lock()
         self._wanted: dict[str, Any] = {}
@@ -470,104 +443,77 @@ class Descriptions:
     def _work(self) -> None:
         while self._calls.get():
             try:
-                self._send()
+                while self._create_next():
+                    pass
             except Exception as error:
                 contain("descriptions of metrics", error)
             finally:
                 self._idle.set()
 
-    def _send(self) -> None:
-        while True:
-            with self._lock:
-                name, request = next(iter(self._wanted.items()), (None, None))
-            if name is None:
-                self._prompt = True
-                return
-            self._trouble = None  # what an earlier try met may be over, and a circuit that is open tries nothing
-            answer = self._delivery(partial(self._create, request), BUDGET_S)
-            if answer.outcome in (Outcome.TIMED_OUT, Outcome.CIRCUIT_OPEN):
-                return
-            if answer.outcome is Outcome.REFUSED:
-                report_once(f"descriptor {name}", "the description of %s is not accepted: %s", name, short(answer.text))
-            with self._lock:
-                self._wanted.pop(name, None)
-
-
-class MetricTranslation:
-    """Translates metrics for Cloud Monitoring with Google's exporter, which neither retries nor keeps what it sends.
-
-    Its translation is kept by Google as its terms change: descriptors with kind, type and unit; keys of labels; the
-    monitored resource; histograms as distributions.
-    """
-
-    def __init__(self, project: str) -> None:
-        self._descriptors: list[Any] = []
-        self._series: list[Any] = []
-        self._stock = stock_exporter(_MONITORING, "CloudMonitoringMetricsExporter", project, self)
-
-    def __call__(self, data: MetricsData) -> tuple[list[Any], list[Any]]:
-        """Return requests for the descriptors that are new, and a ``TimeSeries`` for each point."""
-        self._descriptors, self._series = [], []
-        hide_deprecations()
-        self._stock.export(data)
-        return self._descriptors, self._series
-
-    def common_project_path(self, project: str) -> str:
-        """Return a path. Google's exporter calls this method of its client, and the next two."""
-        return f"projects/{project}"
-
-    def create_metric_descriptor(self, request: Any) -> Any:
-        self._descriptors.append(request)
-        return request.metric_descriptor
-
-    def create_time_series(self, request: Any) -> None:
-        self._series += type(request).pb(request).time_series
+    def _create_next(self) -> bool:
+        """Return whether more can be created now."""
+        with self._lock:
+            name, request = next(iter(self._wanted.items()), (None, None))
+        if name is None:
+            self._prompt = True
+            return False
+        self._trouble = None  # what an earlier try met may be over, and a circuit that is open tries nothing
+        answer = self._delivery(partial(self._create, request), BUDGET_S)
+        if answer.outcome in (Outcome.TIMED_OUT, Outcome.CIRCUIT_OPEN):
+            return False
+        if answer.outcome is Outcome.REFUSED:
+            report_once(f"descriptor {name}", "the description of %s is not accepted: %s", name, short(answer.text))
+        with self._lock:
+            self._wanted.pop(name, None)
+        return True
 
 
 class CloudMonitoringExporter(TimeSeriesExporter):
     """Exports metrics to Cloud Monitoring, under ``workload.googleapis.com/``.
 
-    `run_id` and `process_index` identify the series of this process over the attempts of the run; `describing` makes
-    the delivery of metric descriptors, given the function to which it reports failures.
+    They are translated by Google's exporter, which neither retries nor keeps what it sends. Its translation is kept by
+    Google as its terms change: descriptors with kind, type and unit; keys of labels; the monitored resource; histograms
+    as distributions. It is given this object as its client, and calls the methods without an underscore at the end.
+
+    `run_id` and `process_index` identify the series of this process over the attempts of the run; `describing` delivers
+    metric descriptors.
     """
 
-    def __init__(
-        self,
-        delivery: Delivery,
-        describing: Callable[[Callable[..., object]], Delivery],
-        run_id: str,
-        process_index: int,
-    ) -> None:
+    def __init__(self, delivery: Delivery, describing: Delivery, run_id: str, process_index: int) -> None:
         super().__init__(delivery)
         self._identity = {semconv.SERVICE_NAMESPACE: run_id, semconv.SERVICE_INSTANCE_ID: str(process_index)}
         self._lock = threading.Lock()
         self._labels = Labels()
-        self._translation: MetricTranslation | None = None
+        self._stock: Any = None
+        self._descriptors: list[Any] = []  # requests for those that are new
+        self._translated: list[Any] = []  # a TimeSeries for each point
         self._descriptions = Descriptions(describing, self._create)
 
     def series(self, data: MetricsData, seconds: float) -> Iterable[Series] | None:
         with self._lock:
             fitted = converted_metrics(data, lambda _, metric: fitting_metric(metric, self._labels), self._task)
-            if self._translation is None:
-                # This looks up the project and maybe credentials; if that fails, it is a failed delivery.
-                lookup = self._delivery(lambda _: self._delivery.connection.project, seconds)
-                if lookup.outcome is not Outcome.DELIVERED:
+            if self._stock is None:
+                project = self._delivery.project(seconds)
+                if project is None:
                     return None
-                self._translation = MetricTranslation(self._delivery.connection.project)
-            descriptors, series = self._translation(fitted)
+                self._stock = stock_exporter(_MONITORING, "CloudMonitoringMetricsExporter", project, self)
+            self._descriptors, self._translated = [], []
+            hide_deprecations()
+            self._stock.export(fitted)
             if self._well:
                 self._descriptions.report()
-            self._descriptions.want(descriptors)
-        return map(series_of, series)
+            self._descriptions.want(self._descriptors)
+            return map(series_of, self._translated)
 
     def _task(self, resource: Resource) -> Resource:
         """Return the resource of a ``generic_task``: one for each process of a run, the same in all its attempts.
 
         A ``gce_instance`` would be shared by all processes on a machine, and a pod's name changes with each restart.
         """
-        where = location(resource)
-        attributes = {semconv.SERVICE_NAME: resource.attributes.get(semconv.SERVICE_NAME, ""), **self._identity}
-        return Resource({**attributes, semconv.CLOUD_REGION: where})
+        place = {semconv.CLOUD_REGION: location(resource)}  # waits until the resource is detected
+        return Resource(
+            {semconv.SERVICE_NAME: resource.attributes.get(semconv.SERVICE_NAME, ""), **self._identity, **place}
+        )
 
     def _create(self, request: Any, seconds: float) -> None:
         self._delivery.connection.client(MONITORING).create_metric_descriptor(
@@ -579,3 +525,13 @@ class CloudMonitoringExporter(TimeSeriesExporter):
         if self._writer.finish(timeout_millis / 1000):
             self._descriptions.wait(until - time.monotonic())
         self._descriptions.close()
+
+    def common_project_path(self, project: str) -> str:
+        return f"projects/{project}"
+
+    def create_metric_descriptor(self, request: Any) -> Any:
+        self._descriptors.append(request)
+        return request.metric_descriptor
+
+    def create_time_series(self, request: Any) -> None:
+        self._translated += type(request).pb(request).time_series

@@ -39,7 +39,7 @@ class _Requests:
 
     def __init__(self, connection: Connection, process: int, signal: str, kind: str) -> None:
         self._connection = connection
-        self._process = process
+        self._process = str(process)
         self._signal, self._kind = signal, kind
         self.rejections = Rejections(TELEMETRY.name)
 
@@ -47,22 +47,17 @@ class _Requests:
         request = getattr(load(f"{_ENCODERS}.{self._signal}_encoder"), f"encode_{self._kind}")(items)
 
         def send(seconds: float) -> None:
-            where = location(resource)
+            where, project = location(resource), self._connection.project
             for group in getattr(request, f"resource_{self._kind}"):
-                self._complete(group.resource, where)
-            answer = stub(self._signal, self._connection).Export(request, timeout=seconds)
-            self.rejections.note(accepted(answer))
+                known = {attribute.key for attribute in group.resource.attributes}
+                wanted = {semconv.GCP_PROJECT_ID: project, semconv.SERVICE_INSTANCE_ID: self._process}
+                if not known & {semconv.CLOUD_REGION, semconv.CLOUD_AVAILABILITY_ZONE, semconv.LOCATION}:
+                    wanted[semconv.LOCATION] = where
+                for key in (key for key in wanted if key not in known):
+                    group.resource.attributes.add(key=key).value.string_value = wanted[key]
+            self.rejections.note(accepted(stub(self._signal, self._connection).Export(request, timeout=seconds)))
 
         return send
-
-    def _complete(self, resource: Any, where: str) -> None:
-        known = {attribute.key for attribute in resource.attributes}
-        wanted = {semconv.GCP_PROJECT_ID: self._connection.project, semconv.SERVICE_INSTANCE_ID: str(self._process)}
-        if not known & {semconv.CLOUD_REGION, semconv.CLOUD_AVAILABILITY_ZONE, semconv.LOCATION}:
-            wanted[semconv.LOCATION] = where
-        for key, value in wanted.items():
-            if key not in known:
-                resource.attributes.add(key=key).value.string_value = value
 
 
 class TelemetrySpanExporter(DeliveredSpanExporter):
@@ -93,45 +88,41 @@ class TelemetryMetricExporter(SeriesExporter):
         return super().dropped + self._requests.rejections.refused
 
     def series(self, data: MetricsData, seconds: float) -> list[Series]:
-        return [
-            _one(resource, scope, fitted, point)
-            for resource, scope, metric in every_metric(data)
-            if (fitted := fitting_metric(metric, self._labels)) is not None
-            for point in fitted.data.data_points
-        ]
+        series = []
+        for resource, scope, metric in every_metric(data):
+            fitted: Any = fitting_metric(metric, self._labels)
+            for point in fitted.data.data_points if fitted is not None else ():
+                labels = tuple(sorted(point.attributes.items()))
+                number = isinstance(point, NumberDataPoint)
+                running = not number or (isinstance(fitted.data, Sum) and fitted.data.is_monotonic)
+                start = point.start_time_unix_nano if running else None
+                key, name = (scope.scope.name, metric.name, labels), called(metric.name, labels)
+                series.append(Series(key, name, start, point.time_unix_nano, (resource, scope, fitted, point)))
+        return series
 
     def request(self, series: Sequence[Series]) -> Send:
         return self._requests(_gathered(series), series[0].data[0].resource)
 
 
-def _one(resource: ResourceMetrics, scope: ScopeMetrics, metric: Any, point: Any) -> Series:
-    labels = tuple(sorted(point.attributes.items()))
-    running = not isinstance(point, NumberDataPoint) or (isinstance(metric.data, Sum) and metric.data.is_monotonic)
-    start = point.start_time_unix_nano if running else None
-    key, data = (scope.scope.name, metric.name, labels), (resource, scope, metric, point)
-    return Series(key, called(metric.name, labels), start, point.time_unix_nano, data)
+_Scopes = dict[int, tuple[ScopeMetrics, dict[int, tuple[Metric, list[Any]]]]]
+"""Scopes with their metrics and these with their points, by identity."""
 
 
 def _gathered(series: Sequence[Series]) -> MetricsData:
     """Return the points with the `start` and `end` of their series, grouped by metric, scope and resource again."""
-    changed: dict[int, list[Any]] = {}  # points by the identity of their metric
-    groups: dict[int, tuple[ResourceMetrics, dict[int, tuple[ScopeMetrics, dict[int, Metric]]]]] = {}
+    groups: dict[int, tuple[ResourceMetrics, _Scopes]] = {}
     for one in series:
         resource, scope, metric, point = one.data
         _, scopes = groups.setdefault(id(resource), (resource, {}))
-        scopes.setdefault(id(scope), (scope, {}))[1][id(metric)] = metric
+        _, metrics = scopes.setdefault(id(scope), (scope, {}))
+        _, points = metrics.setdefault(id(metric), (metric, []))
         start = point.start_time_unix_nano if one.start is None else one.start
-        points = changed.setdefault(id(metric), [])
         points.append(replace(point, time_unix_nano=one.end, start_time_unix_nano=start))
-    return MetricsData(
-        [
-            replace(
-                resource,
-                scope_metrics=[
-                    replace(scope, metrics=[with_points(each, changed[id(each)]) for each in metrics.values()])
-                    for scope, metrics in scopes.values()
-                ],
-            )
-            for resource, scopes in groups.values()
+    gathered = []
+    for resource, scopes in groups.values():
+        within = [
+            replace(scope, metrics=[with_points(*each) for each in metrics.values()])
+            for scope, metrics in scopes.values()
         ]
-    )
+        gathered.append(replace(resource, scope_metrics=within))
+    return MetricsData(gathered)

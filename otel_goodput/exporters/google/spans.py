@@ -1,16 +1,13 @@
 """The spans of the `gcp` exporter: Google's exporter translates them, and we deliver what it would send.
 
-Theirs loses a batch when a request fails. Its translation is kept by Google as Cloud Trace changes: attributes, events,
-links and status cut to what is taken, and attributes that Cloud Trace knows by other names.
-
-People read the step's number beside the span's name in Cloud Trace, and durations with their unit. That is for display
-only: metrics and filters use span names, which must stay few.
+Theirs loses a batch when a request fails. Its translation is kept by Google as Cloud Trace changes. For display only,
+the step's number is added to the span's name, and durations with their unit.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from opentelemetry.sdk.resources import Resource
@@ -24,7 +21,7 @@ from otel_goodput._text.quantities import format_duration
 from otel_goodput.errors import GoodputError
 from otel_goodput.exporters.fitting import fitting
 from otel_goodput.exporters.google.connection import TRACE, hide_deprecations, load, stock_exporter
-from otel_goodput.exporters.google.delivery import PATIENCE_S, DeliveredSpanExporter, Delivery, Outcome, Send
+from otel_goodput.exporters.google.delivery import PATIENCE_S, DeliveredSpanExporter, Delivery, Send
 from otel_goodput.exporters.google.monitoring import settled
 
 _TRACE: Final = "opentelemetry.exporter.cloud_trace"
@@ -32,9 +29,8 @@ TEXT: Final = ".text"  # appended to the key of an attribute in ns
 _LENGTHS: Final = tuple(attribute.key for attribute in semconv.SPAN_ATTRIBUTES if attribute.type == "int (ns)")
 
 
-def display_name(span: ReadableSpan) -> str | None:
+def _display_name(span: ReadableSpan, attributes: Mapping[str, Any]) -> str | None:
     """Return ``step 123`` or ``steps 100 to 1099``; None if the span's own name is to be shown."""
-    attributes: Mapping[str, Any] = span.attributes or {}
     step = attributes.get(semconv.GOODPUT_STEP)
     if span.name == semconv.Phase.STEP == attributes.get(semconv.GOODPUT_PHASE) and step is not None:
         return f"{span.name} {step}"
@@ -42,15 +38,6 @@ def display_name(span: ReadableSpan) -> str | None:
     if span.name == semconv.STEPS_SUMMARY_SPAN and first is not None and last is not None:
         return f"{span.name} {first} to {last}"
     return None
-
-
-def lengths(span: ReadableSpan) -> Iterator[tuple[str, str]]:
-    """Yield (key, text) of an additional attribute for each attribute of ours in ns: the duration with its unit."""
-    attributes: Mapping[str, Any] = span.attributes or {}
-    for key in _LENGTHS if len(attributes) > 1 else ():
-        value = attributes.get(key)
-        if isinstance(value, int):
-            yield key + TEXT, format_duration(value / NS)
 
 
 # Resource attributes that distinguish the spans of processes, pods and attempts.
@@ -84,14 +71,16 @@ class SpanTranslation:
         resources = {id(span.resource): span.resource for span in spans}
         prepared = {key: self._prepared(resource) for key, resource in resources.items()}
         for span, one in zip(spans, translated, strict=True):
-            shown = display_name(span)
+            attributes: Mapping[str, Any] = span.attributes or {}
+            shown = _display_name(span, attributes)
             if shown is not None:
                 one.display_name.value = shown
             more = prepared[id(span.resource)]
             if len(one.attributes.attribute_map) + len(more.attribute_map) <= MOST_ATTRIBUTES:
                 one.attributes.MergeFrom(more)
-                for key, text in lengths(span):
-                    one.attributes.attribute_map[key].string_value.value = text
+                for key in _LENGTHS if len(attributes) > 1 else ():
+                    if isinstance(value := attributes.get(key), int):
+                        one.attributes.attribute_map[key + TEXT].string_value.value = format_duration(value / NS)
         return self._request
 
     def _prepared(self, resource: Resource) -> Any:
@@ -117,11 +106,10 @@ class CloudTraceExporter(DeliveredSpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         if self._translation is None:
-            # This looks up the project and maybe credentials; if that fails, it is a failed delivery.
-            lookup = self._delivery(lambda _: self._delivery.connection.project, PATIENCE_S)
-            if lookup.outcome is not Outcome.DELIVERED:
+            project = self._delivery.project(PATIENCE_S)
+            if project is None:
                 return SpanExportResult.FAILURE
-            self._translation = SpanTranslation(self._delivery.connection.project, self._resource)
+            self._translation = SpanTranslation(project, self._resource)
         for resource in {id(span.resource): span.resource for span in spans}.values():
             settled(resource)
         return super().export([fitting(span, floats=False) for span in spans])

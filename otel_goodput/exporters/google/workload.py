@@ -16,6 +16,7 @@ from opentelemetry.sdk.resources import Resource
 from otel_goodput import semconv
 from otel_goodput._metrics import workload_series as google
 from otel_goodput._text.durations import NS, parse_duration
+from otel_goodput.exporters.fitting import own_metrics
 from otel_goodput.exporters.google.connection import load
 from otel_goodput.exporters.google.delivery import Delivery
 from otel_goodput.exporters.google.monitoring import (
@@ -64,13 +65,19 @@ Points = Sequence[tuple[Mapping[str, Any], float, int]]
 def rows(metrics: Mapping[str, Points]) -> Iterator[Row]:
     """Yield the rows of Google's series for our metrics, given by name; :func:`nameless` points are skipped.
 
-    Google's account has no stalled time: it is that of the steps, whatever became of them.
+    Google's account has no stalled time: it is that of the steps, whatever became of them. Points that give the same
+    series with the same labels are one row, their sum.
     """
     metrics = _with_whole_steps(metrics)
-    for metric, needed, convert in _CONVERSIONS:
-        points = [point for point in metrics.get(metric.name, ()) if needed <= point[0].keys()]
-        if points:
-            yield from convert(points)
+    found: dict[tuple[str, ...], tuple[Row, list[float]]] = {}
+    for metric, (needed, rows_of) in _CONVERSIONS.items():
+        for attributes, value, end in metrics.get(metric.name, ()):
+            if needed <= attributes.keys():
+                for series, labels in rows_of(attributes):
+                    row = Row(series, 0.0, labels, end)
+                    found.setdefault((series.type, *labels.values()), (row, []))[1].append(value)
+    for row, values in found.values():
+        yield row._replace(value=math.fsum(values) * (PERCENT if row.series in _OF_INTERVALS else 1))
 
 
 # Where stalled time goes by the state of its steps; that of other steps is in BADPUT_SOURCES.
@@ -103,25 +110,20 @@ def _with_whole_steps(metrics: Mapping[str, Points]) -> dict[str, Points]:
 
 def nameless(metrics: Mapping[str, Points]) -> int:
     """Return how many points lack a needed attribute, such as the SDK's overflow point above its limit."""
-    return sum(
-        not needed <= point[0].keys() for metric, needed, _ in _CONVERSIONS for point in metrics.get(metric.name, ())
-    )
+    found = ((needed, metrics.get(metric.name, ())) for metric, (needed, _) in _CONVERSIONS.items())
+    return sum(not needed <= point[0].keys() for needed, points in found for point in points)
 
 
-def _time(points: Points) -> Iterator[Row]:
-    end = points[0][2]
-    spent: dict[str, float] = {}
-    for attributes, seconds, _ in points:
-        category = attributes[semconv.GOODPUT_CATEGORY]
-        if category == Category.PRODUCTIVE:
-            yield Row(google.GOODPUT_TIME, seconds, {google.GOODPUT_SOURCE: google.TOTAL}, end)
-        else:
-            source = _source(attributes)
-            spent[source] = spent.get(source, 0.0) + seconds
-    for source, seconds in spent.items():
-        yield Row(google.BADPUT_TIME, seconds, {google.BADPUT_SOURCE: source}, end)
-    elapsed = math.fsum(seconds for _, seconds, _ in points)
-    yield Row(google.ELAPSED_TIME, elapsed, {google.WINDOW_TYPE: google.CUMULATIVE}, end)
+Rows = Iterable[tuple[google.WorkloadSeries, dict[str, str]]]
+"""The series that a point counts in, and its labels there."""
+
+
+def _time(attributes: Mapping[str, Any]) -> Rows:
+    yield google.ELAPSED_TIME, {google.WINDOW_TYPE: google.CUMULATIVE}
+    if attributes[semconv.GOODPUT_CATEGORY] == Category.PRODUCTIVE:
+        yield google.GOODPUT_TIME, {google.GOODPUT_SOURCE: google.TOTAL}
+    else:
+        yield google.BADPUT_TIME, {google.BADPUT_SOURCE: _source(attributes)}
 
 
 def _source(attributes: Mapping[str, Any]) -> str:
@@ -135,57 +137,38 @@ def _window_size(attributes: Mapping[str, Any]) -> str:
     return str(parse_duration(attributes[semconv.GOODPUT_WINDOW]) // NS)
 
 
-def _windows(points: Points) -> Iterator[tuple[Mapping[str, Any], float, int]]:
-    return (point for point in points if point[0][semconv.GOODPUT_WINDOW] != semconv.WINDOW_RUN)
+def _interval(attributes: Mapping[str, Any]) -> Rows:
+    if attributes[semconv.GOODPUT_WINDOW] == semconv.WINDOW_RUN:
+        return
+    size = {google.WINDOW_SIZE: _window_size(attributes)}
+    if semconv.GOODPUT_CATEGORY in attributes:
+        yield google.INTERVAL_BADPUT, {google.BADPUT_SOURCE: _source(attributes), **size}
+    else:
+        yield google.INTERVAL_GOODPUT, {google.GOODPUT_SOURCE: google.TOTAL, **size}
 
 
-def _interval_goodput(points: Points) -> Iterator[Row]:
-    for attributes, share, end in _windows(points):
-        labels = {google.GOODPUT_SOURCE: google.TOTAL, google.WINDOW_SIZE: _window_size(attributes)}
-        yield Row(google.INTERVAL_GOODPUT, share * PERCENT, labels, end)
+def _slices(attributes: Mapping[str, Any]) -> Rows:
+    window = semconv.GOODPUT_WINDOW in attributes
+    labels = {
+        google.WINDOW_TYPE: google.SLICES_INTERVAL if window else google.SLICES_CUMULATIVE,
+        google.WINDOW_SIZE: _window_size(attributes) if window else WHOLE_RUN,
+    }
+    yield _SLICES[attributes[semconv.GOODPUT_SLICE_STATE]], labels
 
 
-def _interval_badput(points: Points) -> Iterator[Row]:
-    shares: dict[tuple[str, str], float] = {}
-    for attributes, share, _ in _windows(points):
-        key = _window_size(attributes), _source(attributes)
-        shares[key] = shares.get(key, 0.0) + share
-    for (size, source), share in shares.items():
-        labels = {google.BADPUT_SOURCE: source, google.WINDOW_SIZE: size}
-        yield Row(google.INTERVAL_BADPUT, share * PERCENT, labels, points[0][2])
-
-
-def _disruptions(points: Points) -> Iterator[Row]:
-    labels = {google.WINDOW_TYPE: google.CUMULATIVE}
-    yield Row(google.DISRUPTIONS, sum(count for _, count, _ in points), labels, points[0][2])
-
-
-def _slices(points: Points) -> Iterator[Row]:
-    for attributes, share, end in points:
-        window = attributes.get(semconv.GOODPUT_WINDOW)
-        labels = {
-            google.WINDOW_TYPE: google.SLICES_INTERVAL if window else google.SLICES_CUMULATIVE,
-            google.WINDOW_SIZE: _window_size(attributes) if window else WHOLE_RUN,
-        }
-        yield Row(_SLICES[attributes[semconv.GOODPUT_SLICE_STATE]], share, labels, end)
-
-
-def _plain(series: google.WorkloadSeries) -> Callable[[Points], Iterator[Row]]:
-    return lambda points: (Row(series, value, {}, end) for _, value, end in points)
-
-
-# (metric, attributes that a point needs, conversion)
-_CONVERSIONS: Final[Sequence[tuple[semconv.Metric, set[str], Callable[[Points], Iterator[Row]]]]] = (
-    (semconv.TIME, {semconv.GOODPUT_CATEGORY}, _time),
-    (semconv.DISRUPTIONS, set(), _disruptions),
-    (semconv.STEP_MAX, set(), _plain(google.MAX_STEP)),
-    (semconv.STEP_DEVIATION, set(), _plain(google.STEP_DEVIATION)),
-    (semconv.STEP_IDEAL, set(), _plain(google.PERFORMANCE)),
-    (semconv.RATIO, {semconv.GOODPUT_WINDOW}, _interval_goodput),
-    (semconv.BADPUT_RATIO, {semconv.GOODPUT_WINDOW, semconv.GOODPUT_CATEGORY}, _interval_badput),
-    (semconv.SLICE_EFFICIENCY, {semconv.GOODPUT_SLICE_STATE}, _slices),
-    (semconv.SLICE_WINDOW_EFFICIENCY, {semconv.GOODPUT_SLICE_STATE, semconv.GOODPUT_WINDOW}, _slices),
-)
+_OF_INTERVALS: Final = (google.INTERVAL_GOODPUT, google.INTERVAL_BADPUT)
+# The attributes that a point of a metric needs, and its rows.
+_CONVERSIONS: Final[dict[semconv.Metric, tuple[set[str], Callable[[Mapping[str, Any]], Rows]]]] = {
+    semconv.TIME: ({semconv.GOODPUT_CATEGORY}, _time),
+    semconv.DISRUPTIONS: (set(), lambda _: [(google.DISRUPTIONS, {google.WINDOW_TYPE: google.CUMULATIVE})]),
+    semconv.STEP_MAX: (set(), lambda _: [(google.MAX_STEP, {})]),
+    semconv.STEP_DEVIATION: (set(), lambda _: [(google.STEP_DEVIATION, {})]),
+    semconv.STEP_IDEAL: (set(), lambda _: [(google.PERFORMANCE, {})]),
+    semconv.RATIO: ({semconv.GOODPUT_WINDOW}, _interval),
+    semconv.BADPUT_RATIO: ({semconv.GOODPUT_WINDOW, semconv.GOODPUT_CATEGORY}, _interval),
+    semconv.SLICE_EFFICIENCY: ({semconv.GOODPUT_SLICE_STATE}, _slices),
+    semconv.SLICE_WINDOW_EFFICIENCY: ({semconv.GOODPUT_SLICE_STATE, semconv.GOODPUT_WINDOW}, _slices),
+}
 
 
 class WorkloadExporter(TimeSeriesExporter):
@@ -198,30 +181,24 @@ class WorkloadExporter(TimeSeriesExporter):
     def series(self, data: MetricsData, seconds: float) -> list[Series]:
         series: list[Series] = []
         for resource in data.resource_metrics:
-            metrics = _by_name(resource)
+            metrics: dict[str, Points] = {
+                metric.name: [
+                    (point.attributes or {}, point.value, point.time_unix_nano)
+                    for point in metric.data.data_points
+                    if isinstance(point, NumberDataPoint)
+                ]
+                for metric in own_metrics(MetricsData([resource]))
+            }
             self._lost += nameless(metrics)
             series += self._of(rows(metrics), resource.resource)
         return series
 
-    def write_rows(self, rows: Iterable[Row], resource: Resource, seconds: float) -> bool:
-        """Write rows of a resource within `seconds`. Return whether they are written, or will be tried again."""
-        return self._writer.write(self._of(rows, resource), seconds)
+    def write_rows(self, rows: Iterable[Row], resource: Resource, seconds: float) -> None:
+        """Write rows of a resource within `seconds`."""
+        self._writer.write(self._of(rows, resource), seconds)
 
     def _of(self, rows: Iterable[Row], resource: Resource) -> list[Series]:
         return [_series(row, resource, self._replica) for row in rows if math.isfinite(row.value)]
-
-
-def _by_name(resource: Any) -> dict[str, Points]:
-    return {
-        metric.name: [
-            (point.attributes or {}, point.value, point.time_unix_nano)
-            for point in metric.data.data_points
-            if isinstance(point, NumberDataPoint)
-        ]
-        for scope in resource.scope_metrics
-        if scope.scope.name == semconv.SCOPE_NAME
-        for metric in scope.metrics
-    }
 
 
 def _series(row: Row, resource: Resource, replica_id: str) -> Series:

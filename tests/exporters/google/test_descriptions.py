@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from otel_goodput.exporters.google.delivery import Outcome, RequestResult
+from otel_goodput.exporters.google.delivery import Delivery, Outcome, RequestResult
 from otel_goodput.exporters.google.monitoring import HEAD_START_S, Descriptions
 
 REQUEST = SimpleNamespace(metric_descriptor=SimpleNamespace(type="workload.googleapis.com/g"))
@@ -19,8 +19,9 @@ REQUEST = SimpleNamespace(metric_descriptor=SimpleNamespace(type="workload.googl
 class Refusing:
     """A delivery that is refused once, and whose circuit is then open."""
 
-    def __init__(self, report: Callable[..., object]) -> None:
-        self.report = report
+    report: Callable[..., object]  # which the descriptions set
+
+    def __init__(self) -> None:
         self.tries = 0
 
     def __call__(self, send: Callable[[float], object], budget_s: float) -> RequestResult:
@@ -32,7 +33,7 @@ class Refusing:
 
 @contextmanager
 def refusing() -> Iterator[Descriptions]:
-    descriptions = Descriptions(Refusing, lambda request, seconds: None)
+    descriptions = Descriptions(cast(Delivery, Refusing()), lambda request, seconds: None)
     try:
         yield descriptions
     finally:
