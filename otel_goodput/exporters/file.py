@@ -1,12 +1,8 @@
 """The `file` exporter: OTLP JSON, one export request per line, as the collector's `otlp_json_file` receiver reads it.
 
 There is one file for each attempt, process and signal, in parts: `traces-attempt0000-p0000.jsonl`, then `….1.jsonl`,
-`….2.jsonl`, all matched by `traces-*.jsonl`. Nothing is ever deleted.
-
-The SDK's spans and metrics are encoded without protobuf. The mapping is that of the OTLP specification: proto3 JSON
-with lowerCamelCase names, except that trace and span ids are hex and enums are always integers. 64-bit integers are
-decimal strings, bytes are base64, and doubles that JSON does not have are the strings NaN, Infinity and -Infinity.
-Fields with their default value are omitted.
+`….2.jsonl`. The SDK's spans and metrics are encoded without protobuf, as the OTLP specification maps them: proto3 JSON
+with lowerCamelCase names, but ids are hex and enums integers. Fields with their default value are omitted.
 """
 
 from __future__ import annotations
@@ -39,7 +35,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import Link, SpanContext, SpanKind
+from opentelemetry.trace import Link, SpanContext
 
 from otel_goodput._runtime import files
 from otel_goodput._runtime.guard import report_once
@@ -108,7 +104,13 @@ class LineFile:
         """
         with self._lock:
             try:
-                self._write(line)
+                fd = self._opened()
+                size = os.fstat(fd).st_size
+                if size and size + len(line) > self._max_bytes:
+                    self._close()
+                    self._part = (self._part or 0) + 1
+                    fd = self._opened()
+                files.append_whole(fd, line)
             except OSError:
                 self._close()
                 raise
@@ -123,15 +125,6 @@ class LineFile:
         """Close the file; a later append opens it again."""
         with self._lock:
             self._close()
-
-    def _write(self, line: bytes) -> None:
-        fd = self._opened()
-        size = os.fstat(fd).st_size
-        if size and size + len(line) > self._max_bytes:
-            self._close()
-            self._part = (self._part or 0) + 1
-            fd = self._opened()
-        files.append_whole(fd, line)
 
     def _opened(self) -> int:
         # A file without links has been deleted while open: what is written to it would be lost.
@@ -228,15 +221,6 @@ class FileMetricExporter(_FileExporter, MetricExporter):
 
 Json = dict[str, Any]
 
-# The API's SpanKind starts at 0, the protocol's at 1 (0 is "unspecified").
-_KINDS: Final[dict[SpanKind, int]] = {
-    SpanKind.INTERNAL: 1,
-    SpanKind.SERVER: 2,
-    SpanKind.CLIENT: 3,
-    SpanKind.PRODUCER: 4,
-    SpanKind.CONSUMER: 5,
-}
-
 # SpanFlags: whether it is known that the parent (or linked) context is remote, and whether it is.
 _HAS_IS_REMOTE: Final = 0x100
 _IS_REMOTE: Final = 0x200
@@ -267,11 +251,8 @@ def encode_value(value: object) -> Json:
         return {"kvlistValue": {"values": [{"key": str(key), "value": encode_value(v)} for key, v in value.items()]}}
     if isinstance(value, (Sequence, Set)):
         return {"arrayValue": {"values": [encode_value(item) for item in value]}}
-    # Scalars of array libraries are not instances of int and float.
-    if isinstance(value, numbers.Integral):
-        return encode_value(int(value))
-    if isinstance(value, numbers.Real):
-        return encode_value(float(value))
+    if isinstance(value, numbers.Real):  # scalars of array libraries are not instances of int and float
+        return encode_value(int(value) if isinstance(value, numbers.Integral) else float(value))
     return {"stringValue": str(value)}
 
 
@@ -318,9 +299,8 @@ def encode_spans(spans: Iterable[ReadableSpan]) -> tuple[Json, list[Exception]]:
         scope = span.instrumentation_scope
         url = scope.schema_url if scope else ""
         scopes.setdefault(id(scope), (scope, url, []))[2].append(encoded)
-    return _request(
-        "Spans", ((resource, resource.schema_url, scopes.values()) for resource, scopes in groups.values())
-    ), errors
+    by_resource = [(resource, resource.schema_url, scopes.values()) for resource, scopes in groups.values()]
+    return _request("Spans", by_resource), errors
 
 
 _Scope = tuple["InstrumentationScope | None", "str | None", list[Json]]
@@ -329,21 +309,14 @@ _Scope = tuple["InstrumentationScope | None", "str | None", list[Json]]
 
 def _request(kind: str, groups: Iterable[tuple[Resource, str | None, Iterable[_Scope]]]) -> Json:
     """Return a request for ``Spans`` or ``Metrics``, by resource, its schema URL, and scope."""
-    return {
-        f"resource{kind}": [
-            _trimmed(
-                {
-                    "resource": _trimmed({"attributes": _attributes(resource.attributes)}),
-                    f"scope{kind}": [
-                        _trimmed({"scope": _scope(scope), kind.lower(): items, "schemaUrl": url})
-                        for scope, url, items in scopes
-                    ],
-                    "schemaUrl": resource_url,
-                }
-            )
-            for resource, resource_url, scopes in groups
+    request = []
+    for resource, resource_url, scopes in groups:
+        about = _trimmed({"attributes": _attributes(resource.attributes)})
+        within = [
+            _trimmed({"scope": _scope(scope), kind.lower(): items, "schemaUrl": url}) for scope, url, items in scopes
         ]
-    }
+        request.append(_trimmed({"resource": about, f"scope{kind}": within, "schemaUrl": resource_url}))
+    return {f"resource{kind}": request}
 
 
 def _span(span: ReadableSpan) -> Json:
@@ -356,7 +329,7 @@ def _span(span: ReadableSpan) -> Json:
             "parentSpanId": f"{span.parent.span_id:016x}" if span.parent else "",
             "flags": _flags(span.parent),
             "name": str(span.name),
-            "kind": _KINDS[span.kind],
+            "kind": span.kind.value + 1,  # the protocol's kinds start at 1 (0 is "unspecified")
             "startTimeUnixNano": _unsigned(span.start_time),
             "endTimeUnixNano": _unsigned(span.end_time),
             "attributes": _attributes(span.attributes),
@@ -403,33 +376,22 @@ def _scope(scope: InstrumentationScope | None) -> Json:
 
 def encode_metrics(data: MetricsData) -> Json:
     """Return an ExportMetricsServiceRequest. Metrics of kinds that a future SDK may add are omitted."""
-    return _request(
-        "Metrics",
-        (
-            (
-                group.resource,
-                group.schema_url,
-                [
-                    (scope.scope, scope.schema_url, [each for metric in scope.metrics if (each := _metric(metric))])
-                    for scope in group.scope_metrics
-                ],
-            )
-            for group in data.resource_metrics
-        ),
-    )
+    groups = []
+    for group in data.resource_metrics:
+        scopes = [
+            (scope.scope, scope.schema_url, [each for metric in scope.metrics if (each := _metric(metric))])
+            for scope in group.scope_metrics
+        ]
+        groups.append((group.resource, group.schema_url, scopes))
+    return _request("Metrics", groups)
 
 
-_KINDS_OF_DATA: Final[dict[type, str]] = {
-    Gauge: "gauge",
-    Sum: "sum",
-    Histogram: "histogram",
-    ExponentialHistogram: "exponentialHistogram",
-}
+_DATA: Final = {Gauge: "gauge", Sum: "sum", Histogram: "histogram", ExponentialHistogram: "exponentialHistogram"}
 
 
 def _metric(metric: Metric) -> Json | None:
     data: Any = metric.data
-    kind = _KINDS_OF_DATA.get(type(data))
+    kind = _DATA.get(type(data))
     if kind is None:
         return None
     body: Json = {"dataPoints": [_point(point, start=kind != "gauge") for point in data.data_points]}
@@ -473,12 +435,8 @@ def _point(point: Any, *, start: bool) -> Json:
 
 
 def _exemplar(exemplar: Exemplar) -> Json:
-    message = _trimmed(
-        {
-            "filteredAttributes": _attributes(exemplar.filtered_attributes),
-            "timeUnixNano": _unsigned(exemplar.time_unix_nano),
-        }
-    )
+    attributes, time = _attributes(exemplar.filtered_attributes), _unsigned(exemplar.time_unix_nano)
+    message = _trimmed({"filteredAttributes": attributes, "timeUnixNano": time})
     if exemplar.span_id is not None and exemplar.trace_id is not None:
         message |= {"spanId": f"{exemplar.span_id:016x}", "traceId": f"{exemplar.trace_id:032x}"}
     return {**message, **_number(exemplar.value)}

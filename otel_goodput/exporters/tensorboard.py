@@ -28,6 +28,7 @@ from otel_goodput._runtime import files
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._runtime.installation import install_command
 from otel_goodput._settings.envvars import OTEL_GOODPUT_TENSORBOARD_DIR
+from otel_goodput._text.durations import NS
 from otel_goodput._text.redact import encodable, without_credentials
 from otel_goodput.errors import JournalError
 from otel_goodput.exporters import spec
@@ -64,15 +65,14 @@ class ScalarWriter:
     """
 
     def __init__(self, directory: str, *, shared: bool = False, of: Path | None = None) -> None:
-        self._records = _Records()
+        self._event, self._summary, self._writer, self._start = _tensorboard()
         self._lock = threading.Lock()
         self._kept: deque[bytes] = deque()
         self._bytes = 0  # of what is kept
         self.lost = 0
         self._step: int | None = None  # of the latest value
-        head = self._records.head
         bucket = "://" in directory
-        self._place = _Bucket(directory, head) if bucket else _Folder(directory, head, shared=shared, of=of)
+        self._place = _Bucket(directory, self._head) if bucket else _Folder(directory, self._head, shared, of)
 
     @property
     def unwritten(self) -> int:
@@ -81,11 +81,11 @@ class ScalarWriter:
 
     def write(self, tag: str, value: float, step: int, wall_time: float) -> None:
         """Take a value, which :meth:`flush` writes; `wall_time` is in seconds since the epoch."""
-        record = self._records.scalar(tag, value, step, wall_time)
-        if (self._step is None or step < self._step) and self._place.alone():
+        record = self._record(wall_time=wall_time, step=step, summary=self._summary(encodable(tag), value))
+        if (self._step is None or step < self._step) and self._alone():
             # The steps from here on are done again: TensorBoard drops the values that it has of them. It would drop
             # those of other writers too.
-            record = self._records.start(step) + record
+            record = self._record(wall_time=time.time(), step=step, session_log=self._start) + record
         self._step = step
         with self._lock:
             self._kept.append(record)
@@ -109,38 +109,34 @@ class ScalarWriter:
         finally:
             self._place.close()
 
-
-class _Records:
-    """TensorBoard's events as bytes. Raises ExporterUnavailable if TensorBoard is not installed."""
-
-    def __init__(self) -> None:
+    def _alone(self) -> bool:
+        """Whether it is known that no other writer has event files here."""
         try:
-            from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-            from tensorboard.plugins.scalar.summary_v2 import scalar_pb
-            from tensorboard.summary.writer.record_writer import RecordWriter
-        except ImportError as error:
-            raise spec.ExporterUnavailable("tensorboard", str(error), install_command("tensorboard")) from error
-        self._event: Any = Event
-        self._session: Any = SessionLog
-        self._summary: Any = scalar_pb
-        self._writer: Any = RecordWriter
+            return all(name.endswith(OURS) for name in self._place.names() if "tfevents" in name)
+        except FileNotFoundError:
+            return True
+        except Exception:  # each fsspec filesystem raises its own errors
+            return False
 
-    def head(self) -> bytes:
+    def _head(self) -> bytes:
         """What a file begins with."""
-        return self._record(self._event(wall_time=time.time(), file_version="brain.Event:2"))
+        return self._record(wall_time=time.time(), file_version="brain.Event:2")
 
-    def scalar(self, tag: str, value: float, step: int, wall_time: float) -> bytes:
-        return self._record(self._event(wall_time=wall_time, step=step, summary=self._summary(encodable(tag), value)))
-
-    def start(self, step: int) -> bytes:
-        """The start of a session at `step`: TensorBoard takes what it read before of later steps for superseded."""
-        session = self._session(status=self._session.START)
-        return self._record(self._event(wall_time=time.time(), step=step, session_log=session))
-
-    def _record(self, event: Any) -> bytes:
+    def _record(self, **event: Any) -> bytes:
         stream = io.BytesIO()
-        self._writer(stream).write(event.SerializeToString())
+        self._writer(stream).write(self._event(**event).SerializeToString())
         return stream.getvalue()
+
+
+def _tensorboard() -> tuple[Any, Any, Any, Any]:
+    """Return what encodes events, scalars and records, and the event of a session's start."""
+    try:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+        from tensorboard.summary.writer.record_writer import RecordWriter
+    except ImportError as error:
+        raise spec.ExporterUnavailable("tensorboard", str(error), install_command("tensorboard")) from error
+    return Event, scalar_pb, RecordWriter, SessionLog(status=SessionLog.START)
 
 
 def _name() -> str:
@@ -149,49 +145,24 @@ def _name() -> str:
     return f"events.out.tfevents.{now:010d}.{socket.gethostname()}.{os.getpid()}.{next(_number):06d}{OURS}"
 
 
-class _Place:
-    """Where event files are."""
-
-    def names(self) -> Iterable[str]:
-        """Return the names of what is there. Raises what it likes if they are not known."""
-        raise NotImplementedError
-
-    def append(self, data: bytes) -> None:
-        """Append the whole of `data`, or nothing. Raises OSError."""
-        raise NotImplementedError
-
-    def alone(self) -> bool:
-        """Whether it is known that no other writer has event files here."""
-        try:
-            return all(name.endswith(OURS) for name in self.names() if "tfevents" in name)
-        except FileNotFoundError:
-            return True
-        except Exception:  # each fsspec filesystem raises its own errors
-            return False
-
-    def close(self) -> None:
-        """Close the file."""
-
-
-class _Folder(_Place):
+class _Folder:
     """A file in a folder."""
 
-    def __init__(self, directory: str, head: Callable[[], bytes], *, shared: bool, of: Path | None) -> None:
+    def __init__(self, directory: str, head: Callable[[], bytes], shared: bool, of: Path | None) -> None:
         place = Path(directory)
         self._path = files.named(place.parent) / place.name
         self._of = self._path if of is None else of
         self._head = head
         self._shared = shared
-        self._fd: int | None = None
-        self._begin()
+        self._fd: int | None = self._begin()
 
     def append(self, data: bytes) -> None:
+        """Append the whole of `data`, or nothing. Raises OSError."""
         try:
             # A file without links has been deleted while open: what is written to it would be lost.
             if self._fd is None or os.fstat(self._fd).st_nlink == 0:
                 self.close()
-                self._begin()
-            assert self._fd is not None, "it was opened above"
+                self._fd = self._begin()
             files.append_whole(self._fd, data)
         except OSError as error:
             self.close()  # another file may do better, such as after a mount has come back
@@ -200,7 +171,7 @@ class _Folder(_Place):
     def names(self) -> Iterable[str]:
         return files.names(self._path)
 
-    def _begin(self) -> None:
+    def _begin(self) -> int:
         files.make_folders(self._path, self._of, shared=self._shared)
         path = self._path / _name()
         fd = files.descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, shared=self._shared)
@@ -211,7 +182,7 @@ class _Folder(_Place):
             with suppress(OSError):  # each try on a full disk would leave an empty file
                 files.remove(path)
             raise
-        self._fd = fd
+        return fd
 
     def close(self) -> None:
         fd, self._fd = self._fd, None
@@ -219,7 +190,7 @@ class _Folder(_Place):
             os.close(fd)
 
 
-class _Bucket(_Place):
+class _Bucket:
     """A file at a URL, uploaded whole each time."""
 
     def __init__(self, url: str, head: Callable[[], bytes]) -> None:
@@ -247,7 +218,11 @@ class _Bucket(_Place):
         self._name, self._there = name, whole
 
     def names(self) -> Iterable[str]:
+        """Return the names of what is there. Raises what it likes if they are not known."""
         return map(str, self._filesystem.ls(self._path, detail=False))
+
+    def close(self) -> None:
+        """Do nothing: what was appended is there."""
 
     def _failed(self, error: Exception) -> OSError:
         return OSError(f"{self._url}: {type(error).__name__}: {without_credentials(str(error))}")
@@ -307,14 +282,20 @@ class TensorBoardExporter(MetricExporter):
         self._counted = 0, 0.0  # steps, and their seconds, that the histogram had at the latest export
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
-        points = list(_points(metrics_data))
+        metrics = list(own_metrics(metrics_data))
+        points = [
+            (metric.name, point)
+            for metric in metrics
+            for point in metric.data.data_points
+            if isinstance(point, NumberDataPoint)
+        ]
         if not points:
             return MetricExportResult.SUCCESS
-        step = max((int(value) for name, _, value, _ in points if name == semconv.STEP_MAX.name), default=0)
+        step = max((int(point.value) for name, point in points if name == semconv.STEP_MAX.name), default=0)
         try:
             if self._writer is None:
                 self._writer = ScalarWriter(self._directory, shared=self._shared, of=self._of)
-            for tag, value, wall_time in self._scalars(points, metrics_data):
+            for tag, value, wall_time in self._scalars(points, metrics):
                 self._writer.write(tag, value, step, wall_time)
             self._writer.flush()
         except (OSError, spec.ExporterUnavailable) as error:
@@ -333,20 +314,25 @@ class TensorBoardExporter(MetricExporter):
         text = "exporter tensorboard cannot write its scalars, will keep trying: %s"
         report_once(f"tensorboard {self._directory}", text, error)
 
-    def _scalars(self, points: list[_Point], data: MetricsData) -> Iterator[tuple[str, float, float]]:
+    def _scalars(
+        self, points: list[tuple[str, NumberDataPoint]], metrics: list[Any]
+    ) -> Iterator[tuple[str, float, float]]:
         """Yield tag, value, and seconds since the epoch."""
-        for name, attributes, value, wall_time in points:
-            if name not in _BY_NAME or not math.isfinite(value):
+        for name, point in points:
+            if name not in _BY_NAME or not math.isfinite(point.value):
                 continue
-            tag = _BY_NAME[name](attributes)
-            if value or tag in self._drawn:
+            tag = _BY_NAME[name](point.attributes or {})
+            if point.value or tag in self._drawn:
                 self._drawn.add(tag)
-                yield tag, float(value), wall_time
-        count, total = _step_times(data)
+                yield tag, float(point.value), point.time_unix_nano / NS
+        timed = [
+            each for metric in metrics if metric.name == semconv.STEP_DURATION.name for each in metric.data.data_points
+        ]
+        count, total = sum(each.count for each in timed), sum(each.sum for each in timed)
         before, seconds = self._counted
         if count > before:
             self._counted = count, total
-            yield MEAN_STEP_TIME, (total - seconds) / (count - before), points[0][3]
+            yield MEAN_STEP_TIME, (total - seconds) / (count - before), points[0][1].time_unix_nano / NS
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
         return True
@@ -360,24 +346,6 @@ class TensorBoardExporter(MetricExporter):
         except OSError as error:
             self._report(error)
         self._lost += writer.lost + writer.unwritten
-
-
-_Point = tuple[str, Attributes, float, float]
-
-
-def _points(data: MetricsData) -> Iterator[_Point]:
-    """Yield name, attributes, value and seconds since the epoch of each number of this package's."""
-    for metric in own_metrics(data):
-        for point in metric.data.data_points:
-            if isinstance(point, NumberDataPoint):
-                yield metric.name, point.attributes or {}, point.value, point.time_unix_nano / 1e9
-
-
-def _step_times(data: MetricsData) -> tuple[int, float]:
-    """Return how many steps the histogram of step times holds, and their seconds."""
-    metrics = (metric for metric in own_metrics(data) if metric.name == semconv.STEP_DURATION.name)
-    points: list[Any] = [point for metric in metrics for point in metric.data.data_points]
-    return sum(point.count for point in points), sum(point.sum for point in points)
 
 
 def _named(environ: Mapping[str, str]) -> str:

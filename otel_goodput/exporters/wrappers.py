@@ -93,32 +93,25 @@ class FirstPoints:
     def sent(self, data: MetricsData) -> None:
         """Take note that the points of `data` have been sent."""
         for metric in own_metrics(data):
-            if _is_counter(metric):
-                points: Iterable[Any] = metric.data.data_points
-                self._begun.update(_series(metric.name, point) for point in points)
+            self._begun.update(_series(metric.name, point) for point in _counts(metric))
 
     def from_zero(self, scope: ScopeMetrics, metric: Metric) -> Metric:
         """Return the metric with 0 in the first points of counters that begin."""
-        if scope.scope.name != SCOPE_NAME or not _is_counter(metric):
-            return metric
-        points: Iterable[Any] = metric.data.data_points
+        points = _counts(metric) if scope.scope.name == SCOPE_NAME else ()
         begun = self._begun
-        return with_points(
-            metric,
-            [
-                point if _series(metric.name, point) in begun else replace(point, value=type(point.value)())
-                for point in points
-            ],
-        )
+        first = [
+            point if _series(metric.name, point) in begun else replace(point, value=type(point.value)())
+            for point in points
+        ]
+        return with_points(metric, first) if first else metric
 
 
-def _is_counter(metric: Metric) -> bool:
+def _counts(metric: Metric) -> Sequence[Any]:
+    """Return the points of a counter; none of anything else."""
     data: Any = metric.data
-    return (
-        isinstance(data, Sum)
-        and data.is_monotonic
-        and data.aggregation_temporality == AggregationTemporality.CUMULATIVE
-    )
+    counter = isinstance(data, Sum) and data.is_monotonic
+    cumulative = counter and data.aggregation_temporality == AggregationTemporality.CUMULATIVE
+    return data.data_points if cumulative else ()
 
 
 def _series(name: str, point: NumberDataPoint) -> Series:
@@ -193,8 +186,7 @@ class SafeSpanExporter(_Safe, SpanExporter):
             return result
 
         result = self._call("exporting", send, SpanExportResult.FAILURE)
-        if result is not SpanExportResult.SUCCESS:
-            self._failed += len(spans)
+        self._failed += 0 if result is SpanExportResult.SUCCESS else len(spans)
         return result
 
 
@@ -250,7 +242,8 @@ class BufferingSpanExporter(DelegatingSpanExporter):
     that accepts each of them may reject them together. Once the process stops, kept spans are tried once more, however
     often they failed.
 
-    `lost` counts the spans dropped: no room, an exception, or failures while newer ones were delivered.
+    `waiting` counts the spans that are kept, and `lost` those dropped: no room, an exception, or failures while newer
+    ones were delivered.
     """
 
     def __init__(self, exporter: SpanExporter, stopping: ShutdownSignal | None = None) -> None:
@@ -258,7 +251,7 @@ class BufferingSpanExporter(DelegatingSpanExporter):
         self._stopping = stopping
         self._last_try_due = False  # no export has begun since the process began to stop
         self._kept: deque[Sequence[ReadableSpan]] = deque()
-        self._count = 0  # spans in `_kept`
+        self.waiting = 0
         self._stuck = False  # the oldest batch has failed
         self._strikes = 0  # how often it failed while the newest was delivered
         self._closed = False
@@ -266,18 +259,13 @@ class BufferingSpanExporter(DelegatingSpanExporter):
         self.lost = 0
 
     @property
-    def waiting(self) -> int:
-        """Number of spans that are kept."""
-        return self._count
-
-    @property
     def dropped(self) -> int:
         """Number of lost spans. Spans of failed exports do not count before the shutdown: they are kept until then.
 
         Nor do they count after it while an export is still under way, which may deliver them.
         """
-        left = self._count if self._closed and not self._sending else 0
-        return self.lost + left + int(getattr(self._exporter, "refused", 0))
+        left = self.waiting if self._closed and not self._sending else 0
+        return self.lost + left + self.refused
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         self._last_try_due = self._stopping is not None and not self._stopping.begun
@@ -285,9 +273,9 @@ class BufferingSpanExporter(DelegatingSpanExporter):
             return self._exporter.export(spans)
         if spans:
             self._kept.append(spans)
-            self._count += len(spans)
-        while self._count > MOST_KEPT and len(self._kept) > 1:
-            self._give_up()
+            self.waiting += len(spans)
+        while self.waiting > MOST_KEPT and len(self._kept) > 1:
+            self._give_up(0)
         others_leave = False
         if self._stuck and len(self._kept) > 1:
             # While the service cannot be reached, try once per export: two tries would take twice as long, at exit too.
@@ -298,7 +286,7 @@ class BufferingSpanExporter(DelegatingSpanExporter):
             if self._send(0):
                 self._stuck, self._strikes = False, 0
             elif others_leave and self._strikes == PATIENCE:
-                self._give_up()
+                self._give_up(0)
             else:
                 self._stuck = True
                 self._strikes += others_leave
@@ -307,13 +295,11 @@ class BufferingSpanExporter(DelegatingSpanExporter):
 
     def _send(self, at: int) -> bool:
         """Export the batch at index `at`, 0 or -1, and keep it if that fails. Return whether it was delivered."""
-        spans = self._kept[at]
         self._sending = True
         try:
-            well = self._exporter.export(spans) is SpanExportResult.SUCCESS
+            well = self._exporter.export(self._kept[at]) is SpanExportResult.SUCCESS
         except Exception:  # a bug, which every further try would meet again
-            self.lost += len(spans)
-            self._forget(at)
+            self._give_up(at)
             raise
         finally:
             self._sending = False
@@ -321,13 +307,14 @@ class BufferingSpanExporter(DelegatingSpanExporter):
             self._forget(at)
         return well
 
-    def _give_up(self) -> None:
-        self.lost += len(self._kept[0])
-        self._stuck, self._strikes = False, 0
-        self._forget(0)
+    def _give_up(self, at: int) -> None:
+        self.lost += len(self._kept[at])
+        if at == 0:
+            self._stuck, self._strikes = False, 0
+        self._forget(at)
 
     def _forget(self, at: int) -> None:
-        self._count -= len(self._kept[at])
+        self.waiting -= len(self._kept[at])
         del self._kept[at]
 
     def shutdown(self) -> None:

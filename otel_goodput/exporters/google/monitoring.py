@@ -396,8 +396,7 @@ class Descriptions:
     """
 
     def __init__(self, delivery: Delivery, create: Callable[[Any, float], object]) -> None:
-        self._delivery = delivery
-        delivery.report = self._remember
+        self._delivery = replace(delivery, report=self._remember)
         self._create = create
         self._lock = threading.Lock()
         self._wanted: dict[str, Any] = {}

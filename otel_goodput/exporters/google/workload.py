@@ -69,14 +69,14 @@ def rows(metrics: Mapping[str, Points]) -> Iterator[Row]:
     series with the same labels are one row, their sum.
     """
     metrics = _with_whole_steps(metrics)
-    found: dict[tuple[str, ...], tuple[Row, list[float]]] = {}
+    sums: dict[tuple[str, ...], tuple[Row, list[float]]] = {}
     for metric, (needed, rows_of) in _CONVERSIONS.items():
         for attributes, value, end in metrics.get(metric.name, ()):
             if needed <= attributes.keys():
                 for series, labels in rows_of(attributes):
                     row = Row(series, 0.0, labels, end)
-                    found.setdefault((series.type, *labels.values()), (row, []))[1].append(value)
-    for row, values in found.values():
+                    sums.setdefault((series.type, *labels.values()), (row, []))[1].append(value)
+    for row, values in sums.values():
         yield row._replace(value=math.fsum(values) * (PERCENT if row.series in _OF_INTERVALS else 1))
 
 
@@ -110,8 +110,8 @@ def _with_whole_steps(metrics: Mapping[str, Points]) -> dict[str, Points]:
 
 def nameless(metrics: Mapping[str, Points]) -> int:
     """Return how many points lack a needed attribute, such as the SDK's overflow point above its limit."""
-    found = ((needed, metrics.get(metric.name, ())) for metric, (needed, _) in _CONVERSIONS.items())
-    return sum(not needed <= point[0].keys() for needed, points in found for point in points)
+    checked = ((needed, metrics.get(metric.name, ())) for metric, (needed, _) in _CONVERSIONS.items())
+    return sum(not needed <= point[0].keys() for needed, points in checked for point in points)
 
 
 Rows = Iterable[tuple[google.WorkloadSeries, dict[str, str]]]

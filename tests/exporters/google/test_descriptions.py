@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,13 +17,12 @@ from otel_goodput.exporters.google.monitoring import HEAD_START_S, Descriptions
 REQUEST = SimpleNamespace(metric_descriptor=SimpleNamespace(type="workload.googleapis.com/g"))
 
 
+@dataclass
 class Refusing:
     """A delivery that is refused once, and whose circuit is then open."""
 
-    report: Callable[..., object]  # which the descriptions set
-
-    def __init__(self) -> None:
-        self.tries = 0
+    report: Callable[..., object] = print
+    tries: int = 0
 
     def __call__(self, send: Callable[[float], object], budget_s: float) -> RequestResult:
         self.tries += 1
