@@ -1,9 +1,7 @@
 """The `console` exporter: one line about the run, for people.
 
-On a terminal it is written every five seconds, above progress bars of tqdm and live displays of rich. Elsewhere, and in
-a REPL or a notebook, it is written every metric interval. Figures that the metrics do not have are omitted; with
-neither goodput nor time there is no line. If there is time but no goodput, it is not known when the device finishes the
-steps, so no shares of the time are shown.
+Figures that the metrics do not have are omitted; with neither goodput nor time there is no line. If there is time but
+no goodput, it is not known when the device finishes the steps, so no shares of the time are shown.
 """
 
 from __future__ import annotations
@@ -101,10 +99,10 @@ class ConsoleMetricExporter(MetricExporter):
         super().__init__()
         self._stream = stream
         self._terminal = terminal
-        self._steps = _StepTime()
+        self._marks = deque([_Mark(0, 0, 0.0)])
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
-        summary = _summarize(metrics_data, self._steps)
+        summary = _summarize(metrics_data, self._marks)
         stream: TextIO | None = sys.stderr if self._stream is None else self._stream
         if summary is None or stream is None:
             return MetricExportResult.SUCCESS
@@ -148,28 +146,22 @@ class _Mark(NamedTuple):
     seconds: float
 
 
-class _StepTime:
-    """Mean step time (s) over the last `STEP_TIME_WINDOW_NS`, from the points of a cumulative histogram."""
-
-    def __init__(self) -> None:
-        self._marks: deque[_Mark] = deque([_Mark(0, 0, 0.0)])
-
-    def mean(self, point: Any) -> float | None:
-        mark = _Mark(point.time_unix_nano, point.count, point.sum)
-        marks = self._marks
-        if mark.steps < marks[-1].steps:  # fewer than before: this is a new histogram
-            marks.clear()
-            marks.append(_Mark(0, 0, 0.0))
-        if mark.steps > marks[-1].steps:
-            marks.append(mark)
-        # The first mark may be older than the window, so that steps longer than the window have a mean too.
-        while len(marks) > 2 and marks[1].time_ns <= mark.time_ns - STEP_TIME_WINDOW_NS:
-            marks.popleft()
-        count = marks[-1].steps - marks[0].steps
-        return (marks[-1].seconds - marks[0].seconds) / count if count else None
+def _mean_step_time(point: Any, marks: deque[_Mark]) -> float | None:
+    """Return the mean over the last `STEP_TIME_WINDOW_NS`, s, and note in `marks` what the cumulative histogram has."""
+    mark = _Mark(point.time_unix_nano, point.count, point.sum)
+    if mark.steps < marks[-1].steps:  # fewer than before: this is a new histogram
+        marks.clear()
+        marks.append(_Mark(0, 0, 0.0))
+    if mark.steps > marks[-1].steps:
+        marks.append(mark)
+    # The first mark may be older than the window, so that steps longer than the window have a mean too.
+    while len(marks) > 2 and marks[1].time_ns <= mark.time_ns - STEP_TIME_WINDOW_NS:
+        marks.popleft()
+    count = marks[-1].steps - marks[0].steps
+    return (marks[-1].seconds - marks[0].seconds) / count if count else None
 
 
-def _summarize(data: MetricsData, steps: _StepTime) -> Summary | None:
+def _summarize(data: MetricsData, marks: deque[_Mark]) -> Summary | None:
     points: dict[str, list[Any]] = {}
     for _, _, metric in every_metric(data):
         points.setdefault(metric.name, []).extend(metric.data.data_points)
@@ -187,23 +179,21 @@ def _summarize(data: MetricsData, steps: _StepTime) -> Summary | None:
         if category != semconv.Category.PRODUCTIVE:
             lost.append((str(attributes.get(semconv.GOODPUT_CUSTOM_NAME) or category), value))
 
-    ratios = [
-        value
-        for attributes, value in numbers(semconv.RATIO.name)
-        if attributes.get(semconv.GOODPUT_WINDOW) == semconv.WINDOW_RUN
-    ]
-    if not ratios and elapsed <= 0:
+    ratios = {of.get(semconv.GOODPUT_WINDOW): value for of, value in numbers(semconv.RATIO.name)}
+    goodput = ratios.get(semconv.WINDOW_RUN)
+    if goodput is None and elapsed <= 0:
         return None
 
-    shares = ((source, value / elapsed) for source, value in lost if ratios and value >= NEGLIGIBLE * elapsed > 0)
+    known = goodput is not None
+    shares = ((source, value / elapsed) for source, value in lost if known and value >= NEGLIGIBLE * elapsed > 0)
     # While the clock is unknown, the histogram has only steps from before.
     clocks = {attributes.get(semconv.GOODPUT_CLOCK_STATE) for attributes, _ in numbers(semconv.CLOCK.name)}
     histogram = next(iter(points.get(semconv.STEP_DURATION.name, ())), None)
     timed = histogram is not None and semconv.ClockState.UNKNOWN not in clocks
     return Summary(
-        goodput=ratios[0] if ratios else None,
+        goodput=goodput,
         step=next((int(value) for _, value in numbers(semconv.STEP_MAX.name)), None),
-        step_time=steps.mean(histogram) if timed else None,
+        step_time=_mean_step_time(histogram, marks) if timed else None,
         badput=tuple(sorted(shares, key=lambda share: -share[1])),
         at_risk=next((value for _, value in numbers(semconv.AT_RISK.name)), None),
         disruptions=int(sum(value for _, value in numbers(semconv.DISRUPTIONS.name))),

@@ -1,9 +1,8 @@
 """The `otlp` exporter: OpenTelemetry's own exporters over gRPC or HTTP, configured by the standard variables.
 
-Endpoints, headers, certificates, compression and temporality are read by these exporters themselves, from the process's
-OTEL_EXPORTER_OTLP_* variables. Added are the choice between gRPC and HTTP, a look at the answers, a timeout
-that fits the grace period, a buffer for spans while no receiver listens, a wait at the end for a receiver that does not
-listen yet, and last values with times that Cloud Monitoring accepts, in case it is behind the endpoint.
+Added are the choice between gRPC and HTTP, a look at the answers, a timeout that fits the grace period, a buffer for
+spans while no receiver listens, a wait at the end for one that does not listen yet, and last values with times that
+Cloud Monitoring accepts, in case it is behind the endpoint.
 """
 
 from __future__ import annotations
@@ -14,9 +13,12 @@ import math
 import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from importlib.metadata import entry_points
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.sdk.metrics.export import MetricExportResult
@@ -33,7 +35,6 @@ from otel_goodput.exporters.otlp_variables import (
     HTTP,
     PARSER,
     Endpoint,
-    address,
     endpoint,
     headers,
     protocol,
@@ -78,35 +79,34 @@ def _unreported(record: logging.LogRecord) -> bool:
     return not any(getattr(one, _REPORTED, False) for one in arguments)
 
 
+@dataclass(eq=False)
 class _Checked:
     """Passes requests on to `adapter`, and judges the answers of the receiver at `place`."""
 
-    def __init__(self, adapter: BaseAdapter, place: Endpoint, rejections: Rejections) -> None:
-        self._adapter = adapter
-        self._place = place
-        self._rejections = rejections
+    adapter: BaseAdapter
+    place: Endpoint
+    rejections: Rejections
 
     def send(self, request: requests.PreparedRequest, *args: Any, **settings: Any) -> requests.Response:
         request.headers["Accept-Encoding"] = "identity"  # an answer has some ten bytes
         try:
             # A session passes `stream` by name.
-            response = self._adapter.send(request, *args, **{**settings, "stream": True})
+            response = self.adapter.send(request, *args, **{**settings, "stream": True})
             body = _body(response)
             if response.status_code < 400:
-                self._rejections.note(read(self._place.signal, response.status_code, response.headers, body))
+                self.rejections.note(read(self.place.signal, response.status_code, response.headers, body))
         except Exception as error:
-            judged = next((one for one in causes(error) if isinstance(one, (NotAccepted, TooLong))), None)
-            if judged is None:
+            what = next((str(one) for one in causes(error) if isinstance(one, (NotAccepted, TooLong))), None)
+            if what is None:
                 raise
-            what = str(judged)
-            where = f"{self._place.signal} to {self._place}"
-            report_once(f"answer {where}", "%s: %s; %s", where, what, self._place.advice(what))
+            where = f"{self.place.signal} to {self.place}"
+            report_once(f"answer {where}", "%s: %s; %s", where, what, self.place.advice(what))
             raise _failure(what, reported=True) from error
         response.raw = io.BytesIO(body)  # what reads it further finds only this much
         return response
 
     def close(self) -> None:
-        self._adapter.close()
+        self.adapter.close()
 
 
 def _body(response: requests.Response) -> bytes:
@@ -128,10 +128,10 @@ def session(environ: Mapping[str, str], place: Endpoint, rejections: Rejections)
 
     Raises ExporterUnavailable if OpenTelemetry's variable for credentials names a provider that is not installed.
     """
-    common, own = (environ.get(name.format(place.signal.upper()), "") for name in _PROVIDER_VARIABLES)
     import requests
 
-    made = _provided(common or own) if common or own else requests.Session()
+    common, own = (environ.get(name.format(place.signal.upper()), "") for name in _PROVIDER_VARIABLES)
+    made = _provided(common or own, requests.Session) if common or own else requests.Session()
     bound(made)
     for prefix, adapter in list(made.adapters.items()):
         made.mount(prefix, _Checked(adapter, place, rejections))  # type: ignore[arg-type]  # it has what a session uses
@@ -140,16 +140,14 @@ def session(environ: Mapping[str, str], place: Endpoint, rejections: Rejections)
     return made
 
 
-def _provided(name: str) -> requests.Session:
+def _provided(name: str, kind: type[requests.Session]) -> requests.Session:
     """Return the session that an installed package provides under `name`. OpenTelemetry does not pass it on."""
-    import requests
-
-    for provider in entry_points(group=_PROVIDERS, name=name):
-        made = provider.load()()
-        if isinstance(made, requests.Session):
-            return made
-        raise spec.ExporterUnavailable("otlp", f"the credential provider {name!r} does not make a requests.Session")
-    raise spec.ExporterUnavailable("otlp", f"the credential provider {name!r} is not installed")
+    provider = next(iter(entry_points(group=_PROVIDERS, name=name)), None)
+    made = None if provider is None else provider.load()()
+    if isinstance(made, kind):
+        return made
+    why = "is not installed" if provider is None else "does not make a requests.Session"
+    raise spec.ExporterUnavailable("otlp", f"the credential provider {name!r} {why}")
 
 
 # --- a receiver that does not listen yet, such as a collector that is slow to start -----------------------------------
@@ -159,6 +157,7 @@ PAUSE_S: Final = 0.1
 CONNECT_S: Final = 1.0
 
 Address = tuple[str, int]
+NO_ADDRESS: Final = ("", 0)  # nothing can be known about the receiver, so nothing waits for it
 
 
 class Listener:
@@ -180,7 +179,7 @@ class Listener:
         """Call `send` until it returns True or it is no use to wait any longer. Return whether it did."""
         while True:
             awaited = self._awaited()
-            if awaited and not self._there():
+            if awaited and not self._appears():
                 return False
             if send():
                 self._reached = True
@@ -190,24 +189,20 @@ class Listener:
                 return False
 
     def _awaited(self) -> bool:
-        if not self._stopping.begun:
+        if self._address == NO_ADDRESS or not self._stopping.begun:
             return False
         if self._young is None:
             self._young = time.monotonic() < self._young_until
         return self._reached or self._young
 
-    def _there(self) -> bool:
+    def _appears(self) -> bool:
         """Wait until the address accepts connections. Return False if it refused them until time ran out."""
         began = time.monotonic()
         while self._refuses():
             if self._stopping.left(math.inf) <= LAST_WORD_S + PAUSE_S:
-                host, port = self._address
-                waited = time.monotonic() - began
-                report_once(
-                    f"listener {host}:{port}",
-                    "nothing listens at %s:%d; shutdown waited %.1f s for a listener",
-                    *(host, port, waited),
-                )
+                where, waited = "{}:{}".format(*self._address), time.monotonic() - began
+                text = "nothing listens at %s; shutdown waited %.1f s for a listener"
+                report_once(f"listener {where}", text, where, waited)
                 return False
             self._stopping.wait(PAUSE_S)
         return True
@@ -215,41 +210,39 @@ class Listener:
     def _refuses(self) -> bool:
         try:
             socket.create_connection(self._address, timeout=max(self._stopping.left(CONNECT_S), 0.01)).close()
-        except ConnectionRefusedError:
-            return True
-        except OSError:
-            return False
+        except OSError as error:
+            return isinstance(error, ConnectionRefusedError)
         return False
 
 
+@dataclass(eq=False)
 class _Receiver:
     """OpenTelemetry's exporter of a signal, which waits for its receiver at the end. All else is the exporter's.
 
-    `failed` is what it returns if an export failed; without a `listener` nothing waits.
+    `failed` is what it returns if an export failed.
     """
 
-    def __init__(self, exporter: Any, failed: object, listener: Listener | None, rejections: Rejections) -> None:
-        self._exporter = exporter
-        self._failed = failed
-        self._listener = listener
-        self._rejections = rejections
+    exporter: Any
+    failed: object
+    listener: Listener
+    rejections: Rejections
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._exporter, name)
+        return getattr(self.exporter, name)
 
     @property
     def refused(self) -> int:
-        return self._rejections.refused
+        return self.rejections.refused
 
     def export(self, items: Any, **settings: Any) -> Any:
-        result = self._failed
+        result = self.failed
 
         def send() -> bool:
             nonlocal result
-            result = self._exporter.export(items, **settings)
-            return result is not self._failed
+            result = self.exporter.export(items, **settings)
+            return result is not self.failed
 
-        _ = send() if self._listener is None else self._listener.deliver(send)
+        self.listener.deliver(send)
         return result
 
 
@@ -271,23 +264,22 @@ def open_otlp(context: spec.ExporterContext) -> spec.Exporters:
     for problem in dict.fromkeys(text for each in given for text in each.malformed):
         report_once(problem, "%s; it is left out", problem)
     listeners: dict[Address, Listener] = {}
-    opened: dict[str, Any] = {}
-    for signal, failed in ((spec.TRACES, SpanExportResult.FAILURE), (spec.METRICS, MetricExportResult.FAILURE)):
-        rejections = Rejections(endpoint(environ, signal))
-        listener, place = None, address(environ, signal)
-        if place is not None:
-            listener = listeners.setdefault(place, Listener(place, context.stopping))
-        opened[signal] = _Receiver(_stock(signal, context, rejections), failed, listener, rejections)
+    opened: list[Any] = []
+    for place, failed in zip(endpoints(environ), (SpanExportResult.FAILURE, MetricExportResult.FAILURE), strict=True):
+        rejections, address = Rejections(place), NO_ADDRESS
+        with suppress(ValueError):  # the exporter fails, and doctor has the reason
+            address = place.address() or NO_ADDRESS
+        listener = listeners.setdefault(address, Listener(address, context.stopping))
+        opened.append(_Receiver(_stock(place, context, rejections), failed, listener, rejections))
+    spans, metrics = opened
     return spec.Exporters(
-        "otlp",
-        BufferingSpanExporter(opened[spec.TRACES], context.stopping),
-        SpacedExporter(opened[spec.METRICS], context.stopping),
+        "otlp", BufferingSpanExporter(spans, context.stopping), SpacedExporter(metrics, context.stopping)
     )
 
 
-def _stock(signal: str, context: spec.ExporterContext, rejections: Rejections) -> Any:
+def _stock(place: Endpoint, context: spec.ExporterContext, rejections: Rejections) -> Any:
     """Return OpenTelemetry's exporter of a signal; `rejections` is given the answers of its receiver."""
-    environ, place = context.environ, endpoint(context.environ, signal)
+    environ, signal = context.environ, place.signal
     module, _, name = _STOCK[signal].partition(":")
     make = getattr(import_module(f"{EXPORTER_MODULES[place.wire]}.{module}"), name)
     settings: dict[str, Any] = {"timeout": timeout(environ, signal, context.grace_period_s)}
@@ -299,22 +291,20 @@ def _stock(signal: str, context: spec.ExporterContext, rejections: Rejections) -
         exporter = make(**settings)
     stub, client = getattr(exporter, "_stub", None), getattr(exporter, "_client", None)
     if callable(stub) and client is not None:  # over gRPC; without these attributes nothing is counted
-        exporter._stub = lambda channel: _JudgedClient(stub(channel), rejections)  # when it connects again
-        exporter._client = _JudgedClient(client, rejections)
+        exporter._stub = lambda channel: _judged(stub(channel), rejections)  # when it connects again
+        exporter._client = _judged(client, rejections)
     return exporter
 
 
-class _JudgedClient:
-    """A gRPC client of OTLP's service. `rejections` is given its answers: a success may have rejected some items."""
+def _judged(client: Any, rejections: Rejections) -> Any:
+    """Return a gRPC client of OTLP's service whose answers are noted: a success may have rejected some items."""
 
-    def __init__(self, client: Any, rejections: Rejections) -> None:
-        self._client = client
-        self._rejections = rejections
-
-    def Export(self, *args: Any, **settings: Any) -> Any:
-        answer = self._client.Export(*args, **settings)
-        self._rejections.note(accepted(answer))
+    def export(*args: Any, **settings: Any) -> Any:
+        answer = client.Export(*args, **settings)
+        rejections.note(accepted(answer))
         return answer
+
+    return SimpleNamespace(Export=export)
 
 
 def packages(environ: Mapping[str, str]) -> list[str]:

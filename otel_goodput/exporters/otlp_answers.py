@@ -2,16 +2,16 @@
 
 A success has a status of 2xx, and a body that is an OTLP message or empty. Redirects and the pages of proxies and
 logins are failures: what was sent has not arrived. https://opentelemetry.io/docs/specs/otlp/#otlphttp-response
-
-What a receiver rejects of a request that it accepts is counted; OpenTelemetry's exporters do not look at it.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._text.redact import shown
@@ -25,12 +25,6 @@ _ANSWERS: Final = {
     "traces": ("opentelemetry.proto.collector.trace.v1.trace_service_pb2", "ExportTraceServiceResponse"),
     "metrics": ("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2", "ExportMetricsServiceResponse"),
 }
-
-
-class Headers(Protocol):
-    """The headers of an answer, by name in any case."""
-
-    def get(self, name: str, /) -> str | None: ...
 
 
 class Accepted(NamedTuple):
@@ -65,8 +59,11 @@ def accepted(message: Any) -> Accepted:
     return Accepted(max(rejected, 0), partial.error_message[:LONGEST_WORDS])
 
 
-def read(signal: str, status: int, headers: Headers, body: bytes) -> Accepted:
-    """Return what the answer to an export of `signal` says. Raises NotAccepted if it is no success."""
+def read(signal: str, status: int, headers: Any, body: bytes) -> Accepted:
+    """Return what the answer to an export of `signal` says. Raises NotAccepted if it is no success.
+
+    `headers` has a method ``get``, which knows each name in any case.
+    """
     if not 200 <= status < 300:
         place = headers.get("Location")
         raise NotAccepted(f"it answers {status}" + (f", a redirect to {shown(place[:LONGEST_WORDS])}" if place else ""))
@@ -98,19 +95,22 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
+@dataclass
 class Rejections:
-    """What `receiver` has rejected of requests that it accepted: how many items, and why, each reason reported once."""
+    """How many items `receiver` has rejected of requests that it accepted; each reason is reported once.
 
-    def __init__(self, receiver: object) -> None:
-        self._receiver = str(receiver)
-        self.refused = 0
+    OpenTelemetry's exporters do not look at it.
+    """
+
+    receiver: object
+    refused: int = 0
 
     def note(self, answer: Accepted) -> None:
         """Count and report what `answer` says."""
         self.refused += answer.rejected
         if answer.rejected:
-            site = f"partial {self._receiver} {answer.message[:80]}"
-            report_once(site, "%s did not accept %d items: %s", self._receiver, answer.rejected, shown(answer.message))
+            site = f"partial {self.receiver} {answer.message[:80]}"
+            report_once(site, "%s did not accept %d items: %s", self.receiver, answer.rejected, shown(answer.message))
 
 
 # --- what a gRPC status code and its details say about a request: https://grpc.io/docs/guides/status-codes/ -----------
@@ -133,17 +133,12 @@ UNTOUCHED: Final = frozenset({"RESOURCE_EXHAUSTED", "UNAUTHENTICATED"})
 BROKEN: Final = NO_ANSWER | {"CANCELLED"}
 
 
-_METADATA: Final = "grpc-status-details-bin"
-
-
 def status_details(error: Any) -> list[Any]:
     """Return the details, messages of ``google.protobuf.Any``; empty if there are none that can be read."""
-    try:
+    with suppress(Exception):  # a receiver may send anything, and a wrapper of the error may lack the metadata
         for name, value in error.trailing_metadata() or ():
-            if name == _METADATA:
+            if name == "grpc-status-details-bin":
                 return list(import_module("google.rpc.status_pb2").Status.FromString(value).details)
-    except Exception:  # a receiver may send anything, and a wrapper of the error may lack the metadata
-        return []
     return []
 
 

@@ -11,8 +11,9 @@ import math
 import re
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from opentelemetry.util.re import parse_env_headers
@@ -113,6 +114,15 @@ def headers(environ: Mapping[str, str], signal: str, wire: str) -> Headers:
 
 _DEFAULTS: Final = {GRPC: "http://localhost:4317", HTTP: "http://localhost:4318"}
 _USUAL: Final = {4317: GRPC, 4318: HTTP}
+# What helps where an error message has one of these words.
+_ADVICE: Final = {
+    "UNIMPLEMENTED": "point OTEL_EXPORTER_OTLP_{SIGNAL}_ENDPOINT at a receiver that takes {signal}",
+    "UNAUTHENTICATED|PERMISSION_DENIED|401|403": "set the credentials that it requires (OTEL_EXPORTER_OTLP_HEADERS)",
+    "a redirect to": "set OTEL_EXPORTER_OTLP_ENDPOINT to the address that it redirects to: redirects are not followed",
+    "HTML page|not OTLP": "something other than an OTLP receiver answers there: check the address, and http_proxy and "
+    "no_proxy",
+    "404": "OTEL_EXPORTER_OTLP_ENDPOINT is the base URL, to which /v1/{signal} is added",
+}
 
 
 class Endpoint(NamedTuple):
@@ -125,15 +135,17 @@ class Endpoint(NamedTuple):
     def __str__(self) -> str:
         return f"{self.url} ({self.wire})"
 
+    @property
+    def _parts(self) -> SplitResult:
+        # gRPC also accepts "host:4317"; without the // added here, "host" would be parsed as the scheme.
+        return urlsplit(self.url if "://" in self.url else f"//{self.url}")
+
     def address(self) -> tuple[str, int] | None:
         """Return host and port to connect to; None for gRPC targets like ``unix:`` and ``dns:``, and behind a proxy.
 
-        Raises:
-            ValueError: it is not a URL, or has no host; over HTTP also if it has no scheme.
+        Raises ValueError if it is not a URL, or has no host; over HTTP also if it has no scheme.
         """
-        url = self.url if "://" in self.url else f"//{self.url}"
-        parts = urlsplit(url)
-        # gRPC also accepts "host:4317"; without the // added above, "host" would be parsed as the scheme.
+        parts = self._parts
         if parts.scheme not in ("", "http", "https") or not parts.netloc or self.url.startswith("unix:"):
             if self.wire == GRPC:
                 return None
@@ -142,49 +154,25 @@ class Endpoint(NamedTuple):
             raise ValueError("it has no host")
         if self.wire == HTTP and not parts.scheme:
             raise ValueError("it needs http:// or https://")
-        if self._proxied(parts.scheme, parts.hostname):
+        proxies = getproxies()
+        used = ("grpc", "https", "http") if self.wire == GRPC else (parts.scheme, "all")
+        if any(name in proxies for name in used) and not proxy_bypass(parts.hostname):
             return None
         return parts.hostname, parts.port or (80 if self.wire == HTTP and parts.scheme == "http" else 443)
 
-    def _proxied(self, scheme: str, host: str) -> bool:
-        proxies = getproxies()
-        used = ("grpc", "https", "http") if self.wire == GRPC else (scheme, "all")
-        return any(name in proxies for name in used) and not proxy_bypass(host)
-
     def advice(self, failure: str) -> str:
         """Return what may help against `failure`, the exporter's error message."""
-        upper = self.signal.upper()
-        for signs, advice in (
-            (("UNIMPLEMENTED",), f"point OTEL_EXPORTER_OTLP_{upper}_ENDPOINT at a receiver that takes {self.signal}"),
-            (
-                ("UNAUTHENTICATED", "PERMISSION_DENIED", "401", "403"),
-                "set the credentials that it requires (OTEL_EXPORTER_OTLP_HEADERS)",
-            ),
-            (
-                ("a redirect to",),
-                "set OTEL_EXPORTER_OTLP_ENDPOINT to the address that it redirects to: redirects are not followed",
-            ),
-            (
-                ("HTML page", "not OTLP"),
-                "something other than an OTLP receiver answers there: check the address, and http_proxy and no_proxy",
-            ),
-            (("404",), f"OTEL_EXPORTER_OTLP_ENDPOINT is the base URL, to which /v1/{self.signal} is added"),
-        ):
-            if any(re.search(rf"\b{sign}\b", failure) for sign in signs):
-                return advice
-        usual = _USUAL.get(_port(self.url), self.wire)
+        for signs, advice in _ADVICE.items():
+            if re.search(rf"\b({signs})\b", failure):
+                return advice.format(signal=self.signal, SIGNAL=self.signal.upper())
+        usual = self.wire
+        with suppress(ValueError):  # it has no port that is a number
+            usual = _USUAL.get(self._parts.port or 0, self.wire)
         if usual != self.wire:
             return f"this port usually takes {usual}: set OTEL_EXPORTER_OTLP_PROTOCOL={usual}"
         if self.wire == GRPC and "://" not in self.url:
             return "without http:// the connection is encrypted: write http:// if the receiver does not use TLS"
         return f"check that an OTLP receiver listens there, for {self.wire}"
-
-
-def _port(url: str) -> int:
-    try:
-        return urlsplit(url if "://" in url else f"//{url}").port or 0
-    except ValueError:
-        return 0
 
 
 def endpoint(environ: Mapping[str, str], signal: str) -> Endpoint:
@@ -195,17 +183,6 @@ def endpoint(environ: Mapping[str, str], signal: str) -> Endpoint:
     # Over HTTP the common variable has a base URL, and a signal's own variable the whole URL.
     added = f"{common.rstrip('/')}/v1/{signal}" if wire == HTTP else common
     return Endpoint(signal, wire, own or added)
-
-
-def address(environ: Mapping[str, str], signal: str) -> tuple[str, int] | None:
-    """Return host and port to connect to; None for gRPC targets like ``unix:`` and ``dns:``, and behind a proxy.
-
-    Raises ValueError if it is not a URL, or has no host; over HTTP also if it has no scheme.
-    """
-    try:
-        return endpoint(environ, signal).address()
-    except ValueError:
-        return None
 
 
 def connect(address: tuple[str, int], timeout_s: float) -> str:
