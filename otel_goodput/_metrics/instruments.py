@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
@@ -29,32 +29,31 @@ from otel_goodput.semconv import Category, JobState, Metric
 # Hits and misses of the persistent compilation cache, and the seconds that hits saved; None if it is not in use.
 Cache = Callable[[], tuple[int, int, float] | None]
 Waits = Callable[[], Mapping[str, int]]  # how long this attempt waited before its program ran: ns by known stage
-Rows = Iterable[tuple[float, Mapping[str, str]]]
-"""Values with their attributes."""
-NO_ATTRIBUTES: Final[Mapping[str, str]] = {}
+Rows = Iterable[tuple[Any, ...]]
+"""Values, each followed by the values of the metric's attributes."""
 
 
 def register_process(meter: Meter, cache: Cache, waits: Waits) -> None:
     """Create the instruments of this process that are not part of the account."""
     _create(meter, semconv.COMPILE_CACHE, lambda: _lookups(cache()))
     _create(meter, semconv.COMPILE_TIME_SAVED, lambda: _present((result := cache()) and result[2]))
-    _create(
-        meter,
-        semconv.SCHEDULING_DURATION,
-        lambda: ((duration / NS, {semconv.GOODPUT_SCHEDULING_STAGE: stage}) for stage, duration in waits().items()),
-    )
+    _create(meter, semconv.SCHEDULING_DURATION, lambda: ((wait / NS, stage) for stage, wait in waits().items()))
 
 
 def _lookups(result: tuple[int, int, float] | None) -> Rows:
     """Both results, also those that have not happened yet: a rate needs a series that begins at 0."""
-    if result is not None or "jax" in sys.modules:
-        for name, count in zip(semconv.CACHE_RESULTS, result or (0, 0), strict=False):
-            yield count, {semconv.GOODPUT_COMPILE_CACHE_RESULT: name}
+    used = result is not None or "jax" in sys.modules
+    return zip(result or (0, 0), semconv.CACHE_RESULTS, strict=False) if used else ()
 
 
-def _present(value: float | None, attributes: Mapping[str, str] = NO_ATTRIBUTES) -> Rows:
+def _present(value: float | None, *attributes: str) -> Rows:
     """Return the row of a value; none if the value is not known."""
-    return () if value is None else ((value, attributes),)
+    return () if value is None else ((value, *attributes),)
+
+
+def attributed(metric: Metric, rows: Rows) -> list[tuple[float, dict[str, str]]]:
+    """Return the values of rows with their attributes."""
+    return [(value, dict(zip(metric.attributes, attributes, strict=True))) for value, *attributes in rows]
 
 
 def _create(meter: Meter, metric: Metric, rows: Callable[[], Rows]) -> None:
@@ -62,7 +61,7 @@ def _create(meter: Meter, metric: Metric, rows: Callable[[], Rows]) -> None:
 
     def observe(_: CallbackOptions) -> Iterable[Observation]:
         try:
-            return [Observation(*row) for row in rows()]
+            return [Observation(*row) for row in attributed(metric, rows())]
         except Exception as error:
             contain(f"metric {metric.name}", error)
             return []
@@ -176,16 +175,13 @@ class Snapshot:
         return replace(partition, custom=custom)
 
 
-def _by_category(partition: Partition, unit: int, window: Mapping[str, str], *, productive: bool) -> Rows:
+def _by_category(partition: Partition, unit: int, *window: str, productive: bool = False) -> Rows:
     """Yield the time of every category in `unit` ns, also 0, so that a series falls to 0 visibly."""
     for name, duration in partition.categories.items():
         if productive or name != Category.PRODUCTIVE:
-            yield duration / unit, {**window, semconv.GOODPUT_CATEGORY: name, semconv.GOODPUT_CUSTOM_NAME: ""}
+            yield duration / unit, *window, name, ""
     for name, duration in partition.custom.items():
-        yield (
-            duration / unit,
-            {**window, semconv.GOODPUT_CATEGORY: Category.CUSTOM, semconv.GOODPUT_CUSTOM_NAME: name},
-        )
+        yield duration / unit, *window, Category.CUSTOM, name
 
 
 def _partitions(totals: Totals) -> Iterable[tuple[str, Partition]]:
@@ -197,29 +193,19 @@ def _partitions(totals: Totals) -> Iterable[tuple[str, Partition]]:
 def _ratio(totals: Totals) -> Rows:
     for window, partition in _partitions(totals):
         if partition.goodput is not None:
-            yield float(partition.goodput), {semconv.GOODPUT_WINDOW: window}
+            yield float(partition.goodput), window
 
 
 def _badput(totals: Totals) -> Rows:
     for window, partition in _partitions(totals):
-        elapsed = partition.elapsed
-        if elapsed and partition.known:
-            yield from _by_category(partition, elapsed, {semconv.GOODPUT_WINDOW: window}, productive=False)
+        if partition.elapsed and partition.known:
+            yield from _by_category(partition, partition.elapsed, window)
 
 
 def _stalled(totals: Totals) -> Rows:
     for window, partition in _partitions(totals):
         if partition.elapsed:
-            for state, duration in partition.stalled.items():
-                yield (
-                    duration / partition.elapsed,
-                    {semconv.GOODPUT_WINDOW: window, semconv.GOODPUT_STEP_STATE: state},
-                )
-
-
-def _steps(totals: Totals) -> Rows:
-    yield totals.kept, {semconv.GOODPUT_STEP_STATE: semconv.STEP_KEPT}
-    yield totals.lost, {semconv.GOODPUT_STEP_STATE: semconv.STEP_LOST}
+            yield from ((duration / partition.elapsed, window, state) for state, duration in partition.stalled.items())
 
 
 def _started(totals: Totals) -> bool:
@@ -231,12 +217,7 @@ def _step_age(totals: Totals) -> Rows:
     if _started(totals):
         for activity in semconv.ACTIVITIES:
             now = totals.in_step == (activity == semconv.IN_STEP)
-            yield (totals.since_step or 0) / NS if now else 0.0, {semconv.GOODPUT_ACTIVITY: activity}
-
-
-def _disruptions(totals: Totals) -> Rows:
-    for reason in semconv.REASONS:
-        yield totals.disruptions.get(reason, 0), {semconv.GOODPUT_DISRUPTION_REASON: reason}
+            yield (totals.since_step or 0) / NS if now else 0.0, activity
 
 
 def _window_disruptions(totals: Totals) -> Rows:
@@ -244,27 +225,23 @@ def _window_disruptions(totals: Totals) -> Rows:
         recent = Counter(one.reason for one in totals.history if totals.at - span < one.time <= totals.at)
         for reason in semconv.REASONS:
             if reason in totals.disruptions:
-                yield (
-                    recent[reason],
-                    {semconv.GOODPUT_WINDOW: window_name(span), semconv.GOODPUT_DISRUPTION_REASON: reason},
-                )
+                yield recent[reason], window_name(span), reason
 
 
 def _job_state(totals: Totals) -> Rows:
     """Yield both states, as 0 or 1, so that the end of a state cannot be mistaken for a series that stopped."""
     if _started(totals):
         for state in semconv.JOB_STATES:
-            yield int(totals.finished == (state == JobState.ENDED)), {semconv.GOODPUT_JOB_STATE: state}
+            yield int(totals.finished == (state == JobState.ENDED)), state
 
 
-def _slices(shares: Mapping[str, float], window: Mapping[str, str] = NO_ATTRIBUTES) -> Rows:
-    for state, share in shares.items():
-        yield float(share), {**window, semconv.GOODPUT_SLICE_STATE: state}
+def _slices(shares: Mapping[str, float], *window: str) -> Rows:
+    return ((float(share), *window, state) for state, share in shares.items())
 
 
 def _window_slices(totals: Totals) -> Rows:
     for span, partition in totals.rolling:
-        yield from _slices(partition.slice_efficiency, {semconv.GOODPUT_WINDOW: window_name(span)})
+        yield from _slices(partition.slice_efficiency, window_name(span))
 
 
 def _value(
@@ -288,17 +265,17 @@ _of_known_steps = partial(_value, host_clock=False)
 # the device is unknown. Times by category and counts are exact nevertheless: a step that was dispatched counts as kept,
 # also as the highest step, until the run goes back.
 ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
-    (semconv.TIME, lambda totals: _by_category(totals.run, NS, NO_ATTRIBUTES, productive=True)),
+    (semconv.TIME, lambda totals: _by_category(totals.run, NS, productive=True)),
     (semconv.RATIO, _ratio),
     (semconv.BADPUT_RATIO, _badput),
     (semconv.STALLED_RATIO, _stalled),
-    (semconv.STEP_COUNT, _steps),
+    (semconv.STEP_COUNT, lambda totals: ((totals.kept, semconv.STEP_KEPT), (totals.lost, semconv.STEP_LOST))),
     (semconv.STEP_AGE, _step_age),
     (semconv.STEP_MAX, _value(lambda totals: totals.run.max_productive_step)),
     (semconv.STEP_IDEAL, _of_known_steps(lambda totals: totals.ideal_step_time, NS)),
     (semconv.STEP_DEVIATION, _of_known_steps(lambda totals: totals.step_time_deviation, NS)),
     (semconv.AT_RISK, _of_known_steps(lambda totals: totals.at_risk, NS)),
-    (semconv.DISRUPTIONS, _disruptions),
+    (semconv.DISRUPTIONS, lambda totals: ((totals.disruptions.get(reason, 0), reason) for reason in semconv.REASONS)),
     (semconv.WINDOW_DISRUPTIONS, _window_disruptions),
     (semconv.OVERLAPPED_LOADING, _value(lambda totals: totals.overlapped_data_loading, NS)),
     (semconv.FIRST_STEP, _of_known_steps(lambda totals: totals.first_step, NS)),
@@ -311,10 +288,7 @@ ROWS: Final[Sequence[tuple[Metric, Callable[[Totals], Rows]]]] = (
     (semconv.SLICE_SHARE, lambda totals: _slices(totals.slices)),
     (semconv.SLICE_WINDOW_EFFICIENCY, _window_slices),
     # Only the current clock: earlier ones are no longer reported.
-    (
-        semconv.CLOCK,
-        lambda totals: _present(1 if _started(totals) else None, {semconv.GOODPUT_CLOCK_STATE: totals.clock}),
-    ),
+    (semconv.CLOCK, lambda totals: _present(1 if _started(totals) else None, totals.clock)),
     (semconv.JOB_STATE, _job_state),
     (semconv.LAST_SIGN, _value(lambda totals: totals.last_sign if _started(totals) else None, NS)),
     (semconv.STRAGGLER, _of_known_steps(lambda totals: (slowest := straggler(totals.paces)) and slowest.ratio)),
@@ -351,11 +325,8 @@ def register(
         ready = queue_depth()
         return _present(None if ready is None else int(ready))  # the user's function may return anything
 
-    def lost() -> Rows:
-        return ((count, {semconv.GOODPUT_SIGNAL: signal}) for signal, count in dropped().items())
-
     register_account(meter, totals)
     _create(meter, semconv.QUEUE_DEPTH, depth)
     _create(meter, semconv.OVERHEAD, lambda: _present(overhead() / NS))
-    _create(meter, semconv.DROPPED, lost)
+    _create(meter, semconv.DROPPED, lambda: ((count, signal) for signal, count in dropped().items()))
     return Durations(meter)

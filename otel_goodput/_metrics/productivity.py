@@ -51,29 +51,24 @@ class Inputs(NamedTuple):
 
 
 class Productivity:
-    """The inputs of one run: configured, from earlier attempts, and those that become known later."""
+    """The `inputs` of one run: configured, from earlier attempts, and those that became known later."""
 
     def __init__(self, config: Config, run: RunDirectory | None) -> None:
         self._ideal_step_time_s = config.ideal_step_time
         self._run = run
         self._kept = read_inputs(run) if run is not None else Inputs()
-        self._inputs = Inputs(config.submitted_at, config.flops_per_step, config.peak_flops).over(self._kept)
-
-    @property
-    def inputs(self) -> Inputs:
-        """The inputs known so far."""
-        return self._inputs
+        self.inputs = Inputs(config.submitted_at, config.flops_per_step, config.peak_flops).over(self._kept)
 
     def learn(self, inputs: Inputs) -> None:
         """Add `inputs`, which take precedence over those known so far."""
-        self._inputs = inputs.over(self._inputs)
+        self.inputs = inputs.over(self.inputs)
 
     def keep(self) -> None:
         """Save the inputs if they have changed. An error is reported once; the next call tries again."""
-        if self._run is None or self._inputs == self._kept:
+        if self._run is None or self.inputs == self._kept:
             return
         try:
-            inputs = self._inputs
+            inputs = self.inputs
             write_privately(self._run.productivity_path, checked_json(inputs._asdict()))
             self._kept = inputs
         except OSError as error:
@@ -83,7 +78,7 @@ class Productivity:
         """Return `totals` with the figures that derive from the configuration and these inputs."""
         if self._ideal_step_time_s is not None:
             totals = replace(totals, ideal_step_time=self._ideal_step_time_s * NS)
-        return self._inputs.complete(totals)
+        return self.inputs.complete(totals)
 
 
 def read_inputs(run: RunDirectory) -> Inputs:

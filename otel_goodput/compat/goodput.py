@@ -113,7 +113,13 @@ class Handle:
     """Records a job by starts and ends, with its `recorder`."""
 
     def __init__(self, job_name: str, logger_name: str) -> None:
-        _warn_of_lost_disks()
+        directory, place = Settings.directory.variable, goes_with(os.environ)
+        if place and not os.environ.get(directory, "").strip():  # Cloud Logging outlives a pod or VM, its disk may not
+            text = (
+                "goodput is recorded in ./goodput, which is lost with %s, so a restart cannot continue the run. Add "
+                "%s=gs://YOUR-BUCKET/goodput to the job's environment"
+            )
+            report_once("compat directory", text, place, directory)
         # Only the process that logs records, whichever of the job's it is, and the account is its own.
         self.recorder = Recorder(job_name, run_id=run_id_of(job_name, logger_name), process_index=0, process_count=1)
         self._pairs: Pairs[Opening[Any]] = Pairs(self._begin, self._end)
@@ -133,8 +139,11 @@ class Handle:
             return
         at = moment(time)
         if phase == Phase.STEP:
-            numbered(int(name), phase)  # before it ends the one before
-            self._measure(int(name), time_ns() if at is None else at)
+            number, now = int(name), time_ns() if at is None else at
+            numbered(number, phase)  # raises, before it ends the one before
+            if self._latest is not None and number == self._latest[0] + 1:
+                self._lengths.append((self._latest[0], now - self._latest[1]))
+            self._latest = number, now
         elif phase in (Phase.JOB, Phase.ELASTIC_WAIT):
             self._latest = None
         # A job that is open: its end was not recorded. This is a retry, or a cell is run again.
@@ -157,19 +166,11 @@ class Handle:
         tracer = self.recorder.tracer
         return time_ns() if tracer is None else tracer.clock()
 
-    def _measure(self, number: int, at: int) -> None:
-        if self._latest is not None and number == self._latest[0] + 1:
-            self._lengths.append((self._latest[0], at - self._latest[1]))
-        self._latest = number, at
-
     def _begin(self, phase: str, name: str | int, at: int | None) -> Opening[Any]:
-        arguments: dict[str, tuple[object, ...]] = {
-            Phase.STEP: (name,),
-            Phase.CUSTOM: (name,),
-            Phase.ELASTIC_WAIT: (waited_for(str(name)),),
-        }
+        argument = waited_for(str(name)) if phase == Phase.ELASTIC_WAIT else name
+        arguments = (argument,) if phase in (Phase.STEP, Phase.CUSTOM, Phase.ELASTIC_WAIT) else ()
         # The methods have the names of the phases.
-        opening: Opening[Any] = getattr(self.recorder, phase)(*arguments.get(phase, ()), start_time=at)
+        opening: Opening[Any] = getattr(self.recorder, phase)(*arguments, start_time=at)
         opening.__enter__()
         return opening
 
@@ -178,8 +179,10 @@ class Handle:
             at = self._died
         if at is not None:
             opening.until(at)
-        error = NoEnd("its end was not recorded") if given_up else None
-        opening.__exit__(None if error is None else NoEnd, error, None)
+        if given_up:
+            opening.__exit__(NoEnd, NoEnd("its end was not recorded"), None)
+        else:
+            opening.__exit__(None, None, None)
 
 
 _handles: dict[tuple[str, str], Handle] = {}
@@ -195,25 +198,6 @@ def open_handle(job_name: str, logger_name: str) -> Handle | None:
         if handle is None or handle.recorder.closed:
             handle = _handles[job_name, logger_name] = Handle(job_name, logger_name)
         return handle
-
-
-def handle_of(job_name: str, logger_name: str) -> Handle | None:
-    """The handle of a job; None if this process has none."""
-    return _handles.get((job_name, logger_name))
-
-
-def _warn_of_lost_disks() -> None:
-    """Cloud Logging outlives a pod or a VM. A folder on its disk may not."""
-    place = goes_with(os.environ)
-    if not place or os.environ.get(Settings.directory.variable, "").strip():
-        return
-    report_once(
-        "compat directory",
-        "goodput is recorded in ./goodput, which is lost with %s, so a restart cannot continue the run. Add "
-        "%s=gs://YOUR-BUCKET/goodput to the job's environment",
-        place,
-        Settings.directory.variable,
-    )
 
 
 # --- recording --------------------------------------------------------------------------------------------------------
@@ -484,10 +468,8 @@ class GoodputCalculator:
 
     def totals(self) -> Totals:
         """The account of the run so far. Raises ValueError if there is no such job, or no time has passed."""
-        handle = self._handle()
-        if handle is not None:
-            return _lasting(handle.recorder.totals())
-        return _lasting(self._journal().totals())
+        handle = self.handle
+        return _lasting(self._journal().totals() if handle is None else handle.recorder.totals())
 
     def within(self, begin: datetime, end: datetime) -> Partition:
         """The account of an interval. Raises ValueError if there is no such job, or it did not run then."""
@@ -506,12 +488,14 @@ class GoodputCalculator:
             raise ValueError(f"job {self.job_name!r} did not run between {begin} and {end}")
         return totals
 
-    def _handle(self) -> Handle | None:
-        return handle_of(self.job_name, self._logger_name)
+    @property
+    def handle(self) -> Handle | None:
+        """The handle of the job; None if this process has none."""
+        return _handles.get((self.job_name, self._logger_name))
 
     def _journal(self) -> Run:
         """The run, as it is on disk now. Raises ValueError if there is none."""
-        handle = self._handle()
+        handle = self.handle
         place = None if handle is None else handle.recorder.path
         try:
             if place is not None:
@@ -526,7 +510,7 @@ class GoodputCalculator:
         return self._run
 
     def _step_times(self) -> dict[int, float]:
-        handle = self._handle()
+        handle = self.handle
         if handle is not None:
             return handle.step_times
         return {

@@ -90,11 +90,15 @@ class WorkloadMetricDetails(TypedDict):
     total_excluded_time: float
 
 
-class ElasticWorkloadMetricDetails(WorkloadMetricDetails, total=False):
-    """Figures of an elastic run; shares of slices from 0 to 1."""
+class _SliceShares(TypedDict, total=False):
+    """Shares of slices, from 0 to 1."""
 
     stepping_slice_efficiency: float
     available_slice_efficiency: float
+
+
+class ElasticWorkloadMetricDetails(WorkloadMetricDetails, _SliceShares):
+    """Figures of an elastic run."""
 
 
 class IntervalWorkloadMetricDetails(TypedDict):
@@ -105,11 +109,8 @@ class IntervalWorkloadMetricDetails(TypedDict):
     interval_size: int
 
 
-class ElasticIntervalWorkloadMetricDetails(IntervalWorkloadMetricDetails, total=False):
-    """Figures of a window of an elastic run; shares of slices from 0 to 1."""
-
-    stepping_slice_efficiency: float
-    available_slice_efficiency: float
+class ElasticIntervalWorkloadMetricDetails(IntervalWorkloadMetricDetails, _SliceShares):
+    """Figures of a window of an elastic run."""
 
 
 ACTIVITY_EXCLUSION_LIST: Final = ["DATA_LOADING_ASYNC"]  # it overlaps training, and is no part of the time
@@ -184,16 +185,10 @@ _ELASTIC: Final = (BadputType.ELASTIC_SLICE_DOWN, BadputType.ELASTIC_SCALE_UP, B
 def badput_seconds(partition: Partition, overlapped: int = 0, *, elastic: bool = False) -> Badput:
     """Seconds by type; custom events by name. With the productive time, all but ASYNC add up to the elapsed time.
 
-    Args:
-        partition: the account; stalled time is that of its steps, as in the original.
-        overlapped: data loading that overlapped steps, ns.
-        elastic: whether to have the elastic types also if they are 0.
+    `overlapped` is data loading that overlapped steps, ns; with `elastic` there are the elastic types also if they are
+    0. Stalled time is that of its steps, as in the original.
     """
-    seconds: dict[BadputType, float] = {
-        kind: 0.0 for kind in BadputType if kind is not BadputType.CUSTOM_BADPUT_EVENTS and kind not in _ELASTIC
-    }
-    if elastic:
-        seconds |= dict.fromkeys(_ELASTIC, 0.0)
+    seconds = {kind: 0.0 for kind in BadputType if elastic or kind not in _ELASTIC}
     seconds[BadputType.DATA_LOADING_ASYNC] = overlapped / NS
     for category, duration in partition.whole_steps.items():
         if category != Category.PRODUCTIVE and duration:
@@ -271,12 +266,7 @@ class CheckpointLoggerOptions:
 
 @dataclass
 class CheckpointBadputCalculator:
-    """Statistics of ``entries``: what Orbax's checkpoint logger is called with, as dictionaries. Fill it yourself.
-
-    Attributes:
-        options: see :class:`CheckpointLoggerOptions`.
-        entries: the step statistics.
-    """
+    """Statistics of ``entries``: what Orbax's checkpoint logger is called with, as dictionaries. Fill it yourself."""
 
     options: CheckpointLoggerOptions = field(default_factory=CheckpointLoggerOptions)
     entries: list[dict[str, Any]] = field(default_factory=list)
@@ -289,21 +279,16 @@ class CheckpointBadputCalculator:
         self, step_stats: Mapping[str, Any], operation_type: str | None = OPERATION_TYPE_PERSISTENT_AND_LOCAL
     ) -> bool:
         """Whether the entry is of a save to this kind of storage."""
-        if step_stats.get("event_type") != OPERATION_TYPE_SAVE:
-            return False
-        storage = OPERATION_TYPE_LOCAL if _is_local(step_stats) else OPERATION_TYPE_PERSISTENT
-        return operation_type == storage or operation_type not in (OPERATION_TYPE_LOCAL, OPERATION_TYPE_PERSISTENT)
+        other = OPERATION_TYPE_PERSISTENT if _is_local(step_stats) else OPERATION_TYPE_LOCAL
+        return step_stats.get("event_type") == OPERATION_TYPE_SAVE and operation_type != other
 
     def is_valid_restore_stats(
         self, step_stats: Mapping[str, Any], operation_type: str | None = OPERATION_TYPE_PERSISTENT_AND_LOCAL
     ) -> bool:
         """Whether the entry is of a restore of this kind: an emergency restore is local."""
-        kind = step_stats.get("event_type")
-        if operation_type == OPERATION_TYPE_LOCAL:
-            return bool(kind == OPERATION_TYPE_EMERGENCY_RESTORE)
-        if operation_type == OPERATION_TYPE_PERSISTENT:
-            return bool(kind == OPERATION_TYPE_RESTORE)
-        return kind in (OPERATION_TYPE_RESTORE, OPERATION_TYPE_EMERGENCY_RESTORE)
+        both = OPERATION_TYPE_RESTORE, OPERATION_TYPE_EMERGENCY_RESTORE
+        wanted = {OPERATION_TYPE_PERSISTENT: both[:1], OPERATION_TYPE_LOCAL: both[1:]}
+        return step_stats.get("event_type") in wanted.get(operation_type or "", both)
 
     def calculate_save_operation_checkpoint_manager_blocking_time(
         self, operation_type: str | None = OPERATION_TYPE_PERSISTENT_AND_LOCAL

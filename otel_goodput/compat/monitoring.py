@@ -152,7 +152,7 @@ class GoogleSeries:
 
         now = time.time_ns()
         points: dict[str, list[tuple[Mapping[str, Any], float, int]]] = {
-            metric.name: [(attributes, value, now) for value, attributes in of(totals)]
+            metric.name: [(attributes, value, now) for value, attributes in instruments.attributed(metric, of(totals))]
             for metric, of in instruments.ROWS
             if metric in metrics
         }
@@ -253,7 +253,6 @@ class GoodputMonitor:
         self._uploaders: dict[str, Uploader] = {}
         if not monitoring_enabled:
             return
-        self._names = job_name, logger_name
         self._calculator = self.calculator_class(job_name, logger_name)
         self._breakdown = include_badput_breakdown
         self._ideal = configured_ideal_step_time
@@ -314,14 +313,14 @@ class GoodputMonitor:
             self._google_windows.write(self._rolled(), metrics)
 
     def _add_windows(self) -> None:
-        handle = goodput.handle_of(*self._names)
+        handle = self._calculator.handle
         if handle is not None:
             handle.recorder.add_windows(*map(window_name, self._windows))
 
     def _rolled(self) -> Totals:
         """The account with this monitor's windows, and no others."""
         totals = self._calculator.totals()
-        if goodput.handle_of(*self._names) is not None:
+        if self._calculator.handle is not None:
             return replace(totals, rolling=[one for one in totals.rolling if one[0] in self._windows])
         now = datetime.now(timezone.utc)
         since = {span: now - timedelta(seconds=span / NS) for span in self._windows}

@@ -23,7 +23,7 @@ from typing import Any
 
 import otel_goodput as goodput
 from otel_goodput._accounting import Totals
-from otel_goodput._metrics.instruments import ROWS
+from otel_goodput._metrics.instruments import ROWS, attributed
 from otel_goodput.exporters.google import OTLP_PACKAGES, PACKAGES
 from otel_goodput.semconv import STEP_DURATION
 
@@ -49,7 +49,7 @@ Account = dict[str, list[tuple[float, dict[str, str]]]]
 def account(totals: Totals, before: int) -> Account:
     """`before`: how many steps were executed in earlier attempts."""
     durations = {STEP_DURATION.name: [(totals.executed - before, dict[str, str]())]}
-    return {metric.name: list(rows(totals)) for metric, rows in ROWS} | durations
+    return {metric.name: attributed(metric, rows(totals)) for metric, rows in ROWS} | durations
 
 
 def tell(word: str, value: Any = None) -> None:
