@@ -1,7 +1,7 @@
 """All names that this package exports: phases, categories, attributes, metrics, resource keys.
 
-Names follow OpenTelemetry's semantic conventions and units follow UCUM. No other module may spell one of these names
-as a literal. The tables of the documentation are generated from this module.
+Names follow OpenTelemetry's semantic conventions, units UCUM. No other module may spell one of them as a literal. The
+documentation's tables are generated from this module.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The metrics: observable instruments over one consistent snapshot of the account per collection.
 
-Histograms of durations are recorded on the keeper's thread. Metrics of this process that are not part of the account
-restart with each attempt.
+Metrics of this process that are not part of the account restart with each attempt.
 """
 
 from __future__ import annotations
@@ -78,11 +77,7 @@ MOST_TIMED: Final = 300  # names with durations: each has a series per value of 
 
 
 class Names:
-    """Keeps the first names as they are and replaces all others by one name.
-
-    The SDK limits the series of an instrument (``instruments.CARDINALITY``), and merges further ones into one without
-    attributes.
-    """
+    """Keeps the first names and replaces all others by one: beyond ``CARDINALITY`` series the SDK drops attributes."""
 
     def __init__(self) -> None:
         self._known: set[str] = set()

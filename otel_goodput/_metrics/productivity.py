@@ -1,7 +1,4 @@
-"""ML productivity goodput: the factors, as far as known, by which a run's runtime goodput is multiplied.
-
-Their inputs are stored beside the journal, so that a restart and a report from disk have them too.
-"""
+"""ML productivity goodput: the known factors by which runtime goodput is multiplied, stored beside the journal."""
 
 from __future__ import annotations
 

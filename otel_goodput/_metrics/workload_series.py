@@ -1,7 +1,4 @@
-"""The series that Google's goodput dashboards read: names, labels and units, as ml-goodput-measurement writes them.
-
-All are gauges of one monitored resource. Its labels are the location, the job's name and the replica that writes.
-"""
+"""Google's goodput series: names, labels and units, as ml-goodput-measurement writes them; all are gauges."""
 
 from __future__ import annotations
 

@@ -34,8 +34,7 @@ _MODULES: Final = {
 def install() -> None:
     """Have ``import ml_goodput_measurement`` give this package's modules, also where the original is installed.
 
-    Raises:
-        ImportError: the original has been imported already; programs would then use both.
+    Raises ImportError if the original has been imported already; programs would then use both.
     """
     if not isinstance(sys.modules.get(NAME, _PACKAGE), _Package):
         raise ImportError(

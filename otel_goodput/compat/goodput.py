@@ -1,7 +1,4 @@
-"""Recording by starts and ends, and querying goodput: ``goodput``, ``goodput_elastic`` and ``measurement``.
-
-Programs import these three modules of ml-goodput-measurement; all are this one.
-"""
+"""``goodput``, ``goodput_elastic`` and ``measurement``: recording by starts and ends, and querying goodput."""
 
 from __future__ import annotations
 
@@ -215,10 +212,7 @@ class Event(enum.Enum):
 
 
 def _pair(phase: str, event: str = "") -> tuple[Callable[..., None], Callable[..., None]]:
-    """Return the recorder's methods for the start and the end of a phase, which Google calls `event` if not as we do.
-
-    Times are UTC; None is now.
-    """
+    """Return the recorder's methods for the start and the end (UTC; None is now) of a phase, Google's `event`."""
 
     def start(self: GoodputRecorder, start_time: datetime | None = None) -> None:
         self._start(phase, "", start_time)
@@ -376,8 +370,7 @@ class GoodputCalculator:
     ) -> tuple[float, Badput, int]:
         """Return the goodput of the run so far in percent, the badput by type in percent, and the highest kept step.
 
-        Raises:
-            ValueError: there is no such job, or no time has passed.
+        Raises ValueError if there is no such job, or no time has passed.
         """
         return self._shares(self.totals(), include_badput_breakdown)
 
@@ -386,8 +379,7 @@ class GoodputCalculator:
     ) -> tuple[float, Badput, int, float, int]:
         """Return goodput and badput of an interval in percent, the highest kept step, its seconds, and disruptions.
 
-        Raises:
-            ValueError: there is no such job, or it did not run in that interval.
+        Raises ValueError if there is no such job, or it did not run in that interval.
         """
         totals = self._in(interval_start, interval_end)
         begin, end, partition = totals.windows[0]
@@ -404,8 +396,7 @@ class GoodputCalculator:
     ) -> tuple[float, Badput, int, float]:
         """Return what :meth:`get_job_goodput` does without these intervals, and how many seconds that leaves out.
 
-        Raises:
-            ValueError: there is no such job, or nothing is left.
+        Raises ValueError if there is no such job, or nothing is left.
         """
         cut = [(_seconds(begin), _seconds(end)) for begin, end in exclusion_intervals]
         totals = _lasting(self._journal().report(exclude=cut).totals)
@@ -414,10 +405,8 @@ class GoodputCalculator:
     def get_step_deviation(self, configured_ideal_step_time: float | None = None) -> dict[int, float]:
         """Return by how many seconds each step differed from the ideal, from its start to that of the next step.
 
-        Of a job in this process, the latest 100,000 steps.
-
-        Raises:
-            ValueError: there is no such job, or no step was followed by another one.
+        Of a job in this process, the latest 100,000 steps. Raises ValueError if no step of the job was followed by
+        another.
         """
         times = self._step_times()
         ideal = configured_ideal_step_time or compute_ideal_step_time(list(times.values()))

@@ -1,7 +1,4 @@
-"""``goodput_utils`` (types of goodput and badput, options for Google Cloud) and ``checkpoint_badput_calculator``.
-
-Our account is translated into them here.
-"""
+"""``goodput_utils`` and ``checkpoint_badput_calculator``; our account is translated into their types here."""
 
 from __future__ import annotations
 
@@ -151,10 +148,9 @@ def compute_step_deviation_from_baseline(
     baseline_window_size: int = 1000,
     spike_percentile: int = 90,
 ) -> float:
-    """How far the latest steps deviate, in seconds: a percentile of theirs, less the median of those before them.
+    """Return a percentile of how far the latest steps deviate, less the median of those before them, in seconds.
 
-    Raises:
-        ValueError: the mode is unknown.
+    Raises ValueError if the mode is unknown.
     """
     if mode not in (MonitoringWindowType.CUMULATIVE, MonitoringWindowType.INTERVAL):
         raise ValueError(f"mode {mode!r} is neither CUMULATIVE nor INTERVAL")
@@ -252,11 +248,7 @@ RestoreCheckpointManagerVerticalStepStats = _statistics_class("RestoreCheckpoint
 
 @dataclass
 class CheckpointLoggerOptions:
-    """Options; `job_name`, `logger_name` and `client` are of no effect here.
-
-    Attributes:
-        use_goodput_logger: whether the caller fills ``CheckpointBadputCalculator.entries``.
-    """
+    """Options of no effect here; the caller fills ``CheckpointBadputCalculator.entries``."""
 
     job_name: str = "checkpoint_job"
     logger_name: str = "checkpoint_logger"

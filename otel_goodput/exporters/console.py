@@ -90,10 +90,7 @@ class Summary:
 
 
 class ConsoleMetricExporter(MetricExporter):
-    """Writes one line per export; on a `terminal` it fits in the width.
-
-    `stream`: None is what stderr is at the time, for a live display of rich puts its own in its place.
-    """
+    """Writes one line per export; on a `terminal` it fits in the width. `stream`: None is the stderr of that time."""
 
     def __init__(self, stream: TextIO | None, *, terminal: bool) -> None:
         super().__init__()

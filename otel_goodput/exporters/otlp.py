@@ -79,7 +79,7 @@ def _unreported(record: logging.LogRecord) -> bool:
     return not any(getattr(one, _REPORTED, False) for one in arguments)
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class _Checked:
     """Passes requests on to `adapter`, and judges the answers of the receiver at `place`."""
 
@@ -215,7 +215,7 @@ class Listener:
         return False
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class _Receiver:
     """OpenTelemetry's exporter of a signal, which waits for its receiver at the end. All else is the exporter's.
 

@@ -35,10 +35,7 @@ class Accepted(NamedTuple):
 
 
 class NotAccepted(Exception):
-    """The answer is no success of OTLP's; the message says what it is instead.
-
-    `arrived`: the status says success, so that what was sent may have arrived.
-    """
+    """The answer is no success of OTLP's but what the message says; `arrived`: its status says success all the same."""
 
     def __init__(self, what: str, *, arrived: bool = False) -> None:
         super().__init__(what)
@@ -60,10 +57,7 @@ def accepted(message: Any) -> Accepted:
 
 
 def read(signal: str, status: int, headers: Any, body: bytes) -> Accepted:
-    """Return what the answer to an export of `signal` says. Raises NotAccepted if it is no success.
-
-    `headers` has a method ``get``, which knows each name in any case.
-    """
+    """Return what the answer to an export of `signal` says. Raises NotAccepted if it is no success."""
     if not 200 <= status < 300:
         place = headers.get("Location")
         raise NotAccepted(f"it answers {status}" + (f", a redirect to {shown(place[:LONGEST_WORDS])}" if place else ""))
@@ -97,10 +91,7 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 @dataclass
 class Rejections:
-    """How many items `receiver` has rejected of requests that it accepted; each reason is reported once.
-
-    OpenTelemetry's exporters do not look at it.
-    """
+    """How many items `receiver` has rejected of requests that it accepted; each reason is reported once."""
 
     receiver: object
     refused: int = 0

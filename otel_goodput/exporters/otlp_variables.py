@@ -1,8 +1,8 @@
-"""Read OTLP's standard variables as OpenTelemetry's exporters for Python do: protocol, timeout, headers, endpoints.
+"""OTLP's standard variables, read as OpenTelemetry's exporters for Python do.
 
-Headers are checked before an exporter is opened. OpenTelemetry drops items that it cannot parse and logs them with
-their values; gRPC fails every export if it cannot send a header. So such items are reported here, by variable and
-position only: any part of a malformed item may be the secret.
+Headers are checked before an exporter is opened: OpenTelemetry drops items that it cannot parse and logs them with
+their values; gRPC fails every export if it cannot send one. Such items are reported here, by variable and position
+only: any part of a malformed item may be the secret.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The `tensorboard` exporter: the figures of a run as TensorBoard's scalars, over the highest step that is kept.
 
-Scalars are written by TensorBoard's own encoders, in a folder or at an fsspec URL. TensorBoard's ``EventFileWriter`` is
-not used: where TensorFlow is installed it imports that into the job, and its thread ends at the first error, with what
-it held.
+TensorBoard's ``EventFileWriter`` is not used: where TensorFlow is installed it imports that into the job, and its
+thread ends at the first error, with what it held.
 """
 
 from __future__ import annotations

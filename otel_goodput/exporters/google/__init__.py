@@ -1,8 +1,6 @@
-"""Exporters to Google Cloud: Cloud Trace and Cloud Monitoring (`gcp`), Google's goodput series (`workload`), OTLP
-(`gcp-otlp`).
+"""Exporters to Google Cloud: `gcp`, `workload` (Google's goodput series) and `gcp-otlp`.
 
-Google's libraries are imported, credentials looked up and connections opened by the first export, which runs in a
-thread of its own: ``configure()`` does not wait for any of it.
+Google's libraries are imported, credentials looked up and connections opened by the first export, in its thread.
 """
 
 from __future__ import annotations

@@ -216,8 +216,7 @@ class Connection:
     def _signer(self, grpc: Any) -> Any:
         """Return an interceptor that adds the token to each call.
 
-        gRPC's own call credentials start a thread for each call. From Python 3.12 on that fails at exit, where the last
-        spans and points are sent.
+        gRPC's own call credentials start a thread for each call, which fails at exit from Python 3.12 on.
         """
 
         class Signer(grpc.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # grpc is imported on first use
@@ -253,8 +252,5 @@ def stock_exporter(module: str, name: str, project: str, client: object, **setti
 
 
 def hide_deprecations() -> None:
-    """Ignore the warnings of Google's exporters, which as errors would cost the data: they are deprecated.
-
-    Called before each use of them, because others reset the filters.
-    """
+    """Ignore, until others reset the filters, that Google's exporters are deprecated: errors would cost data."""
     warnings.filterwarnings("ignore", category=DeprecationWarning, module=_DEPRECATED)

@@ -126,10 +126,7 @@ _RANGE: Final = re.compile(r"(?<![\d-])([0-9]+)(?:-([0-9]+))?(?![\d-])")
 
 
 class Series(NamedTuple):
-    """The newest point of a series, which has a `name` for people. `start` and `end` are unix ns; gauges have no start.
-
-    `data` is what a request is made of.
-    """
+    """The newest point of a series, called `name`; `start` (None: a gauge) and `end`, unix ns; `data` for requests."""
 
     key: Hashable
     name: str

@@ -1,7 +1,6 @@
 """The `gcp-otlp` exporter: OTLP to telemetry.googleapis.com, encoded by OpenTelemetry, delivered by us.
 
-OpenTelemetry's own exporter loses points that break Cloud Monitoring's rules, such as a last value less than five
-seconds after the one before it.
+OpenTelemetry's own exporter loses points that break Cloud Monitoring's rules, such as a last value that is too early.
 """
 
 from __future__ import annotations
@@ -32,10 +31,7 @@ def stub(signal: str, connection: Connection) -> Any:
 
 
 class _Requests:
-    """Makes requests of a service of OTLP: encodes `items`, and returns the function that sends them.
-
-    What the Telemetry API requires is added to their resources.
-    """
+    """Encodes items and returns the function that sends them; resources get what the Telemetry API requires."""
 
     def __init__(self, connection: Connection, process: int, signal: str, kind: str) -> None:
         self._connection = connection

@@ -1,7 +1,6 @@
 """The spans of the `gcp` exporter: Google's exporter translates them, and we deliver what it would send.
 
-Theirs loses a batch when a request fails. Its translation is kept by Google as Cloud Trace changes. For display only,
-the step's number is added to the span's name, and durations with their unit.
+Its translation is kept by Google as Cloud Trace changes, but a failed request loses a batch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The `workload` exporter: Google's own goodput series, which the ML Goodput dashboards of Google Cloud show.
+"""The `workload` exporter: Google's own goodput series, for the ML Goodput dashboards of Google Cloud.
 
-They are what ml-goodput-measurement writes (names, labels and units in ``workload_series``), made from the same metrics
-that every other exporter gets.
+They are what ml-goodput-measurement writes (see ``workload_series``), made from the metrics of every other exporter.
 """
 
 from __future__ import annotations
