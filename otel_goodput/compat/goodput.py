@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, timezone
 from functools import wraps
 from itertools import pairwise
 from time import time_ns
-from typing import Any, ClassVar, Final, ParamSpec, cast
+from typing import Any, ClassVar, Final, ParamSpec
 
 from otel_goodput._accounting.totals import Partition, Totals
 from otel_goodput._journal.records import LARGEST
@@ -31,10 +31,9 @@ from otel_goodput.compat.goodput_utils import (
     ElasticWorkloadMetricDetails,
     GoodputType,
     IntervalMetricType,
-    IntervalWorkloadMetricDetails,
     MetricType,
+    SliceShares,
     UnproductiveTimeDict,
-    WorkloadMetricDetails,
     badput_percent,
     badput_seconds,
     compute_ideal_step_time,
@@ -231,7 +230,7 @@ class GoodputRecorder:
     Args:
         job_name, logger_name: name the account; recorders with the same names are one.
         logging_enabled: whether this process records. One process of a job does.
-        cloud_logger, background_grace_period_s, background_batch_size, background_max_latency_s: of no effect here.
+        cloud_logger, background: of no effect here.
     """
 
     def __init__(
@@ -240,10 +239,7 @@ class GoodputRecorder:
         logger_name: str,
         logging_enabled: bool = False,
         cloud_logger: object = None,
-        *,
-        background_grace_period_s: float = 5.0,
-        background_batch_size: int = 100,
-        background_max_latency_s: float = 2.0,
+        **background: object,
     ) -> None:
         self.job_name = job_name
         self._handle: Handle | None = open_handle(job_name, logger_name) if logging_enabled else None
@@ -414,7 +410,7 @@ class GoodputCalculator:
             raise ValueError(f"job {self.job_name!r} has no step that another one follows")
         return {step: abs(seconds - ideal) for step, seconds in times.items()}
 
-    def get_job_goodput_details(self) -> WorkloadMetricDetails:
+    def get_job_goodput_details(self) -> ElasticWorkloadMetricDetails:
         """Return the figures of the run in seconds; zeros while there are none."""
         try:
             totals = self.totals()
@@ -440,18 +436,24 @@ class GoodputCalculator:
             "step_time_deviation": {step: abs(seconds - ideal) for step, seconds in times.items()},
             "ideal_step_time": ideal,
             "total_excluded_time": totals.excluded / NS,
+            **self._slices(totals.run),
         }
 
     def get_interval_metric_details(
         self, interval_start: datetime, interval_end: datetime
-    ) -> IntervalWorkloadMetricDetails:
+    ) -> ElasticIntervalWorkloadMetricDetails:
         """Return the figures of an interval in percent; none if the job did not run in it."""
         size = int(_seconds(interval_end) - _seconds(interval_start))
         try:
-            goodput, badput, *_ = self.get_job_goodput_interval(interval_start, interval_end)
+            partition = self.within(interval_start, interval_end)
         except ValueError:
             return {"interval_goodput": {}, "interval_badput": {}, "interval_size": size}
-        return {"interval_goodput": {GoodputType.TOTAL: goodput}, "interval_badput": badput, "interval_size": size}
+        return {
+            "interval_goodput": {GoodputType.TOTAL: goodput_percent(partition)},
+            "interval_badput": badput_percent(badput_seconds(partition, elastic=self.elastic), partition.elapsed),
+            "interval_size": size,
+            **self._slices(partition),
+        }
 
     # --- the account --------------------------------------------------------------------------------------------------
 
@@ -463,6 +465,13 @@ class GoodputCalculator:
     def within(self, begin: datetime, end: datetime) -> Partition:
         """The account of an interval. Raises ValueError if there is no such job, or it did not run then."""
         return self._in(begin, end).windows[0][2]
+
+    def _slices(self, partition: Partition) -> SliceShares:
+        shares = partition.slice_efficiency if self.elastic else None
+        if not shares:
+            return {}
+        stepping, available = shares[SLICE_STEPPING], shares[SLICE_AVAILABLE]
+        return {"stepping_slice_efficiency": float(stepping), "available_slice_efficiency": float(available)}
 
     def _badput(self, totals: Totals) -> Badput:
         return badput_seconds(totals.run, totals.overlapped_data_loading, elastic=self.elastic)
@@ -510,35 +519,9 @@ class GoodputCalculator:
 
 
 class ElasticGoodputCalculator(GoodputCalculator):
-    """Answers for an elastic job."""
+    """Answers for an elastic job; the details have the shares of slices, if these were counted."""
 
     elastic = True
-
-    def get_job_goodput_details(self) -> ElasticWorkloadMetricDetails:
-        """Return the figures of the run, with the shares of slices if they were counted."""
-        details = cast("ElasticWorkloadMetricDetails", super().get_job_goodput_details())
-        if details["goodput_time"]:
-            _add_slices(details, self.totals().run)
-        return details
-
-    def get_interval_metric_details(
-        self, interval_start: datetime, interval_end: datetime
-    ) -> ElasticIntervalWorkloadMetricDetails:
-        """Return the figures of an interval, with the shares of slices if they were counted."""
-        base = super().get_interval_metric_details(interval_start, interval_end)
-        details = cast("ElasticIntervalWorkloadMetricDetails", base)
-        if details["interval_goodput"]:
-            _add_slices(details, self.within(interval_start, interval_end))
-        return details
-
-
-def _add_slices(
-    details: ElasticWorkloadMetricDetails | ElasticIntervalWorkloadMetricDetails, partition: Partition
-) -> None:
-    shares = partition.slice_efficiency
-    if shares:
-        details["stepping_slice_efficiency"] = float(shares[SLICE_STEPPING])
-        details["available_slice_efficiency"] = float(shares[SLICE_AVAILABLE])
 
 
 def _lasting(totals: Totals) -> Totals:

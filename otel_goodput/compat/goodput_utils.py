@@ -87,14 +87,14 @@ class WorkloadMetricDetails(TypedDict):
     total_excluded_time: float
 
 
-class _SliceShares(TypedDict, total=False):
+class SliceShares(TypedDict, total=False):
     """Shares of slices, from 0 to 1."""
 
     stepping_slice_efficiency: float
     available_slice_efficiency: float
 
 
-class ElasticWorkloadMetricDetails(WorkloadMetricDetails, _SliceShares):
+class ElasticWorkloadMetricDetails(WorkloadMetricDetails, SliceShares):
     """Figures of an elastic run."""
 
 
@@ -106,7 +106,7 @@ class IntervalWorkloadMetricDetails(TypedDict):
     interval_size: int
 
 
-class ElasticIntervalWorkloadMetricDetails(IntervalWorkloadMetricDetails, _SliceShares):
+class ElasticIntervalWorkloadMetricDetails(IntervalWorkloadMetricDetails, SliceShares):
     """Figures of a window of an elastic run."""
 
 

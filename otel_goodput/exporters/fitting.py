@@ -154,15 +154,12 @@ def _moment(time: int) -> int:
 
 def fitting_metrics(data: MetricsData) -> MetricsData:
     """Return the metrics with attributes, texts and times that cannot be sent converted."""
-    return converted_metrics(data, _metric)
 
+    def fitted(_: ScopeMetrics, metric: Metric) -> Metric:
+        points = [_point(point) for point in metric.data.data_points]
+        return replace(with_points(metric, points), description=encodable(metric.description or ""))
 
-def _metric(_: ScopeMetrics, metric: Metric) -> Metric:
-    points = [_point(point) for point in metric.data.data_points]
-    description = encodable(metric.description or "")
-    if description == (metric.description or "") and all(map(operator.is_, points, metric.data.data_points)):
-        return metric
-    return replace(with_points(metric, points), description=description)
+    return converted_metrics(data, fitted)
 
 
 def _point(point: Any) -> Any:
@@ -210,20 +207,12 @@ def converted_metrics(
     metric: Callable[[ScopeMetrics, Metric], Metric | None],
     resource: Callable[[Resource], Resource] = lambda resource: resource,
 ) -> MetricsData:
-    """Return `data` with each metric (None: left out) and each resource converted; what does not change is the same."""
-
-    def scope_of(scope: ScopeMetrics) -> ScopeMetrics:
-        metrics = [new for each in scope.metrics if (new := metric(scope, each)) is not None]
-        return scope if _same(metrics, scope.metrics) else replace(scope, metrics=metrics)
-
-    def group_of(group: ResourceMetrics) -> ResourceMetrics:
-        about, scopes = resource(group.resource), [scope_of(scope) for scope in group.scope_metrics]
-        same = about is group.resource and _same(scopes, group.scope_metrics)
-        return group if same else replace(group, resource=about, scope_metrics=scopes)
-
-    groups = [group_of(group) for group in data.resource_metrics]
-    return data if _same(groups, data.resource_metrics) else MetricsData(groups)
-
-
-def _same(new: Sequence[object], old: Sequence[object]) -> bool:
-    return len(new) == len(old) and all(map(operator.is_, new, old))
+    """Return `data` with each metric (None: left out) and each resource converted."""
+    groups = []
+    for group in data.resource_metrics:
+        scopes = [
+            replace(scope, metrics=[new for each in scope.metrics if (new := metric(scope, each)) is not None])
+            for scope in group.scope_metrics
+        ]
+        groups.append(replace(group, resource=resource(group.resource), scope_metrics=scopes))
+    return MetricsData(groups)

@@ -2,9 +2,6 @@
 
 The SDK's processors and readers start their threads again in a forked child (such as a data loader's worker), where
 they would export the parent's totals a second time, over connections that belong to the parent.
-
-Secrets are hidden in the spans of phases: in names, attributes, events and the status. Spans of the user's own
-instrumentation are theirs to send, and stay as they are.
 """
 
 from __future__ import annotations
@@ -51,71 +48,6 @@ from otel_goodput.exporters.fitting import (
 from otel_goodput.semconv import SCOPE_NAME, TELEMETRY_SPACED
 
 T = TypeVar("T")
-
-
-class Redaction:
-    """Returns spans without what looks like a secret, is called one, or is one of this process's environment."""
-
-    def __init__(self) -> None:
-        self._hidden = secrets(os.environ)
-        self._text = partial(without, self._hidden)
-
-    def __call__(self, span: ReadableSpan) -> ReadableSpan:
-        scope = span.instrumentation_scope
-        if scope is None or scope.name != SCOPE_NAME:
-            return span
-        return converted(span, self._text, self._attributes)
-
-    def _attributes(self, given: Attributes) -> Attributes:
-        changed = {}
-        for name, value in (given or {}).items():
-            shown = without_secrets(name, value, self._hidden)
-            if shown != (list(value) if isinstance(value, tuple) else value):
-                changed[name] = shown
-        return {**given, **changed} if given and changed else given
-
-
-Series = tuple[str, tuple[tuple[str, str], ...]]  # metric and attributes
-
-
-class FirstPoints:
-    """Which series of this package's counters an exporter has sent a point of.
-
-    Each counter begins at 0. The SDK dates the beginning of an asynchronous counter when it is first observed, and its
-    first point has that same time. What was counted before then would look as if it had always been there: no rate, and
-    no backend that converts to deltas, would count it. So the first point of a series is 0, as the count is at that
-    time, and the next one has all. Where there may be no next point, because the process stops, the first one has all.
-    """
-
-    def __init__(self) -> None:
-        self._begun: set[Series] = set()
-
-    def sent(self, data: MetricsData) -> None:
-        """Take note that the points of `data` have been sent."""
-        for metric in own_metrics(data):
-            self._begun.update(_series(metric.name, point) for point in _counts(metric))
-
-    def from_zero(self, scope: ScopeMetrics, metric: Metric) -> Metric:
-        """Return the metric with 0 in the first points of counters that begin."""
-        points = _counts(metric) if scope.scope.name == SCOPE_NAME else ()
-        begun = self._begun
-        first = [
-            point if _series(metric.name, point) in begun else replace(point, value=type(point.value)())
-            for point in points
-        ]
-        return with_points(metric, first) if first else metric
-
-
-def _counts(metric: Metric) -> Sequence[Any]:
-    """Return the points of a counter; none of anything else."""
-    data: Any = metric.data
-    counter = isinstance(data, Sum) and data.is_monotonic
-    cumulative = counter and data.aggregation_temporality == AggregationTemporality.CUMULATIVE
-    return data.data_points if cumulative else ()
-
-
-def _series(name: str, point: NumberDataPoint) -> Series:
-    return name, tuple(sorted((key, str(value)) for key, value in (point.attributes or {}).items()))
 
 
 class _Safe:
@@ -166,11 +98,15 @@ class _Safe:
 
 
 class SafeSpanExporter(_Safe, SpanExporter):
-    """A span exporter that never raises, and does nothing in forked children."""
+    """A span exporter that never raises, and does nothing in forked children.
+
+    From the spans of phases it hides what looks like a secret, is called one, or is one of this process's environment.
+    """
 
     def __init__(self, name: str, exporter: SpanExporter) -> None:
         super().__init__(name, "spans", exporter)
-        self._redacted = Redaction()
+        self._hidden = secrets(os.environ)
+        self._text = partial(without, self._hidden)
 
     @property
     def waiting(self) -> int:
@@ -181,24 +117,46 @@ class SafeSpanExporter(_Safe, SpanExporter):
         if not self._open:
             return SpanExportResult.FAILURE
 
-        def send() -> SpanExportResult:
-            result: SpanExportResult = self._exporter.export([fitting(self._redacted(span)) for span in spans])
-            return result
+        def send() -> Any:
+            return self._exporter.export([fitting(self._redacted(span)) for span in spans])
 
         result = self._call("exporting", send, SpanExportResult.FAILURE)
         self._failed += 0 if result is SpanExportResult.SUCCESS else len(spans)
         return result
 
+    def _redacted(self, span: ReadableSpan) -> ReadableSpan:
+        scope = span.instrumentation_scope
+        if scope is None or scope.name != SCOPE_NAME:
+            return span  # of the user's own instrumentation
+        return converted(span, self._text, self._shown)
+
+    def _shown(self, given: Attributes) -> Attributes:
+        changed = {}
+        for name, value in (given or {}).items():
+            shown = without_secrets(name, value, self._hidden)
+            if shown != (list(value) if isinstance(value, tuple) else value):
+                changed[name] = shown
+        return {**given, **changed} if given and changed else given
+
+
+Series = tuple[str, tuple[tuple[str, str], ...]]  # metric and attributes
+
 
 class SafeMetricExporter(_Safe, DelegatingMetricExporter):
-    """A metric exporter that never raises, does nothing in forked children, and whose counters begin at 0."""
+    """A metric exporter that never raises, does nothing in forked children, and whose counters begin at 0.
+
+    The SDK dates the beginning of an asynchronous counter when it is first observed, and its first point has that same
+    time. What was counted before then would look as if it had always been there: no rate, and no backend that converts
+    to deltas, would count it. So the first point of a series is 0, as the count is at that time, and the next one has
+    all. Where there may be no next point, because the process stops, the first one has all.
+    """
 
     def __init__(self, name: str, exporter: MetricExporter, stopping: ShutdownSignal) -> None:
         DelegatingMetricExporter.__init__(self, exporter)
         _Safe.__init__(self, name, "metrics", exporter)
         self._timed = True  # the SDK gives it to all of them
         self._stopping = stopping
-        self._first = FirstPoints()
+        self._begun: set[Series] = set()  # counters of which a point has been sent
         self._succeeded = -math.inf
 
     def current(self, since: float) -> bool:
@@ -213,10 +171,11 @@ class SafeMetricExporter(_Safe, DelegatingMetricExporter):
         def send() -> MetricExportResult:
             data = fitting_metrics(metrics_data)
             if not self._stopping.last:
-                data = converted_metrics(data, self._first.from_zero)
+                data = converted_metrics(data, self._from_zero)
             result: MetricExportResult = self._exporter.export(data, timeout_millis=timeout_millis, **kwargs)
             if result is MetricExportResult.SUCCESS:
-                self._first.sent(data)
+                counters = ((metric.name, point) for metric in own_metrics(data) for point in _counts(metric))
+                self._begun.update(_series(*each) for each in counters)
             return result
 
         result = self._call("exporting", send, MetricExportResult.FAILURE)
@@ -225,6 +184,27 @@ class SafeMetricExporter(_Safe, DelegatingMetricExporter):
         else:
             self._failed += sum(1 for _ in every_point(metrics_data))
         return result
+
+    def _from_zero(self, scope: ScopeMetrics, metric: Metric) -> Metric:
+        """Return the metric with 0 in the first points of counters that begin."""
+        points = _counts(metric) if scope.scope.name == SCOPE_NAME else ()
+        first = [
+            point if _series(metric.name, point) in self._begun else replace(point, value=type(point.value)())
+            for point in points
+        ]
+        return with_points(metric, first) if first else metric
+
+
+def _counts(metric: Metric) -> Sequence[Any]:
+    """Return the points of a counter; none of anything else."""
+    data: Any = metric.data
+    counter = isinstance(data, Sum) and data.is_monotonic
+    cumulative = counter and data.aggregation_temporality == AggregationTemporality.CUMULATIVE
+    return data.data_points if cumulative else ()
+
+
+def _series(name: str, point: NumberDataPoint) -> Series:
+    return name, tuple(sorted((key, str(value)) for key, value in (point.attributes or {}).items()))
 
 
 # --- what could not be delivered, kept for a later export -------------------------------------------------------------

@@ -98,4 +98,4 @@ def test_a_point_that_starts_after_its_end_is_given_an_end(late: int) -> None:
     (sent,) = found_metric.data.data_points
     assert sent.start_time_unix_nano == point.start_time_unix_nano, "else the next point is a counter begun anew"
     assert sent.start_time_unix_nano < sent.time_unix_nano <= sent.start_time_unix_nano + 10**6
-    assert fitting_metrics(data) is data
+    assert fitting_metrics(data) == data
