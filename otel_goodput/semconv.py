@@ -297,7 +297,10 @@ class Metric(NamedTuple):
     kind: str
     unit: str
     attributes: tuple[str, ...]
-    brief: str
+    brief: str = ""
+
+    def described(self, brief: str) -> Metric:
+        return self._replace(brief=brief)
 
 
 # A figure of the run, which every attempt reports from the beginning of the run: read with max or last.
@@ -309,139 +312,102 @@ HISTOGRAM: Final = "Histogram"
 
 
 def _kind(kind: str) -> Callable[..., Metric]:
-    return lambda name, unit, brief, *attributes: Metric(name, kind, unit, attributes, brief)
+    return lambda name, unit, *attributes: Metric(name, kind, unit, attributes)
 
 
 _up_down, _counter, _gauge, _histogram = map(_kind, (UP_DOWN, COUNTER, GAUGE, HISTOGRAM))
 
-TIME: Final = _up_down(
-    "goodput.time",
-    "s",
-    "Wall time of the run by category; the categories sum to the elapsed time.",
-    GOODPUT_CATEGORY,
-    GOODPUT_CUSTOM_NAME,
+TIME: Final = _up_down("goodput.time", "s", GOODPUT_CATEGORY, GOODPUT_CUSTOM_NAME).described(
+    "Wall time of the run by category; the categories sum to the elapsed time."
 )
-RATIO: Final = _gauge(
-    "goodput.ratio", "1", "Productive time as a share of elapsed time, run and rolling windows.", GOODPUT_WINDOW
+RATIO: Final = _gauge("goodput.ratio", "1", GOODPUT_WINDOW).described(
+    "Productive time as a share of elapsed time, run and rolling windows."
 )
-BADPUT_RATIO: Final = _gauge(
-    "badput.ratio",
-    "1",
-    "Unproductive time as a share of elapsed time, by category.",
-    GOODPUT_WINDOW,
-    GOODPUT_CATEGORY,
-    GOODPUT_CUSTOM_NAME,
+BADPUT_RATIO: Final = _gauge("badput.ratio", "1", GOODPUT_WINDOW, GOODPUT_CATEGORY, GOODPUT_CUSTOM_NAME).described(
+    "Unproductive time as a share of elapsed time, by category."
 )
-STALLED_RATIO: Final = _gauge(
-    "goodput.stalled.ratio",
-    "1",
-    "Stalled time of kept and of lost steps as a share of elapsed time.",
-    GOODPUT_WINDOW,
-    GOODPUT_STEP_STATE,
+STALLED_RATIO: Final = _gauge("goodput.stalled.ratio", "1", GOODPUT_WINDOW, GOODPUT_STEP_STATE).described(
+    "Stalled time of kept and of lost steps as a share of elapsed time."
 )
-STEP_DURATION: Final = _histogram("goodput.step.duration", "s", "Net time of completed steps.")
+STEP_DURATION: Final = _histogram("goodput.step.duration", "s").described("Net time of completed steps.")
 PHASE_DURATION: Final = _histogram(
-    "goodput.phase.duration",
-    "s",
-    "Duration of phases other than steps.",
-    GOODPUT_PHASE,
-    GOODPUT_CUSTOM_NAME,
-    GOODPUT_BLOCKING,
-    ERROR_TYPE,
+    "goodput.phase.duration", "s", GOODPUT_PHASE, GOODPUT_CUSTOM_NAME, GOODPUT_BLOCKING, ERROR_TYPE
+).described("Duration of phases other than steps.")
+PART_DURATION: Final = _histogram("goodput.part.duration", "s", GOODPUT_PART_NAME).described(
+    "Duration of the parts of steps and checkpoints."
 )
-PART_DURATION: Final = _histogram(
-    "goodput.part.duration", "s", "Duration of the parts of steps and checkpoints.", GOODPUT_PART_NAME
+QUEUE_DEPTH: Final = _gauge("goodput.loading.queue_depth", "{batch}").described(
+    "Batches that are ready, if the loader reports them."
 )
-QUEUE_DEPTH: Final = _gauge(
-    "goodput.loading.queue_depth", "{batch}", "Batches that are ready, if the loader reports them."
+STEP_COUNT: Final = _up_down("goodput.step.count", "{step}", GOODPUT_STEP_STATE).described(
+    "Executions of steps, by fate."
 )
-STEP_COUNT: Final = _up_down("goodput.step.count", "{step}", "Executions of steps, by fate.", GOODPUT_STEP_STATE)
-STEP_AGE: Final = _gauge(
-    "goodput.step.age",
-    "s",
-    "Time since the last completed step, or since the job began; 0 for activities that are not current.",
-    GOODPUT_ACTIVITY,
+STEP_AGE: Final = _gauge("goodput.step.age", "s", GOODPUT_ACTIVITY).described(
+    "Time since the last completed step, or since the job began; 0 for activities that are not current."
 )
-STEP_MAX: Final = _gauge("goodput.step.max_productive", "{step}", "Highest kept step.")
-STEP_IDEAL: Final = _gauge("goodput.step.ideal_time", "s", "Ideal step time.")
-STEP_DEVIATION: Final = _gauge("goodput.step.deviation", "s", "How far recent steps exceed the usual time.")
-AT_RISK: Final = _gauge("goodput.at_risk", "s", "Productive time that a crash right now would lose.")
-DISRUPTIONS: Final = _up_down(
-    "goodput.disruptions", "{disruption}", "Restarts and rollbacks of the run.", GOODPUT_DISRUPTION_REASON
+STEP_MAX: Final = _gauge("goodput.step.max_productive", "{step}").described("Highest kept step.")
+STEP_IDEAL: Final = _gauge("goodput.step.ideal_time", "s").described("Ideal step time.")
+STEP_DEVIATION: Final = _gauge("goodput.step.deviation", "s").described("How far recent steps exceed the usual time.")
+AT_RISK: Final = _gauge("goodput.at_risk", "s").described("Productive time that a crash right now would lose.")
+DISRUPTIONS: Final = _up_down("goodput.disruptions", "{disruption}", GOODPUT_DISRUPTION_REASON).described(
+    "Restarts and rollbacks of the run."
 )
 WINDOW_DISRUPTIONS: Final = _gauge(
-    "goodput.window.disruptions",
-    "{disruption}",
-    "Restarts and rollbacks per rolling window, of the latest 100 at most; a reason appears once it has occurred.",
-    GOODPUT_WINDOW,
-    GOODPUT_DISRUPTION_REASON,
+    "goodput.window.disruptions", "{disruption}", GOODPUT_WINDOW, GOODPUT_DISRUPTION_REASON
+).described(
+    "Restarts and rollbacks per rolling window, of the latest 100 at most; a reason appears once it has occurred."
 )
-OVERLAPPED_LOADING: Final = _up_down(
-    "goodput.loading.overlapped", "s", "Data loading that did not block training; it costs no goodput."
+OVERLAPPED_LOADING: Final = _up_down("goodput.loading.overlapped", "s").described(
+    "Data loading that did not block training; it costs no goodput."
 )
-FIRST_STEP: Final = _gauge(
-    "goodput.time_to_first_step", "s", "From the start of the latest job to the end of its first step."
+FIRST_STEP: Final = _gauge("goodput.time_to_first_step", "s").described(
+    "From the start of the latest job to the end of its first step."
 )
-REGAINED: Final = _gauge(
-    "goodput.disruption.time_to_regain",
-    "s",
-    "From the latest disruption until the highest step kept before it was regained.",
+REGAINED: Final = _gauge("goodput.disruption.time_to_regain", "s").described(
+    "From the latest disruption until the highest step kept before it was regained."
 )
-SCHEDULING_RATIO: Final = _gauge("goodput.scheduling.ratio", "1", "Elapsed time divided by elapsed plus queued time.")
-SCHEDULING_DURATION: Final = _gauge(
-    "goodput.scheduling.duration",
-    "s",
-    "How long this attempt waited before its program ran, by stage, if Kubernetes reports it.",
-    GOODPUT_SCHEDULING_STAGE,
+SCHEDULING_RATIO: Final = _gauge("goodput.scheduling.ratio", "1").described(
+    "Elapsed time divided by elapsed plus queued time."
 )
-PROGRAM_RATIO: Final = _gauge("goodput.program.ratio", "1", "Model FLOPs utilization of the productive time.")
-PRODUCTIVITY: Final = _gauge("goodput.productivity", "1", "Scheduling x runtime x program goodput.")
-SLICE_EFFICIENCY: Final = _gauge(
-    "goodput.slice.efficiency", "1", "Time-weighted share of slices stepping or available.", GOODPUT_SLICE_STATE
+SCHEDULING_DURATION: Final = _gauge("goodput.scheduling.duration", "s", GOODPUT_SCHEDULING_STAGE).described(
+    "How long this attempt waited before its program ran, by stage, if Kubernetes reports it."
 )
-SLICE_SHARE: Final = _gauge(
-    "goodput.slice.share", "1", "Share of slices stepping or available now.", GOODPUT_SLICE_STATE
+PROGRAM_RATIO: Final = _gauge("goodput.program.ratio", "1").described("Model FLOPs utilization of the productive time.")
+PRODUCTIVITY: Final = _gauge("goodput.productivity", "1").described("Scheduling x runtime x program goodput.")
+SLICE_EFFICIENCY: Final = _gauge("goodput.slice.efficiency", "1", GOODPUT_SLICE_STATE).described(
+    "Time-weighted share of slices stepping or available."
+)
+SLICE_SHARE: Final = _gauge("goodput.slice.share", "1", GOODPUT_SLICE_STATE).described(
+    "Share of slices stepping or available now."
 )
 SLICE_WINDOW_EFFICIENCY: Final = _gauge(
-    "goodput.slice.window_efficiency",
-    "1",
-    "Time-weighted share of slices stepping or available, of rolling windows.",
-    GOODPUT_WINDOW,
-    GOODPUT_SLICE_STATE,
+    "goodput.slice.window_efficiency", "1", GOODPUT_WINDOW, GOODPUT_SLICE_STATE
+).described("Time-weighted share of slices stepping or available, of rolling windows.")
+CLOCK: Final = _gauge("goodput.clock", "1", GOODPUT_CLOCK_STATE).described(
+    "1 for the clock by which the ends of steps are known: the device's, the host's, or unknown."
 )
-CLOCK: Final = _gauge(
-    "goodput.clock",
-    "1",
-    "1 for the clock by which the ends of steps are known: the device's, the host's, or unknown.",
-    GOODPUT_CLOCK_STATE,
+JOB_STATE: Final = _gauge(GOODPUT_JOB_STATE, "1", GOODPUT_JOB_STATE).described(
+    "1 for the state of the run, 0 for the other: running, or ended cleanly."
 )
-JOB_STATE: Final = _gauge(
-    GOODPUT_JOB_STATE, "1", "1 for the state of the run, 0 for the other: running, or ended cleanly.", GOODPUT_JOB_STATE
+LAST_SIGN: Final = _gauge("goodput.job.last_sign_of_life", "s").described(
+    "Unix time at which the run was last known to be alive; once it has ended, of its end."
 )
-LAST_SIGN: Final = _gauge(
-    "goodput.job.last_sign_of_life",
-    "s",
-    "Unix time at which the run was last known to be alive; once it has ended, of its end.",
+STRAGGLER: Final = _gauge("goodput.straggler.ratio", "1").described(
+    "Median step time of the slowest process over the median of all."
 )
-STRAGGLER: Final = _gauge(
-    "goodput.straggler.ratio", "1", "Median step time of the slowest process over the median of all."
-)
-COMPILE_CACHE: Final = _counter(
-    "goodput.compile.cache",
-    "{function}",
-    "Functions found in jax's persistent cache, or compiled and stored in it, in this attempt.",
-    GOODPUT_COMPILE_CACHE_RESULT,
+COMPILE_CACHE: Final = _counter("goodput.compile.cache", "{function}", GOODPUT_COMPILE_CACHE_RESULT).described(
+    "Functions found in jax's persistent cache, or compiled and stored in it, in this attempt."
 )
 # It falls where fetching took longer than compiling.
-COMPILE_TIME_SAVED: Final = _up_down(
-    "goodput.compile.time_saved",
-    "s",
-    "Compile time saved by hits of the persistent cache, minus the time to fetch them, in this attempt.",
+COMPILE_TIME_SAVED: Final = _up_down("goodput.compile.time_saved", "s").described(
+    "Compile time saved by hits of the persistent cache, minus the time to fetch them, in this attempt."
 )
-OVERHEAD: Final = _counter(
-    "goodput.telemetry.overhead", "s", "Time this package took on the training thread (estimated from samples)."
+OVERHEAD: Final = _counter("goodput.telemetry.overhead", "s").described(
+    "Time this package took on the training thread (estimated from samples)."
 )
-DROPPED: Final = _counter("goodput.telemetry.dropped", "{item}", "Telemetry items that were lost.", GOODPUT_SIGNAL)
+DROPPED: Final = _counter("goodput.telemetry.dropped", "{item}", GOODPUT_SIGNAL).described(
+    "Telemetry items that were lost."
+)
 
 METRICS: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
 
