@@ -24,21 +24,8 @@ from otel_goodput._runtime.recorder import Recorder
 from otel_goodput._settings.options import DIRECTORY, Settings
 from otel_goodput._text.durations import NS
 from otel_goodput.api import disabled, imported_again
-from otel_goodput.compat.goodput_utils import (
-    Badput,
-    BadputType,
-    ElasticIntervalWorkloadMetricDetails,
-    ElasticWorkloadMetricDetails,
-    GoodputType,
-    IntervalMetricType,
-    MetricType,
-    SliceShares,
-    UnproductiveTimeDict,
-    badput_percent,
-    badput_seconds,
-    compute_ideal_step_time,
-    goodput_percent,
-)
+from otel_goodput.compat import goodput_utils as utils
+from otel_goodput.compat.goodput_utils import BadputType, GoodputType, IntervalMetricType, MetricType
 from otel_goodput.errors import JournalError
 from otel_goodput.reports.ml_goodput_entries import Pairs, waited_for
 from otel_goodput.runs import Run, open_run
@@ -59,6 +46,8 @@ __all__ = [
 ]
 
 P = ParamSpec("P")
+UnproductiveTimeDict = utils.UnproductiveTimeDict
+compute_ideal_step_time = utils.compute_ideal_step_time
 
 REMEMBERED: Final = 100_000  # step times, for the deviation of each step
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -363,7 +352,7 @@ class GoodputCalculator:
 
     def get_job_goodput(
         self, include_badput_breakdown: bool = False, configured_ideal_step_time: float | None = None
-    ) -> tuple[float, Badput, int]:
+    ) -> tuple[float, utils.Badput, int]:
         """Return the goodput of the run so far in percent, the badput by type in percent, and the highest kept step.
 
         Raises ValueError if there is no such job, or no time has passed.
@@ -372,7 +361,7 @@ class GoodputCalculator:
 
     def get_job_goodput_interval(
         self, interval_start: datetime, interval_end: datetime
-    ) -> tuple[float, Badput, int, float, int]:
+    ) -> tuple[float, utils.Badput, int, float, int]:
         """Return goodput and badput of an interval in percent, the highest kept step, its seconds, and disruptions.
 
         Raises ValueError if there is no such job, or it did not run in that interval.
@@ -380,16 +369,16 @@ class GoodputCalculator:
         totals = self._in(interval_start, interval_end)
         begin, end, partition = totals.windows[0]
         disruptions = sum(1 for one in totals.history if begin <= one.time < end)
-        badput = badput_percent(badput_seconds(partition, elastic=self.elastic), partition.elapsed)
+        badput = utils.badput_percent(partition, elastic=self.elastic)
         top = partition.max_productive_step or 0
-        return goodput_percent(partition), badput, top, partition.elapsed / NS, disruptions
+        return utils.goodput_percent(partition), badput, top, partition.elapsed / NS, disruptions
 
     def get_job_goodput_with_exclusions(
         self,
         exclusion_intervals: Sequence[tuple[datetime, datetime]],
         include_badput_breakdown: bool = False,
         configured_ideal_step_time: float | None = None,
-    ) -> tuple[float, Badput, int, float]:
+    ) -> tuple[float, utils.Badput, int, float]:
         """Return what :meth:`get_job_goodput` does without these intervals, and how many seconds that leaves out.
 
         Raises ValueError if there is no such job, or nothing is left.
@@ -405,12 +394,12 @@ class GoodputCalculator:
         another.
         """
         times = self._step_times()
-        ideal = configured_ideal_step_time or compute_ideal_step_time(list(times.values()))
+        ideal = configured_ideal_step_time or utils.compute_ideal_step_time(list(times.values()))
         if not ideal:
             raise ValueError(f"job {self.job_name!r} has no step that another one follows")
         return {step: abs(seconds - ideal) for step, seconds in times.items()}
 
-    def get_job_goodput_details(self) -> ElasticWorkloadMetricDetails:
+    def get_job_goodput_details(self) -> utils.ElasticWorkloadMetricDetails:
         """Return the figures of the run in seconds; zeros while there are none."""
         try:
             totals = self.totals()
@@ -425,23 +414,23 @@ class GoodputCalculator:
                 "ideal_step_time": 0.0,
                 "total_excluded_time": 0.0,
             }
-        times = self._step_times()
-        ideal = compute_ideal_step_time(list(times.values())) or 0.0
+        run, times = totals.run, self._step_times()
+        ideal = utils.compute_ideal_step_time(list(times.values())) or 0.0
         return {
-            "goodput_time": {GoodputType.TOTAL: totals.run.whole_steps[Category.PRODUCTIVE] / NS},
-            "badput_time": self._badput(totals),
-            "max_productive_step": totals.run.max_productive_step or 0,
-            "total_elapsed_time": totals.run.elapsed / NS,
+            "goodput_time": {GoodputType.TOTAL: run.whole_steps[Category.PRODUCTIVE] / NS},
+            "badput_time": utils.badput_seconds(run, totals.overlapped_data_loading, elastic=self.elastic),
+            "max_productive_step": run.max_productive_step or 0,
+            "total_elapsed_time": run.elapsed / NS,
             "disruption_count": sum(totals.disruptions.values()),
             "step_time_deviation": {step: abs(seconds - ideal) for step, seconds in times.items()},
             "ideal_step_time": ideal,
             "total_excluded_time": totals.excluded / NS,
-            **self._slices(totals.run),
+            **self._slices(run),
         }
 
     def get_interval_metric_details(
         self, interval_start: datetime, interval_end: datetime
-    ) -> ElasticIntervalWorkloadMetricDetails:
+    ) -> utils.ElasticIntervalWorkloadMetricDetails:
         """Return the figures of an interval in percent; none if the job did not run in it."""
         size = int(_seconds(interval_end) - _seconds(interval_start))
         try:
@@ -449,8 +438,8 @@ class GoodputCalculator:
         except ValueError:
             return {"interval_goodput": {}, "interval_badput": {}, "interval_size": size}
         return {
-            "interval_goodput": {GoodputType.TOTAL: goodput_percent(partition)},
-            "interval_badput": badput_percent(badput_seconds(partition, elastic=self.elastic), partition.elapsed),
+            "interval_goodput": {GoodputType.TOTAL: utils.goodput_percent(partition)},
+            "interval_badput": utils.badput_percent(partition, elastic=self.elastic),
             "interval_size": size,
             **self._slices(partition),
         }
@@ -466,19 +455,17 @@ class GoodputCalculator:
         """The account of an interval. Raises ValueError if there is no such job, or it did not run then."""
         return self._in(begin, end).windows[0][2]
 
-    def _slices(self, partition: Partition) -> SliceShares:
+    def _slices(self, partition: Partition) -> utils.SliceShares:
         shares = partition.slice_efficiency if self.elastic else None
         if not shares:
             return {}
         stepping, available = shares[SLICE_STEPPING], shares[SLICE_AVAILABLE]
         return {"stepping_slice_efficiency": float(stepping), "available_slice_efficiency": float(available)}
 
-    def _badput(self, totals: Totals) -> Badput:
-        return badput_seconds(totals.run, totals.overlapped_data_loading, elastic=self.elastic)
-
-    def _shares(self, totals: Totals, breakdown: bool) -> tuple[float, Badput, int]:
-        badput = badput_percent(self._badput(totals), totals.run.elapsed) if breakdown else {}
-        return goodput_percent(totals.run), badput, totals.run.max_productive_step or 0
+    def _shares(self, totals: Totals, breakdown: bool) -> tuple[float, utils.Badput, int]:
+        run, overlapped = totals.run, totals.overlapped_data_loading
+        badput = utils.badput_percent(run, overlapped, elastic=self.elastic) if breakdown else {}
+        return utils.goodput_percent(totals.run), badput, totals.run.max_productive_step or 0
 
     def _in(self, begin: datetime, end: datetime) -> Totals:
         totals = self._journal().report(window=(_seconds(begin), _seconds(end))).totals

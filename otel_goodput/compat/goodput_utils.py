@@ -194,12 +194,12 @@ def badput_seconds(partition: Partition, overlapped: int = 0, *, elastic: bool =
     return {**seconds, BadputType.CUSTOM_BADPUT_EVENTS: custom}
 
 
-def badput_percent(seconds: Mapping[BadputType, float | dict[str, float]], elapsed: int) -> Badput:
-    """The same as shares of `elapsed` (ns), in percent."""
-    share = PERCENT * NS / elapsed
+def badput_percent(partition: Partition, overlapped: int = 0, *, elastic: bool = False) -> Badput:
+    """The same as shares of the elapsed time, in percent."""
+    share = PERCENT * NS / partition.elapsed
     return {
         kind: {name: part * share for name, part in value.items()} if isinstance(value, dict) else value * share
-        for kind, value in seconds.items()
+        for kind, value in badput_seconds(partition, overlapped, elastic=elastic).items()
     }
 
 

@@ -20,18 +20,9 @@ from otel_goodput._resources import process
 from otel_goodput._runtime.guard import contain, report_once, started
 from otel_goodput._settings.envvars import OTEL_GOODPUT_GCP_PROJECT
 from otel_goodput._text.durations import NS, window_name
-from otel_goodput.compat import goodput
+from otel_goodput.compat import goodput, goodput_utils
 from otel_goodput.compat.goodput import harmless
-from otel_goodput.compat.goodput_utils import (
-    Badput,
-    BadputType,
-    GCPOptions,
-    MetricType,
-    MonitoringWindowType,
-    badput_percent,
-    badput_seconds,
-    goodput_percent,
-)
+from otel_goodput.compat.goodput_utils import BadputType, GCPOptions, MetricType, MonitoringWindowType
 from otel_goodput.exporters.google import open_workload
 from otel_goodput.exporters.google.connection import on_google_cloud
 from otel_goodput.exporters.spec import ExporterContext, ExporterUnavailable
@@ -291,10 +282,10 @@ class GoodputMonitor:
     def _upload_goodput(self) -> None:
         totals = self._calculator.totals()
         step = totals.run.max_productive_step or 0
-        shares = [("goodput/goodput", goodput_percent(totals.run))]
+        shares = [("goodput/goodput", goodput_utils.goodput_percent(totals.run))]
         if self._breakdown:
-            seconds = badput_seconds(totals.run, totals.overlapped_data_loading, elastic=self._calculator.elastic)
-            shares += _tags(badput_percent(seconds, totals.run.elapsed))
+            overlapped, elastic = totals.overlapped_data_loading, self._calculator.elastic
+            shares += _tags(goodput_utils.badput_percent(totals.run, overlapped, elastic=elastic))
         self._draw([(tag, share, step) for tag, share in shares])
         if self._google.wanted:
             self._google.write(totals, OF_RUN + SLICES_OF_RUN if self._slices else OF_RUN)
@@ -379,7 +370,7 @@ class ElasticGoodputMonitor(GoodputMonitor):
         self._slices = include_slice_efficiency
 
 
-def _tags(badput: Badput) -> list[tuple[str, float]]:
+def _tags(badput: goodput_utils.Badput) -> list[tuple[str, float]]:
     """Names of scalars, as dashboards know them."""
     tags = []
     for kind, value in badput.items():

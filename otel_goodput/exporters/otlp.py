@@ -27,20 +27,10 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from otel_goodput._runtime.answers import TooLong, bound, whole
 from otel_goodput._runtime.deadline import LAST_WORD_S, ShutdownSignal
 from otel_goodput._runtime.guard import quietly, report_once
-from otel_goodput.exporters import spec
+from otel_goodput.exporters import otlp_variables, spec
 from otel_goodput.exporters.fitting import EXPONENTIAL
 from otel_goodput.exporters.otlp_answers import NotAccepted, Rejections, accepted, causes, read
-from otel_goodput.exporters.otlp_variables import (
-    EXPORTER_MODULES,
-    HTTP,
-    PARSER,
-    Endpoint,
-    endpoint,
-    headers,
-    protocol,
-    timeout,
-    variables,
-)
+from otel_goodput.exporters.otlp_variables import EXPORTER_MODULES, HTTP, Endpoint
 from otel_goodput.exporters.wrappers import BufferingSpanExporter, SpacedExporter
 
 if TYPE_CHECKING:
@@ -258,7 +248,7 @@ def open_otlp(context: spec.ExporterContext) -> spec.Exporters:
     Raises ExporterUnavailable if a header cannot be sent, so that every export would fail, and as :func:`session`.
     """
     environ = context.environ
-    given = [headers(environ, signal, protocol(environ, signal)) for signal in spec.SIGNALS]
+    given = [otlp_variables.headers(environ, place.signal, place.wire) for place in endpoints(environ)]
     for problem in dict.fromkeys(text for each in given for text in each.unsendable):
         raise spec.ExporterUnavailable("otlp", problem, "see OTEL_EXPORTER_OTLP_HEADERS")
     for problem in dict.fromkeys(text for each in given for text in each.malformed):
@@ -282,12 +272,12 @@ def _stock(place: Endpoint, context: spec.ExporterContext, rejections: Rejection
     environ, signal = context.environ, place.signal
     module, _, name = _STOCK[signal].partition(":")
     make = getattr(import_module(f"{EXPORTER_MODULES[place.wire]}.{module}"), name)
-    settings: dict[str, Any] = {"timeout": timeout(environ, signal, context.grace_period_s)}
+    settings: dict[str, Any] = {"timeout": otlp_variables.timeout(environ, signal, context.grace_period_s)}
     if signal == spec.METRICS and not environ.get(_HISTOGRAM_VARIABLE):
         settings["preferred_aggregation"] = EXPONENTIAL
     if place.wire == HTTP:
         settings["session"] = session(environ, place, rejections)
-    with quietly(PARSER):  # its messages contain the values of headers
+    with quietly(otlp_variables.PARSER):  # its messages contain the values of headers
         exporter = make(**settings)
     stub, client = getattr(exporter, "_stub", None), getattr(exporter, "_client", None)
     if callable(stub) and client is not None:  # over gRPC; without these attributes nothing is counted
@@ -309,7 +299,7 @@ def _judged(client: Any, rejections: Rejections) -> Any:
 
 def packages(environ: Mapping[str, str]) -> list[str]:
     """Return the modules that the protocols of both signals need."""
-    return list(dict.fromkeys(EXPORTER_MODULES[protocol(environ, signal)] for signal in spec.SIGNALS))
+    return list(dict.fromkeys(EXPORTER_MODULES[place.wire] for place in endpoints(environ)))
 
 
 def describe(context: spec.ExporterContext) -> list[spec.Destination]:
@@ -318,12 +308,12 @@ def describe(context: spec.ExporterContext) -> list[spec.Destination]:
 
 def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
     """Return the endpoint of each signal."""
-    return [endpoint(environ, signal) for signal in spec.SIGNALS]
+    return [otlp_variables.endpoint(environ, signal) for signal in spec.SIGNALS]
 
 
 def auto(situation: spec.Situation) -> str:
     # Prefer the common variable, which people look for first.
-    names = (name for signal in spec.SIGNALS for name in reversed(variables(signal, "ENDPOINT")))
+    names = (name for signal in spec.SIGNALS for name in reversed(otlp_variables.variables(signal, "ENDPOINT")))
     return next((f"{name} is set" for name in names if situation.environ.get(name)), "")
 
 

@@ -8,20 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
+from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 from otel_goodput._runtime.deadline import Closer, close_all
 from otel_goodput._runtime.guard import report_once
 from otel_goodput.errors import ConfigurationError
-from otel_goodput.exporters.spec import (
-    METRICS,
-    TRACES,
-    ExporterContext,
-    Exporters,
-    ExporterSpec,
-    ExporterUnavailable,
-    Situation,
-)
+from otel_goodput.exporters.spec import ExporterContext, Exporters, ExporterSpec, ExporterUnavailable, Situation
 from otel_goodput.exporters.wrappers import SafeMetricExporter, SafeSpanExporter
 
 if TYPE_CHECKING:
@@ -127,23 +119,18 @@ def open_exporter(name: str, context: ExporterContext) -> Exporters:
     )
 
 
-def _by_signal(opened: Exporters) -> dict[str, Any]:
-    both = {TRACES: opened.span_exporter, METRICS: opened.metric_exporter}
-    return {signal: each for signal, each in both.items() if each is not None}
-
-
 def shut_down(opened: Exporters, seconds: float) -> None:
     """Shut down what was opened, within `seconds`."""
     closers: list[tuple[str, Closer]] = [
         (f"{opened.name} {signal}", lambda _, each=each: each.shutdown())  # type: ignore[misc]
-        for signal, each in _by_signal(opened).items()
+        for signal, each in opened.by_signal().items()
     ]
     close_all(closers, seconds)
 
 
 def dropped_items(opened: Exporters) -> dict[str, int]:
     """Return how many spans (`traces`) and data points (`metrics`) an opened exporter has lost so far."""
-    return {signal: getattr(each, "dropped", 0) for signal, each in _by_signal(opened).items()}
+    return {signal: getattr(each, "dropped", 0) for signal, each in opened.by_signal().items()}
 
 
 def resolve(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 from otel_goodput._runtime.deadline import ShutdownSignal
 from otel_goodput._runtime.installation import install_command
@@ -49,6 +49,11 @@ class Exporters(NamedTuple):
     interval_ms: float | None = None
     number: int = 0
     project: Callable[[], str] = str
+
+    def by_signal(self) -> dict[str, Any]:
+        """Return the exporters that there are, by signal."""
+        both = zip(SIGNALS, (self.span_exporter, self.metric_exporter), strict=True)
+        return {signal: each for signal, each in both if each is not None}
 
 
 @dataclass(frozen=True)

@@ -16,16 +16,9 @@ from otel_goodput import semconv
 from otel_goodput._metrics import workload_series as google
 from otel_goodput._text.durations import NS, parse_duration
 from otel_goodput.exporters.fitting import own_metrics
+from otel_goodput.exporters.google import monitoring
 from otel_goodput.exporters.google.connection import load
 from otel_goodput.exporters.google.delivery import Delivery
-from otel_goodput.exporters.google.monitoring import (
-    TYPES,
-    VALUE_LENGTH,
-    Series,
-    TimeSeriesExporter,
-    location,
-    series_of,
-)
 from otel_goodput.semconv import Category
 
 PERCENT: Final = 100.0
@@ -170,15 +163,15 @@ _CONVERSIONS: Final[dict[semconv.Metric, tuple[set[str], Callable[[Mapping[str, 
 }
 
 
-class WorkloadExporter(TimeSeriesExporter):
+class WorkloadExporter(monitoring.TimeSeriesExporter):
     """Exports goodput to Google's own series; `replica` is the id of this process if the resource has none."""
 
     def __init__(self, delivery: Delivery, replica: str) -> None:
         super().__init__(delivery)
         self._replica = replica
 
-    def series(self, data: MetricsData, seconds: float) -> list[Series]:
-        series: list[Series] = []
+    def series(self, data: MetricsData, seconds: float) -> list[monitoring.Series]:
+        series: list[monitoring.Series] = []
         for resource in data.resource_metrics:
             metrics: dict[str, Points] = {
                 metric.name: [
@@ -196,12 +189,12 @@ class WorkloadExporter(TimeSeriesExporter):
         """Write rows of a resource within `seconds`."""
         self._writer.write(self._of(rows, resource), seconds)
 
-    def _of(self, rows: Iterable[Row], resource: Resource) -> list[Series]:
+    def _of(self, rows: Iterable[Row], resource: Resource) -> list[monitoring.Series]:
         return [_series(row, resource, self._replica) for row in rows if math.isfinite(row.value)]
 
 
-def _series(row: Row, resource: Resource, replica_id: str) -> Series:
-    where = location(resource)  # waits until the resource is detected, so its attributes are read after this
+def _series(row: Row, resource: Resource, replica_id: str) -> monitoring.Series:
+    where = monitoring.location(resource)  # waits until the resource is detected, so its attributes are read after this
     known = resource.attributes
     accelerator = str(known.get(semconv.ACCELERATOR_TYPE, UNKNOWN))
     labels = {
@@ -209,14 +202,14 @@ def _series(row: Row, resource: Resource, replica_id: str) -> Series:
         google.CLUSTER_NAME: str(known.get(semconv.K8S_CLUSTER_NAME, "")),
         **row.labels,
     }
-    labels = {key: labels[key][:VALUE_LENGTH] for key in row.series.labels if labels[key]}
+    labels = {key: labels[key][: monitoring.VALUE_LENGTH] for key in row.series.labels if labels[key]}
     replica = {
         google.LOCATION: where,
         # The run, because two runs of one job at once would write the same series. By default it has the job's name.
-        google.ID: str(known.get(semconv.RUN_ID) or known.get(semconv.SERVICE_NAME, ""))[:VALUE_LENGTH],
+        google.ID: str(known.get(semconv.RUN_ID) or known.get(semconv.SERVICE_NAME, ""))[: monitoring.VALUE_LENGTH],
         google.REPLICA_ID: str(known.get(semconv.REPLICA_ID, replica_id)),
     }
-    types = load(TYPES)
+    types = load(monitoring.TYPES)
     data = types.TimeSeries.pb(types.TimeSeries())
     data.metric.type = row.series.type
     data.metric.labels.update(labels)
@@ -228,4 +221,4 @@ def _series(row: Row, resource: Resource, replica_id: str) -> Series:
         point.value.int64_value = int(row.value)
     else:
         point.value.double_value = float(row.value)
-    return series_of(data)
+    return monitoring.series_of(data)
