@@ -219,16 +219,11 @@ class GoodputRecorder:
     Args:
         job_name, logger_name: name the account; recorders with the same names are one.
         logging_enabled: whether this process records. One process of a job does.
-        cloud_logger, background: of no effect here.
+        cloud_logger, and those of the background thread: of no effect here.
     """
 
     def __init__(
-        self,
-        job_name: str,
-        logger_name: str,
-        logging_enabled: bool = False,
-        cloud_logger: object = None,
-        **background: object,
+        self, job_name: str, logger_name: str, logging_enabled: bool = False, cloud_logger: object = None, **_: object
     ) -> None:
         self.job_name = job_name
         self._handle: Handle | None = open_handle(job_name, logger_name) if logging_enabled else None
@@ -274,16 +269,13 @@ class GoodputRecorder:
 
         An exception in the block means that the event did not end.
         """
+        named = {}
         if event is Event.CUSTOM:
-            kind = str(args[0]) if args else "unknown"
-            self.record_custom_badput_event_start_time(custom_badput_event_type=kind)
-            yield
-            self.record_custom_badput_event_end_time(custom_badput_event_type=kind)
-            return
-        getattr(self, f"record_{event.value}_start_time")(*args)
+            named["custom_badput_event_type"], args = str(args[0]) if args else "unknown", ()
+        getattr(self, f"record_{event.value}_start_time")(*args, **named)
         yield
         if event is not Event.STEP:
-            getattr(self, f"record_{event.value}_end_time")()
+            getattr(self, f"record_{event.value}_end_time")(**named)
 
     def _start(self, kind: str, name: str | int, at: datetime | None) -> None:
         if self._handle is not None:

@@ -138,7 +138,6 @@ class GoogleSeries:
         return False
 
     def write(self, totals: Totals, metrics: tuple[semconv.Metric, ...]) -> None:
-        """Write the series made of `metrics`."""
         from otel_goodput.exporters.google.workload import rows
 
         now = time.time_ns()

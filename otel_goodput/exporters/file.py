@@ -197,8 +197,6 @@ class _FileExporter:
 
 
 class FileSpanExporter(_FileExporter, SpanExporter):
-    """Writes spans."""
-
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         request, errors = encode_spans(spans)
         for error in errors:

@@ -298,7 +298,6 @@ def _judged(client: Any, rejections: Rejections) -> Any:
 
 
 def packages(environ: Mapping[str, str]) -> list[str]:
-    """Return the modules that the protocols of both signals need."""
     return list(dict.fromkeys(EXPORTER_MODULES[place.wire] for place in endpoints(environ)))
 
 
@@ -307,7 +306,6 @@ def describe(context: spec.ExporterContext) -> list[spec.Destination]:
 
 
 def endpoints(environ: Mapping[str, str]) -> list[Endpoint]:
-    """Return the endpoint of each signal."""
     return [otlp_variables.endpoint(environ, signal) for signal in spec.SIGNALS]
 
 

@@ -51,7 +51,6 @@ class Exporters(NamedTuple):
     project: Callable[[], str] = str
 
     def by_signal(self) -> dict[str, Any]:
-        """Return the exporters that there are, by signal."""
         both = zip(SIGNALS, (self.span_exporter, self.metric_exporter), strict=True)
         return {signal: each for signal, each in both if each is not None}
 

@@ -118,7 +118,6 @@ class ScalarWriter:
             return False
 
     def _head(self) -> bytes:
-        """What a file begins with."""
         return self._record(wall_time=time.time(), file_version="brain.Event:2")
 
     def _record(self, **event: Any) -> bytes:
@@ -145,8 +144,6 @@ def _name() -> str:
 
 
 class _Folder:
-    """A file in a folder."""
-
     def __init__(self, directory: str, head: Callable[[], bytes], shared: bool, of: Path | None) -> None:
         place = Path(directory)
         self._path = files.named(place.parent) / place.name

@@ -29,7 +29,6 @@ WORKLOAD_PACKAGES: Final = ("google.cloud.monitoring_v3",)
 
 
 def open_gcp(context: spec.ExporterContext) -> spec.Exporters:
-    """Open the exporter to Cloud Trace and Cloud Monitoring."""
     from otel_goodput.exporters.google.monitoring import CloudMonitoringExporter
     from otel_goodput.exporters.google.spans import RESOURCE, RESOURCE_VARIABLE, CloudTraceExporter
     from otel_goodput.exporters.wrappers import BufferingSpanExporter
@@ -45,7 +44,6 @@ def open_gcp(context: spec.ExporterContext) -> spec.Exporters:
 
 
 def open_workload(context: spec.ExporterContext) -> spec.Exporters:
-    """Open the exporter to Google's goodput series."""
     from otel_goodput.exporters.google.workload import WorkloadExporter
 
     delivery = _delivery(MONITORING, "points", Connection(context.environ), context)
@@ -54,7 +52,6 @@ def open_workload(context: spec.ExporterContext) -> spec.Exporters:
 
 
 def open_gcp_otlp(context: spec.ExporterContext) -> spec.Exporters:
-    """Open the exporter over OTLP to Google's Telemetry API."""
     from otel_goodput.exporters.google import otlp
     from otel_goodput.exporters.wrappers import BufferingSpanExporter
 
@@ -78,7 +75,6 @@ class GoogleExporterSpec(spec.ExporterSpec):
 
 
 def _spec(name: str, brief: str, services: Mapping[str, Service], packages: Sequence[str], **more: Any) -> Any:
-    """Return a spec; `packages` are the modules that it needs."""
 
     def describe(context: spec.ExporterContext) -> list[spec.Destination]:
         place = Connection(context.environ).place

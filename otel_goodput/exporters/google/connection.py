@@ -130,7 +130,6 @@ class Connection:
         return self._endpoint.startswith(PLAINTEXT)
 
     def target(self, service: Service) -> str:
-        """Return the ``host:port`` of a service."""
         return self._endpoint.partition("://")[2] or self._endpoint or service.host
 
     def place(self, service: Service) -> str:

@@ -312,7 +312,6 @@ class DeliveredSpanExporter(SpanExporter):
 
     @property
     def refused(self) -> int:
-        """Number of spans that the service rejected."""
         return self._refused
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:

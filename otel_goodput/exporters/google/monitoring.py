@@ -313,12 +313,10 @@ class SeriesExporter(MetricExporter):
 
     @property
     def dropped(self) -> int:
-        """Number of points that are lost."""
         return self._lost + self._writer.lost
 
     @property
     def held(self) -> int:
-        """Number of points that are not written yet."""
         return len(self._writer.held)
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: object) -> MetricExportResult:
@@ -423,7 +421,6 @@ class Descriptions:
         self._idle.wait(min(max(0.0, seconds), HEAD_START_S))
 
     def close(self) -> None:
-        """End the thread."""
         self._calls.put(False)
 
     def report(self) -> None:

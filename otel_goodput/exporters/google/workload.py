@@ -186,7 +186,6 @@ class WorkloadExporter(monitoring.TimeSeriesExporter):
         return series
 
     def write_rows(self, rows: Iterable[Row], resource: Resource, seconds: float) -> None:
-        """Write rows of a resource within `seconds`."""
         self._writer.write(self._of(rows, resource), seconds)
 
     def _of(self, rows: Iterable[Row], resource: Resource) -> list[monitoring.Series]:
