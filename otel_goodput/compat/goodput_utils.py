@@ -115,15 +115,10 @@ ACTIVITY_EXCLUSION_LIST: Final = ["DATA_LOADING_ASYNC"]  # it overlaps training,
 
 @dataclass
 class GCPOptions:
-    """Where the monitor's series go. What is None is found out from the machine.
+    """Where the monitor's series go, and their labels. What is None is found out from the machine.
 
-    Attributes:
-        project_id: the project.
-        location: zone or region, a label of the series.
-        replica_id: a label of the series.
-        acc_type: the accelerator, a label of the series.
-        cluster_name: a label of the series.
-        enable_gcp_goodput_metrics, enable_gcp_step_deviation_metrics: whether to write these.
+    `project_id` is the project; `location` (zone or region), `replica_id`, `acc_type` (the accelerator) and
+    `cluster_name` are labels. The others say whether the series of goodput and of the step deviation are written.
     """
 
     project_id: str | None = None

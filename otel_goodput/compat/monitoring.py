@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import Any, ClassVar, Final
@@ -117,19 +117,19 @@ SLICES_OF_RUN: Final = (semconv.SLICE_EFFICIENCY,)
 SLICES_OF_WINDOWS: Final = (semconv.SLICE_WINDOW_EFFICIENCY,)
 
 
+@dataclass(eq=False)
 class GoogleSeries:
     """Writes the series of a job, with the workload's id `job_name`; `options` override what the machine says."""
 
-    def __init__(self, job_name: str, options: GCPOptions) -> None:
-        self._job_name = job_name
-        self._options = options
+    job_name: str
+    options: GCPOptions
 
     @property
     def wanted(self) -> bool:
         """Whether there is a place to write to: a project is named, or this is Google Cloud."""
-        if not self._options.enable_gcp_goodput_metrics:
+        if not self.options.enable_gcp_goodput_metrics:
             return False
-        if self._options.project_id or on_google_cloud(os.environ):
+        if self.options.project_id or on_google_cloud(os.environ):
             return True
         report_once(
             "compat project",
@@ -157,14 +157,14 @@ class GoogleSeries:
     @cached_property
     def _exporter(self) -> Any:
         environ = dict(os.environ)
-        if self._options.project_id:
-            environ[OTEL_GOODPUT_GCP_PROJECT.name] = self._options.project_id
-        context = ExporterContext(self._job_name, self._job_name, environ=environ)
+        if self.options.project_id:
+            environ[OTEL_GOODPUT_GCP_PROJECT.name] = self.options.project_id
+        context = ExporterContext(self.job_name, self.job_name, environ=environ)
         return open_workload(context).metric_exporter
 
     @cached_property
     def _resource(self) -> Resource:
-        options = self._options
+        options = self.options
         named = {
             semconv.CLOUD_AVAILABILITY_ZONE: options.location,
             semconv.ACCELERATOR_TYPE: options.acc_type,
@@ -172,7 +172,7 @@ class GoogleSeries:
             semconv.REPLICA_ID: options.replica_id,
         }
         overrides = {name: value for name, value in named.items() if value}
-        return process.describe(self._job_name, self._job_name, 0, 0, 1, overrides, traced=False)
+        return process.describe(self.job_name, self.job_name, 0, 0, 1, overrides, traced=False)
 
 
 # --- the monitor ------------------------------------------------------------------------------------------------------
@@ -355,15 +355,8 @@ class ElasticGoodputMonitor(GoodputMonitor):
         **options: Any,
     ) -> None:
         super().__init__(
-            job_name,
-            logger_name,
-            tensorboard_dir,
-            upload_interval,
-            monitoring_enabled,
-            True,
-            include_badput_breakdown,
-            include_step_deviation,
-            configured_ideal_step_time,
+            *(job_name, logger_name, tensorboard_dir, upload_interval, monitoring_enabled, True),
+            *(include_badput_breakdown, include_step_deviation, configured_ideal_step_time),
             **options,
         )
         self._slices = include_slice_efficiency
@@ -371,11 +364,9 @@ class ElasticGoodputMonitor(GoodputMonitor):
 
 def _tags(badput: goodput_utils.Badput) -> list[tuple[str, float]]:
     """Names of scalars, as dashboards know them."""
-    tags = []
+    tags: list[tuple[str, float]] = []
     for kind, value in badput.items():
         tag = f"badput/{kind.name.lower()}"
-        if isinstance(value, dict):
-            tags += [(f"{tag}/{name.lower()}", share) for name, share in value.items()]
-        else:
-            tags.append((tag, value))
+        parts = value if isinstance(value, dict) else {"": value}
+        tags += [(f"{tag}/{name.lower()}" if name else tag, share) for name, share in parts.items()]
     return tags

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -270,8 +271,7 @@ class TensorBoardExporter(MetricExporter):
     def __init__(self, directory: str, *, shared: bool = False, of: Path | None = None) -> None:
         super().__init__()
         self._directory = directory
-        self._of = of
-        self._shared = shared
+        self._open = partial(ScalarWriter, directory, shared=shared, of=of)
         self._writer: ScalarWriter | None = None
         self._lost = 0
         self._drawn: set[str] = set()
@@ -289,8 +289,7 @@ class TensorBoardExporter(MetricExporter):
             return MetricExportResult.SUCCESS
         step = max((int(point.value) for name, point in points if name == semconv.STEP_MAX.name), default=0)
         try:
-            if self._writer is None:
-                self._writer = ScalarWriter(self._directory, shared=self._shared, of=self._of)
+            self._writer = self._writer or self._open()
             for tag, value, wall_time in self._scalars(points, metrics):
                 self._writer.write(tag, value, step, wall_time)
             self._writer.flush()

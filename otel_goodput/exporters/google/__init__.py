@@ -81,13 +81,7 @@ def _spec(name: str, brief: str, services: Mapping[str, Service], packages: Sequ
         return [spec.Destination(signal, place(service)) for signal, service in services.items()]
 
     return GoogleExporterSpec(
-        name,
-        brief,
-        describe=describe,
-        signals=tuple(services),
-        packages=lambda _: packages,
-        services=services,
-        **more,
+        name, brief, describe=describe, signals=tuple(services), packages=lambda _: packages, services=services, **more
     )
 
 

@@ -277,20 +277,13 @@ def _read(error: Exception) -> Failure:
     status = code()
     name = getattr(status, "name", str(status))
     text = str(wrapped.details() or name) if hasattr(wrapped, "details") else str(error)
-    return Failure(name, text, *_details(wrapped))
-
-
-def _details(error: Any) -> tuple[float | None, int | None]:
-    """Return the seconds to wait and the number of items written, according to the status details; None: not given."""
-    written = None
-    details = status_details(error)
+    details, written = status_details(wrapped), None
     for detail in details:
         if detail.type_url.endswith("CreateTimeSeriesSummary"):
             types = load("google.cloud.monitoring_v3.types")
             summary = types.CreateTimeSeriesSummary.pb(types.CreateTimeSeriesSummary())
-            if detail.Unpack(summary):
-                written = summary.success_point_count
-    return retry_delay(details), written
+            written = summary.success_point_count if detail.Unpack(summary) else written
+    return Failure(name, text, retry_delay(details), written)
 
 
 # After so many items were rejected and none accepted, a rejected batch is dropped without being halved.
