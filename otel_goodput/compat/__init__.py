@@ -36,7 +36,7 @@ def install() -> None:
 
     Raises ImportError if the original has been imported already; programs would then use both.
     """
-    if not isinstance(sys.modules.get(NAME, _PACKAGE), _Package):
+    if sys.modules.get(NAME, _PACKAGE) is not _PACKAGE:
         raise ImportError(
             f"{NAME} was imported before otel_goodput.compat.install(): call install() first, at the top of the program"
         )
@@ -49,14 +49,7 @@ def install() -> None:
             setattr(package, name, module)
 
 
-class _Package(ModuleType):
-    """A package whose modules are put into ``sys.modules``."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, __doc__)
-        self.__path__: list[str] = []
-
-
-_PACKAGE: Final = _Package(NAME)
-_SOURCE: Final = _Package(f"{NAME}.src")
+_PACKAGE: Final = ModuleType(NAME, __doc__)
+_SOURCE: Final = ModuleType(f"{NAME}.src", __doc__)
+_PACKAGE.__path__ = _SOURCE.__path__ = []  # they are packages, whose modules are put into ``sys.modules``
 _PACKAGE.src = _SOURCE  # type: ignore[attr-defined]  # as the import of a subpackage does

@@ -28,11 +28,10 @@ def main(arguments: list[str]) -> int:
         return 2
     install()
     sys.argv = program
+    sys.path[0] = ""  # where Python itself looks with -m
     if as_module:
-        sys.path[0] = ""  # where Python itself looks with -m
         runpy.run_module(program[0], run_name="__main__", alter_sys=True)
     else:
-        sys.path[0] = ""
         runpy.run_path(program[0], run_name="__main__")
     return 0
 

@@ -40,7 +40,7 @@ def told(*calls: Call) -> Totals:
     of = recorder()
     for call in calls:
         tell(of, call)
-    handle = goodput.handle_of(JOB, LOGGER)
+    handle = calculator().handle
     assert handle is not None
     handle.recorder.shutdown()
     return otel_goodput.open_run(os.environ["OTEL_GOODPUT_DIR"]).totals()
@@ -143,7 +143,7 @@ def test_without_logging_there_is_no_account(place: Path) -> None:
     of.record_job_start_time()
     of.record_step_start_time(0)
     of.flush()
-    assert goodput.handle_of(JOB, LOGGER) is None and not place.exists()
+    assert calculator().handle is None and not place.exists()
     with pytest.raises(ValueError, match="there is no account of job 'job'"):
         calculator().get_job_goodput()
 
