@@ -185,9 +185,6 @@ def open_handle(job_name: str, logger_name: str) -> Handle | None:
         return handle
 
 
-# --- recording --------------------------------------------------------------------------------------------------------
-
-
 class Event(enum.Enum):
     """A phase of the job; its value is in the names of the recorder's methods."""
 
@@ -311,9 +308,6 @@ class ElasticGoodputRecorder(GoodputRecorder):
     record_elastic_reinit_start_time, record_elastic_reinit_end_time = _pair(Phase.ELASTIC_REINIT)
 
 
-# --- querying ---------------------------------------------------------------------------------------------------------
-
-
 class GoodputCalculator:
     """Answers from this process's account of a job, else from its journal in ``OTEL_GOODPUT_DIR``, a folder or URL.
 
@@ -435,8 +429,6 @@ class GoodputCalculator:
             "interval_size": size,
             **self._slices(partition),
         }
-
-    # --- the account --------------------------------------------------------------------------------------------------
 
     def totals(self) -> Totals:
         """The account of the run so far. Raises ValueError if there is no such job, or no time has passed."""

@@ -167,8 +167,6 @@ def get_timestamp_from_log_entry(entry: dict[str, Any]) -> Any:
     return None if timestamp is None else datetime.fromtimestamp(timestamp, timezone.utc)
 
 
-# --- the account in these words ---------------------------------------------------------------------------------------
-
 PERCENT: Final = 100.0
 _ELASTIC: Final = (BadputType.ELASTIC_SLICE_DOWN, BadputType.ELASTIC_SCALE_UP, BadputType.ELASTIC_REINITIALIZATION)
 
@@ -202,8 +200,6 @@ def goodput_percent(partition: Partition) -> float:
     """The productive share in percent; by the host's clock where no other is known."""
     return PERCENT * partition.whole_steps[Category.PRODUCTIVE] / partition.elapsed
 
-
-# --- statistics of Orbax's step statistics ----------------------------------------------------------------------------
 
 # An operation counts once for each step and kind of storage, with the mean of all entries about it: every process
 # writes one. The deviation is that of a sample.

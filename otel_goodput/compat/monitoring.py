@@ -175,8 +175,6 @@ class GoogleSeries:
         return process.describe(self.job_name, self.job_name, 0, 0, 1, overrides, traced=False)
 
 
-# --- the monitor ------------------------------------------------------------------------------------------------------
-
 FOLDER: Final = "goodput"  # below the TensorBoard directory
 _GOODPUT, _DEVIATION, _WINDOWS = "goodput", "step deviation", "rolling windows"  # the uploaders
 
@@ -184,20 +182,20 @@ _GOODPUT, _DEVIATION, _WINDOWS = "goodput", "step deviation", "rolling windows" 
 def _switches(name: str) -> tuple[Callable[..., None], Callable[..., None]]:
     """Return the monitor's methods that start and stop one of its uploaders, if it has it."""
 
-    @harmless
     def start(self: GoodputMonitor) -> None:
         """Upload at the interval."""
         if name in self._uploaders:
             self._uploaders[name].start()
 
-    @harmless
     def stop(self: GoodputMonitor, skip_final_flush: bool | None = None) -> None:
         """Stop that, after a last upload."""
         if name in self._uploaders:
             skip = self._skip if skip_final_flush is None else skip_final_flush
             self._uploaders[name].stop(last=not skip, seconds=self._limit)
 
-    return start, stop
+    for method in (start, stop):
+        method.__name__ += f"_{name.replace(' ', '_')}_uploader"
+    return harmless(start), harmless(stop)
 
 
 class GoodputMonitor:
@@ -261,8 +259,6 @@ class GoodputMonitor:
         self._uploaders[_WINDOWS] = Uploader(_WINDOWS, every, self._upload_windows, self._google_windows.close)
         if include_step_deviation:
             self._uploaders[_DEVIATION] = Uploader(_DEVIATION, deviations_every, self._upload_step_deviation)
-
-    # --- start and stop -----------------------------------------------------------------------------------------------
 
     start_goodput_uploader, stop_goodput_uploader = _switches(_GOODPUT)
     start_step_deviation_uploader, stop_step_deviation_uploader = _switches(_DEVIATION)
@@ -334,10 +330,7 @@ class GoodputMonitor:
 
 
 class ElasticGoodputMonitor(GoodputMonitor):
-    """A monitor with the elastic types of badput, and with ``include_slice_efficiency`` the shares of slices.
-
-    Its arguments are those of :class:`GoodputMonitor` but for ``pathway_enabled``.
-    """
+    """A monitor of an elastic job, without ``pathway_enabled``, and with the shares of slices if they are included."""
 
     calculator_class = goodput.ElasticGoodputCalculator
 

@@ -38,12 +38,8 @@ def open_console(context: spec.ExporterContext) -> spec.Exporters:
     if stream is None:
         raise spec.ExporterUnavailable("console", "the process has no stderr")
     terminal = _for_a_terminal(stream)
-    return spec.Exporters(
-        name="console",
-        span_exporter=None,
-        metric_exporter=ConsoleMetricExporter(context.stream, terminal=terminal),
-        interval_ms=TERMINAL_INTERVAL_MS if terminal else None,
-    )
+    interval_ms = TERMINAL_INTERVAL_MS if terminal else None
+    return spec.Exporters("console", None, ConsoleMetricExporter(context.stream, terminal=terminal), interval_ms)
 
 
 def _for_a_terminal(stream: TextIO | None) -> bool:
@@ -134,9 +130,6 @@ def _print(summary: Summary, stream: TextIO, *, terminal: bool) -> None:
     stream.flush()
 
 
-# --- from metrics to figures ------------------------------------------------------------------------------------------
-
-
 class _Mark(NamedTuple):
     time_ns: int
     steps: int
@@ -195,9 +188,6 @@ def _summarize(data: MetricsData, marks: deque[_Mark]) -> Summary | None:
         at_risk=next((value for _, value in numbers(semconv.AT_RISK.name)), None),
         disruptions=int(sum(value for _, value in numbers(semconv.DISRUPTIONS.name))),
     )
-
-
-# --- from figures to a line -------------------------------------------------------------------------------------------
 
 
 def render(summary: Summary, columns: int | None = None) -> str:

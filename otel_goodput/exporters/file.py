@@ -54,12 +54,9 @@ def open_file(context: spec.ExporterContext) -> spec.Exporters:
     if directory is None:
         raise spec.ExporterUnavailable("file", "no local directory is known", "set OTEL_GOODPUT_DIR to a local path")
     suffix = f"attempt{context.attempt:04d}-p{context.process_index:04d}"
-    return spec.Exporters(
-        name="file",
-        span_exporter=FileSpanExporter(directory, f"traces-{suffix}"),
-        # The file may later be sent to Cloud Monitoring, which rejects points too close together.
-        metric_exporter=SpacedExporter(FileMetricExporter(directory, f"metrics-{suffix}"), context.stopping),
-    )
+    # The file may later be sent to Cloud Monitoring, which rejects points too close together.
+    metrics = SpacedExporter(FileMetricExporter(directory, f"metrics-{suffix}"), context.stopping)
+    return spec.Exporters("file", FileSpanExporter(directory, f"traces-{suffix}"), metrics)
 
 
 def describe(context: spec.ExporterContext) -> list[spec.Destination]:
@@ -226,9 +223,6 @@ _IS_REMOTE: Final = 0x200
 _UINT64_MAX: Final = 2**64 - 1
 
 
-# --- values -----------------------------------------------------------------------------------------------------------
-
-
 def encode_value(value: object) -> Json:
     """Encode an AnyValue. A value that it cannot hold (an int beyond 64 bits, an object) becomes text."""
     if value is None:
@@ -277,9 +271,6 @@ def _unsigned(value: int | None) -> str:
 def _trimmed(message: Json) -> Json:
     """Return `message` without default values. Not for a `oneof` or optional fields: there 0 differs from absent."""
     return {key: value for key, value in message.items() if value not in (None, "", 0, [])}
-
-
-# --- spans ------------------------------------------------------------------------------------------------------------
 
 
 def encode_spans(spans: Iterable[ReadableSpan]) -> tuple[Json, list[Exception]]:
@@ -367,9 +358,6 @@ def _scope(scope: InstrumentationScope | None) -> Json:
     if scope is None:
         return {}
     return _trimmed({"name": scope.name, "version": scope.version, "attributes": _attributes(scope.attributes)})
-
-
-# --- metrics ----------------------------------------------------------------------------------------------------------
 
 
 def encode_metrics(data: MetricsData) -> Json:

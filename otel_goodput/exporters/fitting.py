@@ -33,9 +33,6 @@ UNNAMED: Final = "unnamed"
 LEAST_INTERVAL: Final = 1_000_000  # ns; Cloud Monitoring stores milliseconds, and rejects an interval without length
 
 
-# --- spans ------------------------------------------------------------------------------------------------------------
-
-
 def fitting(span: ReadableSpan, *, floats: bool = True) -> ReadableSpan:
     """Return the span itself, or, if something in it cannot be sent, a copy in which that is converted.
 
@@ -149,9 +146,6 @@ def _moment(time: int) -> int:
     return min(max(time, 0), INT64_MAX)
 
 
-# --- metrics ----------------------------------------------------------------------------------------------------------
-
-
 def fitting_metrics(data: MetricsData) -> MetricsData:
     """Return the metrics with attributes, texts and times that cannot be sent converted."""
 
@@ -172,9 +166,6 @@ def _point(point: Any) -> Any:
     if start and point.time_unix_nano <= start:
         point = replace(point, time_unix_nano=start + LEAST_INTERVAL)
     return point
-
-
-# --- walks over what a metric reader collects: resources, their scopes, and metrics ----------------------------------
 
 
 def every_metric(data: MetricsData) -> Iterator[tuple[ResourceMetrics, ScopeMetrics, Metric]]:

@@ -236,8 +236,6 @@ class _Receiver:
         return result
 
 
-# --- the exporter -----------------------------------------------------------------------------------------------------
-
 _HISTOGRAM_VARIABLE: Final = "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION"
 _STOCK: Final = {spec.TRACES: "trace_exporter:OTLPSpanExporter", spec.METRICS: "metric_exporter:OTLPMetricExporter"}
 

@@ -150,19 +150,12 @@ def resolve(
         if set(wanted) != {NONE}:
             raise ConfigurationError(f"exporter {NONE!r} cannot be combined with others, got {', '.join(wanted)}")
         return ()
-    resolved: list[str] = []
-    for name in wanted:
-        resolved += _auto(environ, directory, stream) if name == AUTO else [name]
+    chosen: tuple[str, ...] = ()  # by `auto`
+    for name in names() if AUTO in wanted else ():
+        if reason(name, Situation(environ, directory, stream, chosen)) and not missing(name, environ):
+            chosen += (name,)
+    resolved = (each for name in wanted for each in (chosen if name == AUTO else (name,)))
     return tuple(dict.fromkeys(resolved))
-
-
-def _auto(environ: Mapping[str, str], directory: Path | None, stream: TextIO | None) -> list[str]:
-    chosen: list[str] = []
-    for name in names():
-        situation = Situation(environ, directory, stream, tuple(chosen))
-        if reason(name, situation) and not missing(name, environ):
-            chosen.append(name)
-    return chosen
 
 
 def reason(name: str, situation: Situation) -> str:

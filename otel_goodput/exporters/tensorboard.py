@@ -47,21 +47,14 @@ _number = count()
 
 
 class ScalarWriter:
-    """Writes scalars to an event file of its own in `directory`, which is made if it is not there. Thread-safe.
+    """Writes scalars to an event file of its own in `directory`, a path or fsspec URL, which is made. Thread-safe.
 
-    The writer has no thread, and nothing happens in a forked child unless it is called there. `lost` counts the values
-    that were given up, because they could not be written for too long.
+    It has no thread. `lost` counts the values that were given up, because they could not be written for too long. With
+    `shared`, others may read the files, as far as the umask allows, as those of TensorBoard's own writers. `of` is the
+    directory that the user named, above a path (by default the path): what is below it is used only if its owner is
+    trusted, and the last part of a path may not be a link.
 
-    Args:
-        directory: path or fsspec URL, such as ``gs://bucket/run``. The last part of a path may not be a link.
-        shared: whether others of this machine may read the files, as far as the umask allows, as those of TensorBoard's
-            own writers; otherwise only their owner.
-        of: the directory that the user named, above a path: what is below it is used only if its owner is trusted. By
-            default it is `directory` itself.
-
-    Raises:
-        ExporterUnavailable: a package is missing: TensorBoard, or the one for this kind of URL.
-        OSError: the folder cannot be written to.
+    Raises ExporterUnavailable if a package is missing, OSError if the folder cannot be written to.
     """
 
     def __init__(self, directory: str, *, shared: bool = False, of: Path | None = None) -> None:

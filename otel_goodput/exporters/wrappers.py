@@ -145,10 +145,9 @@ Series = tuple[str, tuple[tuple[str, str], ...]]  # metric and attributes
 class SafeMetricExporter(_Safe, DelegatingMetricExporter):
     """A metric exporter that never raises, does nothing in forked children, and whose counters begin at 0.
 
-    The SDK dates the beginning of an asynchronous counter when it is first observed, and its first point has that same
-    time. What was counted before then would look as if it had always been there: no rate, and no backend that converts
-    to deltas, would count it. So the first point of a series is 0, as the count is at that time, and the next one has
-    all. Where there may be no next point, because the process stops, the first one has all.
+    The SDK dates the beginning of an asynchronous counter when it is first observed, so no rate would count what was
+    counted before then. So the first point of a series is 0, as the count is at that time, and the next one has all;
+    where there may be no next point, because the process stops, the first one has all.
     """
 
     def __init__(self, name: str, exporter: MetricExporter, stopping: ShutdownSignal) -> None:
@@ -216,14 +215,11 @@ PATIENCE: Final = 2  # failures of the oldest batch that are tolerated while new
 class BufferingSpanExporter(DelegatingSpanExporter):
     """Passes spans on, the oldest batch first. An export succeeds if all earlier batches have been delivered as well.
 
-    The SDK's processor drops spans once it has handed them over, even if their export fails. Most exporters do not
-    distinguish a service that cannot be reached from one that rejects the spans. If the oldest batch fails repeatedly
-    while the newest is delivered, the service rejects it, and it is dropped. Batches are not merged, because a service
-    that accepts each of them may reject them together. Once the process stops, kept spans are tried once more, however
-    often they failed.
-
-    `waiting` counts the spans that are kept, and `lost` those dropped: no room, an exception, or failures while newer
-    ones were delivered.
+    The SDK's processor drops spans once it has handed them over. Most exporters do not distinguish a service that
+    cannot be reached from one that rejects the spans: if the oldest batch fails repeatedly while the newest is
+    delivered, it is dropped. Batches are not merged, because a service that accepts each of them may reject them
+    together. Once the process stops, kept spans are tried once more, however often they failed. `waiting` counts the
+    spans that are kept, and `lost` those dropped.
     """
 
     def __init__(self, exporter: SpanExporter, stopping: ShutdownSignal | None = None) -> None:
@@ -315,11 +311,9 @@ class SpacedExporter(DelegatingMetricExporter):
     """A metric exporter that dates the last points at least 5 s after the previous ones, and marks all metrics.
 
     Cloud Monitoring rejects, for good, a point less than five seconds after the previous one of its series
-    (https://cloud.google.com/monitoring/quotas), and the exports at the end of a job and at exit can come at any time.
-    It may be behind any OTLP endpoint, and a collector can only pass on what it receives. So the last values get the
-    earliest time at which they may be written, a few seconds in the future at most. Points exported before the end of a
-    job keep their time, unless newer ones have been exported. The mark is for collectors, which have to gather the
-    metrics of other senders over an interval, but must not hold ours back.
+    (https://cloud.google.com/monitoring/quotas). It may be behind any OTLP endpoint, and the exports at the end of a
+    job and at exit can come at any time. So the last values get the earliest time at which they may be written. The
+    mark is for collectors, which gather the metrics of other senders over an interval, but must not hold ours back.
     """
 
     def __init__(self, exporter: MetricExporter, stopping: ShutdownSignal) -> None:
@@ -333,8 +327,6 @@ class SpacedExporter(DelegatingMetricExporter):
         earliest = self._newest + SPACING if self._newest and ahead else 0  # unix ns
 
         def dated(_: ScopeMetrics, metric: Metric) -> Metric:
-            if not earliest:
-                return metric
             points: Iterable[Any] = metric.data.data_points
             later = [replace(point, time_unix_nano=max(point.time_unix_nano, earliest)) for point in points]
             return with_points(metric, later)

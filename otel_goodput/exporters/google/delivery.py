@@ -194,8 +194,6 @@ class Delivery:
             return self.stopping.left(math.inf) - LAST_WORD_S
         return until - time.monotonic()
 
-    # --- messages for people -----------------------------------------------------------------------------------------
-
     def refused(self, what: str, count: int, text: str) -> None:
         """Log that the service refused `count` items, such as `what`: each reason once, `MOST_REASONS` in all."""
         reason = _FIGURES.sub("", text)

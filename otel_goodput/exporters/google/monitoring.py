@@ -383,11 +383,9 @@ BUDGET_S: Final = 30.0  # for one descriptor
 class Descriptions:
     """Creates metric descriptors, with units and descriptions for readers, in a thread of its own, until it is closed.
 
-    The points are not held up. Without our descriptor Cloud Monitoring makes one from the first point, which has
-    neither unit nor description. If our role may not create descriptors, or the method does not answer, nothing else is
-    missing.
-
-    The thread starts with the object: the first points may be sent at exit, where Python 3.12+ starts no threads.
+    The points are not held up. Without our descriptor Cloud Monitoring makes one from the first point, and nothing else
+    is missing. The thread starts with the object: the first points may be sent at exit, where Python 3.12+ starts no
+    threads.
     """
 
     def __init__(self, delivery: Delivery, create: Callable[[Any, float], object]) -> None:
@@ -464,12 +462,9 @@ class Descriptions:
 class CloudMonitoringExporter(TimeSeriesExporter):
     """Exports metrics to Cloud Monitoring, under ``workload.googleapis.com/``.
 
-    They are translated by Google's exporter, which neither retries nor keeps what it sends. Its translation is kept by
-    Google as its terms change: descriptors with kind, type and unit; keys of labels; the monitored resource; histograms
-    as distributions. It is given this object as its client, and calls the methods without an underscore at the end.
-
-    `run_id` and `process_index` identify the series of this process over the attempts of the run; `describing` delivers
-    metric descriptors.
+    Google's exporter, which neither retries nor keeps what it sends, translates them, and is given this object as its
+    client. `run_id` and `process_index` identify the series of this process over the attempts of the run; `describing`
+    delivers metric descriptors.
     """
 
     def __init__(self, delivery: Delivery, describing: Delivery, run_id: str, process_index: int) -> None:
