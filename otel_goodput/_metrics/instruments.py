@@ -83,10 +83,9 @@ class Names:
         self._known: set[str] = set()
 
     def __call__(self, name: str, most: int) -> str:
-        if name not in self._known:
-            if len(self._known) >= most:
-                return OVERFLOW
-            self._known.add(name)
+        if name not in self._known and len(self._known) >= most:
+            return OVERFLOW
+        self._known.add(name)
         return name
 
 

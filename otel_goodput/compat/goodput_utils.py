@@ -209,6 +209,7 @@ OPERATION_TYPE_EMERGENCY_RESTORE: Final = "emergency_restore"
 OPERATION_TYPE_LOCAL: Final = "local"
 OPERATION_TYPE_PERSISTENT: Final = "persistent"
 OPERATION_TYPE_PERSISTENT_AND_LOCAL: Final = "persistent_and_local"
+_EITHER: Final = OPERATION_TYPE_PERSISTENT_AND_LOCAL
 
 # What the statistics call a stage, and what Orbax's entries call its length in seconds.
 _SAVE: Final = {
@@ -258,31 +259,23 @@ class CheckpointBadputCalculator:
         """The entries."""
         return self.entries
 
-    def is_valid_save_stats(
-        self, step_stats: Mapping[str, Any], operation_type: str | None = OPERATION_TYPE_PERSISTENT_AND_LOCAL
-    ) -> bool:
+    def is_valid_save_stats(self, step_stats: Mapping[str, Any], operation_type: str | None = _EITHER) -> bool:
         """Whether the entry is of a save to this kind of storage."""
         other = OPERATION_TYPE_PERSISTENT if _is_local(step_stats) else OPERATION_TYPE_LOCAL
         return step_stats.get("event_type") == OPERATION_TYPE_SAVE and operation_type != other
 
-    def is_valid_restore_stats(
-        self, step_stats: Mapping[str, Any], operation_type: str | None = OPERATION_TYPE_PERSISTENT_AND_LOCAL
-    ) -> bool:
+    def is_valid_restore_stats(self, step_stats: Mapping[str, Any], operation_type: str | None = _EITHER) -> bool:
         """Whether the entry is of a restore of this kind: an emergency restore is local."""
         both = OPERATION_TYPE_RESTORE, OPERATION_TYPE_EMERGENCY_RESTORE
         wanted = {OPERATION_TYPE_PERSISTENT: both[:1], OPERATION_TYPE_LOCAL: both[1:]}
         return step_stats.get("event_type") in wanted.get(operation_type or "", both)
 
-    def calculate_save_operation_checkpoint_manager_blocking_time(
-        self, operation_type: str | None = OPERATION_TYPE_PERSISTENT_AND_LOCAL
-    ) -> Any:
+    def calculate_save_operation_checkpoint_manager_blocking_time(self, operation_type: str | None = _EITHER) -> Any:
         """Statistics of the stages of saves, a ``SaveCheckpointManagerVerticalStepStats``."""
         saves = [entry for entry in self.read_entries() if self.is_valid_save_stats(entry, operation_type)]
         return SaveCheckpointManagerVerticalStepStats(**_statistics(saves, _SAVE))
 
-    def calculate_restore_operation_checkpoint_manager_blocking_time(
-        self, operation_type: str | None = OPERATION_TYPE_PERSISTENT_AND_LOCAL
-    ) -> Any:
+    def calculate_restore_operation_checkpoint_manager_blocking_time(self, operation_type: str | None = _EITHER) -> Any:
         """Statistics of the stages of restores, a ``RestoreCheckpointManagerVerticalStepStats``."""
         restores = [entry for entry in self.read_entries() if self.is_valid_restore_stats(entry, operation_type)]
         return RestoreCheckpointManagerVerticalStepStats(**_statistics(restores, _RESTORE))

@@ -44,11 +44,8 @@ if TYPE_CHECKING:
 # any length. So the answers are judged here, in the transport that these exporters are given. What is no success is
 # reported once, with what to do, instead of at each export.
 
-# OpenTelemetry's variables for sessions that sign what they send, and where such sessions are registered.
-_PROVIDER_VARIABLES: Final = (
-    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_CREDENTIAL_PROVIDER",
-    "OTEL_PYTHON_EXPORTER_OTLP_HTTP_{}_CREDENTIAL_PROVIDER",
-)
+# OpenTelemetry's variable for sessions that sign what they send, of a signal or of both; they are entry points.
+_PROVIDER_VARIABLE: Final = "OTEL_PYTHON_EXPORTER_OTLP_HTTP_{}CREDENTIAL_PROVIDER"
 _PROVIDERS: Final = "opentelemetry_otlp_credential_provider"
 _REPORTED: Final = "reported_by_otel_goodput"  # an attribute of errors
 _LOGGERS: Final = tuple(f"{EXPORTER_MODULES[HTTP]}.{name}" for name in ("trace_exporter", "metric_exporter"))
@@ -120,7 +117,7 @@ def session(environ: Mapping[str, str], place: Endpoint, rejections: Rejections)
     """
     import requests
 
-    common, own = (environ.get(name.format(place.signal.upper()), "") for name in _PROVIDER_VARIABLES)
+    common, own = (environ.get(_PROVIDER_VARIABLE.format(of), "") for of in ("", f"{place.signal.upper()}_"))
     made = _provided(common or own, requests.Session) if common or own else requests.Session()
     bound(made)
     for prefix, adapter in list(made.adapters.items()):

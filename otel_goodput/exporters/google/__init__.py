@@ -75,7 +75,6 @@ class GoogleExporterSpec(spec.ExporterSpec):
 
 
 def _spec(name: str, brief: str, services: Mapping[str, Service], packages: Sequence[str], **more: Any) -> Any:
-
     def describe(context: spec.ExporterContext) -> list[spec.Destination]:
         place = Connection(context.environ).place
         return [spec.Destination(signal, place(service)) for signal, service in services.items()]
