@@ -94,16 +94,11 @@ __all__ = [
 # Modules of the public names that are not in `api`. No module here may have the name of a public function: importing
 # the module would replace the function.
 _HOMES = {
-    "ConfigurationError": "errors",
-    "GoodputError": "errors",
+    **dict.fromkeys(("ConfigurationError", "GoodputError", "JournalError", "PhaseError"), "errors"),
+    **dict.fromkeys(("Run", "open_run", "open_runs"), "runs"),
     "GoodputSpanProcessor": "_runtime.standalone",
-    "JournalError": "errors",
-    "PhaseError": "errors",
     "Recorder": "_runtime.recorder",
-    "Run": "runs",
     "__version__": "version",
-    "open_run": "runs",
-    "open_runs": "runs",
 }
 
 

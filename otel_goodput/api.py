@@ -44,6 +44,7 @@ class _Default(Recorder):
     """The recorder that the module-level functions act on, until ``configure()`` replaces it."""
 
     @staticmethod  # a decorated function that is sent to a worker does not bring us along
+    @staticmethod  # a decorated function that is sent to a worker does not bring us along
     def _successor() -> PhaseTracer | None:
         return _find()
 
@@ -174,12 +175,11 @@ def on_preemption(callback: C) -> C:
     """
     if not callable(callback):  # which a type checker would have said
         return not_callable(callback, on_preemption)  # type: ignore[unreachable]
-    if _recorder is None:
-        if _rehearsing:
-            return callback
+    if _recorder is not None:
+        return _recorder.on_preemption(callback)
+    if not _rehearsing:
         logger.warning("on_preemption() before configure() has no effect")
-        return callback
-    return _recorder.on_preemption(callback)
+    return callback
 
 
 @forgiving

@@ -12,26 +12,19 @@ from typing import Final, NamedTuple
 
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._settings.envvars import OTEL_GOODPUT_EXIT_CODE
-from otel_goodput._settings.placement import LARGEST, LAUNCHERS, Launcher
+from otel_goodput._settings.placement import LARGEST, LAUNCHERS
+from otel_goodput._text.durations import NS
 from otel_goodput.semconv import Reason
 
 
 class Launch(NamedTuple):
-    """What one launcher reports about this process. None: not reported, or not a sensible value.
-
-    Attributes:
-        name: of the launcher.
-        restarts: how often it started the job before this time.
-        job_id: its identity of the job, the same over all restarts.
-        max_restarts: how often it will restart the job at most.
-        ends_at: when it will end the job, in ns since the epoch.
-    """
+    """What one launcher reports about this process. None: not reported, or not a sensible value."""
 
     name: str
-    restarts: int | None
-    job_id: str | None
+    restarts: int | None  # how often it started the job before this time
+    job_id: str | None  # the same over all restarts
     max_restarts: int | None = None
-    ends_at: int | None = None
+    ends_at: int | None = None  # when it will end the job, ns since the epoch
 
 
 # Shells report the end by a signal as 128 + its number, Python's subprocess as minus its number.
@@ -40,7 +33,15 @@ _SIGNALED: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 
 def launches(environ: Mapping[str, str] = os.environ) -> tuple[Launch, ...]:
     """Return what the detected launchers of this process report, the outermost first."""
-    return tuple(_launch(launcher, environ) for launcher in LAUNCHERS if _marked(launcher, environ))
+    detected = []
+    for one in LAUNCHERS:
+        names = (*one.restarts, *one.job_id, *one.max_restarts, *one.ends_at)
+        if any(environ.get(name, "").strip() for name in names if name.startswith(one.prefix)):
+            ends_at = _number(environ, one.ends_at)
+            counts = _number(environ, one.restarts), _text(environ, one.job_id)[1] or None
+            most = _number(environ, one.max_restarts)
+            detected.append(Launch(one.name, *counts, most, None if ends_at is None else ends_at * NS))
+    return tuple(detected)
 
 
 def unseen(attempt: int) -> str:
@@ -67,22 +68,6 @@ def exit_reason(code: int) -> str:
         return Reason.RESTART
     number = -code if code < 0 else code - 128
     return Reason.SIGNAL if number in _SIGNALED else Reason.CRASH
-
-
-def _marked(launcher: Launcher, environ: Mapping[str, str]) -> bool:
-    names = (*launcher.restarts, *launcher.job_id, *launcher.max_restarts, *launcher.ends_at)
-    return any(environ.get(name, "").strip() for name in names if name.startswith(launcher.prefix))
-
-
-def _launch(launcher: Launcher, environ: Mapping[str, str]) -> Launch:
-    ends_at = _number(environ, launcher.ends_at)
-    return Launch(
-        launcher.name,
-        _number(environ, launcher.restarts),
-        _text(environ, launcher.job_id)[1] or None,
-        _number(environ, launcher.max_restarts),
-        None if ends_at is None else ends_at * 10**9,
-    )
 
 
 def _text(environ: Mapping[str, str], names: Sequence[str]) -> tuple[str, str]:

@@ -98,9 +98,7 @@ def connect(host: str, port: int, until: float) -> socket.socket:
 def exchange(connection: socket.socket, message: bytes, until: float, longest: int) -> tuple[int, HTTPMessage, bytes]:
     """Send a request, and return the answer's status, headers and body. `until` (monotonic s) bounds all of it.
 
-    Raises:
-        OSError: there is no answer in time, or only a part of one.
-        ValueError: it is not HTTP, or has more than `longest` bytes.
+    Raises OSError if there is no whole answer in time, ValueError if it is not HTTP or has more than `longest` bytes.
     """
     # Takes some 20 ms, spent only on machines with such a server.
     from http.client import HTTPException, IncompleteRead, RemoteDisconnected
@@ -137,12 +135,7 @@ def ask(
     """Request `target`, a path below ``/computeMetadata/v1/``, and return the answer, of at most `longest` bytes.
 
     `timeout_s` bounds the whole exchange, not each of its pieces. `hold` is called with the connection, so that another
-    thread can shut it down.
-
-    Raises:
-        OSError: there is no answer in time, or only a part of one.
-        UnicodeError: the host's name is invalid.
-        NotGoogles: the answer is not from Google's metadata server.
+    thread can shut it down. Raises as :func:`connect`; and NotGoogles if the answer is not from Google's server.
     """
     until = time.monotonic() + timeout_s
     place = address(host)
@@ -179,26 +172,23 @@ KEYS: Final[Mapping[str, Mapping[str, str | None]]] = {
 
 
 class Maintenance:
-    """Watches the metadata server in daemon threads.
+    """Watches the metadata server at `host`, ``host`` or ``host:port``, in daemon threads.
+
+    A server that cannot be reached is retried for ever; one that does not answer as Google's does is given up. Each is
+    logged once. Raises nothing.
 
     Args:
-        notices: where changes are announced.
-        clock: ns since the epoch.
-        host: ``host`` or ``host:port`` of the server; if None, :meth:`start` does nothing.
         wait_s: seconds that the server may hold a request while the value does not change.
         patience_s: seconds that it may take beyond that, or to answer at all.
         backoff_s: least and most seconds before the next request for a key after a failure; the least is also kept
             between any two requests.
-
-    A server that cannot be reached is retried for ever; one that does not answer as Google's does is given up. Each is
-    logged once. Raises nothing.
     """
 
     def __init__(
         self,
         notices: Notices,
         clock: Clock,
-        host: str | None,
+        host: str,
         *,
         wait_s: float = 60.0,
         patience_s: float = 5.0,
@@ -206,7 +196,7 @@ class Maintenance:
     ) -> None:
         self.notices = notices
         self.clock = clock
-        self.host = host or ""
+        self.host = host
         self.wait_s = wait_s
         self.patience_s = patience_s
         self.backoff_s = backoff_s
@@ -214,19 +204,13 @@ class Maintenance:
         self._watches = [_Watch(self, *each) for each in KEYS.items()]
 
     def start(self) -> bool:
-        """Start watching; return False if there is nothing to watch. Call once."""
-        if not self.host:
-            return False
-        if address(self.host) is None:
-            self.refuse("its address is not valid")
-            return False
+        """Start watching; return False if that is impossible. Call once."""
         if not all(started(watch, "notices of maintenance and preemption are not watched") for watch in self._watches):
             self.stop()
             return False
         return True
 
     def hang_up(self) -> None:
-        """Ask for nothing more."""
         self.stopping.set()
         for watch in self._watches:
             watch.hang_up()
@@ -239,13 +223,7 @@ class Maintenance:
             if watch.is_alive() and watch is not threading.current_thread():
                 watch.join(max(0.0, until - time.monotonic()))
 
-    @property
-    def watching(self) -> bool:
-        """Whether a thread is running."""
-        return any(watch.is_alive() for watch in self._watches)
-
     def refuse(self, why: str) -> None:
-        """Give the server up."""
         if not self.stopping.is_set():
             report_once(
                 "metadata server",
@@ -257,8 +235,6 @@ class Maintenance:
 
 
 class _Watch(threading.Thread):
-    """The requests for one key, one after another."""
-
     def __init__(self, owner: Maintenance, key: str, reasons: Mapping[str, str | None]) -> None:
         super().__init__(name="goodput-maintenance", daemon=True)
         self._owner = owner
@@ -284,7 +260,6 @@ class _Watch(threading.Thread):
             )
 
     def hang_up(self) -> None:
-        """End the request under way; from any thread."""
         if self._connection is not None:
             with suppress(OSError):
                 self._connection.shutdown(socket.SHUT_RDWR)

@@ -38,17 +38,12 @@ def _rank(notice: Notice) -> int:
 
 
 class Notices:
-    """Accepts announcements from anywhere, including signal handlers.
+    """Accepts announcements from anywhere, including signal handlers. Raises nothing: all errors are logged once.
 
     Args:
         on_notice: called once for each notice with the reason in effect (an earlier one may rank before the latest),
-            the moment in ns and the attributes of the latest.
-        flush: called after each notice with the seconds it may take.
-        grace_s: the seconds given to `flush`.
-        on_withdrawal: called when a notice is withdrawn, with the reason in effect from now on or None; the rest as for
-            `on_notice`.
-
-    Raises nothing: errors of all three and of the callbacks are logged once.
+            the moment in ns and the attributes of the latest. `flush` is called after it with `grace_s`.
+        on_withdrawal: the same when a notice is withdrawn, with the reason in effect from now on or None.
     """
 
     def __init__(
@@ -97,9 +92,7 @@ class Notices:
 
     def wait_recorded(self, seconds: float) -> bool:
         """Wait until `on_notice` was called for all announcements so far; return False if `seconds` did not suffice."""
-        reached = threading.Event()
-        self._teller.put(reached.set)
-        return reached.wait(seconds)
+        return self._through((self._teller,), seconds)
 
     def settled(self, seconds: float) -> bool:
         """Wait until `on_notice`, the callbacks and `flush` were called for all announcements so far.
@@ -172,7 +165,6 @@ class _Lane:
         started(self._thread, lost)
 
     def mine(self) -> bool:
-        """Return whether the caller is this thread."""
         return threading.current_thread() is self._thread
 
     def _work(self, get: Callable[[], Task | None]) -> None:
@@ -185,7 +177,6 @@ class _Lane:
 
 
 def _call(callback: Task) -> None:
-    """Call a callback of the user's; log what it raises."""
     try:
         callback()
     except BaseException as error:

@@ -25,6 +25,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
@@ -66,25 +67,13 @@ if ctypes is not None:
             ]
 
 
-_ONE_ARGUMENT: Final = (ctypes.c_int,) if ctypes is not None else ()
-_THREE_ARGUMENTS: Final = (*_ONE_ARGUMENT, ctypes.c_void_p, ctypes.c_void_p) if ctypes is not None else ()
-
-
-def _sigaction() -> Any:
-    """Return the C library's ``sigaction``, or None if there is none."""
-    if ctypes is None or sys.platform == "win32":
-        return None
-    try:
-        return ctypes.CDLL(None).sigaction
-    except (OSError, AttributeError):
-        return None
-
-
-_SIGACTION: Final = _sigaction()
+_SIGACTION: Any = None  # the C library's
+if ctypes is not None and sys.platform != "win32":
+    with suppress(OSError, AttributeError):
+        _SIGACTION = ctypes.CDLL(None).sigaction
 
 
 def read_action(signum: int) -> Action | None:
-    """Return the action in force; None if it cannot be known."""
     if _SIGACTION is None:
         return None
     action = _Sigaction()
@@ -107,11 +96,10 @@ def call_action(signum: int, action: Action) -> None:
         # The sender is unknown: siginfo has the signal's number and otherwise zeros, in a buffer of ample size.
         siginfo, context = ctypes.create_string_buffer(256), ctypes.create_string_buffer(8192)
         ctypes.memmove(siginfo, ctypes.byref(ctypes.c_int(signum)), ctypes.sizeof(ctypes.c_int))
-        ctypes.CFUNCTYPE(None, *_THREE_ARGUMENTS)(action.handler)(
-            signum, ctypes.addressof(siginfo), ctypes.addressof(context)
-        )
+        handler = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(action.handler)
+        handler(signum, ctypes.addressof(siginfo), ctypes.addressof(context))
     else:
-        ctypes.CFUNCTYPE(None, *_ONE_ARGUMENT)(action.handler)(signum)
+        ctypes.CFUNCTYPE(None, ctypes.c_int)(action.handler)(signum)
 
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -148,13 +136,10 @@ class _Link:
 
 
 class Signals:
-    """Handlers of SIGTERM and SIGINT that announce the signals and pass them on.
+    """Handlers of SIGTERM and SIGINT that announce the signals to `notices` and pass them on.
 
-    Args:
-        notices: where a signal is announced.
-        clock: ns since the epoch.
-        grace_s: seconds at most from a signal whose default action ends the process to that end.
-        finish: called before such an end with the seconds left, after the notice was recorded and flushed.
+    From a signal whose default action ends the process to that end there are `grace_s` seconds at most. Before it,
+    `finish` is called with the seconds left, after the notice was recorded and flushed.
     """
 
     def __init__(
@@ -182,13 +167,13 @@ class Signals:
         """
         if threading.current_thread() is not threading.main_thread() or not hasattr(socket, "socketpair"):
             return False
-        others = [each for each in _installed if not each._removed and each._links]
+        others = any(each._links and not each._removed for each in _installed)
         _installed.add(self)
         if not others:
             self._take()
-        if not others and not self._links:
-            self.remove()
-        return bool(others or self._links)
+            if not self._links:
+                self.remove()
+        return others or bool(self._links)
 
     def _take(self) -> None:
         """Be the one of this process's recorders that handles the signals."""
@@ -263,12 +248,11 @@ class Signals:
         link = self._links[signum] = _Link(python, None)
         signal.signal(signum, self._handle)
         link.ours = ours = read_action(signum)
-        if before is None or ours is None:
-            return
-        if before.handler == DEFAULT:
-            link.python = None  # even if Python still shows a handler
-        elif before.handler != ours.handler:
-            link.native = before
+        if before is not None and ours is not None:
+            if before.handler == DEFAULT:
+                link.python = None  # even if Python still shows a handler
+            elif before.handler != ours.handler:
+                link.native = before
 
     def _in_force(self, signum: int, link: _Link) -> bool:
         now = read_action(signum)
@@ -377,10 +361,7 @@ class Signals:
 
     def _receive_all(self, reader: socket.socket) -> None:
         with reader:
-            while True:
-                received = _receive(reader)
-                if received is None:
-                    return
+            for received in iter(partial(_receive, reader), None):
                 for word in received:
                     try:
                         self._noticed(word, reader)
@@ -453,9 +434,9 @@ class Signals:
             if main is not None and hasattr(signal, "pthread_kill"):
                 signal.pthread_kill(main, signum)
                 self._kept.wait(ARRIVING_S)
-        jobs = [("the job", _finishing(signals._finish)) for signals in ending if signals._finish is not None]
+        jobs = [partial(_finish, signals._finish) for signals in ending if signals._finish is not None]
         if jobs:
-            deadline.close_all(jobs, until - time.monotonic())
+            deadline.close_all([("the job", job) for job in jobs], until - time.monotonic())
         self._ending = True
         write_action(signum, None)  # if that is impossible, our handler does it on the main thread
         os.kill(os.getpid(), signum)
@@ -475,8 +456,8 @@ def _trampoline() -> int | None:
     return None if action is None else action.handler
 
 
-def _finishing(finish: Callable[[float], object]) -> Callable[[float], object]:
-    return lambda milliseconds: finish(milliseconds / 1000)
+def _finish(finish: Callable[[float], object], milliseconds: int) -> None:
+    finish(milliseconds / 1000)
 
 
 def _receive(reader: socket.socket) -> bytes | None:

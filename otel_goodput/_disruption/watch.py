@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Final, TypeVar
+from typing import Final
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.util import types
@@ -18,17 +18,12 @@ from otel_goodput.semconv import GOODPUT_DISRUPTION_REASON, GOODPUT_NOTICE_EVENT
 LIMIT_NS: Final = 300 * 10**9  # Slurm's --signal announces the time limit so long before it, or less
 _SIGNALS: Final = frozenset(one.name for one in SIGNALS)
 
-C = TypeVar("C", bound=Callable[[], object])
-
 
 class Watch:
-    """Watches signals and the metadata server, whichever `names` selects.
+    """Watches ``signals``, ``maintenance`` (the metadata server) or both, whichever of them is in `names`.
 
-    Args:
-        names: ``signals``, ``maintenance``, or both; other names are ignored.
-        tracer: the reason of the next disruption goes to its account, an event to its job span.
-        flush, finish: export what there is, and end the recorder; called with the seconds that they may take.
-        grace_s: seconds that both may take together.
+    The reason of the next disruption goes to the account of the `tracer`, an event to its job span. `flush` and
+    `finish` export what there is, and end the recorder; together they may take `grace_s`.
     """
 
     def __init__(
@@ -40,8 +35,8 @@ class Watch:
         grace_s: float,
     ) -> None:
         self._tracer = tracer
-        self._notices = Notices(self._record, flush, grace_s, self._withdraw)
-        self._signals = Signals(self._notices, tracer.clock, grace_s, finish) if "signals" in names else None
+        self.notices = Notices(self._record, flush, grace_s, self._withdraw)
+        self._signals = Signals(self.notices, tracer.clock, grace_s, finish) if "signals" in names else None
         self._maintenance = None
         code = exit_code() if tracer.traces.attempt else None
         if code:
@@ -50,20 +45,15 @@ class Watch:
         if self._signals is not None:
             self._signals.install()
         if "maintenance" in names and (host := metadata_host()) is not None:
-            self._maintenance = Maintenance(self._notices, tracer.clock, host)
+            self._maintenance = Maintenance(self.notices, tracer.clock, host)
             self._maintenance.start()
-
-    def on_preemption(self, callback: C) -> C:
-        """Call `callback` at every notice, in a thread of ours."""
-        return self._notices.on_preemption(callback)
 
     def announce(self, reason: str, seconds: float) -> bool:
         """Take note of `reason`, one of ``semconv.REASONS``; return whether what follows was done within `seconds`."""
-        self._notices.announce(reason, self._tracer.clock())
-        return self._notices.settled(seconds)
+        self.notices.announce(reason, self._tracer.clock())
+        return self.notices.settled(seconds)
 
     def renew(self) -> None:
-        """Put back handlers that a library has silently replaced."""
         if self._signals is not None:
             self._signals.renew()
 
@@ -73,7 +63,7 @@ class Watch:
             self._signals.remove()
         if self._maintenance is not None:
             self._maintenance.stop()
-        self._notices.close(seconds)
+        self.notices.close(seconds)
 
     def _record(self, reason: str, moment: int, about: dict[str, types.AttributeValue]) -> None:
         span = self._tracer.traces.job_span
@@ -94,5 +84,4 @@ class Watch:
 
 
 def _finished(job: object) -> bool:
-    """Return whether the job has ended by itself, without an error."""
     return isinstance(job, ReadableSpan) and job.end_time is not None and job.status.is_ok

@@ -48,7 +48,6 @@ class Fact(NamedTuple):
 
 
 def read(facts: Iterable[Fact], source: Mapping[str, object]) -> dict[str, Value]:
-    """Return the attributes that `source` has values for."""
     attributes: dict[str, Value] = {}
     for fact in facts:
         values = (fact.read(source.get(name)) for name in fact.names)

@@ -28,36 +28,26 @@ class Unknown(GoodputError):
 
 
 class Machine(NamedTuple):
-    """What is known of a machine; an unknown text is empty.
-
-    Attributes:
-        project: id of its project.
-        zone, id, name: of the instance. With GKE's Workload Identity, the name is taken from the host name.
-        type: of the machine, such as ``a3-highgpu-8g``; not known with Workload Identity.
-        cluster, cluster_location: of GKE; the location is a zone or a region.
-        slice: attributes of its TPU slice.
-    """
+    """What is known of a machine; an unknown text is empty."""
 
     project: str
     zone: str
     id: str
-    name: str
-    type: str
-    cluster: str
-    cluster_location: str
-    slice: Mapping[str, Value]
+    name: str  # with GKE's Workload Identity, it is taken from the host name
+    type: str  # such as ``a3-highgpu-8g``; not known with Workload Identity
+    cluster: str  # of GKE
+    cluster_location: str  # a zone or a region
+    slice: Mapping[str, Value]  # attributes of its TPU slice
 
     @property
     def region(self) -> str:
-        """The region that the machine is in."""
         return self.zone.rpartition("-")[0]
 
 
 def look_up(host: str | None = None, timeout_s: float = TIMEOUT_S) -> Machine:
     """Ask the metadata server at `host`, by default this machine's, about it, waiting `timeout_s` seconds at most.
 
-    Raises:
-        Unknown: this is not a Google Cloud machine, or its server gives no useful answer in time.
+    Raises Unknown if this is not a Google Cloud machine, or its server gives no useful answer in time.
     """
     host = host or metadata_host()
     if host is None:

@@ -1,8 +1,7 @@
 """What Kubernetes says: of this pod, when its job was submitted, and what this attempt waited for before it ran.
 
 The pod's attributes come from its environment and its mounted service account, without any request. Kubernetes sets
-almost no variables in a container; manifests pass on the rest through the downward API, usually in variables with the
-names here.
+almost no variables; manifests pass on the rest through the downward API, usually in variables with the names here.
 
 For the submission, from which scheduling goodput counts, these are asked until one answers: the JobSet named by
 ``JOBSET_NAME`` or a label of the pod, the Job named by another label, the pod itself. A pod and a Job may be created
@@ -58,7 +57,6 @@ _NAME_PARTS: Final = (semconv.K8S_JOBSET_NAME, semconv.K8S_JOBSET_REPLICATED_JOB
 
 
 def in_cluster(environ: Mapping[str, str]) -> bool:
-    """Return whether this process runs in a pod."""
     return bool(environ.get(CLUSTER, "").strip())
 
 
@@ -118,14 +116,7 @@ class Submission(NamedTuple):
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where to ask, and for what.
-
-    Attributes:
-        host, port: of the API server.
-        namespace, pod, jobset: names for this pod; an unknown one is empty.
-        token: of the service account.
-        authority: file with the certificates to trust; None for plain HTTP.
-    """
+    """Where to ask, and for what; an unknown name is empty."""
 
     host: str
     port: int
@@ -133,7 +124,7 @@ class Cluster:
     pod: str
     jobset: str
     token: str = field(repr=False)
-    authority: Path | None
+    authority: Path | None  # file with the certificates to trust; None for plain HTTP
 
 
 def this_cluster(environ: Mapping[str, str] | None = None, account: Path | None = None) -> Cluster | None:
@@ -218,15 +209,13 @@ def _metadata(cluster: Cluster, path: str, name: str, until: float) -> Mapping[s
 
 
 def path_of(path: str, cluster: Cluster, name: str) -> str:
-    """Return `path` for the object `name` of the cluster's namespace."""
     return path.format(namespace=quote(cluster.namespace, safe=""), name=quote(name, safe=""))
 
 
 def fetch(cluster: Cluster, path: str, until: float, accept: str = "application/json") -> Mapping[str, Any]:
     """Return the object at `path`, before the monotonic clock says `until` (s); empty if it may not or cannot be read.
 
-    Raises:
-        OSError: there is no answer in time.
+    Raises OSError if there is no answer in time.
     """
     host = f"[{cluster.host}]" if ":" in cluster.host else cluster.host
     message = (
@@ -262,24 +251,15 @@ Waits = dict[str, int]  # ns by stage, of those that are known
 
 
 class Starts(NamedTuple):
-    """The status of a pod; moments in ns since the epoch, None if unknown.
-
-    Attributes:
-        uid: of the pod; empty if unknown.
-        container: name of this program's container; empty if unknown.
-        made, scheduled: when the pod was created, and when it was given a node.
-        started: when the container was started.
-        ended: when the container ended that this one replaces, in the same pod; None for the first one of a pod.
-        restarts: how often the container was started again.
-    """
+    """The status of a pod; moments in ns since the epoch, None if unknown; an unknown text is empty."""
 
     uid: str
-    container: str
+    container: str  # of this program
     made: int | None
-    scheduled: int | None
+    scheduled: int | None  # given a node
     started: int | None
-    ended: int | None
-    restarts: int
+    ended: int | None  # when the container ended that this one replaces, in the same pod; None for the first one
+    restarts: int  # how often the container was started again
 
 
 def waits_of(
@@ -291,16 +271,10 @@ def waits_of(
 ) -> Waits:
     """Return how long this attempt waited in each stage, as far as the cluster knows.
 
-    It asks up to three times within some 10 s, until the container is known to have started; after a refusal it does
-    not ask again. It is for a thread of its own.
-
-    Args:
-        cluster: whom to ask.
-        began: when the program called ``configure()``, ns since the epoch.
-        wait: sleeps for a number of seconds.
-        timeout_s: for all answers each time, s.
-        before: `began` of the attempt before; None if there was none. If this container ran by then, its program was
-            started again within it, and has waited for nothing.
+    It asks up to three times within some 10 s, with `timeout_s` for all answers, until the container is known to have
+    started; after a refusal it does not ask again. It is for a thread of its own. The program called ``configure()``
+    when it `began`, ns since the epoch, and that of the attempt before, if there was one, at `before`: if this
+    container ran by then, its program was started again within it, and has waited for nothing.
     """
     waits: Waits = {}
     waited_s = 0.0
@@ -333,18 +307,14 @@ def read_pod(pod: Mapping[str, Any], container: str = "") -> Starts:
         if container not in statuses:
             container = next(iter(statuses)) if len(statuses) == 1 else ""
     mine = statuses.get(container, {})
-    scheduled = (
-        _moment(one.get("lastTransitionTime"))
-        for one in _mappings(status.get("conditions"))
-        if one.get("type") == "PodScheduled" and one.get("status") == "True"
-    )
-    restarts = mine.get("restartCount")
-    uid = metadata.get("uid")
+    conditions = _mappings(status.get("conditions"))
+    scheduled = (one for one in conditions if one.get("type") == "PodScheduled" and one.get("status") == "True")
+    restarts, uid = mine.get("restartCount"), metadata.get("uid")
     return Starts(
         uid if isinstance(uid, str) else "",
         container if mine else "",
         _moment(metadata.get("creationTimestamp")),
-        next(scheduled, None),
+        _moment(next(scheduled, {}).get("lastTransitionTime")),
         _moment(mapping(mapping(mine.get("state")).get("running")).get("startedAt")),
         _moment(mapping(mapping(mine.get("lastState")).get("terminated")).get("finishedAt")),
         restarts if isinstance(restarts, int) and restarts > 0 else 0,
@@ -392,7 +362,6 @@ def waited(starts: Starts, pulled: tuple[int, int] | None, began: int) -> Waits:
 
 
 def _pull(cluster: Cluster, starts: Starts, until: float) -> tuple[int, int] | None:
-    """Ask when the image was pulled; None if unknown."""
     if not starts.uid or not starts.container:
         return None
     selector = quote(f"involvedObject.kind=Pod,involvedObject.uid={starts.uid}", safe="")

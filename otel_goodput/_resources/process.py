@@ -40,7 +40,6 @@ class DetectedResource(Resource):
         known: initial attributes.
         detectors: run in a daemon thread, one after another, the later ones winning; without any, there is no thread.
         fallback: initial attributes that hold until others are detected.
-        schema_url: of the conventions.
     """
 
     def __init__(
@@ -59,7 +58,6 @@ class DetectedResource(Resource):
 
     @property
     def attributes(self) -> Known:
-        """The attributes known by now."""
         detected = self._search.attributes
         if not detected:
             return super().attributes
@@ -77,9 +75,7 @@ class DetectedResource(Resource):
 
     def change(self, known: Known) -> None:
         """Replace or add initial attributes; detection goes on."""
-        changed = DetectedResource({**self._known, **known}, (), self._fallback, self.schema_url)
-        changed._search = self._search
-        self.become(changed)
+        self.become(self._with(known, self.schema_url))
 
     def wait(self, seconds: float = WAIT_S) -> bool:
         """Wait until detection is over, `seconds` at most; return whether it is."""
@@ -91,9 +87,10 @@ class DetectedResource(Resource):
     def merge(self, other: Resource) -> Resource:
         """Merge as OpenTelemetry does; attributes detected later appear in the result, too."""
         merged = super().merge(other)
-        if merged is self:
-            return self
-        whole = DetectedResource({**self._known, **(other.attributes or {})}, (), self._fallback, merged.schema_url)
+        return self if merged is self else self._with(other.attributes or {}, merged.schema_url)
+
+    def _with(self, known: Known, schema_url: str | None) -> DetectedResource:
+        whole = DetectedResource({**self._known, **known}, (), self._fallback, schema_url)
         whole._search = self._search
         return whole
 
@@ -108,8 +105,6 @@ class DetectedResource(Resource):
 
 
 class _Search:
-    """Runs detectors, and keeps what they found."""
-
     def __init__(self, detectors: Sequence[Detector]) -> None:
         self.attributes: Known = {}  # replaced, never mutated, so it needs no lock
         self.thread: threading.Thread | None = None
@@ -142,7 +137,6 @@ def describe(
     several launchers, the outermost one that counts its restarts is named.
 
     Args:
-        job_name, run_id, attempt, process, count, more: the identity, and the user's own attributes.
         detect: whether to ask the machine; if not, only the environment is read.
         traced: whether the attempt's trace has the id that we give it; a provider of the user's own chooses another.
     """
@@ -164,34 +158,28 @@ def describe(
             identity |= {semconv.LAUNCHER_NAME: launch.name, semconv.LAUNCHER_RESTARTS: launch.restarts}
             break
     detected = {**kubernetes.attributes(os.environ), **accelerators.of_environment(os.environ)}
-    given = _created({**identity, **(more or {})})
+    try:
+        given = Resource.create({**identity, **(more or {})})
+    except Exception as error:  # it runs OpenTelemetry's detectors in threads, and there may be no more
+        lost = "OpenTelemetry's resource detectors failed, so their attributes are missing: %s: %s"
+        report_once("resource", lost, type(error).__name__, error)
+        given = OTELResourceDetector().detect().merge(Resource({**identity, **(more or {})}))
     return DetectedResource(
         {
             encodable(key): encodable(value) if isinstance(value, str) else value
             for key, value in {**detected, **(given.attributes or {})}.items()
         },
-        _detectors(os.environ) if detect else (),
+        _detectors() if detect else (),
         fallback={semconv.HOST_NAME: host_name()},
         schema_url=given.schema_url,
     )
 
 
-def _created(attributes: Mapping[str, types.AttributeValue]) -> Resource:
-    """Return OpenTelemetry's resource with these attributes; without its detectors if one of them cannot be run."""
-    try:
-        return Resource.create(attributes)
-    except Exception as error:  # it runs them in threads, and there may be no more
-        lost = "OpenTelemetry's resource detectors failed, so their attributes are missing: %s: %s"
-        report_once("resource", lost, type(error).__name__, error)
-        return OTELResourceDetector().detect().merge(Resource(attributes))
-
-
-def _detectors(environ: Mapping[str, str]) -> list[Detector]:
+def _detectors() -> list[Detector]:
     """Return the detectors for this machine; none off Google Cloud and without NVIDIA's driver."""
     detectors: list[Detector] = []
-    host = metadata_host(environ)
-    if host is not None:
-        detectors.append(partial(gcp.detect, host, in_cluster=kubernetes.in_cluster(environ)))
+    if host := metadata_host():
+        detectors.append(partial(gcp.detect, host, in_cluster=kubernetes.in_cluster(os.environ)))
     if accelerators.DRIVER.is_dir():
         detectors.append(partial(accelerators.of_driver, accelerators.DRIVER))
     return detectors

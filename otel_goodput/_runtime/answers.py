@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
+from types import SimpleNamespace
 from typing import Any, Final
 
 LONGEST: Final = 1 << 20  # bytes of an answer at most, headers included; an answer of OTLP has some ten
@@ -62,17 +63,6 @@ class _Within(io.RawIOBase):
         super().close()
 
 
-class _Received:
-    """A socket as ``http.client`` reads it."""
-
-    def __init__(self, connection: socket.socket, longest: int) -> None:
-        self._connection = connection
-        self._longest = longest
-
-    def makefile(self, *_: object, **__: object) -> io.BufferedReader:
-        return io.BufferedReader(_Within(self._connection, self._longest))
-
-
 class BoundedResponse(http.client.HTTPResponse):
     """An answer within these bounds: the `response_class` of an ``http.client.HTTPConnection``.
 
@@ -81,7 +71,8 @@ class BoundedResponse(http.client.HTTPResponse):
     """
 
     def __init__(self, sock: socket.socket, *args: Any, longest: int = LONGEST, **settings: Any) -> None:
-        super().__init__(_Received(sock, longest), *args, **settings)  # type: ignore[arg-type]
+        received = SimpleNamespace(makefile=lambda *_, **__: io.BufferedReader(_Within(sock, longest)))
+        super().__init__(received, *args, **settings)  # type: ignore[arg-type]
         self._longest = longest
 
     def begin(self) -> None:
@@ -106,23 +97,17 @@ def bound(session: Any) -> None:
     for adapter in session.adapters.values():
         if hasattr(adapter, "poolmanager") and hasattr(adapter, "proxy_manager_for"):
             _bound(adapter.poolmanager)
-            adapter.proxy_manager_for = _Managers(adapter.proxy_manager_for)
+            adapter.proxy_manager_for = partial(_bounded_manager, adapter.proxy_manager_for)
 
 
-class _Managers:
-    """Makes the same managers of connections through a proxy as `make`, within bounds."""
-
-    def __init__(self, make: Any) -> None:
-        self._make = make
-
-    def __call__(self, *args: Any, **settings: Any) -> Any:
-        manager = self._make(*args, **settings)
-        _bound(manager)
-        return manager
+def _bounded_manager(make: Any, *args: Any, **settings: Any) -> Any:
+    """Return the same manager of connections through a proxy as `make`, within bounds."""
+    return _bound(make(*args, **settings))
 
 
-def _bound(manager: Any) -> None:
+def _bound(manager: Any) -> Any:
     manager.pool_classes_by_scheme = {scheme: _bounded(pool) for scheme, pool in manager.pool_classes_by_scheme.items()}
+    return manager
 
 
 @cache

@@ -1,11 +1,9 @@
 """Stops everything under one deadline: all closers run in parallel, and none of them can hold up exit.
 
 A backend that accepts connections and never answers can block an exporter indefinitely, and the SDK's own shutdowns run
-one after the other (30 s each). Here every closer gets its own daemon thread and all share one deadline. A thread that
-is still stuck at the deadline is abandoned; daemon threads do not keep the interpreter alive.
-
-From Python 3.12 on, no thread can be started once the interpreter is finalizing, not even in atexit handlers. Code that
-closes at exit must therefore reserve threads beforehand with :func:`reserve`; they cost only their parked stacks.
+one after the other (30 s each). Here every closer gets its own daemon thread; one that is still stuck at the deadline
+is abandoned. From Python 3.12 on, no thread can be started once the interpreter is finalizing, not even in atexit
+handlers. Code that closes at exit must therefore reserve threads beforehand; they cost only their parked stacks.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, NamedTuple
 
 from otel_goodput._runtime import files
 from otel_goodput._runtime.guard import contain, report_once
@@ -46,14 +44,10 @@ def crowding() -> float:
 
 
 class ShutdownSignal:
-    """Tells background retries that the process is stopping and how much time is left.
-
-    Attributes:
-        at_job_end: whether everything is being exported because a job has ended, after which the process may end too.
-    """
+    """Tells background retries that the process is stopping and how much time is left."""
 
     def __init__(self) -> None:
-        self.at_job_end = False
+        self.at_job_end = False  # everything is being exported because a job has ended; the process may end then, too
         self._begun = threading.Event()
         self._until = math.inf
 
@@ -67,7 +61,6 @@ class ShutdownSignal:
         return self.begun or self.at_job_end
 
     def begin(self, seconds: float) -> None:
-        """Announce that the process stops in `seconds`."""
         self._until = time.monotonic() + max(seconds, 0.0)
         self._begun.set()
 
@@ -77,10 +70,10 @@ class ShutdownSignal:
 
     def wait(self, seconds: float) -> None:
         """Sleep for `seconds`, but return when the stop begins; during it, sleep no longer than until its end."""
-        if not self.begun:
-            self._begun.wait(seconds)
-        else:
+        if self.begun:
             time.sleep(max(self.left(seconds), 0.0))
+        else:
+            self._begun.wait(seconds)
 
 
 class _Pool:
@@ -93,9 +86,7 @@ class _Pool:
         self._free: SimpleQueue[None] = SimpleQueue()
 
     def reserve(self, count: int) -> int:
-        for _ in range(count - self._free.qsize()):
-            if not _start(self._work, "goodput-closer"):
-                break
+        while self._free.qsize() < count and _start(self._work, "goodput-closer"):
             self._free.put(None)
         return self._free.qsize()
 
@@ -156,11 +147,11 @@ def close_all(closers: Sequence[tuple[str, Closer]], seconds: float) -> list[str
     started. They are not run once the deadline has passed, but one that exceeds its time cannot be abandoned.
     """
     deadline = time.monotonic() + max(seconds, 0.0)
-    runs = [_Run(name, closer, deadline) for name, closer in closers]
-    in_line = [run for run in runs if not (_pool.submit(run) or _start(run, f"goodput-close-{run.name}"))]
+    runs = [_Run(name, closer, deadline, threading.Event()) for name, closer in closers]
+    in_line = [run for run in runs if not (_pool.submit(run.close) or _start(run.close, f"goodput-close-{run.name}"))]
     for run in in_line:
         if time.monotonic() < deadline:
-            run()
+            run.close()
     for run in runs:
         run.finished.wait(max(deadline - time.monotonic(), 0.0))
     return [run.name for run in runs if not run.finished.is_set()]
@@ -194,18 +185,13 @@ def at_exit(finish: Callable[[], object]) -> None:
         util.Finalize(None, finish, exitpriority=AFTER_CHILDREN)
 
 
-class _Run:
-    """One run of a closer."""
+class _Run(NamedTuple):
+    name: str
+    closer: Closer
+    deadline: float
+    finished: threading.Event
 
-    __slots__ = ("closer", "deadline", "finished", "name")
-
-    def __init__(self, name: str, closer: Closer, deadline: float) -> None:
-        self.name = name
-        self.closer = closer
-        self.deadline = deadline
-        self.finished = threading.Event()
-
-    def __call__(self) -> None:
+    def close(self) -> None:
         try:
             self.closer(max(int((self.deadline - time.monotonic()) * 1000), 0))
         except BaseException as error:  # SystemExit too: it must be reported, and not end the caller

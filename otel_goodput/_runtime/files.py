@@ -5,9 +5,7 @@ Other users of the machine, of a shared folder or of a bucket may create any fil
 * a directory that the user names (:func:`named`) may be a link, or belong to somebody else or a group; its links are
   resolved once;
 * after that, every part of a path is opened separately, from the root of the file system on, and none may be a link;
-  who opens many files of one folder keeps it open meanwhile (:func:`held`), so that the way there is taken once;
-* folders that this package makes are closed to others, and existing ones must have a trusted owner
-  (:func:`make_folders`);
+* folders that this package makes are closed to others, and existing ones must have a trusted owner;
 * only regular files are opened, without blocking (a FIFO may never get a writer), and read up to a limit;
 * a file is replaced by writing a new one under a random name and renaming it.
 
@@ -83,11 +81,10 @@ def open_given(path: Path) -> BinaryIO:
 def open_named(path: Path) -> BinaryIO:
     """Open for reading a regular file of the user or the system; links are followed. Does not block on a FIFO."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    return _regular(file, path, "rb")
+    return os.fdopen(_regular(file, path), "rb")
 
 
 def read_named(path: Path, most: int = MIB) -> bytes:
-    """Read a whole file opened with :func:`open_named`."""
     with open_named(path) as file:
         return whole(file, path, most)
 
@@ -122,7 +119,6 @@ def packed(stream: BinaryIO) -> AbstractContextManager[gzip.GzipFile]:
 
 
 def write_named(path: Path, data: bytes) -> None:
-    """Write a whole file with :func:`writing_named`."""
     with writing_named(path) as stream:
         stream.write(data)
 
@@ -147,7 +143,6 @@ def _is_special(place: Path) -> bool:
 
 
 def nowhere() -> TextIO:
-    """Open the null device for writing."""
     return Path(os.devnull).open("w", encoding="utf-8")
 
 
@@ -197,16 +192,15 @@ def _resource(package: str, path: Sequence[str]) -> Traversable:
 
 
 def make_folders(path: Path, of: Path, *, private: bool = False, make: bool = True, shared: bool = False) -> None:
-    """Create the folder `path` and its parents, accessible to their owner only; check those that exist.
+    """Create the folder `path`, unless `make` is false, and its parents, for their owner only; check those that exist.
+
+    No part of it may be a link. Missing folders that are `shared` are open to others as far as the umask allows.
 
     Args:
-        path: the folder; no part of it may be a link.
         of: the directory that the user named: `path` itself or one above it. Its owner, and its group if that may
             write, are trusted. Folders below it must belong to them, root or this user and be no more open.
         private: folders below `of` must belong to this user and be writable by no other; read access of others is
             removed.
-        make: whether to create missing folders; otherwise existing ones are only checked.
-        shared: whether missing folders are open to others as far as the umask allows.
     """
     trusted: list[os.stat_result] = []
     of = of.absolute()
@@ -243,13 +237,12 @@ def _closed(folder: int) -> str:
         return f"it belongs to another user (uid {status.st_uid})"
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return "it is writable by other users"
-    if stat.S_IMODE(status.st_mode) & 0o077:
+    if status.st_mode & 0o077:
         os.fchmod(folder, _FOLDER_MODE)
     return ""
 
 
 def names(folder: Path) -> list[str]:
-    """Return the names in a folder."""
     with _inside(folder) as place, _naming(folder):
         return os.listdir(place)  # noqa: PTH208
 
@@ -265,7 +258,7 @@ def changed(folder: Path) -> int:
 
 def opened(path: Path) -> BinaryIO:
     """Open a file for reading; no part of its path may be a link."""
-    return _regular(_open(path, os.O_RDONLY), path, "rb")
+    return os.fdopen(descriptor(path, os.O_RDONLY), "rb")
 
 
 def read(path: Path, most: int = SMALL) -> bytes:
@@ -296,23 +289,16 @@ def written(path: Path, most: int) -> tuple[bytes, int]:
     """
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if size > _FRONT:
+        if _FRONT < size <= most and hasattr(os, "SEEK_DATA"):
             front = os.pread(file.fileno(), _FRONT, 0)
-            if front.endswith(_EMPTY) and not _written_from(file.fileno(), len(front)) and size <= most:
-                return front, size
+            if front.endswith(_EMPTY):
+                try:
+                    os.lseek(file.fileno(), len(front), os.SEEK_DATA)
+                except OSError as error:
+                    if error.errno == errno.ENXIO:  # nothing was written there or after it
+                        return front, size
         data = whole(file, path, most)
         return data, len(data)
-
-
-def _written_from(file: int, place: int) -> bool:
-    """Whether a file may have been written at `place` (bytes from its beginning) or after it."""
-    try:
-        os.lseek(file, place, os.SEEK_DATA)
-    except OSError as error:
-        return error.errno != errno.ENXIO
-    except AttributeError:  # this system does not know
-        return True
-    return True
 
 
 def beginning(path: Path, size: int) -> bytes:
@@ -326,17 +312,10 @@ def descriptor(path: Path, flags: int, *, shared: bool = False) -> int:
 
     Only its owner may read it then; if it is to be `shared`, others too, as far as the umask allows.
     """
-    file = _open(path, flags, _SHARED_FILE_MODE if shared else _FILE_MODE)
-    try:
-        _check(file, path)
-    except OSError:
-        os.close(file)
-        raise
-    return file
+    return _regular(_open(path, flags, _SHARED_FILE_MODE if shared else _FILE_MODE), path)
 
 
 def new(path: Path) -> int:
-    """Create a new file, which must not exist; returns a descriptor for reading and writing."""
     return _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
 
 
@@ -388,13 +367,11 @@ def append_lines(path: Path, data: bytes) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, if it exists."""
     with suppress(FileNotFoundError), _inside(path.parent) as folder, _naming(path):
         os.unlink(path.name, dir_fd=folder)
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder, if it exists and is empty."""
     with suppress(FileNotFoundError), _inside(path.parent) as folder, _naming(path):
         try:
             os.rmdir(path.name, dir_fd=folder)
@@ -422,21 +399,21 @@ def is_folder(path: Path) -> bool:
 
 def exists(path: Path) -> bool:
     """Whether `path` is a regular file; no part of the path may be a link."""
-    try:
-        with _inside(path.parent) as folder:
-            return stat.S_ISREG(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode)
-    except OSError:
-        return False
+    return _regular_one(path) is not None
 
 
 def version(path: Path) -> tuple[int, int]:
     """Return the size (bytes) and the time of the last change (ns) of a regular file; (0, 0) if there is none."""
-    try:
-        with _inside(path.parent) as folder:
-            about = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
-    except OSError:
-        return 0, 0
-    return (about.st_size, about.st_mtime_ns) if stat.S_ISREG(about.st_mode) else (0, 0)
+    about = _regular_one(path)
+    return (0, 0) if about is None else (about.st_size, about.st_mtime_ns)
+
+
+def _regular_one(path: Path) -> os.stat_result | None:
+    with suppress(OSError), _inside(path.parent) as folder:
+        about = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISREG(about.st_mode):
+            return about
+    return None
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------
@@ -472,18 +449,15 @@ def _open(path: Path, flags: int, mode: int = _FILE_MODE) -> int:
         return os.open(path.name, flags | _COMMON, mode, dir_fd=folder)
 
 
-def _regular(file: int, path: Path, mode: str) -> BinaryIO:
+def _regular(file: int, path: Path) -> int:
+    """Return the descriptor of a regular file; that of anything else is closed."""
     try:
-        _check(file, path)
-        return os.fdopen(file, mode)  # type: ignore[return-value]
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     except BaseException:
         os.close(file)
         raise
-
-
-def _check(file: int, path: Path) -> None:
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return file
 
 
 class _Held(threading.local):

@@ -53,11 +53,6 @@ def _ahead(clock: Callable[[], int]) -> tuple[int, int]:
     return min(readings)
 
 
-def _booted() -> int:
-    """Time since the machine was booted, with what it was suspended, ns."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-
-
 class Suspensions:
     """Notices that the machine was suspended: only the clock of its boot time goes on meanwhile.
 
@@ -66,14 +61,15 @@ class Suspensions:
     """
 
     def __init__(self) -> None:
-        self._known = hasattr(time, "CLOCK_BOOTTIME")
-        self._ahead = _ahead(_booted)[1] if self._known else 0
+        boot = getattr(time, "CLOCK_BOOTTIME", None)
+        self._booted = None if boot is None else lambda: time.clock_gettime_ns(boot)
+        self._ahead = 0 if self._booted is None else _ahead(self._booted)[1]
 
     def noticed(self) -> int:
         """Return for how long the machine was suspended since the last call, ns; 0 if it was not."""
-        if not self._known:
+        if self._booted is None:
             return 0
-        took, ahead = _ahead(_booted)
+        took, ahead = _ahead(self._booted)
         length = ahead - self._ahead
         if length < LEAST_SUSPENSION + took:
             return 0
@@ -81,24 +77,18 @@ class Suspensions:
         return length
 
 
-def _given(_: Any, options: Options) -> Options:
-    return options
-
-
 @dataclass(frozen=True)
 class Host:
     """The machine, as a recorder sees it when it is opened.
 
-    Attributes:
-        clock: returns a clock, and what sets it forward by some ns after the machine was suspended; None if nothing
-            does.
-        in_memory: recorders write no files, leave no threads, and do not ask the network where they run.
-        options: returns the options in force for a recorder and the options that it was given.
+    `clock` returns a clock, and what sets it forward by some ns after the machine was suspended, if anything does;
+    `options` those in force for a recorder and the ones that it was given. With `in_memory`, recorders write no files,
+    leave no threads, and do not ask the network where they run.
     """
 
     clock: Callable[[], tuple[Clock, Leap | None]] = leaping
     in_memory: bool = False
-    options: Callable[[Any, Options], Options] = _given
+    options: Callable[[Any, Options], Options] = lambda _, given: given
 
 
 current = Host()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from otel_goodput._text.redact import without_credentials
@@ -20,22 +20,19 @@ def install_command(*extras: str, options: str = "") -> str:
     """Return the command that installs the packages of `extras`, for the way in which this package was installed.
 
     It names the clone or the wheel that this package was installed from, as long as that is there. It names PyPI's
-    project only where the package came from a package index. Never raises.
-
-    Args:
-        extras: names of extras, such as ``otlp``.
-        options: options for pip, such as ``--force-reinstall``.
+    project only where the package came from a package index. `options` are pip's. Never raises.
     """
     listed = f"[{','.join(extras)}]"
     try:
         what = _requirement(listed, extras)
     except Exception:  # damaged metadata must not hide the message that this is a part of
         what = [NAME + listed]
-    return " ".join(["pip install", *([options] if options else []), *map(_quoted, what)])
+    # Quote what a shell could misread; extras are quoted as every manual shows them.
+    quoted = (word if word == "-e" else shlex.quote(word) for word in what)
+    return " ".join(["pip install", *([options] if options else []), *quoted])
 
 
 def _requirement(listed: str, extras: tuple[str, ...]) -> list[str]:
-    """Return what pip is given."""
     from importlib import metadata  # imported late: it would double what every import of this package brings
 
     try:
@@ -48,17 +45,12 @@ def _requirement(listed: str, extras: tuple[str, ...]) -> list[str]:
         return [NAME + listed]
     url = str(origin["url"])
     if not url.startswith("file:"):
-        return [f"{NAME}{listed} @ {_archive(origin, without_credentials(url))}"]
+        shown, vcs = without_credentials(url), origin.get("vcs_info")  # of a repository, with the commit
+        return [f"{NAME}{listed} @ {vcs['vcs']}+{shown}@{vcs['commit_id']}" if vcs else f"{NAME}{listed} @ {shown}"]
     path = Path(unquote(urlsplit(url).path))
     if not path.exists():  # a wheel that was removed once it was installed
         return _packages(installed, extras) or [NAME + listed]
     return [*(["-e"] if origin.get("dir_info", {}).get("editable") else []), f"{path}{listed}"]
-
-
-def _archive(origin: dict[str, Any], url: str) -> str:
-    """Return the URL as pip takes it, of a repository with the commit that was installed."""
-    vcs = origin.get("vcs_info")
-    return f"{vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else url
 
 
 def _packages(installed: Distribution, extras: tuple[str, ...]) -> list[str]:
@@ -69,8 +61,3 @@ def _packages(installed: Distribution, extras: tuple[str, ...]) -> list[str]:
         for requirement, _, marker in marked
         if any(marker.replace('"', "'").strip() == f"extra == '{extra}'" for extra in extras)
     ]
-
-
-def _quoted(word: str) -> str:
-    """Quote what a shell could misread; extras are quoted as every manual shows them."""
-    return word if word == "-e" else shlex.quote(word)

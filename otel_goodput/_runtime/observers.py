@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._disruption import launchers
@@ -22,14 +22,12 @@ logger = redacting_logger("otel_goodput")
 
 USAGE_S: Final = 0.5  # for a last sample of processor and memory
 
-C = TypeVar("C", bound=Callable[[], object])
-
 
 class Observers:
     """The observers of one recorder.
 
-    `usage` takes samples of processor and memory, if any are wanted. `flush` and `finish` export everything so far, and
-    end the recorder, within so many seconds. `before` returns when the attempt before began, ns, if that is known.
+    `flush` and `finish` export everything so far, and end the recorder, within so many seconds; `before` returns when
+    the attempt before began, ns, if that is known.
     """
 
     def __init__(
@@ -47,47 +45,29 @@ class Observers:
         self._productivity = productivity
         self._totals = totals
         self._before = before
-        self._device_clock = DeviceClock(
-            tracer, config.device_clock, config.process_count, patience=config.grace_period
-        )
+        self.device_clock = DeviceClock(tracer, config.device_clock, config.process_count, patience=config.grace_period)
         self._integrations = Integrations(config.integrations, tracer)
         self._integrations.poll()
         self._usage: UsageSampler | None = None
         if usage is not None and config.usage_interval is not None:
             self._usage = UsageSampler(usage, config.usage_interval, tracer.clock)
-        self._watch = Watch(config.integrations, tracer, flush, finish, config.grace_period)
+        self.watch = Watch(config.integrations, tracer, flush, finish, config.grace_period)
         if config.leads and (text := launchers.unseen(tracer.traces.attempt)):
             logger.warning("%s", text)
-        tracer.hooks.watch_device(self._device_clock)
-        tracer.hooks.at_tick(self._device_clock.poll, self._integrations.poll, self._watch.renew, self._find_peak)
+        tracer.hooks.watch_device(self.device_clock)
+        tracer.hooks.at_tick(self.device_clock.poll, self._integrations.poll, self.watch.renew, self._find_peak)
         if config.leads and "kubernetes" in config.integrations:
             self._ask_cluster(tracer.clock(), submitted=config.submitted_at is None)
-
-    @property
-    def lost(self) -> int:
-        """The number of steps whose end on the device will never be known."""
-        return self._device_clock.lost
-
-    def settle(self) -> None:
-        """Before figures are read after the end of the job, wait briefly for its remaining work on the device."""
-        self._device_clock.settle()
-
-    def on_preemption(self, callback: C) -> C:
-        return self._watch.on_preemption(callback)
-
-    def announce(self, reason: str, seconds: float) -> bool:
-        """Announce the job's end for `reason`; return whether the callbacks returned within `seconds`."""
-        return self._watch.announce(reason, seconds)
 
     def close(self, seconds: float) -> None:
         """Remove all hooks and handlers; waits for callbacks and for steps on the device, `seconds` at most."""
         until = time.monotonic() + seconds
-        self._watch.close(seconds / 2)
+        self.watch.close(seconds / 2)
         self._integrations.remove()
         self._tracer.close_open()
         if self._usage is not None:
             self._usage.close(min(USAGE_S, until - time.monotonic()))
-        self._device_clock.close(until - time.monotonic())
+        self.device_clock.close(until - time.monotonic())
 
     def _ask_cluster(self, began: int, *, submitted: bool) -> None:
         """Ask in the background how this attempt was started, and if `submitted` when the run was submitted.
@@ -97,7 +77,10 @@ class Observers:
         from otel_goodput._resources import kubernetes  # imported late: most jobs run outside of a cluster
 
         def submitted_at(answer: kubernetes.Submission) -> None:
-            self._submitted(answer.moment)
+            started = self._totals().started_at
+            # A pod created after the run's start belongs to a later attempt, and says nothing of the submission.
+            if started is None or answer.moment <= started:
+                self._productivity.learn(Inputs(submitted_at=answer.moment))
 
         def ask(cluster: kubernetes.Cluster) -> None:
             self._tracer.hooks.scheduled(kubernetes.waits_of(cluster, began, before=self._before()))
@@ -114,9 +97,3 @@ class Observers:
         if flops.backend_started():
             self._tracer.hooks.not_at_tick(self._find_peak)
             self._productivity.learn(Inputs(peak_flops=flops.peak_of_all()))
-
-    def _submitted(self, moment: int) -> None:
-        started = self._totals().started_at
-        # A pod created after the run's start belongs to a later attempt and does not show when the job was submitted.
-        if started is None or moment <= started:
-            self._productivity.learn(Inputs(submitted_at=moment))

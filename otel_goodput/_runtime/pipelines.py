@@ -6,11 +6,12 @@ import os
 import shlex
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from opentelemetry import metrics as metrics_api
 from opentelemetry.context import Context
@@ -29,7 +30,7 @@ from opentelemetry.sdk.trace import Span as SdkSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import Sampler
-from opentelemetry.trace import Span, Tracer
+from opentelemetry.trace import Tracer
 from opentelemetry.util.types import AttributeValue
 
 from otel_goodput._accounting import Totals
@@ -52,34 +53,9 @@ from otel_goodput.exporters.wrappers import SafeMetricExporter, SafeSpanExporter
 from otel_goodput.semconv import DROPPED, SCOPE_NAME
 from otel_goodput.version import __version__
 
-T = TypeVar("T")
-
-
-class JobEndExport:
-    """Exports once after each job, by `flush` in a thread of its own."""
-
-    def __init__(self, flush: Callable[[], object]) -> None:
-        self._flush = flush
-        self._ended: Span | None = None
-        self._exported: Span | None = None
-
-    def look(self, job: Span | None) -> None:
-        """Export if `job`, the latest, was over at the look before this one too: one that exits then exports anyway."""
-        if job is None or job.is_recording() or job is self._exported:
-            return
-        if job is not self._ended:
-            self._ended = job
-            return
-        self._exported = job
-        thread = threading.Thread(target=self._export, name="otel-goodput-job-end", daemon=True)
-        started(thread, "the job's last data is exported when the program ends")
-
-    def _export(self) -> None:
-        with containing("export at the end of a job"):
-            self._flush()
-
-
 logger = redacting_logger("otel_goodput")
+
+T = TypeVar("T")
 
 
 def exporter_names(config: Config) -> tuple[str, ...]:
@@ -87,27 +63,22 @@ def exporter_names(config: Config) -> tuple[str, ...]:
 
     Raises ConfigurationError if an argument of ``configure()`` names an unknown one; for a variable, that is logged.
     """
-    directory = Path(config.directory)
-    setting = config.settings[Settings.exporters.variable]
+    directory, variable = Path(config.directory), Settings.exporters.variable
     try:
         return resolve(config.exporters, os.environ, directory=directory)
     except ConfigurationError as error:
-        if setting.source == "configure()":
+        value, source = config.settings[variable]
+        if source == "configure()":
             raise
-        logger.warning("%s=%r is ignored, 'auto' is used: %s", Settings.exporters.variable, setting.value, error)
+        logger.warning("%s=%r is ignored, 'auto' is used: %s", variable, value, error)
         return resolve(("auto",), os.environ, directory=directory)
-
-
-# What a recorder calls of a provider of the user's.
-_TRACING: Final = ("get_tracer", "add_span_processor")
-_METERING: Final = ("get_meter",)
 
 
 def check_providers(tracer_provider: object, meter_provider: object) -> None:
     """Raise ConfigurationError if a provider of the user's lacks what is needed, as a proxy does before one is set."""
     for option, provider, needed in (
-        ("tracer_provider", tracer_provider, _TRACING),
-        ("meter_provider", meter_provider, _METERING),
+        ("tracer_provider", tracer_provider, ("get_tracer", "add_span_processor")),
+        ("meter_provider", meter_provider, ("get_meter",)),
     ):
         missing = [name for name in needed if not callable(getattr(provider, name, None))]
         if provider is not None and missing:
@@ -121,19 +92,16 @@ def check_providers(tracer_provider: object, meter_provider: object) -> None:
 def _open_exporters(names: Iterable[str], config: Config, context: ExporterContext) -> list[Exporters]:
     """Open the exporters that this process exports through; log why one cannot be opened."""
     exporters: list[Exporters] = []
-    if not config.exports_spans() and not config.leads:
-        return exporters
-    for name, number in numbers(names).items():
+    spans, metrics = config.exports_spans(), config.leads
+    for name, number in numbers(names).items() if spans or metrics else ():
         try:
-            opened = open_exporter(name, context)._replace(number=number)
+            opened = open_exporter(name, context)
         except ExporterUnavailable as error:
             logger.warning("%s", error)
             continue
-        if not config.exports_spans():
-            opened = opened._replace(span_exporter=None)
-        if not config.leads:
-            opened = opened._replace(metric_exporter=None)
-        exporters.append(opened)
+        span_exporter = opened.span_exporter if spans else None
+        metric_exporter = opened.metric_exporter if metrics else None
+        exporters.append(opened._replace(number=number, span_exporter=span_exporter, metric_exporter=metric_exporter))
     if exporters:
         redact_loggers("opentelemetry")  # they log what a receiver answers as it is, with terminal escapes
     return exporters
@@ -158,27 +126,19 @@ class Pipelines:
             grace_period_s=config.grace_period,
             stopping=stopping,
         )
-        self._exporters = exporters = _open_exporters(names, config, context)
-        live.facts.projects = {one.name: one.project if one.span_exporter else str for one in exporters}
+        self._exporters = _open_exporters(names, config, context)
+        live.facts.projects = {one.name: one.project if one.span_exporter else str for one in self._exporters}
         self._given_processors, self._given_readers = tuple(config.span_processors), tuple(config.metric_readers)
         self.batchers: list[Batcher] = []
-        self._numbers: list[int] = []
-        for opened in exporters:
+        for opened in self._exporters:
             if opened.span_exporter is not None:
                 with _losing(f"exporter {opened.name}: spans are not exported"):
                     exporter = AcknowledgingExporter(opened.span_exporter, live.account, opened.number)
-                    batcher = _unless_wrong(
-                        "an OTEL_BSP_* variable",
-                        partial(Batcher, exporter),
-                        partial(Batcher, exporter, 2048, 5_000, 512, 30_000),
-                    )
-                    self.batchers.append(batcher)
-                    self._numbers.append(opened.number)
+                    make = partial(Batcher, opened.number, exporter)
+                    usual = partial(make, 2048, 5_000, 512, 30_000)
+                    self.batchers.append(_unless_wrong("an OTEL_BSP_* variable", make, usual))
         self.readers: list[MetricReader] = []
-
-    @property
-    def processors(self) -> list[SpanProcessor]:
-        return [*self.batchers, *self._given_processors]
+        self.processors: list[SpanProcessor] = [*self.batchers, *self._given_processors]
 
     def trace_provider(
         self, resource: Resource, generator: IdGenerator, takes: Callable[[Mapping[str, AttributeValue], int], bool]
@@ -224,14 +184,9 @@ class Pipelines:
         for opened in self._exporters:
             if opened.metric_exporter is not None:
                 with _losing(f"exporter {opened.name}: metrics are not exported"):
-                    interval = opened.interval_ms
-                    reading = partial(PeriodicExportingMetricReader, opened.metric_exporter)
-                    reader = _unless_wrong(
-                        "an OTEL_METRIC_EXPORT_* variable",
-                        partial(reading, export_interval_millis=interval),
-                        partial(reading, interval or 60_000, 30_000),
-                    )
-                    self.readers.append(reader)
+                    make = partial(PeriodicExportingMetricReader, opened.metric_exporter, opened.interval_ms)
+                    usual = partial(make.func, opened.metric_exporter, opened.interval_ms or 60_000, 30_000)
+                    self.readers.append(_unless_wrong("an OTEL_METRIC_EXPORT_* variable", make, usual))
 
     def abandon(self) -> None:
         """Export nothing more, and close all but the user's processors and readers in the background."""
@@ -240,54 +195,44 @@ class Pipelines:
                 if isinstance(exporter, (SafeSpanExporter, SafeMetricExporter)):
                     exporter.mute()
 
+        ours: list[SpanProcessor | MetricReader] = [*self.batchers, *self.readers]
+
         def close() -> None:
-            for batcher in self.batchers:
-                batcher.shutdown()  # type: ignore[no-untyped-call]
-            for reader in self.readers:
-                reader.shutdown()
+            for each in ours:
+                each.shutdown()
 
         started(threading.Thread(target=close, name="goodput-abandoned", daemon=True), "exporters are not closed")
-
-    @property
-    def measured(self) -> bool:
-        return bool(self.readers or self._given_readers)
 
     def hand_over(self, unexported: Iterable[UnexportedSpan]) -> None:
         """Export spans of earlier attempts through the exporters that have not exported them yet."""
         for span, exported_by in unexported:
-            for number, batcher in zip(self._numbers, self.batchers, strict=True):
-                if number not in exported_by:
+            for batcher in self.batchers:
+                if batcher.number not in exported_by:
                     batcher.on_end(span)
 
-    def dropped(self) -> dict[str, int]:
-        lost: dict[str, int] = {}
+    def dropped(self) -> Counter[str]:
+        """Return how many items were lost by each exporter and by full queues, by the signal."""
+        lost = Counter[str]()
         for opened in self._exporters:
-            for signal, count in dropped_items(opened).items():
-                lost[signal] = lost.get(signal, 0) + count
-        crowded = sum(batcher.crowded_out for batcher in self.batchers)
-        if crowded:
-            lost["traces"] = lost.get("traces", 0) + crowded
+            lost.update(dropped_items(opened))
+        if crowded := sum(batcher.crowded_out for batcher in self.batchers):
+            lost["traces"] += crowded
         return lost
 
     def warn_of_unsent(self, unexported: tuple[int, bool], since: float, seconds: float, behind: int) -> None:
         """At the end, log what has not reached the exporters' services.
 
-        Args:
-            unexported: number of spans in the journal that have not been exported, and whether it is exact.
-            since: the last figures were read after this, monotonic s.
-            seconds: how long the shutdown took at most.
-            behind: ns that the last figures lack.
+        `unexported` are the spans in the journal that have not been exported, and whether their number is exact. The
+        last figures were read after `since`, monotonic s, and lack the latest `behind` ns. The shutdown took at most
+        so many `seconds`.
         """
         left, exact = unexported if self.batchers else (0, True)
         if left:
+            run, place = self._live.run_id, without_credentials(str(self._directory))
             logger.warning(
                 "%s%d spans have not reached every exporter. They are in the journal: the next attempt of run %r "
                 "exports them, or `otel-goodput recover %s --run %s`",
-                "" if exact else "about ",
-                left,
-                self._live.run_id,
-                shlex.quote(without_credentials(str(self._directory))),
-                shlex.quote(self._live.run_id),
+                *("" if exact else "about ", left, run, shlex.quote(place), shlex.quote(run)),
             )
         read = [(opened.name, opened.metric_exporter) for opened in self._exporters if self.readers]
         late = [name for name, each in read if isinstance(each, SafeMetricExporter) and not each.current(since)]
@@ -351,13 +296,18 @@ class Pipelines:
 
 
 class SwitchedSpanProcessor(SpanProcessor):
-    """Passes spans on to processors that can be replaced, since a provider cannot give up those that it has."""
+    """Passes spans on to processors that can be replaced, since a provider cannot give up those that it has.
+
+    With an emitter, spans that have ended reach all processors but the first through it, in one order with those that
+    it emits: what an exporter has acknowledged stands for all that ended before, so nothing may overtake what waits.
+    """
 
     def __init__(self) -> None:
-        self._current: tuple[SpanProcessor, ...] = ()
+        self.pass_on_to(())
 
-    def pass_on_to(self, processors: Iterable[SpanProcessor]) -> None:
-        self._current = tuple(processors)
+    def pass_on_to(self, processors: Sequence[SpanProcessor], emitter: SpanEmitter | None = None) -> None:
+        self._current, self._emitter = tuple(processors), emitter
+        self._ends = self._current if emitter is None else (self._current[0], emitter)
 
     def on_start(self, span: SdkSpan, parent_context: Context | None = None) -> None:
         for each in self._current:
@@ -370,7 +320,7 @@ class SwitchedSpanProcessor(SpanProcessor):
                 each._on_ending(span)
 
     def on_end(self, span: ReadableSpan) -> None:
-        for each in self._current:
+        for each in self._ends:
             with containing("span processor"):
                 each.on_end(span)
 
@@ -380,8 +330,9 @@ class SwitchedSpanProcessor(SpanProcessor):
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         until = time.monotonic() + timeout_millis / 1000
+        passed = self._emitter is None or self._emitter.catch_up(timeout_millis / 1000)
         done = [each.force_flush(max(0, int((until - time.monotonic()) * 1000))) for each in self._current]
-        return all(done)
+        return all(done) and passed
 
 
 def last_values(totals: Totals, resource: Resource) -> MetricsData | None:
@@ -400,10 +351,11 @@ def last_values(totals: Totals, resource: Resource) -> MetricsData | None:
 class Batcher(BatchSpanProcessor):
     """The SDK's processor, which also counts the spans that its full queue drops, `crowded_out`.
 
-    These are the spans that were added, less those handed to the exporter and those still queued.
+    These are the spans that were added, less those handed to the exporter (its `number`) and those still queued.
     """
 
-    def __init__(self, exporter: AcknowledgingExporter, *options: Any) -> None:
+    def __init__(self, number: int, exporter: AcknowledgingExporter, *options: Any) -> None:
+        self.number = number
         self._given: dict[int, int] = {}  # by thread, so that counting needs no lock
         self._left = 0
         self.crowded_out = 0
@@ -427,7 +379,8 @@ class Batcher(BatchSpanProcessor):
     def _leave(self, count: int) -> None:
         self._left += count
         given = self._added()  # read before the queue, so that no span added meanwhile counts as lost
-        self._lose(given - self._left - self._queued())
+        queue = getattr(getattr(self, "_batch_processor", None), "_queue", None)  # not each SDK shows it
+        self._lose(given - self._left - (self._most if queue is None else len(queue)))
 
     def _added(self) -> int:
         return sum(list(self._given.values()))
@@ -435,18 +388,11 @@ class Batcher(BatchSpanProcessor):
     def _lose(self, count: int) -> None:
         self.crowded_out = max(self.crowded_out, count)
         if self.crowded_out:
-            report_once(
-                "span queue",
+            text = (
                 "spans are dropped because they end faster than they can be exported (counted in %s). Enlarge the "
-                "queue (OTEL_BSP_MAX_QUEUE_SIZE), or export fewer (OTEL_GOODPUT_STEP_SAMPLING, fewer phases of your "
-                "own)",
-                DROPPED.name,
+                "queue (OTEL_BSP_MAX_QUEUE_SIZE) or export fewer (OTEL_GOODPUT_STEP_SAMPLING, fewer phases of your own)"
             )
-
-    def _queued(self) -> int:
-        """Return the number of spans in the queue; where the SDK does not show it, the most that it holds."""
-        queue = getattr(getattr(self, "_batch_processor", None), "_queue", None)
-        return self._most if queue is None else len(queue)
+            report_once("span queue", text, DROPPED.name)
 
 
 @contextmanager
@@ -470,26 +416,5 @@ def _unless_wrong(variables: str, build: Callable[[], T], otherwise: Callable[[]
 def _span_limits() -> SpanLimits:
     most = 128  # the specification's default
     unset = SpanLimits.UNSET
-    return _unless_wrong(
-        "an OTEL_*_LIMIT variable", SpanLimits, lambda: SpanLimits(most, most, most, most, most, most, unset, unset)
-    )
-
-
-class OrderedSpanProcessor(SwitchedSpanProcessor):
-    """Passes the spans of a provider of ours to the processors of `emitter`, in one order with those that it emits.
-
-    What an exporter has acknowledged stands for all that ended before it, so nothing may overtake a span that waits.
-    """
-
-    def __init__(self, emitter: SpanEmitter, processors: Sequence[SpanProcessor]) -> None:
-        super().__init__()
-        self.pass_on_to(processors)
-        self._emitter = emitter
-
-    def on_end(self, span: ReadableSpan) -> None:
-        self._emitter.on_end(span)
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        until = time.monotonic() + timeout_millis / 1000
-        passed = self._emitter.catch_up(timeout_millis / 1000)
-        return super().force_flush(max(0, int((until - time.monotonic()) * 1000))) and passed
+    usual = partial(SpanLimits, most, most, most, most, most, most, unset, unset)
+    return _unless_wrong("an OTEL_*_LIMIT variable", SpanLimits, usual)

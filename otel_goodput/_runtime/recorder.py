@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import Span
 
 from otel_goodput import semconv
 from otel_goodput._accounting import Totals
@@ -31,16 +32,9 @@ from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._resources import process
 from otel_goodput._resources.process import DetectedResource
 from otel_goodput._runtime import deadline, host
-from otel_goodput._runtime.guard import containing, report_once, strict
+from otel_goodput._runtime.guard import containing, report_once, started, strict
 from otel_goodput._runtime.observers import Observers
-from otel_goodput._runtime.pipelines import (
-    JobEndExport,
-    OrderedSpanProcessor,
-    Pipelines,
-    SwitchedSpanProcessor,
-    check_providers,
-    exporter_names,
-)
+from otel_goodput._runtime.pipelines import Pipelines, SwitchedSpanProcessor, check_providers, exporter_names
 from otel_goodput._settings import config as configuration
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.options import OWN, Options, parse_windows, taking_options
@@ -82,6 +76,7 @@ class Recorder(Phases):
         attempt: number of the attempt, from 1.
         tracer_provider, meter_provider: the providers that export spans and metrics.
         resource: of spans and metrics.
+        closed: whether :meth:`shutdown` has been called.
 
     Raises:
         ConfigurationError: an option is wrong.
@@ -99,14 +94,14 @@ class Recorder(Phases):
         self._windows: list[int] = []
         self._closing = threading.RLock()  # held during the shutdown
         self._begun = threading.Lock()  # acquired by the first shutdown, and never released
-        self._closed = False
+        self.closed = False
         self._behind = 0  # ns that the figures lacked which were read last
-        self._job_end = JobEndExport(self._export_job)
+        self._job_ended: Span | None = None  # at the last look, and the job after which everything was exported
+        self._job_exported: Span | None = None
         self._exiting = False
         self._forked = False
         self._rebuilt = False
         self._generator = ids.PrivateIdGenerator()
-        self._own_provider: TracerProvider | None = None
         self._switch = SwitchedSpanProcessor()
         self._durations: Durations | None = None
         self._build(configuration.read(job_name, **self._options))
@@ -143,17 +138,16 @@ class Recorder(Phases):
         self.resource: DetectedResource = resource
         live.facts.describe(resource, lambda: resource.wait(0))
         live.facts.add(config.hyperparameters or {})
-        self._facts = live.facts
         self._productivity = Productivity(config, opened.run if config.leads else None)
         self._stopping = deadline.ShutdownSignal()
         self._pipelines = pipelines = Pipelines(names, config, live, self._stopping)
         shared = tracer_provider is not None
         if tracer_provider is None:
-            if self._own_provider is None:
-                self._own_provider = pipelines.trace_provider(
-                    resource, self._generator, lambda *phase: self._line.admission.takes(*phase)
-                )
-            tracer_provider = self._own_provider
+            tracer_provider = (
+                self.tracer_provider
+                if self._rebuilt
+                else pipelines.trace_provider(resource, self._generator, lambda *of: self._line.admission.takes(*of))
+            )
             emitter = SpanEmitter(pipelines.processors, resource)
         else:
             # The user's own processors take our fast spans too.
@@ -172,11 +166,10 @@ class Recorder(Phases):
             self._successor,
         )
         self._line, hooks = tracer, tracer.hooks
-        ordered = pipelines.processors if shared else [OrderedSpanProcessor(emitter, pipelines.processors)]
-        self._switch.pass_on_to([tracer.processor, *ordered])
+        self._switch.pass_on_to([tracer.processor, *pipelines.processors], None if shared else emitter)
         if not self._rebuilt:
             tracer_provider.add_span_processor(self._switch)
-        self.tracer_provider = tracer_provider
+        self.tracer_provider: TracerProvider = tracer_provider
         if not self._rebuilt:
             self.meter_provider = meter_provider or pipelines.meter_provider(resource)
         elif meter_provider is None and not pipelines.join(self.meter_provider):
@@ -191,8 +184,15 @@ class Recorder(Phases):
         live.facts.watch(lambda: hooks.waits, hooks.compile_cache.to_json)
         if config.leads:  # last, because a reader may collect all metrics immediately
             if self._durations is None:
-                self._durations = self._measure()
-            if meter_provider is not None or pipelines.measured:
+                self._durations = live.measure(
+                    self.meter_provider,
+                    lambda: self._totals() if self.config.leads else None,
+                    lambda: self._line.overhead,
+                    self._dropped,
+                    lambda: self._line.hooks.ready(),
+                    process=(lambda: self._line.hooks.compile_cache.figures(), lambda: self._line.hooks.waits),
+                )
+            if meter_provider is not None or pipelines.readers or config.metric_readers:
                 live.hear(self._durations)
         self._keeper.start()
         if not self._in_memory:
@@ -209,27 +209,15 @@ class Recorder(Phases):
         self._unexported: list[UnexportedSpan] = []
         if opened.run is None:
             return
-        if config.process_count > 1:
-            count, leads = config.process_count, config.leads
-            self._paces = Paces(opened.run, self.attempt, config.process_index, count, leads)
+        index, count = config.process_index, config.process_count
+        if count > 1:
+            self._paces = Paces(opened.run, self.attempt, index, count, config.leads)
         if self._pipelines.batchers:
             resource = self.resource.merge(self._line.emitter.resource)  # that of a user's provider has their name
-            self._unexported = unexported_spans(
-                opened.run, self._live.index, self.run_id, config.process_index, resource, self.attempt
-            )
+            place = opened.run, self._live.index, self.run_id, index
+            self._unexported = unexported_spans(*place, resource, self.attempt)
             if opened.before is not None:
                 opened.before.recall(without_credentials(str(config.directory)))
-
-    def _measure(self) -> Durations:
-        """Register the instruments; they read the account when a metric reader collects."""
-        return self._live.measure(
-            self.meter_provider,
-            lambda: self._totals() if self.config.leads else None,
-            lambda: self._line.overhead,
-            self._dropped,
-            lambda: self._line.hooks.ready(),
-            process=(lambda: self._line.hooks.compile_cache.figures(), lambda: self._line.hooks.waits),
-        )
 
     # --- who this process is ------------------------------------------------------------------------------------------
 
@@ -239,7 +227,7 @@ class Recorder(Phases):
         Since ``configure()``, a launcher may have set variables, or a distributed runtime may have been initialized.
         Nothing is recorded yet, so the recording restarts.
         """
-        if self._closed:
+        if self.closed:
             return None
         with self._settling:
             if self._settled is None and self._tracer is not None:
@@ -266,24 +254,9 @@ class Recorder(Phases):
         if line.hooks.queue_depth is not None:
             self._line.hooks.loader(line.hooks.queue_depth)
         for callback in self._callbacks:
-            self._observers.on_preemption(callback)
-        logger.info(
-            "this is process %d of %d, which was not known when configure() was called: it records run %r",
-            config.process_index,
-            config.process_count,
-            self.run_id,
-        )
-
-    def _ask_leader(self, *, begun: bool) -> None:
-        """See which run the leader has chosen for this launch, if that is open; `begun`: the job has."""
-        before = self.run_id
-        if text := self._live.ask_leader(begun=begun):
-            self._warn_once("launch", text)
-        if self._live.run_id != before:
-            self._opened, self.run_id, self.attempt = self._live.opened, self._live.run_id, self._live.attempt
-            self.resource.change({semconv.RUN_ID: self.run_id, semconv.ATTEMPT: self.attempt})
-            self._join()
-            self._account.add_windows(self._windows)
+            self._observers.watch.notices.on_preemption(callback)
+        text = "this is process %d of %d, which was not known when configure() was called: it records run %r"
+        logger.info(text, config.process_index, config.process_count, self.run_id)
 
     def _seat_elsewhere(self) -> configuration.Seat | None:
         """Return the place of this process if it is known by now to be another one than is recorded.
@@ -294,32 +267,19 @@ class Recorder(Phases):
         same = (seat.rank, seat.size) == (config.process_index, config.process_count)
         return seat if seat.ranked and not same and seat.size >= config.process_count else None
 
-    def _warn_if_another(self) -> None:
-        """Report once if it turns out during the job that this process is another one than is recorded."""
-        seat = self._seat_elsewhere()
-        if seat is not None:
-            here = self.config.process_index, self.config.process_count
-            self._warn_once(
-                "place",
-                f"this is process {seat.rank} of {seat.size}, which became known after the first phase had begun; "
-                f"it is recorded as process {here[0]} of {here[1]}. Initialize the distributed runtime before the job "
-                f"begins, or pass process_index={seat.rank}, process_count={seat.size} to configure()",
-            )
-
     def _warn_once(self, kind: str, text: str) -> None:
         if self._account.notes.add(kind, text):
             logger.warning("%s", text)
 
     def warn_if_forked(self) -> None:
         """In a forked child that trains, warn once that nothing is recorded, and how to change that."""
-        if not self._forked:
-            return
-        report_once(
-            "forked",
-            "this process was forked from one that called configure(): it records nothing. If it trains, call "
-            "configure(%r, process_index=…, process_count=…) in the function that it runs, and not before the fork",
-            self.config.job_name,
-        )
+        if self._forked:
+            report_once(
+                "forked",
+                "this process was forked from one that called configure(): it records nothing. If it trains, call "
+                "configure(%r, process_index=…, process_count=…) in the function that it runs, and not before the fork",
+                self.config.job_name,
+            )
 
     def _find_tracer(self) -> PhaseTracer | None:
         """The tracer that records phases; None after the shutdown."""
@@ -332,11 +292,6 @@ class Recorder(Phases):
         """The local folder of the run; None if its journal is in memory only."""
         return None if self._opened.run is None else self._opened.run.path
 
-    @property
-    def closed(self) -> bool:
-        """Whether :meth:`shutdown` has been called."""
-        return self._closed
-
     # --- running ------------------------------------------------------------------------------------------------------
 
     def _successor(self) -> PhaseTracer | None:
@@ -344,19 +299,31 @@ class Recorder(Phases):
         return self._tracer
 
     def _work(self) -> None:
-        tracer = self._tracer
-        if tracer is not None:
+        if (tracer := self._tracer) is not None:
             tracer.tick()
-            if self._settled is not None:
-                self._warn_if_another()
-        self._ask_leader(begun=self._settled is not None or self._closed)
+            if self._settled is not None and (seat := self._seat_elsewhere()):
+                self._warn_once(
+                    "place",
+                    f"this is process {seat.rank} of {seat.size}, which became known after the first phase had begun; "
+                    f"it is recorded as process {self.config.process_index} of {self.config.process_count}. Initialize "
+                    f"the distributed runtime before the job begins, or pass process_index={seat.rank}, "
+                    f"process_count={seat.size} to configure()",
+                )
+        # The run that the leader has chosen for this launch, if that is open.
+        if text := self._live.ask_leader(begun=self._settled is not None or self.closed):
+            self._warn_once("launch", text)
+        if self._live.run_id != self.run_id:
+            self._opened, self.run_id, self.attempt = self._live.opened, self._live.run_id, self._live.attempt
+            self.resource.change({semconv.RUN_ID: self.run_id, semconv.ATTEMPT: self.attempt})
+            self._join()
+            self._account.add_windows(self._windows)
         if not self._live.provisional:
             self._export_unexported(UNEXPORTED_AT_ONCE)
             if self._paces is not None:
                 self._paces.exchange(self._account)
         self._productivity.keep()
         if tracer is not None and not self._in_memory:
-            self._job_end.look(tracer.traces.job_span)
+            self._export_after(tracer.traces.job_span)
 
     def _export_unexported(self, most: int) -> None:
         """Export up to `most` spans that earlier attempts did not export; the exporters' queues hold only so many."""
@@ -366,9 +333,9 @@ class Recorder(Phases):
     def _dropped(self) -> dict[str, int]:
         lost = self._pipelines.dropped()
         if waited := self._line.emitter.dropped:
-            lost["traces"] = lost.get("traces", 0) + waited
+            lost["traces"] += waited
         lost["journal"] = self._account.journal.dropped + self._account.ledger.late
-        lost["observations"] = self._observers.lost
+        lost["observations"] = self._observers.device_clock.lost
         return lost
 
     @forgiving
@@ -384,12 +351,12 @@ class Recorder(Phases):
     def _totals(self, patience: float = PATIENCE_S) -> Totals:
         tracer = self._tracer
         if tracer is not None:
-            self._observers.settle()
+            self._observers.device_clock.settle()
             if tracer.hooks.settle is not None:
                 tracer.hooks.settle()
         patience = math.inf if self._in_memory else patience  # nobody trains meanwhile
         totals = self._productivity.complete(self._account.totals(patience=patience))
-        if self._closed:
+        if self.closed:
             self._behind = totals.behind
         return totals if self._paces is None else self._paces.complete(totals)
 
@@ -421,7 +388,7 @@ class Recorder(Phases):
         if totals.behind:
             notes = (*notes, behind(totals))
         about_run = about(self.run_id, self.config.job_name)
-        return Report(totals, about_run, notes, facts=self._facts.all_attempts(), page=self._page)
+        return Report(totals, about_run, notes, facts=self._live.facts.all_attempts(), page=self._page)
 
     def _page(self, report: Report) -> str:
         """Return the page of `report`. Raises GoodputError if there is no journal to read."""
@@ -445,7 +412,7 @@ class Recorder(Phases):
         if not callable(callback):  # type checkers report it
             return not_callable(callback, self.on_preemption)  # type: ignore[unreachable]
         self._callbacks.append(callback)
-        return self._observers.on_preemption(callback)
+        return self._observers.watch.notices.on_preemption(callback)
 
     @forgiving
     def checkpoint_logger(self) -> Any:
@@ -485,23 +452,35 @@ class Recorder(Phases):
         return self._export(plain.seconds(timeout, "flush", self.config.grace_period), self._pipelines.flushers())
 
     def _export(self, seconds: float, flushers: list[tuple[str, deadline.Closer]]) -> bool:
-        if self._closed:
+        if self.closed:
             return False
         until = time.monotonic() + seconds
         written = deadline.within(seconds / 2, "flush", self._keeper.tick, self._share_pace)
         passed = self._line.emitter.catch_up((until - time.monotonic()) / 2)
         return not deadline.close_all(flushers, until - time.monotonic()) and written and passed
 
+    def _export_after(self, job: Span | None) -> None:
+        """Export once after the job, if it was over at the look before this one too: one that exits exports anyway."""
+        if job is None or job.is_recording() or job is self._job_exported:
+            return
+        if job is not self._job_ended:
+            self._job_ended = job
+            return
+        self._job_exported = job
+        thread = threading.Thread(target=self._export_job, name="otel-goodput-job-end", daemon=True)
+        started(thread, "the job's last data is exported when the program ends")
+
     def _export_job(self) -> None:
-        if flushers := self._pipelines.flushers(requested=False):
-            self._stopping.at_job_end = True
-            try:
-                self._export(self.config.grace_period, flushers)
-            finally:
-                self._stopping.at_job_end = False
+        with containing("export at the end of a job"):
+            if flushers := self._pipelines.flushers(requested=False):
+                self._stopping.at_job_end = True
+                try:
+                    self._export(self.config.grace_period, flushers)
+                finally:
+                    self._stopping.at_job_end = False
 
     def _share_pace(self) -> None:
-        if self._paces is not None and (self._closed or not self._live.provisional):
+        if self._paces is not None and (self.closed or not self._live.provisional):
             self._paces.exchange(self._account, at_once=True)
 
     def _exit(self) -> None:
@@ -524,7 +503,7 @@ class Recorder(Phases):
             return
         try:
             if self._begun.acquire(blocking=False):
-                self._closed = True
+                self.closed = True
                 deadline.closing.add(threading.get_ident())
                 self._shut_down(seconds)
         finally:
@@ -562,8 +541,7 @@ class Recorder(Phases):
         if unfinished:
             logger.warning("%s did not finish within %.1f s", ", ".join(unfinished), seconds)
         self._pipelines.warn_of_unsent(self._keeper.left, since, seconds, self._behind)
-        mirror = self._opened.mirror
-        if mirror is not None and not self._opened.early:
+        if (mirror := self._opened.mirror) is not None and not self._opened.early:
             mirror.stop()
             last = ("journal upload", lambda _: mirror.send(self._account.journal))
             if deadline.close_all([last], until - time.monotonic()):
@@ -582,8 +560,8 @@ class Recorder(Phases):
     def _silence(self) -> None:
         """In a forked child, stop recording: it must not write its parent's journal or export its parent's figures."""
         tracer, self._tracer, self._settled = self._tracer, None, None
-        self._forked = not self._closed and self._line.latest.step < 0  # else its parent trains, and it is a helper
-        self._closed = True
+        self._forked = not self.closed and self._line.latest.step < 0  # else its parent trains, and it is a helper
+        self.closed = True
         self._closing = threading.RLock()
         self._begun.acquire(blocking=False)
         self._live.orphan()

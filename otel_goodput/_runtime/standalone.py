@@ -137,6 +137,5 @@ class GoodputSpanProcessor(PhaseSpanProcessor):
         """
         super().shutdown()
         if not self._live_account.close(self._patience_s, release=True):
-            logger.warning(
-                "the journal was not closed within %.1f s; the recorded data is kept in it", self._patience_s
-            )
+            text = "the journal was not closed within %.1f s; the recorded data is kept in it"
+            logger.warning(text, self._patience_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,30 +62,20 @@ class Config(Settings):
 
     @property
     def remote(self) -> bool:
-        """Whether the journal's directory is a URL."""
         return "://" in self.directory
 
     def exports_spans(self) -> bool:
-        """Whether this process exports its spans."""
         if self.processes == "leader":
             return self.leads
-        if self.processes == "all":
-            return True
-        return str(self.process_index) in self.processes.split(",")
+        return self.processes == "all" or str(self.process_index) in self.processes.split(",")
 
 
 def boolean(text: str) -> bool:
-    """Parse the text of a boolean variable; empty is false.
-
-    Raises:
-        ValueError: `text` is neither true nor false.
-    """
+    """Parse the text of a boolean variable; empty is false. Raises ValueError."""
     lowered = text.strip().lower()
-    if lowered in TRUE:
-        return True
-    if lowered in _FALSE:
-        return False
-    raise ValueError(f"not a boolean: {text!r}")
+    if lowered not in TRUE | _FALSE:
+        raise ValueError(f"not a boolean: {text!r}")
+    return lowered in TRUE
 
 
 def _possible(reading: placement.Reading | None, most: int) -> placement.Reading | None:
@@ -97,20 +88,11 @@ def _possible(reading: placement.Reading | None, most: int) -> placement.Reading
 def read(
     job_name: str | None = None, *, environ: Mapping[str, str] | None = None, **options: Unpack[Options]
 ) -> Config:
-    """Return the configuration in force.
-
-    Raises:
-        ConfigurationError: an option is wrong.
-        TypeError: an option is unknown.
-    """
+    """Return the configuration in force. Raises ConfigurationError or TypeError if an option is wrong or unknown."""
     environ = os.environ if environ is None else environ
     values, settings = read_table("configure", options, environ)
     job = encodable((job_name or environ.get("OTEL_SERVICE_NAME") or "").strip() or _script_name())
-    run = values["run_id"]
-    named = bool(run)
-    if not run:
-        given = next((environ[name].strip() for name in RUN_ID_SOURCES if environ.get(name, "").strip()), "")
-        named, run = bool(given), given or job
+    run = values["run_id"] or next(filter(None, (environ.get(name, "").strip() for name in RUN_ID_SOURCES)), "")
     place, leader = _seat(values["process_index"], values["process_count"], environ), values["leader"]
     if options.get("process_count") is None:  # an argument that cannot be right raises, a variable does not
         place = _possible_seat(place)
@@ -120,7 +102,7 @@ def read(
             f"configure(): process index {index}, process count {count} and leader {leader} are not a valid combination"
         )
     values |= {
-        "run_id": encodable(run),
+        "run_id": encodable(run or job),
         "directory": values["directory"] or DIRECTORY,
         "process_index": index,
         "process_count": count,
@@ -128,7 +110,7 @@ def read(
     # If the index is known but the number of processes is not, there may be other processes.
     alone = count == 1 and (place.counted or not place.ranked) and not placement.several_hosts(environ)
     launch = launch_key(environ)
-    numbered = not named and (alone or launch is not None)
+    numbered = not run and (alone or launch is not None)
     exit_given = bool(environ.get(envvars.OTEL_GOODPUT_EXIT_CODE.name, "").strip())
     restarted = exit_given or any(placement.number(environ, name) for name in RESTART_SOURCES)
     return Config(
@@ -144,12 +126,7 @@ def read(
 
 
 class Seat(NamedTuple):
-    """The place of this process among those of its job.
-
-    Attributes:
-        rank, size: index of the process, from 0, and number of processes.
-        ranked, counted: whether they are known; otherwise they are assumed.
-    """
+    """The place of this process among those of its job; whether rank and size are known, otherwise they are assumed."""
 
     rank: int
     size: int
@@ -204,7 +181,5 @@ def _possible_seat(place: Seat) -> Seat:
 
 def _script_name() -> str:
     """Return the name for a job without one: that of its script, else one made of the host name."""
-    import sys
-
     script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
     return script or f"job-{socket.gethostname()}"

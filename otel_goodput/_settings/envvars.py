@@ -24,10 +24,7 @@ OTEL_GOODPUT_GCP_PROJECT: Final = EnvVar(
     "OTEL_GOODPUT_GCP_PROJECT", "string", "", "Google Cloud project to write to; by default the credentials' project"
 )
 OTEL_GOODPUT_TENSORBOARD_DIR: Final = EnvVar(
-    "OTEL_GOODPUT_TENSORBOARD_DIR",
-    "path or URL",
-    "",
-    "where the tensorboard exporter writes; empty: the run's folder",
+    "OTEL_GOODPUT_TENSORBOARD_DIR", "path or URL", "", "where the tensorboard exporter writes; empty: the run's folder"
 )
 OTEL_GOODPUT_GCP_ENDPOINT: Final = EnvVar(
     "OTEL_GOODPUT_GCP_ENDPOINT",

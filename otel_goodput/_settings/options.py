@@ -120,10 +120,6 @@ def _integrations(text: str) -> tuple[str, ...]:
 # --- checks of arguments that have no variable; they raise ValueError -------------------------------------------------
 
 
-def _unchecked(given: Any) -> Any:
-    return given
-
-
 def _ideal(seconds: float) -> float | None:
     if not 0 < seconds < 1e9:
         raise ValueError(f"ideal_step_time must be above 0 and below 1e9 seconds, not {seconds!r}")
@@ -136,9 +132,9 @@ def _flops(name: str, flops: float) -> float | None:
     return flops
 
 
-def _mapping(name: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+def _hyperparameters(given: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        raise ValueError(f"{name} must be a mapping of names to values, not {type(given).__name__}")
+        raise ValueError(f"hyperparameters must be a mapping of names to values, not {type(given).__name__}")
     return given
 
 
@@ -155,12 +151,8 @@ class Setting(NamedTuple):
 class Argument(Generic[V]):
     """A setting that only an argument gives. As an attribute of :class:`Settings` it is the row, of a config its value.
 
-    Args:
-        takes: type of the argument.
-        brief: its meaning.
-        parse: checks the argument; returns its value or raises ValueError or OverflowError.
-        default: of the argument.
-        processor: whether ``GoodputSpanProcessor`` takes it, too.
+    The argument `takes` a type; `brief` is its meaning, and `meaning` that with the variable. `parse` returns its value
+    or raises ValueError or OverflowError. `processor`: ``GoodputSpanProcessor`` takes it, too.
     """
 
     name: str
@@ -169,12 +161,13 @@ class Argument(Generic[V]):
         self,
         takes: str,
         brief: str,
-        parse: Callable[[Any], V] = _unchecked,
+        parse: Callable[[Any], V] = lambda given: cast("V", given),
         default: Any = None,
         *,
         processor: bool = False,
     ) -> None:
         self.takes, self.brief, self.parse, self.default, self.processor = takes, brief, parse, default, processor
+        self.meaning = brief
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -185,11 +178,6 @@ class Argument(Generic[V]):
     def __get__(self, config: Settings, owner: type) -> V: ...
     def __get__(self, config: Settings | None, owner: type) -> Self | V:
         return self if config is None else cast("V", config.values[self.name])
-
-    @property
-    def meaning(self) -> str:
-        """The meaning, one line of reStructuredText."""
-        return self.brief
 
     def read(self, given: object, environ: Mapping[str, str]) -> tuple[V | None, Setting | None]:
         """Return the value in force, and its source. A wrong argument raises ConfigurationError."""
@@ -205,26 +193,17 @@ class Argument(Generic[V]):
 class Option(Argument[V]):
     """A setting that an environment variable gives, if no argument does.
 
-    Args:
-        takes: type of the argument.
-        kind: type of the variable, described.
-        default: the variable's, as text.
-        brief: meaning.
-        parse: returns the value of a text, or raises ValueError or OverflowError.
-        variable: its end, if that is not the argument's name.
-        processor: whether ``GoodputSpanProcessor`` takes it, too.
-
-    Attributes:
-        variable: name of the variable.
+    Its text has the type that `kind` describes and the default `usual`. `variable` is the end of its name, if that is
+    not the argument's, and as an attribute its whole name.
     """
 
-    variable: str
+    envvar: EnvVar
 
     def __init__(
         self,
         takes: str,
         kind: str,
-        default: str,
+        usual: str,
         brief: str,
         parse: Callable[[str], V],
         *,
@@ -232,20 +211,13 @@ class Option(Argument[V]):
         processor: bool = False,
     ) -> None:
         super().__init__(takes, brief, parse, processor=processor)
-        self.kind, self.usual, self._end = kind, default, variable
+        self.kind, self.usual, self.variable = kind, usual, variable
 
     def __set_name__(self, owner: type, name: str) -> None:
-        super().__set_name__(owner, name)
-        self.variable = envvars.PREFIX + (self._end or name.upper())
-
-    @property
-    def envvar(self) -> EnvVar:
-        """The row of the variable."""
-        return EnvVar(self.variable, self.kind, self.usual, self.brief)
-
-    @property
-    def meaning(self) -> str:
-        return f"{self.brief} (``{self.variable}{f'={self.usual}' if self.usual else ''}``)"
+        self.name = name
+        self.variable = envvars.PREFIX + (self.variable or name.upper())
+        self.envvar = EnvVar(self.variable, self.kind, self.usual, self.brief)
+        self.meaning = f"{self.brief} (``{self.variable}{f'={self.usual}' if self.usual else ''}``)"
 
     def read(self, given: object, environ: Mapping[str, str]) -> tuple[V | None, Setting]:
         """Return the value in force and its source. A wrong variable is reported and ignored."""
@@ -262,11 +234,7 @@ class Option(Argument[V]):
 
 
 class Settings:
-    """The table.
-
-    Attributes:
-        values: of the settings in force, by their names.
-    """
+    """The table; `values` are those in force, by the names of the settings."""
 
     values: Mapping[str, Any]
 
@@ -345,11 +313,7 @@ class Settings:
         _limit,
     )
     grace_period = Option(
-        "float | None",
-        "seconds",
-        "10",
-        "time limit for shutdown: one deadline for traces, metrics and journal",
-        _grace,
+        "float | None", "seconds", "10", "time limit for shutdown: one deadline for traces, metrics and journal", _grace
     )
     usage_interval = Option(
         "float | str | None",
@@ -397,7 +361,7 @@ class Settings:
     hyperparameters = Argument(
         "Mapping[str, Any] | None",
         "of the model and its training, stored and shown with the run; secrets in them are hidden",
-        partial(_mapping, "hyperparameters"),
+        _hyperparameters,
     )
     tracer_provider = Argument["TracerProvider | None"](
         "TracerProvider | None", "your own provider, used instead of the default one; shut it down yourself"
@@ -437,11 +401,8 @@ def read(
 ) -> tuple[dict[str, Any], dict[str, Setting]]:
     """Return the values in force by the names of the settings, and the settings by the names of their variables.
 
-    `given` are the arguments of the function `called`.
-
-    Raises:
-        ConfigurationError: an argument is wrong.
-        TypeError: an argument is unknown.
+    `given` are the arguments of the function `called`. Raises ConfigurationError if one is wrong, TypeError if one is
+    unknown.
     """
     check_names(called, given)
     values, settings = {}, {}
@@ -458,9 +419,8 @@ def read(
 def taking_options(taker: F, *, processor: bool = False) -> F:
     """Decorator for a function or a class: list the arguments instead of ``**options`` in its signature and docstring.
 
-    Args:
-        taker: has ``**options``, and a line ``{options}`` in its docstring.
-        processor: only those that ``GoodputSpanProcessor`` takes.
+    `taker` has ``**options``, and a line ``{options}`` in its docstring. `processor`: only those that
+    ``GoodputSpanProcessor`` takes.
     """
     chosen = [row for row in OPTIONS.values() if row.processor or not processor]
     function: Any = taker.__init__ if inspect.isclass(taker) else taker

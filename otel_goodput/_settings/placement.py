@@ -27,19 +27,12 @@ class Reading(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What one source (a runtime, a launcher or the platform) says about this process.
+    """What one source (a runtime, a launcher or the platform) says about this process; None is unknown."""
 
-    Attributes:
-        rank: index of this process, from 0; None if unknown.
-        size: number of processes; None if unknown.
-        doubt: why another process may have the same rank; empty if nothing is wrong.
-        advice: how to correct that.
-    """
-
-    rank: Reading | None
-    size: Reading | None
-    doubt: str = ""
-    advice: str = ""
+    rank: Reading | None  # from 0
+    size: Reading | None  # number of processes
+    doubt: str = ""  # why another process may have the same rank; empty if nothing is wrong
+    advice: str = ""  # how to correct that
 
 
 def number(environ: Mapping[str, str], name: str) -> int | None:
@@ -54,12 +47,9 @@ def number(environ: Mapping[str, str], name: str) -> int | None:
 
 
 class RankVariables(NamedTuple):
-    """The variables in which a launcher gives a process its rank and the number of processes.
+    """The variables in which a launcher gives a process its rank and the number of processes; the first set one counts.
 
-    Attributes:
-        name: of the launcher.
-        rank, size: variables, of which the first that is set counts.
-        applies: whether the variables mean this process; they may be inherited from a shell.
+    `applies`: whether they mean this process; they may be inherited from a shell.
     """
 
     name: str
@@ -91,9 +81,7 @@ RANK_VARIABLES: Final = (
     RankVariables("Horovod", ("HOROVOD_RANK",), ("HOROVOD_SIZE",)),
     RankVariables("Open MPI", ("OMPI_COMM_WORLD_RANK",), ("OMPI_COMM_WORLD_SIZE",)),
     RankVariables(
-        "MVAPICH",
-        ("MV2_COMM_WORLD_RANK", "MVP_COMM_WORLD_RANK"),
-        ("MV2_COMM_WORLD_SIZE", "MVP_COMM_WORLD_SIZE"),
+        "MVAPICH", ("MV2_COMM_WORLD_RANK", "MVP_COMM_WORLD_RANK"), ("MV2_COMM_WORLD_SIZE", "MVP_COMM_WORLD_SIZE")
     ),
     # Hydra sets PMI_ID instead of PMI_RANK, and no size, if it was started with -pmi-port.
     RankVariables("PMI: MPICH, Intel MPI, Cray", ("PMI_RANK", "PALS_RANKID", "PMI_ID"), ("PMI_SIZE", "PALS_SIZE")),
@@ -180,12 +168,9 @@ def across_jobs(environ: Mapping[str, str]) -> Place:
     if pod is None:
         return Place(None, None)
     pods, job, jobs = _first(environ, PODS) or _hosts(environ), _first(environ, JOB), _first(environ, JOBS)
-    if pods is not None and pod.number >= pods.number:
-        return Place(pod, None, f"{pod} and {pods} contradict each other", _COMPLETIONS)
-    if job is not None and jobs is not None and job.number >= jobs.number:
-        return Place(
-            pod, None, f"{job} and {jobs} contradict each other", "check where the manifest sets these variables"
-        )
+    for index, of, advice in ((pod, pods, _COMPLETIONS), (job, jobs, "check where the manifest sets these variables")):
+        if index is not None and of is not None and index.number >= of.number:
+            return Place(pod, None, f"{index} and {of} contradict each other", advice)
     if job is None:
         if jobs is not None and jobs.number > 1:
             return Place(pod, None, f"{jobs}, but the index of this Job is not set", _INDEX)
@@ -239,13 +224,10 @@ def _torch() -> _Answer:
 
 
 def _mpi4py() -> _Answer:
-    module: Any = getattr(sys.modules.get("mpi4py.MPI"), "COMM_WORLD", None)
-    if module is None:
+    module: Any = sys.modules.get("mpi4py.MPI")
+    if module is None or not module.Is_initialized() or module.Is_finalized():
         return None
-    mpi: Any = sys.modules["mpi4py.MPI"]
-    if not mpi.Is_initialized() or mpi.Is_finalized():
-        return None
-    return module.Get_rank(), module.Get_size()
+    return module.COMM_WORLD.Get_rank(), module.COMM_WORLD.Get_size()
 
 
 # Name of the rank and of the size in messages, and which runtime answers.
@@ -261,9 +243,9 @@ def initialized() -> list[Place]:
     places = []
     for rank_by, size_by, ask in RUNTIMES:
         try:
-            answer = ask()
-            if answer is not None and 0 <= int(answer[0]) < int(answer[1]) and int(answer[1]) > 1:
-                places.append(Place(Reading(int(answer[0]), rank_by), Reading(int(answer[1]), size_by)))
+            rank, size = map(int, ask() or (0, 1))
+            if 0 <= rank < size and size > 1:
+                places.append(Place(Reading(rank, rank_by), Reading(size, size_by)))
         except Exception:  # a runtime that is just being initialized or shut down, or a stand-in for it
             continue
     return places
@@ -300,10 +282,7 @@ def contradiction(sources: Sequence[Place]) -> str:
 
 
 class Launcher(NamedTuple):
-    """The names of a launcher's variables, by meaning; of several names the first one that is set counts.
-
-    The launcher is detected only by variables whose name begins with `prefix`.
-    """
+    """The names of a launcher's variables, the first set one counts; those that begin with `prefix` tell of it."""
 
     name: str
     prefix: str
@@ -362,19 +341,12 @@ NOBODYS: Final = frozenset({"", "none"})  # torchrun's default run id
 
 
 class LaunchKey(NamedTuple):
-    """The identity of one launch of a job. It may return: a port is used again by the next launch.
+    """The identity of one launch of a job. It may return: a port is used again by the next launch."""
 
-    Attributes:
-        text: the variables, the same in all processes of the launch.
-        restarts: how often each launcher had restarted the job, the outermost first.
-        label: a short name for it.
-        addressed: it includes an address at which its processes meet, so there are probably several.
-    """
-
-    text: str
-    restarts: tuple[int, ...]
-    label: str
-    addressed: bool
+    text: str  # the variables, the same in all processes of the launch
+    restarts: tuple[int, ...]  # how often each launcher had restarted the job, the outermost first
+    label: str  # a short name
+    addressed: bool  # it includes an address at which its processes meet, so there are probably several
 
 
 def launch_key(environ: Mapping[str, str]) -> LaunchKey | None:
@@ -388,10 +360,6 @@ def launch_key(environ: Mapping[str, str]) -> LaunchKey | None:
         return None
     text = ";".join(sorted({f"{name}={value(name)}" for names in given for name in names}))
     label = value("SLURM_JOB_ID") or value("MASTER_PORT") or hashlib.sha256(text.encode()).hexdigest()[:8]
-    restarts = tuple(_count(environ, launcher.restarts) for launcher in LAUNCHERS)
+    counts = (_first(environ, launcher.restarts) for launcher in LAUNCHERS)
+    restarts = tuple(count.number if count else 0 for count in counts)
     return LaunchKey(text, restarts, label, any("ADDR" in name for names in given for name in names))
-
-
-def _count(environ: Mapping[str, str], names: Sequence[str]) -> int:
-    counts = (environ.get(name, "").strip() for name in names)
-    return next((int(count) for count in counts if count.isascii() and count.isdecimal() and len(count) < 16), 0)

@@ -55,8 +55,7 @@ def run_serve(options: argparse.Namespace) -> int:
     def started() -> None:
         problem = runs.runs()[1]
         print(f"otel-goodput serves {runs.shown}. Open", flush=True)
-        for address in server.addresses(options.host, listener.getsockname()[1], token):
-            print(f"  {address}", flush=True)
+        print(f"  {server.address(options.host, listener.getsockname()[1], token)}", flush=True)
         print("Press Ctrl-C to stop." + (f" ({problem})" if problem else ""), flush=True)
 
     try:

@@ -96,11 +96,7 @@ class Columns:
         return {"rows": rows, "columns": {name: self.integers(values) for name, values in columns.items()}}
 
     def container(self, head: Mapping[str, Any]) -> bytes:
-        """Return the document: `head` and all columns.
-
-        Raises:
-            ValueError: `head` has a number that JSON cannot express.
-        """
+        """Return the document: `head` and all columns. Raises ValueError if JSON cannot express a number in `head`."""
         text = json.dumps(head, separators=(",", ":"), allow_nan=False).encode()
         return b"".join((MAGIC, len(text).to_bytes(LENGTH, "little"), text, *self._pieces))
 
@@ -136,7 +132,6 @@ class Redaction:
         return without(self._hidden, text)
 
     def all(self, data: Any) -> Any:
-        """Return JSON with every text redacted."""
         if isinstance(data, str):
             return self(data)
         if isinstance(data, Mapping):
@@ -148,23 +143,6 @@ class Redaction:
     def attributes(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """Return attributes without secrets, which the name of an attribute may tell, too."""
         return {self(name): without_secrets(name, value, self._hidden) for name, value in attributes.items()}
-
-
-class Names:
-    """Texts by number; number 0 is the empty text."""
-
-    def __init__(self, redacted: Redaction) -> None:
-        self._redacted = redacted
-        self._numbers: dict[str, int] = {"": 0}
-        self.texts: list[str] = [""]
-
-    def number(self, name: str) -> int:
-        """Return the number of a text."""
-        number = self._numbers.get(name)
-        if number is None:
-            number = self._numbers[name] = len(self.texts)
-            self.texts.append(self._redacted(name))
-        return number
 
 
 def document(
@@ -179,33 +157,36 @@ def document(
             (``idle_s``, None: never). None for a page from a file.
         partial: the rest is being read, and the page will have it later.
     """
-    return _Writer(view, live).container(server, partial)
+    writer = _Writer(view)
+    return writer.container(writer.whole(live, server, partial))
 
 
 def window(view: RunView, detail: Detail, begin: int, until: int) -> bytes:
     """Return the spans of a part of a run in a container: their tables, and ``begin`` and ``until``.
 
-    Args:
-        view: of the run; its own detail is not used.
-        detail: what happened from `begin` to `until`, ns since the epoch.
+    `detail`, in place of that of the `view`, is what happened from `begin` to `until`, ns since the epoch.
     """
-    return _Writer(replace(view, detail=detail, left_out=0), live=True).part(begin, until)
+    writer = _Writer(replace(view, detail=detail, left_out=0))
+    return writer.container(writer.part(begin, until))
 
 
 def tail(view: RunView, news: News) -> bytes:
     """Return what is new of a run, in a container as that of a window; without owners if there was too much of it."""
     overview = replace(view.overview, names=tuple(news.detail.names))
-    recent = replace(view, detail=news.detail, left_out=int(news.cut), overview=overview)
-    return _Writer(recent, live=True).part(news.begin, news.until)
+    writer = _Writer(replace(view, detail=news.detail, left_out=int(news.cut), overview=overview))
+    return writer.container(writer.part(news.begin, news.until))
+
+
+def origin(view: RunView) -> int:
+    """Return the moment that the document of a run counts from, ns since the epoch."""
+    started = view.report.totals.started_at
+    return view.overview.begin or (view.at if started is None else started)
 
 
 def figures(report: Report, without: Collection[str] = (), redacted: Redaction | None = None) -> dict[str, Any]:
-    """Return what the document says of a report: the part of it that changes all the time while a run is live.
+    """Return what the document says of a report, less its keys in `without`: what changes while a run is live.
 
-    Args:
-        report: the report.
-        without: keys of it that are left out.
-        redacted: what hides credentials; callers that come every second keep one, which remembers texts.
+    Callers that come every second keep what is `redacted` with, which remembers texts.
     """
     left_out = {*without, _ELSEWHERE}
     answer = {name: value for name, value in report.to_json().items() if name not in left_out}
@@ -221,25 +202,32 @@ def figures(report: Report, without: Collection[str] = (), redacted: Redaction |
 
 
 class _Writer:
-    """Writes one document."""
-
-    def __init__(self, view: RunView, live: bool) -> None:
+    def __init__(self, view: RunView) -> None:
         self._view = view
-        self._live = live
-        started = view.report.totals.started_at
-        self._origin = view.overview.begin or (view.at if started is None else started)
+        self._origin = origin(view)
         self._columns = Columns()
         self._redacted = Redaction()
-        self._names = Names(self._redacted)
+        self._names: dict[str, int] = {"": 0}
         self._custom: dict[str, int] = {name: rules.FIXED + at for at, name in enumerate(view.overview.names)}
 
-    def container(self, server: Mapping[str, Any] | None, partial: bool) -> bytes:
+    def container(self, head: dict[str, Any]) -> bytes:
+        """Return `head` with its columns, and with the names that have a number in them."""
+        head["categories"] = [{"name": name, "custom": ""} for name in rules.NAMES] + [
+            {"name": Category.CUSTOM, "custom": self._redacted(name)} for name in self._custom
+        ]
+        head["names"] = [self._redacted(name) for name in self._names]
+        return self._columns.container(head)
+
+    def _number(self, name: str) -> int:
+        return self._names.setdefault(name, len(self._names))
+
+    def whole(self, live: bool, server: Mapping[str, Any] | None, partial: bool) -> dict[str, Any]:
         view, overview, folder = self._view, self._view.overview, self._view.run.folder.path
-        head: dict[str, Any] = {
+        return {
             "format": FORMAT,
             "version": __version__,
             "made_at": time.time(),
-            "live": self._live,
+            "live": live,
             "server": server,
             "partial": partial,
             "origin_ns": str(self._origin),
@@ -266,7 +254,7 @@ class _Writer:
             "groups": [
                 {
                     "phase": one.phase,
-                    "name": self._names.number(one.name),
+                    "name": self._number(one.name),
                     "background": one.background,
                     "count": one.count,
                     "sum_ns": one.total,
@@ -321,39 +309,26 @@ class _Writer:
                 "text": view.text,
             },
         }
-        # Last: by now every name has its number.
-        head["categories"] = self._categories()
-        head["names"] = self._names.texts
-        return self._columns.container(head)
 
-    def part(self, begin: int, until: int) -> bytes:
-        head: dict[str, Any] = {
+    def part(self, begin: int, until: int) -> dict[str, Any]:
+        return {
             "format": FORMAT,
             "origin_ns": str(self._origin),
             "begin": self._at(begin),
             "until": self._at(until),
             **self._spans(),
         }
-        head["categories"] = self._categories()
-        head["names"] = self._names.texts
-        return self._columns.container(head)
 
     def _at(self, moment: int) -> int:
         return moment if moment == NOT_KNOWN else moment - self._origin
 
-    def _categories(self) -> list[dict[str, str]]:
-        return [{"name": name, "custom": ""} for name in rules.NAMES] + [
-            {"name": Category.CUSTOM, "custom": self._redacted(name)} for name in self._custom
-        ]
-
     def _attempt(self, one: Attempt) -> dict[str, Any]:
-        names = list(self._view.overview.names)
-        fixed = {CATEGORIES[at]: held / NS for at, held in sorted(one.partition.items()) if at < rules.FIXED}
-        custom = {
-            self._redacted(names[at - rules.FIXED]): held / NS
-            for at, held in sorted(one.partition.items())
-            if at >= rules.FIXED
-        }
+        names, fixed, custom = self._view.overview.names, dict[str, float](), dict[str, float]()
+        for at, held in sorted(one.partition.items()):
+            if at < rules.FIXED:
+                fixed[CATEGORIES[at]] = held / NS
+            else:
+                custom[self._redacted(names[at - rules.FIXED])] = held / NS
         elapsed, known = one.elapsed, self._view.report.totals.run.known
         return {
             "number": one.number,
@@ -389,12 +364,10 @@ class _Writer:
         ]
 
     def _process(self, one: Process) -> dict[str, Any]:
-        pace = one.pace
-        overview = one.overview
-        productive = elapsed = 0
-        for held in overview.bins if overview is not None else ():
-            productive += held.get(rules.PRODUCTIVE, 0)
-            elapsed += sum(held.values())
+        pace, overview = one.pace, one.overview
+        bins = () if overview is None else overview.bins
+        productive = sum(held.get(rules.PRODUCTIVE, 0) for held in bins)
+        elapsed = sum(sum(held.values()) for held in bins)
         return {
             "index": one.index,
             "leader": one.index == 0,
@@ -411,38 +384,30 @@ class _Writer:
         }
 
     def _shares(self, overview: Overview) -> dict[str, Any]:
-        held = sorted({category for one in overview.bins for category in one})
-        width = overview.width
-        whole, half = max(1, width), width // 2
-        shares = bytearray()
-        for category in held:
-            parts = [(_SHARES * one.get(category, 0) + half) // whole for one in overview.bins]
+        bins = self._columns_of(overview)
+        whole, half = max(1, overview.width), overview.width // 2
+        numbers, shares = [], bytearray()
+        for category, values in bins.items():
+            parts = [(_SHARES * value + half) // whole for value in values]
             shares += bytes(parts if max(parts, default=0) <= _SHARES else [min(_SHARES, part) for part in parts])
-        return {
-            "begin": self._at(overview.begin),
-            "width": width,
-            "count": len(overview.bins),
-            "categories": [self._category(category, overview.names) for category in held],
-            "shares": self._columns.raw(bytes(shares)),
-        }
-
-    def _category(self, number: int, names: Sequence[str]) -> int:
-        """Return the number of a category of some process in the order of the document."""
-        if number < rules.FIXED:
-            return number
-        return self._custom.setdefault(names[number - rules.FIXED], rules.FIXED + len(self._custom))
+            if category >= rules.FIXED:  # numbered in the order of the document
+                name = overview.names[category - rules.FIXED]
+                category = self._custom.setdefault(name, rules.FIXED + len(self._custom))
+            numbers.append(category)
+        return {**self._grid(overview), "categories": numbers, "shares": self._columns.raw(bytes(shares))}
 
     def _bins(self, overview: Overview) -> dict[str, Any]:
+        bins = self._columns_of(overview)
+        values = self._columns.columns({str(category): values for category, values in bins.items()})
+        return {**self._grid(overview), "categories": list(bins), "values": values}
+
+    def _grid(self, overview: Overview) -> dict[str, int]:
+        begin = self._at(overview.begin) if overview.begin else 0
+        return {"begin": begin, "width": overview.width, "count": len(overview.bins)}
+
+    def _columns_of(self, overview: Overview) -> dict[int, list[int]]:
         held = sorted({category for one in overview.bins for category in one})
-        return {
-            "begin": self._at(overview.begin) if overview.begin else 0,
-            "width": overview.width,
-            "count": len(overview.bins),
-            "categories": held,
-            "values": self._columns.columns(
-                {str(category): [one.get(category, 0) for one in overview.bins] for category in held}
-            ),
-        }
+        return {category: [one.get(category, 0) for one in overview.bins] for category in held}
 
     def _step_bin(self, one: Any) -> tuple[int, ...]:
         unknown = Spread(NOT_KNOWN, NOT_KNOWN, NOT_KNOWN)
@@ -456,10 +421,9 @@ class _Writer:
         return self._columns.table(("begin", "length", "category"), rows)
 
     def _spans(self) -> dict[str, Any]:
-        """Return the tables of steps and phases.
+        """Return the tables of steps and phases; owners only where those of all moments are known.
 
         `trace_ids` are those of the spans that are not in the trace of their attempt's job; 0 where it is not known.
-        `owners` is None where the owner of some moments is not known.
         """
         view, columns, at = self._view, self._columns, self._at
         detail, whole = view.detail, not view.left_out
@@ -467,15 +431,14 @@ class _Writer:
         rows = {(one.attempt, one.key): row for row, one in enumerate(detail.phases)}
         steps = [
             (
-                one.attempt, one.number, at(one.begin), NOT_KNOWN if one.end == NOT_KNOWN else one.end - one.begin,
-                one.net, at(one.device_begin), at(one.device_end), one.fate, one.clock, one.flags, one.given,
+                one.attempt, one.number, at(one.begin), _length(one), one.net, at(one.device_begin),
+                at(one.device_end), one.fate, one.clock, one.flags, one.given,
             )
             for one in detail.steps
         ]  # fmt: skip
         phases = [
             (
-                one.attempt, one.phase, self._names.number(one.name), at(one.begin),
-                NOT_KNOWN if one.end == NOT_KNOWN else one.end - one.begin, one.step, one.flags,
+                one.attempt, one.phase, self._number(one.name), at(one.begin), _length(one), one.step, one.flags,
                 rows.get((one.attempt, one.parent), -1),
             )
             for one in detail.phases
@@ -537,19 +500,19 @@ class _Writer:
         }
 
 
+def _length(span: Step | Phase) -> int:
+    return NOT_KNOWN if span.end == NOT_KNOWN else span.end - span.begin
+
+
 def cloud_trace(facts: Mapping[str, Any] | None) -> str | None:
     """Return the address of a span in Cloud Trace, with ``{trace}`` and ``{span}``; None if none was sent there.
 
     `facts` are those of an attempt.
     """
-    if not facts:
-        return None
-    opened = facts["exporters"]
-    name = next((name for name in _GOOGLE if opened.get(name)), None)
-    if name is None:
-        return None
-    project = opened[name]
-    if name == _OVER_OTLP:  # the Telemetry API goes by the resource
+    opened = facts["exporters"] if facts else {}
+    name = next((name for name in _GOOGLE if opened.get(name)), "")
+    project = opened.get(name)
+    if facts and name == _OVER_OTLP:  # the Telemetry API goes by the resource
         project = facts["resource"].get(GCP_PROJECT_ID) or project
     if not isinstance(project, str) or not project or not _PROJECT.issuperset(project):
         return None

@@ -15,6 +15,7 @@ import hmac
 import ipaddress
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
@@ -59,29 +60,18 @@ class Hosts:
         if port.lstrip(":") and not port.lstrip(":").isdecimal():
             return False
         name = name.removesuffix(".")
-        return bool(name) and (name in self._names or (self._any_address and _literal(name)))
-
-
-def _literal(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+        if self._any_address:
+            with suppress(ValueError):
+                ipaddress.ip_address(name)
+                return True
+        return bool(name) and name in self._names
 
 
 class Gate:
-    """ASGI middleware with these rules.
+    """ASGI middleware with these rules, before an `app` that answers the requests that are allowed.
 
-    Args:
-        app: answers the requests that are allowed.
-        hosts: names of this server.
-        token: that must be shown; None: none is needed.
-        cookie: name of the cookie that keeps it. Cookies do not know ports, so servers on several need several names.
-
-    Attributes:
-        requested_at: when the last request came or was still being answered, by the monotonic clock.
-        under_way: how many are being answered now.
+    A `token` must be shown, unless it is None. A `cookie` of this name keeps it; cookies do not know ports, so servers
+    on several need several names.
     """
 
     def __init__(self, app: ASGIApp, hosts: Hosts, token: str | None, cookie: str) -> None:
@@ -89,8 +79,8 @@ class Gate:
         self._hosts = hosts
         self._token = token
         self._cookie = cookie
-        self.requested_at = time.monotonic()
-        self.under_way = 0
+        self.requested_at = time.monotonic()  # when the last request came or was still being answered
+        self.under_way = 0  # how many are being answered now
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -98,25 +88,30 @@ class Gate:
             return
         if scope["type"] != "http":
             return  # no websockets here: the server closes it
+        from starlette.datastructures import MutableHeaders
+        from starlette.requests import Request
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message = {**message, "headers": list(message.get("headers", ()))}
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
         self.under_way += 1
         try:
-            await self._answer(scope, receive, _guarded(send))
+            refusal = self._refusal(Request(scope))
+            await (self._app if refusal is None else refusal)(scope, receive, guarded)
         finally:
             self.under_way -= 1
             self.requested_at = time.monotonic()
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        from starlette.requests import Request
-
-        refusal = self._refusal(Request(scope))
-        await (self._app if refusal is None else refusal)(scope, receive, send)
-
     def _refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that is not allowed; None if it is."""
         if request.method not in METHODS:
-            return refused(
-                405, "only GET and HEAD are allowed: this server changes nothing", {"allow": ", ".join(METHODS)}
-            )
+            why = "only GET and HEAD are allowed: this server changes nothing"
+            return refused(405, why, {"allow": ", ".join(METHODS)})
         named = request.headers.getlist("host")
         if len(named) != 1 or not self._hosts.known(named[0]):
             return refused(421, "this host name is not allowed (see --allow-host)")
@@ -138,11 +133,8 @@ class Gate:
             there = "./" + quote(request.scope["path"].rpartition("/")[2], safe="") + (f"?{rest}" if rest else "")
             kept = f"{self._cookie}={token}; Path=/; HttpOnly; SameSite=Strict"
             return RedirectResponse(there, 303, {"set-cookie": kept})
-        shown = (
-            request.cookies.get(self._cookie, ""),
-            request.headers.get("authorization", "").partition(" ")[2].strip(),
-        )
-        if any(_same(one, token) for one in shown):
+        bearer = request.headers.get("authorization", "").partition(" ")[2].strip()
+        if any(_same(shown, token) for shown in (request.cookies.get(self._cookie, ""), bearer)):
             return None
         why = "a token is needed: open the address that the server printed, which ends in ?token="
         return refused(401, why, {"www-authenticate": "Bearer"})
@@ -153,22 +145,7 @@ def _same(given: str, token: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode("utf-8", "replace"))
 
 
-def _guarded(send: Send) -> Send:
-    from starlette.datastructures import MutableHeaders
-
-    async def guarded(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": list(message.get("headers", ()))}
-            headers = MutableHeaders(scope=message)
-            for name, value in _HEADERS.items():
-                headers.setdefault(name, value)
-        await send(message)
-
-    return guarded
-
-
 def refused(status: int, why: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an answer with an HTTP `status` and a reason, as JSON."""
     from starlette.responses import JSONResponse
 
     return JSONResponse({"error": why}, status, headers)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from functools import cache, lru_cache
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Final
 
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import Moment
@@ -36,14 +36,6 @@ _SERVED: Final = 6  # and of a page that somebody waits for
 _KEPT: Final = 64  # served pages, 100 KB each
 
 
-class _Frame(NamedTuple):
-    """The page without a document and a policy, and the hashes of what it runs and styles itself with."""
-
-    text: str
-    scripts: str
-    styles: str
-
-
 def html(data: bytes | None, *, source: str | None = None, comparison: Comparison | None = None) -> str:
     """Return the page.
 
@@ -52,7 +44,6 @@ def html(data: bytes | None, *, source: str | None = None, comparison: Compariso
         source: without a document, the address on the page's own server that it is fetched from.
         comparison: two runs that it shows side by side instead. Without all three, the page is that of a list of runs.
     """
-    frame = _frame()
     holder = ""
     if data is not None:
         packed = base64.b64encode(gzip.compress(data, _LEVEL, mtime=0)).decode("ascii")
@@ -61,12 +52,10 @@ def html(data: bytes | None, *, source: str | None = None, comparison: Compariso
         address = markup.escape(source)
         holder = f'<script type="application/octet-stream" id="document" data-source="{address}"></script>'
     elif comparison is not None:
-        text = json.dumps(Redaction().all(comparison.to_json())).replace(
-            "<", "\\u003c"
-        )  # nothing in it ends the element
+        text = json.dumps(Redaction().all(comparison.to_json())).replace("<", "\\u003c")  # nothing ends the element
         holder = f'<script type="application/json" id="comparison">{text}</script>'
     allowed = markup.escape(policy(served=data is None and comparison is None))
-    text = frame.text.replace("<!-- policy -->", f'<meta http-equiv="Content-Security-Policy" content="{allowed}">', 1)
+    text = _frame()[0].replace("<!-- policy -->", f'<meta http-equiv="Content-Security-Policy" content="{allowed}">', 1)
     return text.replace("<!-- document -->", holder, 1)
 
 
@@ -90,10 +79,10 @@ def of_run(
 
 def policy(*, served: bool) -> str:
     """Return the Content-Security-Policy of the page: only its own scripts and styles, and no address but its own."""
-    frame = _frame()
+    _, scripts, styles = _frame()
     connect = "'self'" if served else "'none'"
     return (
-        f"default-src 'none'; script-src {frame.scripts}; style-src {frame.styles}; img-src data:; "
+        f"default-src 'none'; script-src {scripts}; style-src {styles}; img-src data:; "
         f"connect-src {connect}; base-uri 'none'; form-action 'none'"
     )
 
@@ -105,7 +94,8 @@ def served_policy() -> str:
 
 
 @cache
-def _frame() -> _Frame:
+def _frame() -> tuple[str, str, str]:
+    """Return the page without a document and a policy, and the hashes of what it runs and styles itself with."""
     vendored = (*ASSETS, "vendor", UPLOT)
     names = files.resources(*ASSETS)
     styles = [files.resource(*vendored, "uPlot.min.css")]
@@ -116,7 +106,7 @@ def _frame() -> _Frame:
     text = text.replace("<!-- styles -->", "\n".join(f"<style>{style}</style>" for style in styles), 1)
     # As text of a page, a carriage return would become a line feed and the hash another one.
     running = f'<script>{charts}</script>\n<script type="module">{modules}</script>'
-    return _Frame(text.replace("<!-- scripts -->", running, 1), _hashes((charts, modules)), _hashes(styles))
+    return text.replace("<!-- scripts -->", running, 1), _hashes((charts, modules)), _hashes(styles)
 
 
 def _hashes(texts: Iterable[str]) -> str:

@@ -13,8 +13,6 @@
 
 ``<name>`` is looked up among the known runs; no path is ever made of it. Nothing is written. What may ask stands in
 ``_viewer/gate.py``.
-
-Longer than other files: the routes, and what each may answer, are in one place for review.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ import importlib.util
 import json
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -34,7 +32,7 @@ from otel_goodput._runtime.installation import install_command
 from otel_goodput._text.redact import redacting_logger, shown
 from otel_goodput._viewer import page
 from otel_goodput._viewer.document import Redaction
-from otel_goodput._viewer.gate import Gate, Hosts, refused
+from otel_goodput._viewer.gate import WILDCARDS, Gate, Hosts, refused
 from otel_goodput._viewer.streams import Streams, Topic, event
 from otel_goodput._viewer.watch import Catalogue, Directory, Remote, Terms, Watch
 from otel_goodput.errors import ConfigurationError
@@ -108,55 +106,37 @@ _FAR: Final = 2**62  # ns; a window's ends are no further away
 Endpoint = Callable[["Request"], Awaitable["Response"]]
 
 
-class _MissingError(Exception):
-    """There is no such run."""
+class _MissingError(Exception): ...
 
 
 class Application:
-    """The routes, and what they stand on.
+    """The routes, and what they stand on: the runs, and the streams of what changes in them."""
 
-    Args:
-        place: where the runs are.
-        hosts: names of this server.
-        token: see :class:`Gate`.
-        cookie: name of its cookie.
-        terms: how it shows runs.
-
-    Raises:
-        ConfigurationError: starlette is not installed.
-    """
-
-    def __init__(self, place: Directory | Remote, hosts: Hosts, token: str | None, cookie: str, terms: Terms) -> None:
-        check()
+    def __init__(self, catalogue: Catalogue) -> None:
         from starlette.applications import Starlette
         from starlette.routing import Route
 
-        self._catalogue = Catalogue(place, terms)
-        self._streams = Streams()
+        self._catalogue = catalogue
+        self.streams = Streams()
         self._index = Topic(lambda: event(_dumped(self._catalogue.changes()), "runs"))
         routes: dict[str, Endpoint] = {
             "/": self._runs_page,
             "/runs/{name}": self._run_page,
             "/compare": self._runs_page,
             "/api/runs": self._runs,
-            "/api/runs/events": self._index_events,
+            "/api/runs/events": self._runs_events,
             "/api/runs/{name}/document": self._document,
             "/api/runs/{name}/window": self._window,
             "/api/runs/{name}/events": self._events,
             "/api/compare": self._compare,
             "/favicon.ico": self._icon,
         }
-        starlette = Starlette(
+        self.starlette = Starlette(
             # Starlette's routes add HEAD to GET.
             routes=[Route(path, _contained(answer), methods=["GET"]) for path, answer in routes.items()],
             exception_handlers={404: self._nothing_there},
         )
-        starlette.router.redirect_slashes = False
-        self.gate = Gate(starlette, hosts, token, cookie)
-
-    def end(self) -> None:
-        """Let all streams end. Called in the event loop."""
-        self._streams.end()
+        self.starlette.router.redirect_slashes = False
 
     # --- pages --------------------------------------------------------------------------------------------------------
 
@@ -180,11 +160,15 @@ class Application:
         answer = await asyncio.to_thread(self._catalogue.answer)
         return _json({**answer, "now": time.time()})
 
-    async def _index_events(self, _: Request) -> Response:
-        return _stream(self._streams, self._index)
+    async def _runs_events(self, _: Request) -> Response:
+        return self._stream(self._index)
 
     async def _events(self, request: Request) -> Response:
-        return _stream(self._streams, (await self._watched(request.path_params["name"])).topic)
+        return self._stream((await self._watched(request.path_params["name"])).topic)
+
+    def _stream(self, topic: Topic) -> Response:
+        """Return an answer that lasts: it follows the client and the end of the server."""
+        return cast("Response", partial(self.streams.send, topic))
 
     async def _document(self, request: Request) -> Response:
         watch = await self._watched(request.path_params["name"])
@@ -219,11 +203,6 @@ class Application:
             raise _MissingError(missing)
         self._catalogue.looked_at(watch)
         return watch
-
-
-def _stream(streams: Streams, topic: Topic) -> Response:
-    """Return an answer that lasts: it follows the client and the end of the server."""
-    return cast("Response", partial(streams.send, topic))
 
 
 def _contained(answer: Endpoint) -> Endpoint:
@@ -267,22 +246,14 @@ def _answer(body: bytes, status: int, kind: str, headers: Mapping[str, str]) -> 
 
 
 def check() -> None:
-    """Check that what the extra installs is there.
-
-    Raises:
-        ConfigurationError: it is not.
-    """
+    """Raise ConfigurationError if what the extra installs is not there."""
     for package in ("starlette", "uvicorn"):
         if importlib.util.find_spec(package) is None:
             raise ConfigurationError(f"serve needs starlette and uvicorn: {install_command('serve')}")
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on `host` and `port` (0: any that is free).
-
-    Raises:
-        ConfigurationError: the port is in use or not allowed, or the host is not an address of this machine.
-    """
+    """Return a socket that listens on `host` and `port` (0: any that is free), or raise ConfigurationError."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -296,10 +267,9 @@ def listening(host: str, port: int) -> socket.socket:
         listener.listen(128)
     except OSError as error:
         listener.close()
+        why = f"{error.strerror}; choose others with --host and --port"
         if error.errno == errno.EADDRINUSE:
             why = "another program listens there; choose another port with --port, or --port 0 for any free one"
-        else:
-            why = f"{error.strerror}; choose others with --host and --port"
         raise ConfigurationError(f"cannot listen on {host}:{port}: {why}") from error
     return listener
 
@@ -317,19 +287,15 @@ def run(
     """Serve `place` on `listener` until a signal comes, or for `idle_s` seconds there was no request.
 
     `started` is called once requests are answered. Returns why it ended: ``IDLE`` or ``STOPPED``. Ctrl-C raises
-    KeyboardInterrupt after all connections are closed.
-
-    Raises:
-        ConfigurationError: starlette or uvicorn is not installed.
+    KeyboardInterrupt after all connections are closed. What :func:`check` looks for must be there.
     """
-    check()
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     most = most_connections()
     port = listener.getsockname()[1]
-    application = Application(place, hosts, token, f"otel-goodput-{port}", Terms(spans, port, idle_s))
-    gate = application.gate
+    application = Application(Catalogue(place, Terms(spans, port, idle_s)))
+    gate = Gate(application.starlette, hosts, token, f"otel-goodput-{port}")
     why = STOPPED
 
     class Server(uvicorn.Server):
@@ -347,7 +313,7 @@ def run(
                 why, self.should_exit = IDLE, True
             ending = await super().on_tick(counter)
             if ending:
-                application.end()
+                application.streams.end()
             return ending
 
     config = uvicorn.Config(
@@ -374,10 +340,6 @@ def _say_once(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     report_once(f"serve: {what}", "%s: %s", what, "" if error is None else f"{type(error).__name__}: {error}")
 
 
-def addresses(host: str, port: int, token: str | None) -> Iterable[str]:
-    """Return the addresses to open in a browser."""
-    if host in ("", "0.0.0.0", "::"):
-        names = [socket.gethostname()]
-    else:
-        names = [f"[{host}]" if ":" in host else host]
-    return [f"http://{name}:{port}/{f'?token={token}' if token else ''}" for name in names]
+def address(host: str, port: int, token: str | None) -> str:
+    name = socket.gethostname() if host in WILDCARDS else f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}/{f'?token={token}' if token else ''}"

@@ -32,9 +32,8 @@ MOST: Final = 500  # streams at a time
 class Topic:
     """Something that changes, and those who listen. Belongs to one event loop; costs nothing while nobody listens.
 
-    Args:
-        make: returns the latest as bytes of an event; called in a thread of its own, once a second at most.
-        before: returns the events that a client needs before its first one.
+    `make` returns the latest as bytes of an event, in a thread of its own, once a second at most; `before` the events
+    that a client needs before its first one.
     """
 
     def __init__(self, make: Callable[[], bytes], before: Callable[[], bytes] = bytes) -> None:
@@ -46,7 +45,6 @@ class Topic:
         self.latest = b""
 
     def join(self, client: Client) -> None:
-        """A listener comes: followed by :meth:`leave`."""
         self._clients.add(client)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._loop())
@@ -61,7 +59,6 @@ class Topic:
 
     @property
     def listeners(self) -> int:
-        """How many listen."""
         return len(self._clients)
 
     async def _loop(self) -> None:
@@ -82,9 +79,8 @@ class Topic:
         return self._make(), time.thread_time() - began
 
 
-def event(data: bytes, name: str = "") -> bytes:
-    """Return one line of data as an event."""
-    return (f"event: {name}\n".encode() if name else b"") + b"data: " + data + b"\n\n"
+def event(data: bytes, name: str) -> bytes:
+    return f"event: {name}\ndata: ".encode() + data + b"\n\n"
 
 
 class Client:
@@ -98,6 +94,12 @@ class Client:
         self.gone = self.stuck = self.sending = False
         self.news = asyncio.Event()  # there is something for it
 
+    async def leave(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.gone = True
+        self.news.set()
+
 
 class Streams:
     """All streams of a server. What is new wakes the task of each client once, and no task is made for it: with many
@@ -110,7 +112,6 @@ class Streams:
         self._guard: asyncio.Task[None] | None = None
 
     def end(self) -> None:
-        """Let all of them end: the server stops. Called in the event loop."""
         self.ending = True
         for client in self._clients:
             client.news.set()
@@ -121,10 +122,8 @@ class Streams:
             full = refused(503, f"{MOST} streams are open, which is this server's limit", {"retry-after": "10"})
             await full(scope, receive, send)
             return
-        headers = [
-            (b"content-type", b"text/event-stream; charset=utf-8"),
-            (b"x-accel-buffering", b"no"),  # a proxy must not wait for more
-        ]
+        # The second: a proxy must not wait for more.
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         if scope["method"] == "HEAD":
             await send({"type": "http.response.body", "body": b""})
@@ -136,7 +135,7 @@ class Streams:
         topic.join(client)
         if self._guard is None or self._guard.done():
             self._guard = asyncio.create_task(self._watch())
-        gone = asyncio.create_task(_gone(receive, client))
+        gone = asyncio.create_task(client.leave(receive))
         try:
             await self._follow(client, send)
         except asyncio.CancelledError:
@@ -184,10 +183,3 @@ class Streams:
                 elif now - client.sent_at >= _PATIENCE_S and not client.stuck:
                     client.stuck = True
                     client.task.cancel()
-
-
-async def _gone(receive: Receive, client: Client) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    client.gone = True
-    client.news.set()

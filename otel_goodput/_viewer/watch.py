@@ -13,7 +13,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -23,7 +22,7 @@ from otel_goodput._runtime import files
 from otel_goodput._text.redact import redacting_logger, shown, without_credentials
 from otel_goodput._timeline.run_state import DIED, RUNNING, SILENT, ended
 from otel_goodput._timeline.time_index import TimeIndex
-from otel_goodput._viewer.document import Redaction, document, figures, tail, window
+from otel_goodput._viewer.document import Redaction, document, figures, origin, tail, window
 from otel_goodput._viewer.streams import Topic, event
 from otel_goodput.errors import GoodputError, JournalError
 from otel_goodput.reports import SPANS, excerpt, listing
@@ -40,11 +39,7 @@ _PAUSE: Final = 4  # a look that takes long is followed by a pause of this many 
 
 
 class Directory:
-    """The runs of a local directory, or one run's own folder. Nothing in it is ever written.
-
-    Attributes:
-        shown: how it is called in messages.
-    """
+    """The runs of a local directory, or one run's own folder, `shown` in messages. Nothing in it is ever written."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -61,27 +56,23 @@ class Directory:
             return {}, f"{self.shown} cannot be read: {error.strerror}"
         if "journal" in names and files.is_folder(folder / "journal"):
             return {folder.name: RecordedRun(RunDirectory(folder))}, ""
-        runs = {name: RecordedRun(RunDirectory(folder / name)) for name in names if _holds_a_run(folder / name)}
+        runs = {}
+        for name in names:
+            run, journal = folder / name, folder / name / "journal"
+            # Links are not followed, for they may lead anywhere.
+            if not run.is_symlink() and not journal.is_symlink() and files.is_folder(journal):
+                runs[name] = RecordedRun(RunDirectory(run))
         return runs, "" if runs else f"{self.shown} holds no run yet: waiting for the first"
 
     def close(self) -> None:
         """Nothing is kept."""
 
 
-def _holds_a_run(folder: Path) -> bool:
-    """Whether this folder has a journal; links are not followed, for they may lead anywhere."""
-    return not folder.is_symlink() and not (folder / "journal").is_symlink() and files.is_folder(folder / "journal")
-
-
 class Remote:
     """The runs at a URL: a private copy, renewed every ten seconds while there are requests.
 
-    Attributes:
-        shown: the URL without credentials.
-
-    Raises:
-        JournalError: fsspec, or the package for this kind of URL, is missing, or the URL is invalid.
-        OSError: the copy cannot be made.
+    Raises JournalError if the package for this kind of URL is missing or the URL is invalid, OSError if the copy
+    cannot be made.
     """
 
     def __init__(self, url: str) -> None:
@@ -98,14 +89,11 @@ class Remote:
         self._thread.start()
 
     def runs(self) -> tuple[dict[str, RecordedRun], str]:
-        """As :meth:`Directory.runs`, of the copy."""
         self._wanted.set()
-        return {
-            name: RecordedRun(RunDirectory(self._copy / name), one) for name, one in list(self._mirrors.items())
-        }, self._problem
+        mirrors = list(self._mirrors.items())
+        return {name: RecordedRun(RunDirectory(self._copy / name), one) for name, one in mirrors}, self._problem
 
     def close(self) -> None:
-        """Remove the copy."""
         self._ended.set()
         self._wanted.set()
         self._thread.join(1)
@@ -193,12 +181,8 @@ class _Made(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """How a server shows runs.
-
-    Attributes:
-        spans: steps and phases that a page has one by one from the start.
-        port: where the server listens; None: not known.
-        idle_s: after how long without a request it stops; None: never.
+    """How a server shows runs: steps and phases that a page has one by one from the start, where the server listens,
+    and after how long without a request it stops, if ever.
     """
 
     spans: int = SPANS
@@ -240,19 +224,13 @@ class _Followed:
 
 
 class Watch:
-    """What a server keeps of one run. Its methods may be called from any thread; `topic` belongs to the event loop.
-
-    Attributes:
-        run: the run.
-        name: of its folder; `key` is what addresses call it.
-        row: of the list, which :meth:`renew_row` reads.
-    """
+    """What a server keeps of one run. Its methods may be called from any thread; `topic` belongs to the event loop."""
 
     def __init__(self, name: str, run: RecordedRun, terms: Terms) -> None:
         self.run = run
-        self.name = name
-        self.key = quote(name, safe="")
-        self.row: dict[str, Any] = {}
+        self.name = name  # of its folder
+        self.key = quote(name, safe="")  # what addresses call it
+        self.row: dict[str, Any] = {}  # of the list, which renew_row() reads
         self._row_changed, self._row_due = -1, 0.0  # what it was read of; when it is read again, by the monotonic clock
         self._terms = terms
         self.followed = _Followed(run)
@@ -271,7 +249,6 @@ class Watch:
         self.forget()
 
     def forget(self) -> None:
-        """Keep nothing that is large."""
         self._made: _Made | None = None
         self._index = TimeIndex(self.run.folder)
         self._tails = deque[tuple[int, bytes]]()  # spans since the document: until when (ns), and the event
@@ -282,7 +259,6 @@ class Watch:
 
     @cached_property
     def topic(self) -> Topic:
-        """What changes in the run."""
         return Topic(self._changes, lambda: b"".join(one for _, one in tuple(self._tails)))
 
     def renew_row(self) -> None:
@@ -296,21 +272,17 @@ class Watch:
         if now < self._row_due and (changed == self._row_changed or lived):
             return
         began = time.thread_time()
-        row = self._followed_row() if lived else None
-        if row is None:
-            row = listing.row_of(self.run)
+        row = None
+        if lived:
+            with suppress(Exception):  # at less cost, if that is possible
+                report = self.followed.report()
+                if report.totals.attempts == self.row["attempts"]:
+                    row = listing.row_from(report, self.run, self.row["latest"])
+        row = row or listing.row_of(self.run)
         self.row = {"name": self.name, **row.to_json(), "latest": row.latest}
         self._row_changed = changed
         pause = {RUNNING: 0.0, SILENT: _ELSEWHERE_S}.get(row.state, float("inf"))
         self._row_due = now + max(pause, _LIST_SHARE * (time.thread_time() - began))
-
-    def _followed_row(self) -> listing.RunRow | None:
-        """Return the row of a run that was running a moment ago, read at less cost; None if that is impossible."""
-        with suppress(Exception):
-            report = self.followed.report()
-            if report.totals.attempts == self.row["attempts"]:
-                return listing.row_from(report, self.run, self.row["latest"])
-        return None
 
     def _folder_changed(self) -> int:
         try:
@@ -326,14 +298,11 @@ class Watch:
     def window(self, begin: int, end: int) -> bytes:
         """Return what happened between two moments (ns from the document's origin) one by one, gzipped."""
         view = self._latest().view
-        overview = view.overview
-        started = view.report.totals.started_at
-        origin = overview.begin or (view.at if started is None else started)
-        begin, end = origin + begin, origin + end
+        begin, end = origin(view) + begin, origin(view) + end
         with self._looking_up:
             died = self._state == DIED
             at = time.time_ns() if self._state == RUNNING else view.at
-            detail, until = excerpt.window(self._index, overview, begin, end, at=at, died=died, most=WINDOW_SPANS)
+            detail, until = excerpt.window(self._index, view.overview, begin, end, at=at, died=died, most=WINDOW_SPANS)
         return gzip.compress(window(view, detail, begin, until), 1, mtime=0)
 
     def _latest(self) -> _Made:
@@ -341,21 +310,21 @@ class Watch:
             self._look()
             made = self._made
             if made is None:
-                made = self._made = self._make(quick=self._long())
+                folder = self.run.folder
+                # Whether reading all of the run takes longer than somebody waits for a page.
+                long = len(folder.segments(0)) > _SHORT or len(ListedRun(folder.path).there) > _FEW
+                made = self._made = self._make(quick=long)
             elif made.at < self._wanted and not made.slow:
                 made = self._made = self._make()
         self._read_on()
         return made
 
-    def _long(self) -> bool:
-        """Whether reading all of the run takes longer than somebody waits for a page."""
-        folder = self.run.folder
-        return len(folder.segments(0)) > _SHORT or len(ListedRun(folder.path).there) > _FEW
-
     def _make(self, *, quick: bool = False) -> _Made:
         at, began = time.time(), time.thread_time()
-        if not self.topic.listeners:
-            self._follow()  # so that the first spans sent by themselves follow those of the document
+        if not self.topic.listeners:  # the first spans sent by themselves follow those of the document
+            with suppress(GoodputError, OSError, ValueError):  # the document says why it cannot be read
+                self.followed.report()
+                self.followed.news()
         spans = min(_QUICK_SPANS, self._terms.spans) if quick else self._terms.spans
         view = RunView.open(self.run, spans=spans, quick=quick, progress=self._show_progress)
         self._state = _state(view.report)
@@ -368,18 +337,12 @@ class Watch:
         pause = max(_SHARE_AT_MOST * spent, min(_SHARE * spent, _LONG_S))
         return _Made(packed, f'"{sha256(packed).hexdigest()[:32]}"', at, pause, bare, quick, slow)
 
-    def _follow(self) -> None:
-        with suppress(GoodputError, OSError, ValueError):  # the document says why it cannot be read
-            self.followed.report()
-            self.followed.news()
-
     def _read_on(self) -> None:
         """Start to read in the background what takes long, if it is wanted; the stream announces it."""
         with self._making:
             made = self._made
-            if made is None or not made.slow or not (made.partial or made.at < self._wanted) or self._reading:
-                return
-            if time.monotonic() < self._retry:
+            wanted = made is not None and made.slow and (made.partial or made.at < self._wanted)
+            if not wanted or self._reading or time.monotonic() < self._retry:
                 return
             # A daemon: the server may end while it reads, and nothing is written.
             self._reading = threading.Thread(target=self._read_whole, name="otel-goodput-read", daemon=True)
@@ -405,7 +368,6 @@ class Watch:
         self._progress = done, total, what
 
     def _look(self) -> None:
-        """Learn whether there is something new."""
         # Names are added to the folder; later statements about disruptions are added to a file that may be there.
         version = self._folder_changed(), files.version(self.run.folder.reasons_path)
         moved, self._changed = version != self._changed, version
@@ -418,7 +380,6 @@ class Watch:
                 self._wanted = max(self._wanted, due)
 
     def _changes(self) -> bytes:
-        """Return the event of this second."""
         with self._event_lock:
             before = self._changed
             self._look()
@@ -470,12 +431,7 @@ def _state(report: Report) -> str:
 
 
 class Catalogue:
-    """The runs of a place. Its methods may be called from any thread, but for `watch`.
-
-    Args:
-        place: where they are.
-        terms: how they are shown.
-    """
+    """The runs of a place. Its methods may be called from any thread, but for `looked_at`."""
 
     def __init__(self, place: Directory | Remote, terms: Terms) -> None:
         self._place = place
@@ -498,9 +454,7 @@ class Catalogue:
             return self._answer
 
     def changes(self) -> dict[str, Any]:
-        """Return the answer without the rows of runs that have ended or died; a client sees by
-        the `revision` that it misses some, and requests the whole.
-        """
+        """Return the answer with the rows of running runs only; the `revision` shows a client that it misses some."""
         whole = self.answer()
         living = [row for row in whole["runs"] if row["state"] == RUNNING]
         return {**whole, "runs": living, **({"now": time.time()} if living else {})}

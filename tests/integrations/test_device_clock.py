@@ -290,7 +290,7 @@ def test_steps_of_known_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         time.sleep(max(0, ends[-1] - clock()) / 1e9)
     recorder.shutdown()
     totals = recorder.totals()
-    assert totals.kept == len(lengths) and recorder._observers._device_clock.lost == 0
+    assert totals.kept == len(lengths) and recorder._observers.device_clock.lost == 0
     on_steps = totals.run.categories["productive"] + totals.run.categories["program_startup"]
     theirs = min(max(on_steps, busy), busy + unsure + unseen)
     late.seen = naps.late(ends[1:])
@@ -311,7 +311,7 @@ def test_what_is_never_ready_counts_by_the_hosts_clock(recorder: Recorder, monke
         with recorder.custom("evaluation"):
             time.sleep(0.02)
     totals = recorder.totals()
-    assert recorder._observers.lost == 1 and totals.kept == 1 and totals.in_flight_step is None
+    assert recorder._observers.device_clock.lost == 1 and totals.kept == 1 and totals.in_flight_step is None
     assert totals.run.categories["productive"] >= 20_000_000 and totals.run.custom["evaluation"] >= 20_000_000
 
 
@@ -322,10 +322,10 @@ def test_a_queue_of_steps_in_flight_is_bounded(recorder: Recorder, monkeypatch: 
         for number in range(10):
             with recorder.step(number) as step:
                 step.observe(Known(recorder.tracer.clock, NEVER))
-        until(lambda: recorder._observers.lost >= 6)
-        assert recorder._observers.lost == 6, "the oldest"
+        until(lambda: recorder._observers.device_clock.lost >= 6)
+        assert recorder._observers.device_clock.lost == 6, "the oldest"
     recorder.shutdown()
-    assert recorder._observers.lost == 10 and recorder.totals().kept == 10
+    assert recorder._observers.device_clock.lost == 10 and recorder.totals().kept == 10
 
 
 DELETED = """
@@ -432,7 +432,7 @@ def test_of_a_tree_the_smallest_counts(recorder: Recorder) -> None:
         loss.block_until_ready()
     recorder.shutdown()
     totals = recorder.totals()
-    assert totals.observed and totals.kept == 5 and recorder._observers._device_clock.lost == 0
+    assert totals.observed and totals.kept == 5 and recorder._observers.device_clock.lost == 0
 
 
 def said(caplog: pytest.LogCaptureFixture, word: str) -> list[str]:
@@ -485,7 +485,7 @@ def test_donated_state_is_warned_of_once_and_harms_nothing(
         loss.block_until_ready()
     recorder.shutdown()
     assert len(said(caplog, "donated")) == 1
-    assert recorder.totals().kept == 6 and recorder._observers._device_clock.lost >= 4
+    assert recorder.totals().kept == 6 and recorder._observers.device_clock.lost >= 4
 
 
 def test_an_observation_learns_what_is_donated(recorder: Recorder) -> None:
@@ -498,7 +498,7 @@ def test_an_observation_learns_what_is_donated(recorder: Recorder) -> None:
 
     donating = jax.jit(count.__wrapped__, donate_argnums=(0, 1))
     n, a = jax.numpy.zeros((), "int32"), jax.numpy.ones((200, 200))
-    device = recorder._observers._device_clock
+    device = recorder._observers.device_clock
 
     def train(number: int) -> None:
         nonlocal n, a

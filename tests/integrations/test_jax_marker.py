@@ -153,7 +153,9 @@ def agree(measure: Callable[[Recorder], Measured], directory: Path) -> None:
     finally:
         recorder.shutdown()
     totals = recorder.totals()
-    assert totals.clock == "device" and totals.pending == totals.lost == 0 and recorder._observers.lost == 0
+    assert (
+        totals.clock == "device" and totals.pending == totals.lost == 0 and recorder._observers.device_clock.lost == 0
+    )
     assert all(late.agree(ours, theirs, 0.05, wakes=totals.kept) for ours, theirs in found.values()), (
         f"account and witness, ns: {found}; {late}"
     )
@@ -274,9 +276,9 @@ def test_observing_overrides(recorder: Recorder, tmp_path: Path) -> None:
         for _ in recorder.steps(range(10)):
             state, loss = work(state)
             recorder.observe(loss)
-        [marker] = recorder._observers._device_clock._markers
+        [marker] = recorder._observers.device_clock._markers
         state.block_until_ready()
-    assert recorder._observers._device_clock._order._marks == 0, "no mark was set"
+    assert recorder._observers.device_clock._order._marks == 0, "no mark was set"
     assert marker.prepared and recorder.totals().clock == "device"
 
 
@@ -300,7 +302,7 @@ def test_it_is_compiled_once_whatever_the_context(recorder: Recorder, name: str,
     with recorder.job():
         with recorder.step(0):
             state, _ = work(state)
-        recorder._observers._device_clock._watcher.drain(10)
+        recorder._observers.device_clock._watcher.drain(10)
         with contexts()[name]():
             for number in range(1, 6):
                 with recorder.step(number):
@@ -315,7 +317,7 @@ def test_it_is_compiled_once_whatever_the_context(recorder: Recorder, name: str,
 def test_inside_a_trace_and_without_jit_nothing_is_marked(recorder: Recorder) -> None:
     """A phase in a function that is traced says nothing of a device; steps without jit are the next mark's."""
     work, set_before = work_of(1), 0
-    order = recorder._observers._device_clock._order
+    order = recorder._observers.device_clock._order
 
     def traced(a: Any) -> Any:
         nonlocal set_before
@@ -331,7 +333,7 @@ def test_inside_a_trace_and_without_jit_nothing_is_marked(recorder: Recorder) ->
         for number in range(3):
             with recorder.step(number):
                 work(fresh())
-        recorder._observers._device_clock._watcher.drain(10)
+        recorder._observers.device_clock._watcher.drain(10)
         jax.jit(traced)(fresh())
         jax.grad(lambda a: traced(a).sum())(fresh())
         with jax.disable_jit():
@@ -352,7 +354,7 @@ def test_after_the_backends_were_cleared(recorder: Recorder) -> None:
         for number in range(3):
             with recorder.step(number):
                 work(fresh())
-        recorder._observers._device_clock._watcher.drain(10)
+        recorder._observers.device_clock._watcher.drain(10)
         with recorder.elastic_reinit():
             importlib.import_module("jax.extend.backend").clear_backends()
             work, state = work_of(20), fresh()
@@ -360,7 +362,7 @@ def test_after_the_backends_were_cleared(recorder: Recorder) -> None:
             tiny = jax.jit(lambda loss: loss + 1)
             tiny(loss).block_until_ready()
         assert recorder.tracer is not None
-        device = recorder._observers._device_clock
+        device = recorder._observers.device_clock
         while not device._markers[0].prepared:  # the keeper may be looking just then, and found nothing to do before
             recorder.tracer.tick()
             device._watcher.drain(10)

@@ -72,7 +72,7 @@ class Device:
 
     @property
     def watching(self) -> Watcher:
-        return self.recorder._observers._device_clock._watcher
+        return self.recorder._observers.device_clock._watcher
 
     def wait_until(self, end: int) -> None:
         self.queue.wait_until(end)
@@ -121,7 +121,7 @@ def agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agree:
             found = measure(device)
         device.recorder.shutdown()
         totals = device.totals
-        assert totals.clock == "device" and totals.pending == device.recorder._observers.lost == 0
+        assert totals.clock == "device" and totals.pending == device.recorder._observers.device_clock.lost == 0
         late.seen = device.queue.late
         assert all(late.agree(ours, theirs, 0.05, wakes=totals.kept) for ours, theirs in found.values()), (
             f"account and device, ns: {found}; {late}"

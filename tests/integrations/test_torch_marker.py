@@ -115,7 +115,7 @@ def test_nothing_is_asked_or_recorded_while_a_graph_is_captured(recorder: Record
                 graph.capture_end()
         time.sleep(max(0, work.end - torch.stream.clock()) / 1e9)
     totals = recorder.totals()
-    assert totals.kept == 10 and totals.clock == "device" and recorder._observers.lost == 0
+    assert totals.kept == 10 and totals.clock == "device" and recorder._observers.device_clock.lost == 0
 
 
 def test_what_was_changed_is_taken_back(recorder: Recorder, torch: Any) -> None:
