@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from otel_goodput._runtime.guard import report_once
 from otel_goodput._settings.envvars import OTEL_GOODPUT_EXIT_CODE
-from otel_goodput._settings.placement import LARGEST, LAUNCHERS
+from otel_goodput._settings.placement import LAUNCHERS, whole
 from otel_goodput._text.durations import NS
 from otel_goodput.semconv import Reason
 
@@ -79,8 +79,7 @@ def _number(environ: Mapping[str, str], names: Sequence[str], least: int = 0) ->
     name, text = _text(environ, names)
     if not text:
         return None
-    digits = text.removeprefix("-") if least < 0 else text
-    if digits.isascii() and digits.isdecimal() and len(digits) < 16 and least <= int(text) <= LARGEST:
+    if whole(text.removeprefix("-") if least < 0 else text) is not None and int(text) >= least:
         return int(text)
     wrong = "%s=%r is ignored: it is not an integer in the accepted range, which begins at %d"
     report_once(f"environment {name}", wrong, name, text[:60], least)

@@ -225,12 +225,8 @@ class Maintenance:
 
     def refuse(self, why: str) -> None:
         if not self.stopping.is_set():
-            report_once(
-                "metadata server",
-                "the metadata server %s is not Google's: %s; notices of maintenance and preemption are not watched",
-                printable(self.host),
-                why,
-            )
+            text = "the metadata server %s is not Google's: %s; notices of maintenance and preemption are not watched"
+            report_once("metadata server", text, printable(self.host), why)
         self.hang_up()
 
 
@@ -252,12 +248,8 @@ class _Watch(threading.Thread):
         except NotGoogles as lie:
             self._owner.refuse(str(lie))
         except Exception as error:
-            report_once(
-                "metadata server",
-                "notices of maintenance and preemption are no longer watched: %s: %s",
-                type(error).__name__,
-                error,
-            )
+            text = "notices of maintenance and preemption are no longer watched: %s: %s"
+            report_once("metadata server", text, type(error).__name__, error)
 
     def hang_up(self) -> None:
         if self._connection is not None:
@@ -313,11 +305,6 @@ class _Watch(threading.Thread):
         self._failures += 1
         self._etag = ""  # ask for the present value, a change meanwhile must not be missed
         if not self._owner.stopping.is_set():
-            report_once(
-                "metadata server unreachable",
-                "a request to the metadata server %s for %s failed: %s; it will be retried",
-                printable(self._owner.host),
-                self._key,
-                why,
-            )
+            text = "a request to the metadata server %s for %s failed: %s; it will be retried"
+            report_once("metadata server unreachable", text, printable(self._owner.host), self._key, why)
         return pause

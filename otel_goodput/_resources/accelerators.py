@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from otel_goodput import semconv
 from otel_goodput._integrations.flops import find_chip
 from otel_goodput._runtime import files
-from otel_goodput._settings.placement import LARGEST
+from otel_goodput._settings.placement import whole
 from otel_goodput.semconv import ACCELERATOR_COUNT, ACCELERATOR_TYPE
 
 LONGEST: Final = 256  # characters of a value at most; names of machines and pods have a quarter of that
@@ -33,10 +33,7 @@ def text(given: object) -> str | None:
 
 def index(given: object) -> int | None:
     """Return a non-negative int, given as int or text; None for anything else."""
-    digits = text(given)
-    if digits is None or not (digits.isascii() and digits.isdecimal() and len(digits) < 16):
-        return None
-    return int(digits) if int(digits) <= LARGEST else None
+    return whole(text(given) or "")
 
 
 class Fact(NamedTuple):

@@ -373,12 +373,9 @@ def _pull(cluster: Cluster, starts: Starts, until: float) -> tuple[int, int] | N
 
 
 def _moment(value: object) -> int | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        return parse_moment(value)
-    except (ValueError, OverflowError):
-        return None
+    with suppress(ValueError, OverflowError):
+        return parse_moment(value) if isinstance(value, str) else None
+    return None
 
 
 def _mappings(value: object) -> Iterator[Mapping[str, Any]]:

@@ -152,9 +152,8 @@ def _seat(given_index: int | None, given_count: int | None, environ: Mapping[str
     of = place.size.number if place.size else 0
     count = given_count if given_count is not None else of or max(1, index + 1)
     if given_index is None and place.doubt:
-        report_once(
-            "environment place", "%s: %s. This process is assumed to be process %d", place.doubt, place.advice, index
-        )
+        text = "%s: %s. This process is assumed to be process %d"
+        report_once("environment place", text, place.doubt, place.advice, index)
     return Seat(index, count, given_index is not None or place.rank is not None, given_count is not None or of > 0)
 
 
@@ -169,13 +168,8 @@ def _possible_seat(place: Seat) -> Seat:
     """Return `place` with as many processes as its index needs; report it once if they were fewer."""
     if place.rank < place.size:
         return place
-    report_once(
-        "environment process",
-        "process index %d is impossible with %d processes; %d processes are assumed",
-        place.rank,
-        place.size,
-        place.rank + 1,
-    )
+    text = "process index %d is impossible with %d processes; %d processes are assumed"
+    report_once("environment process", text, place.rank, place.size, place.rank + 1)
     return place._replace(size=place.rank + 1)
 
 

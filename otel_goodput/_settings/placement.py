@@ -35,12 +35,15 @@ class Place(NamedTuple):
     advice: str = ""  # how to correct that
 
 
+def whole(text: str) -> int | None:
+    """Return the number from 0 to ``LARGEST`` that `text` is; None if it is anything else."""
+    digits = text.isascii() and text.isdecimal() and len(text) < 16
+    return int(text) if digits and int(text) <= LARGEST else None
+
+
 def number(environ: Mapping[str, str], name: str) -> int | None:
     """Return the number that a variable holds, from 0; None if it holds anything else."""
-    text = environ.get(name, "").strip()
-    if not (text.isascii() and text.isdecimal() and len(text) < 16):
-        return None
-    return int(text) if int(text) <= LARGEST else None
+    return whole(environ.get(name, "").strip())
 
 
 # --- variables --------------------------------------------------------------------------------------------------------
