@@ -32,28 +32,19 @@ RESTART_SOURCES: Final = tuple(name for launcher in LAUNCHERS for name in launch
 
 @dataclass(frozen=True)
 class Config(Settings):
-    """The configuration of one recorder. Durations are in ns unless the name says otherwise.
+    """The configuration of one recorder. Durations are in ns unless the name says otherwise."""
 
-    Attributes:
-        values: those in force, by their names in the table; each is an attribute, too.
-        settings: their texts and sources, by the names of their variables.
-        numbered: the runs of this job are NAME, NAME-2, …; `run_id` is NAME. True if no id was given, and this process
-            is the whole job or its launch has an identity.
-        renewable: once the run has finished, the next start is a new run. True if the runs are numbered and no launcher
-            reports a restart.
-        exit_given: the script that restarts the job passes its last exit status, so this start continues a run.
-        launch: the identity of the launch, the same in all of its processes; None if it has none.
-        early: the processes of the launch have an address to meet, but the rank of this one is not known yet.
-    """
-
-    values: Mapping[str, Any] = field(repr=False)
-    settings: Mapping[str, Setting] = field(repr=False)
+    values: Mapping[str, Any] = field(repr=False)  # by their names in the table; each is an attribute, too
+    settings: Mapping[str, Setting] = field(repr=False)  # texts and sources, by the names of their variables
     job_name: str
+    # The runs of this job are NAME, NAME-2, …, and `run_id` is NAME: no id was given, and this process is the whole job
+    # or its launch has an identity.
     numbered: bool
+    # Once the run has finished, the next start is a new run: the runs are numbered and no launcher reports a restart.
     renewable: bool
-    exit_given: bool
-    launch: LaunchKey | None
-    early: bool
+    exit_given: bool  # the script that restarts the job passes its last exit status, so this start continues a run
+    launch: LaunchKey | None  # the same in all of its processes; None if the launch has no identity
+    early: bool  # the processes of the launch have an address to meet, but the rank of this one is not known yet
 
     @property
     def leads(self) -> bool:
