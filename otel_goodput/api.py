@@ -44,7 +44,6 @@ class _Default(Recorder):
     """The recorder that the module-level functions act on, until ``configure()`` replaces it."""
 
     @staticmethod  # a decorated function that is sent to a worker does not bring us along
-    @staticmethod  # a decorated function that is sent to a worker does not bring us along
     def _successor() -> PhaseTracer | None:
         return _find()
 

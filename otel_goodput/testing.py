@@ -125,7 +125,7 @@ class Recording:
         Args:
             reason: ``preemption``, ``maintenance`` or ``signal``.
         """
-        assert self.recorder._observers.watch.announce(reason, self.recorder.config.grace_period), "a callback hangs"
+        assert self.recorder._observers.announce(reason, self.recorder.config.grace_period), "a callback hangs"
 
     def exported(self) -> list[ReadableSpan]:
         """Return the finished spans in the order of their ends, the root span of the attempt among them."""

@@ -6,9 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.util import types
+
 from otel_goodput._accounting.totals import Totals
-from otel_goodput._disruption import launchers
-from otel_goodput._disruption.watch import Watch
+from otel_goodput._disruption.launchers import exit_code, exit_reason, launches, unseen
+from otel_goodput._disruption.metadata import Maintenance, metadata_host
+from otel_goodput._disruption.notices import Notices
+from otel_goodput._disruption.signals import SIGNALS, Signals
 from otel_goodput._integrations import Integrations
 from otel_goodput._integrations.device_clock import DeviceClock
 from otel_goodput._integrations.usage import UsageSampler
@@ -17,10 +22,13 @@ from otel_goodput._metrics.productivity import Inputs, Productivity
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._settings.config import Config
 from otel_goodput._text.redact import redacting_logger
+from otel_goodput.semconv import GOODPUT_DISRUPTION_REASON, GOODPUT_NOTICE_EVENT, GOODPUT_NOTICE_SOURCE, REASONS
 
 logger = redacting_logger("otel_goodput")
 
 USAGE_S: Final = 0.5  # for a last sample of processor and memory
+LIMIT_NS: Final = 300 * 10**9  # Slurm's --signal announces the time limit so long before it, or less
+_SIGNALS: Final = frozenset(one.name for one in SIGNALS)
 
 
 class Observers:
@@ -51,23 +59,62 @@ class Observers:
         self._usage: UsageSampler | None = None
         if usage is not None and config.usage_interval is not None:
             self._usage = UsageSampler(usage, config.usage_interval, tracer.clock)
-        self.watch = Watch(config.integrations, tracer, flush, finish, config.grace_period)
-        if config.leads and (text := launchers.unseen(tracer.traces.attempt)):
-            logger.warning("%s", text)
+        self.notices = Notices(self._record, flush, config.grace_period, self._withdraw)
+        clock, attempt = tracer.clock, tracer.traces.attempt
+        if attempt and (code := exit_code()):
+            # Before the job starts: this is why the previous attempt ended, unless that has recorded a reason itself.
+            tracer.account.notice(REASONS.index(exit_reason(code)), clock(), ended_by=f"exit status {code}")
         tracer.hooks.watch_device(self.device_clock)
-        tracer.hooks.at_tick(self.device_clock.poll, self._integrations.poll, self.watch.renew, self._find_peak)
+        tracer.hooks.at_tick(self.device_clock.poll, self._integrations.poll, self._find_peak)
+        self._signals: Signals | None = None
+        if "signals" in config.integrations:
+            self._signals = Signals(self.notices, clock, config.grace_period, finish)
+            self._signals.install()
+            tracer.hooks.at_tick(self._signals.renew)  # libraries replace handlers silently
+        self._maintenance: Maintenance | None = None
+        if "maintenance" in config.integrations and (host := metadata_host()) is not None:
+            self._maintenance = Maintenance(self.notices, clock, host)
+            self._maintenance.start()
+        if config.leads and (text := unseen(attempt)):
+            logger.warning("%s", text)
         if config.leads and "kubernetes" in config.integrations:
-            self._ask_cluster(tracer.clock(), submitted=config.submitted_at is None)
+            self._ask_cluster(clock(), submitted=config.submitted_at is None)
+
+    def announce(self, reason: str, seconds: float) -> bool:
+        """Take note of `reason`, one of ``semconv.REASONS``; return whether what follows was done within `seconds`."""
+        self.notices.announce(reason, self._tracer.clock())
+        return self.notices.settled(seconds)
 
     def close(self, seconds: float) -> None:
         """Remove all hooks and handlers; waits for callbacks and for steps on the device, `seconds` at most."""
         until = time.monotonic() + seconds
-        self.watch.close(seconds / 2)
+        if self._signals is not None:
+            self._signals.remove()
+        if self._maintenance is not None:
+            self._maintenance.stop()
+        self.notices.close(seconds / 2)
         self._integrations.remove()
         self._tracer.close_open()
         if self._usage is not None:
             self._usage.close(min(USAGE_S, until - time.monotonic()))
         self.device_clock.close(until - time.monotonic())
+
+    def _record(self, reason: str, moment: int, about: dict[str, types.AttributeValue]) -> None:
+        span = self._tracer.traces.job_span
+        if _finished(span):
+            return  # closing a notebook, or stopping a script in its last lines, disrupts no job
+        source = str(about.get(GOODPUT_NOTICE_SOURCE, ""))
+        limits = (launch for launch in launches() if launch.ends_at is not None and moment > launch.ends_at - LIMIT_NS)
+        limit = next((f" at the time limit of {launch.name}" for launch in limits), "")
+        ended_by = f"{source}{limit}" if source in _SIGNALS else ""
+        self._tracer.account.notice(REASONS.index(reason), moment, ended_by=ended_by)
+        if span is not None and span.is_recording():
+            span.add_event(GOODPUT_NOTICE_EVENT, {GOODPUT_DISRUPTION_REASON: reason, **about}, moment)
+
+    def _withdraw(self, left: str | None, moment: int, _: object) -> None:
+        self._tracer.account.notice(0, moment, withdrawn=True)
+        if left is not None:
+            self._tracer.account.notice(REASONS.index(left), moment)
 
     def _ask_cluster(self, began: int, *, submitted: bool) -> None:
         """Ask in the background how this attempt was started, and if `submitted` when the run was submitted.
@@ -97,3 +144,7 @@ class Observers:
         if flops.backend_started():
             self._tracer.hooks.not_at_tick(self._find_peak)
             self._productivity.learn(Inputs(peak_flops=flops.peak_of_all()))
+
+
+def _finished(job: object) -> bool:
+    return isinstance(job, ReadableSpan) and job.end_time is not None and job.status.is_ok

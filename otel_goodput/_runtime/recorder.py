@@ -254,7 +254,7 @@ class Recorder(Phases):
         if line.hooks.queue_depth is not None:
             self._line.hooks.loader(line.hooks.queue_depth)
         for callback in self._callbacks:
-            self._observers.watch.notices.on_preemption(callback)
+            self._observers.notices.on_preemption(callback)
         text = "this is process %d of %d, which was not known when configure() was called: it records run %r"
         logger.info(text, config.process_index, config.process_count, self.run_id)
 
@@ -412,7 +412,7 @@ class Recorder(Phases):
         if not callable(callback):  # type checkers report it
             return not_callable(callback, self.on_preemption)  # type: ignore[unreachable]
         self._callbacks.append(callback)
-        return self._observers.watch.notices.on_preemption(callback)
+        return self._observers.notices.on_preemption(callback)
 
     @forgiving
     def checkpoint_logger(self) -> Any:
