@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Final
 
+from otel_goodput._journal.account import nothing
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import containing
 
@@ -52,14 +53,14 @@ class Integrations:
                     else:
                         self._removers.append(remove)
             if not self._waiting:
-                self._tracer.hooks.look_around(None)
+                self._tracer.hooks.look_around(nothing)
         finally:
             self._installing.release()
 
     def remove(self) -> None:
         """Remove all integrations."""
         held = self._installing.acquire(timeout=INSTALLING_S)
-        self._tracer.hooks.look_around(None)
+        self._tracer.hooks.look_around(nothing)
         self._waiting.clear()
         if held:
             self._installing.release()

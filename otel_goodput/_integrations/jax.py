@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from opentelemetry.util import types
 
+from otel_goodput._journal.account import nothing
 from otel_goodput._recording.compile_phases import CompilePhase
 from otel_goodput._recording.tracer import PhaseTracer
 from otel_goodput._runtime.guard import containing, report_once
@@ -421,7 +422,7 @@ class Listener:
         hooks.profile(None)
         if isinstance(self._annotate, StepAnnotations):
             self._annotate.close()
-        hooks.before_figures(None)
+        hooks.before_figures(nothing)
         compilations, self._compilations = self._compilations, None
         if compilations is not None:
             compilations.close()

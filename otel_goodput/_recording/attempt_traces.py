@@ -23,7 +23,7 @@ class AttemptTraces:
 
     Attributes:
         own: each step has a trace of its own.
-        job_context, job_span: of the latest job; the span is None before the first.
+        job_context, job_span: of the latest job, on which hangs what has no other parent; no span before the first.
         job_key: span id of the first job.
     """
 
@@ -42,6 +42,7 @@ class AttemptTraces:
         self.run_id = layout.run_id
         self.attempt = layout.attempt
         self.process = process
+        self.identity = (self.run_id, self.attempt, process)
         self.own = own
         self.job_context: SpanContext = ids.job_span_context(self.run_id, self.attempt, process)
         self.job_span: trace_api.Span | None = None
@@ -53,11 +54,6 @@ class AttemptTraces:
         self._latest = 0  # number of the trace begun last
         self._rooted = process > 0  # only process 0 writes the attempt's root
         self._roots: list[ReadableSpan] = []  # the root, until it is emitted
-
-    @property
-    def identity(self) -> tuple[str, int, int]:
-        """Run, attempt and process."""
-        return self.run_id, self.attempt, self.process
 
     def parent_of(self, step: int, around: SpanContext) -> SpanContext:
         """Return the parent for a span in or for `step` that is opened inside `around` (which may be invalid)."""
@@ -77,14 +73,6 @@ class AttemptTraces:
             return self.layout.root(number)
         return self.layout.root(0) if self.budget.small else self.job_context
 
-    def root_of(self, trace_id: int) -> SpanContext:
-        """Same as :meth:`root`, by trace id; for a trace that is not the attempt's, that of trace 0."""
-        return self.root(self.layout.number_of(trace_id) or 0)
-
-    def step_trace(self, step: int) -> int:
-        """Return the id of the separate trace of `step`, for when each step has its own."""
-        return ids.step_trace_id(self.run_id, self.attempt, step)
-
     def record_layout(self, longest: int) -> None:
         """Record the layout, and that a summary has at most `longest` steps, for a restart that exports the rest."""
         budget = self.budget
@@ -99,10 +87,7 @@ class AttemptTraces:
         return SpanContext(root.trace_id, root.span_id, True, ids.SAMPLED) if self.process else root
 
     def begin_root(self, moment: int) -> None:
-        """Have process 0 record the attempt's root, and export it with :meth:`write_root`; only the first call does.
-
-        `moment` is the begin of the job, ns.
-        """
+        """Have process 0 record the attempt's root once, which the job begins at `moment` (ns); see `write_root`."""
         if not self._rooted:
             self._rooted = True
             self._roots.append(attempt_span(self.run_id, self.attempt, self._emitter.resource, moment))
@@ -112,10 +97,6 @@ class AttemptTraces:
         """Emit the attempt's root, unless that is done; safe to call on several threads."""
         with suppress(IndexError):
             self._emitter.emit(self._roots.pop())
-
-    def place_job(self, span: trace_api.Span) -> None:
-        """Take `span`, which has just begun, as the job: what has no other parent hangs on it."""
-        self.job_context, self.job_span = span.get_span_context(), span
 
     def close(self) -> None:
         """Stop recording."""

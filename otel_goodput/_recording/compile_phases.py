@@ -105,10 +105,8 @@ class CompilePhase:
     Attributes:
         key: its span id.
         function: what is compiled; empty if not known.
-        parent: what it is in.
         step: number of the step that it is in; ``NO_STEP`` if it is in none.
         aside: it does not block training.
-        gate: decides whether it is exported.
         taken: it is exported, however short it is.
     """
 
@@ -139,10 +137,12 @@ class CompilePhases:
         aside = not line.blocks(blocking)
         gate = line.admission.gate(Phase.COMPILE, function, aside)
         step = None if aside else line.spans.step
-        inside = step.identity if around is step and step is not None else self._context(around, step)
-        taken = gate.take() and line.admission.afford(inside.trace_id, line.admission.budget.phases)
+        parent = step if step is not None and around is step else self._context(around, step)
+        taken = gate.take() and line.admission.afford(_identity(parent).trace_id, line.admission.budget.phases)
         if taken:
             line.spans.hold(around)
+            if not isinstance(parent, ShortSpan):
+                parent = self._context(around, step)  # exported by now
         key = line.new_key()
         flags = EXPORT if taken else 0
         if aside:
@@ -150,14 +150,11 @@ class CompilePhases:
         name = line.account.journal.name(function) if function else 0
         number = ev.NO_STEP if step is None else step.step
         line.jobs.append(ev.START, rules.COMPILE, flags, name, key, number, start)
-        if around is step and step is not None:
-            # The usual case. It needs no PARENT record: the journal's reader knows the step by its number.
-            return CompilePhase(key, function, start, step, number, aside, gate, taken)
-        parent = self._context(around, step)
-        if parent.trace_id != line.traces.root(0).trace_id:
-            line.account.foreign_trace(key, parent.trace_id)
-        if parent.span_id != line.traces.job_key:
-            line.jobs.append(PARENT, 0, 0, 0, key, signed(parent.span_id), start)
+        if not isinstance(parent, ShortSpan):  # else the journal's reader knows the step by its number
+            if parent.trace_id != line.traces.root(0).trace_id:
+                line.account.foreign_trace(key, parent.trace_id)
+            if parent.span_id != line.traces.job_key:
+                line.jobs.append(PARENT, 0, 0, 0, key, signed(parent.span_id), start)
         return CompilePhase(key, function, start, parent, number, aside, gate, taken)
 
     def end(self, phase: CompilePhase, end: int, compiled: str = "") -> bool:
@@ -165,11 +162,17 @@ class CompilePhases:
 
         `compiled` is the title of its function, empty if it was only traced.
         """
-        line = self._line
+        line, gate, parent, exported = self._line, phase.gate, phase.parent, phase.taken
         name = line.account.journal.name(compiled) if compiled else 0
-        exported = self._exports(phase, end)
-        flags = EXPORT if exported else SUMMARIZED
-        line.jobs.append(ev.END, rules.COMPILE, flags, name, phase.key, ev.NO_STEP, end)
+        slow = gate.stands_out(end - phase.start, failed=False)
+        late = isinstance(parent, ShortSpan) and parent.closed
+        if not exported and slow and not late:
+            exported = line.admission.afford(_identity(parent).trace_id, NOTABLE)
+            if exported and isinstance(parent, ShortSpan):
+                line.spans.keep(parent)
+        if not exported:
+            gate.leave_out(phase.start, end)
+        line.jobs.append(ev.END, rules.COMPILE, EXPORT if exported else SUMMARIZED, name, phase.key, ev.NO_STEP, end)
         return exported and not line.closed
 
     def emit(self, phase: CompilePhase, end: int, more: types.Attributes) -> None:
@@ -190,17 +193,6 @@ class CompilePhases:
             return traces.root(traces.layout.number(number))
         return traces.parent_of(number, context)
 
-    def _exports(self, phase: CompilePhase, end: int) -> bool:
-        """Return whether `phase` is exported; if it is not, add it to the gate's summary."""
-        line, gate, parent = self._line, phase.gate, phase.parent
-        slow = gate.stands_out(end - phase.start, failed=False)
-        if phase.taken:
-            return True
-        inside = parent.identity if isinstance(parent, ShortSpan) else parent
-        late = isinstance(parent, ShortSpan) and parent.closed
-        if slow and not late and line.admission.afford(inside.trace_id, NOTABLE):
-            if isinstance(parent, ShortSpan):
-                line.spans.keep(parent)
-            return True
-        gate.leave_out(phase.start, end)
-        return False
+
+def _identity(parent: SpanContext | ShortSpan) -> SpanContext:
+    return parent.identity if isinstance(parent, ShortSpan) else parent

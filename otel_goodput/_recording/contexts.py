@@ -1,7 +1,4 @@
-"""The context managers of phases: each starts a span and ends it; as a decorator, at every call of the function.
-
-Longer than other files: what enters, leaves and mends a phase shares its state.
-"""
+"""The context managers of phases: each starts a span and ends it; as a decorator, at every call of the function."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from opcode import opname
 from threading import get_ident
 from time import perf_counter_ns
 from types import FrameType, TracebackType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from opentelemetry import context as context_api
 from opentelemetry import trace as trace_api
@@ -19,6 +16,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import INVALID_SPAN, Status, StatusCode
 from opentelemetry.util import types
 
+from otel_goodput import semconv
+from otel_goodput._accounting.rules import PHASE_INDEX
 from otel_goodput._recording import misuse, plain
 from otel_goodput._recording.decorators import F, decorate
 from otel_goodput._recording.departure import clean_exit
@@ -29,43 +28,28 @@ from otel_goodput._recording.short_span import alive
 from otel_goodput._recording.tracer import Find, PhaseSpan, PhaseTracer, Save
 from otel_goodput._runtime.guard import contain, unrecorded
 from otel_goodput.errors import PhaseError
-from otel_goodput.semconv import (
-    ELASTIC_WAITS,
-    ERROR_TYPE,
-    GOODPUT_BLOCKING,
-    GOODPUT_CHECKPOINT_DURABLE,
-    GOODPUT_CUSTOM_NAME,
-    GOODPUT_ELASTIC_KIND,
-    GOODPUT_PHASE,
-    GOODPUT_STEP,
-    REASONS,
-    Phase,
-    Reason,
-)
+from otel_goodput.semconv import REASONS, Phase, Reason
 
 # The instructions that enter a `with` statement in Python 3.10 to 3.14; after these, `__exit__` is sure to be called.
 _WITH = frozenset({"SETUP_WITH", "BEFORE_WITH", "LOAD_SPECIAL"})
 
 
 class Entry:
-    """One entry into a phase.
+    """One entry into a phase, which began at `start` (ns).
 
     Attributes:
-        tracer: records the phase.
-        start: when it began, ns.
         span: its span; None before it is started.
-        thread: id of the thread that opened it.
         in_with: opened by a ``with`` statement, which holds the context manager until it is left.
     """
 
-    __slots__ = ("_phase", "_token", "_within", "in_with", "span", "start", "thread", "tracer")
+    __slots__ = ("_phase", "_thread", "_token", "_within", "in_with", "span", "start", "tracer")
 
     def __init__(self, tracer: PhaseTracer, start: int, opener: FrameType) -> None:
         self.tracer = tracer
         self.start = start
         self.span: trace_api.Span | None = None
-        self.thread = get_ident()
         self.in_with = opname[opener.f_code.co_code[opener.f_lasti]] in _WITH
+        self._thread = get_ident()
         self._within: context_api.Context | None = None
         self._phase: Nested | None = None
         self._token: Any = None
@@ -73,15 +57,16 @@ class Entry:
     @property
     def here(self) -> bool:
         """Whether this is the thread that opened it."""
-        return self.thread == get_ident()
+        return self._thread == get_ident()
 
     @property
     def current(self) -> bool:
         """Whether it is the innermost phase of the caller."""
         return self._phase is not None and innermost() is self._phase
 
-    def attach(self, phase: Nested, context: context_api.Context) -> None:
-        """Make `context` the current one, inside `phase`."""
+    def attach(self, phase: Nested, shown: trace_api.Span) -> None:
+        """Enter `phase`, whose span others see as `shown`."""
+        context = self.tracer.nesting.enter(phase, shown)
         self._within, self._phase = context_api.get_current(), phase
         PHASE.set(phase)
         self._token = context_api.attach(context)
@@ -119,24 +104,22 @@ def enclosing(phase: str) -> trace_api.Span | None:
     """Return the open save or restore (`phase`) around the caller, the SDK's span; None if there is none."""
     nested = innermost()
     while nested is not None:
-        if isinstance(nested, PhaseSpan) and not nested.closed and is_phase(nested.span, phase):
+        if isinstance(nested, PhaseSpan) and _is_open(nested.span, phase):
             return nested.span
         nested = nested.outer
     span = trace_api.get_current_span()  # a user's own span may be a phase by its attribute
-    return span if is_phase(span, phase) and span.is_recording() else None
+    return span if _is_open(span, phase) else None
 
 
-def is_phase(span: trace_api.Span, phase: str) -> bool:
-    """Return whether the attributes of `span` make it a phase of this kind."""
+def _is_open(span: trace_api.Span, phase: str) -> bool:
     attributes = getattr(span, "attributes", None) or {}
-    return bool(attributes.get(GOODPUT_PHASE) == phase)
+    return bool(attributes.get(semconv.GOODPUT_PHASE) == phase) and span.is_recording()
 
 
-def _kind(value: object, phase: str) -> str:
-    """Return what a wait for slices is for."""
+def _elastic_kind(value: object, phase: str) -> str:
     kind = plain.text(value)
-    if kind not in ELASTIC_WAITS:
-        kinds = ", ".join(ELASTIC_WAITS)
+    if kind not in semconv.ELASTIC_WAITS:
+        kinds = ", ".join(semconv.ELASTIC_WAITS)
         raise PhaseError(phase, f"{phase}(): kind must be one of {kinds}, not {plain.quoted(value)}")
     return kind
 
@@ -151,7 +134,7 @@ _READ: Final[dict[str, Callable[[object, str], Any]]] = {
     "end_time": plain.moment,
     "blocking": lambda value, phase: plain.flag(value, "blocking", None),
     "durable": lambda value, phase: plain.flag(value, "durable", True),
-    "name": lambda value, phase: (_kind if phase == Phase.ELASTIC_WAIT else plain.name)(value, phase),
+    "name": lambda value, phase: (_elastic_kind if phase == Phase.ELASTIC_WAIT else plain.name)(value, phase),
     "step": _number,
 }
 
@@ -163,6 +146,8 @@ class PhaseContext:
     """
 
     __slots__ = ("_arguments", "_entries", "_find", "_phase", "_wrong")
+
+    _kind: ClassVar[type[PhaseSpan]] = PhaseSpan  # what others see of its span
 
     def __init__(self, find: Find, phase: str, **arguments: Any) -> None:
         self._entries: list[Entry] = []
@@ -191,10 +176,9 @@ class PhaseContext:
                     raise self._wrong
                 self._entries.append(entry)
                 entry.span = span = self._begin(tracer, entry.start)
-                phase = self._phase_span(tracer, span)
-                shown = span if tracer.nesting.shared else phase
-                entry.attach(phase, tracer.nesting.enter(phase, shown))
-                return self._yielded(phase)
+                phase = self._kind(tracer, span)
+                entry.attach(phase, span if tracer.nesting.shared else phase)
+                return self._bound(phase)
         except Exception as error:
             self._forget(entry)
             unrecorded("phase start", error)
@@ -204,7 +188,7 @@ class PhaseContext:
         finally:
             if tracer is not None:
                 tracer.add_overhead(perf_counter_ns() - begin)
-        return self._yielded(self._phase_span(None, INVALID_SPAN))
+        return UNRECORDED if self._kind is Save else INVALID_SPAN
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -232,7 +216,7 @@ class PhaseContext:
 
     def _holds_up(self, tracer: PhaseTracer) -> bool:
         """Whether the phase blocks training, and so begins an implicit job if none is open."""
-        return self._phase != Phase.EXCLUSION and tracer.blocks(self._arguments.get("blocking"))
+        return self._phase not in (Phase.EXCLUSION, Phase.JOB) and tracer.blocks(self._arguments.get("blocking"))
 
     def _entered(self) -> Entry | None:
         """Return the entry that is being left.
@@ -242,26 +226,24 @@ class PhaseContext:
         entries = self._entries
         if len(entries) < 2:
             return entries[0] if entries else None
-        inner = list(reversed(entries))
-        return next((entry for entry in inner if entry.current), None) or next(
-            (entry for entry in inner if entry.here), inner[0]
-        )
+        inner = entries[::-1]
+        here = next((entry for entry in inner if entry.here), inner[0])
+        return next((entry for entry in inner if entry.current), here)
 
     def _leave(self, entry: Entry, kind: type[BaseException] | None, error: BaseException | None) -> None:
         tracer, span = entry.tracer, entry.span
-        if span is None:
+        if span is None or not span.is_recording():  # a shutdown has ended it
             return
-        if kind is not None and error is not None and not clean_exit(error) and span.is_recording():
+        if kind is not None and error is not None and not clean_exit(error):
             if isinstance(error, Exception):
                 span.add_event("exception", plain.described(error))
-            span.set_attribute(ERROR_TYPE, error_name(kind))
+            span.set_attribute(semconv.ERROR_TYPE, error_name(kind))
             span.set_status(Status(StatusCode.ERROR, f"{kind.__name__}: {plain.message(error)}"))
-        if span.is_recording():  # else a shutdown has ended it
-            if not entry.here:
-                tracer.misused.warn(misuse.ELSEWHERE, phase=self._phase)
-            if not tracer.closed:
-                self._finish(tracer, span, error)
-            span.end(self._end_time(tracer, span))
+        if not entry.here:
+            tracer.misused.warn(misuse.ELSEWHERE, phase=self._phase)
+        if not tracer.closed:
+            self._finish(tracer, span, error)
+        span.end(self._end_time(tracer, span))
 
     def _forget(self, entry: Entry | None, error: BaseException | None = None) -> None:
         """Close and remove an entry whose begin or end was interrupted."""
@@ -278,30 +260,25 @@ class PhaseContext:
                 entry.mend(KeyboardInterrupt())
 
     def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
-        """Start the span at `start` (ns)."""
         arguments = self._arguments
         phase = name = self._phase
-        attributes: dict[str, types.AttributeValue] = {GOODPUT_PHASE: phase}
+        attributes: dict[str, types.AttributeValue] = {semconv.GOODPUT_PHASE: phase}
         if phase == Phase.CUSTOM:
-            attributes[GOODPUT_CUSTOM_NAME] = name = arguments["name"]
+            attributes[semconv.GOODPUT_CUSTOM_NAME] = name = arguments["name"]
         elif phase == Phase.ELASTIC_WAIT:
-            attributes[GOODPUT_ELASTIC_KIND] = arguments["name"]
+            attributes[semconv.GOODPUT_ELASTIC_KIND] = arguments["name"]
         if arguments.get("step") is not None:
-            attributes[GOODPUT_STEP] = arguments["step"]
+            attributes[semconv.GOODPUT_STEP] = arguments["step"]
         blocking = arguments.get("blocking")
         if blocking is not None or not tracer.blocks(None):
             # Also when the user did not say: a trace does not show which thread it was.
-            attributes[GOODPUT_BLOCKING] = bool(blocking)
+            attributes[semconv.GOODPUT_BLOCKING] = bool(blocking)
         return tracer.start_span(name, attributes, start)
 
-    def _phase_span(self, tracer: PhaseTracer | None, span: trace_api.Span) -> PhaseSpan:
-        """Return what others see of `span`."""
-        return PhaseSpan(tracer, span)
-
-    def _yielded(self, phase: PhaseSpan) -> trace_api.Span:
+    def _bound(self, phase: PhaseSpan) -> trace_api.Span:
         """Return what the ``with`` statement binds; with a provider of the user's, their own kind of span."""
-        shared = phase.closed or phase.nesting.shared
-        return phase.span if shared else phase
+        theirs = not isinstance(phase, Save) and (phase.closed or phase.nesting.shared)
+        return phase.span if theirs else phase
 
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
         """Do what is due just before the span ends."""
@@ -317,7 +294,6 @@ class PhaseContext:
         return decorate(self._again, function)
 
     def _again(self) -> PhaseContext:
-        """Return a new context like this one."""
         twin = type(self)(self._find, self._phase)
         twin._arguments, twin._wrong = self._arguments, self._wrong
         return twin
@@ -339,12 +315,14 @@ class SaveContext(PhaseContext):
 
     __slots__ = ()
 
+    _kind = Save
+
     def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
         span = super()._begin(tracer, start)
         admission = tracer.admission
         if admission.budget.detailed and span.get_span_context().span_id not in admission.left_out:
             tracer.thinner.cut()
-        span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, bool(self._arguments["durable"]))
+        span.set_attribute(semconv.GOODPUT_CHECKPOINT_DURABLE, bool(self._arguments["durable"]))
         tracer.saves(self._arguments.get("step"))
         step = tracer.spans.step if tracer.blocks(None) else None
         if step is not None:
@@ -353,23 +331,13 @@ class SaveContext(PhaseContext):
 
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
         if error is not None and not clean_exit(error):
-            span.set_attribute(GOODPUT_CHECKPOINT_DURABLE, False)
-
-    def _phase_span(self, tracer: PhaseTracer | None, span: trace_api.Span) -> PhaseSpan:
-        return Save(tracer, span)
-
-    def _yielded(self, phase: PhaseSpan) -> trace_api.Span:
-        return phase
+            span.set_attribute(semconv.GOODPUT_CHECKPOINT_DURABLE, False)
 
 
 class JobContext(PhaseContext):
     """The job: a whole attempt."""
 
-    __slots__ = ("_used",)
-
-    def __init__(self, find: Find, phase: str, **arguments: Any) -> None:
-        super().__init__(find, phase, **arguments)
-        self._used = False
+    _used = False
 
     def __enter__(self) -> Any:
         self._used = True
@@ -393,12 +361,8 @@ class JobContext(PhaseContext):
         if tracer is not None:
             tracer.misused.warn(misuse.NEVER_ENTERED)
 
-    def _holds_up(self, tracer: PhaseTracer) -> bool:
-        return False
-
     def _begin(self, tracer: PhaseTracer, start: int) -> trace_api.Span:
-        if tracer.hooks.before_phase is not None:  # the first thing in a job may be a restore, which is no phase yet
-            tracer.hooks.before_phase()
+        tracer.hooks.before_phase()  # the first thing in a job may be a restore, which is no phase yet
         return tracer.jobs.take_over() or tracer.jobs.start(start)
 
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
@@ -408,12 +372,18 @@ class JobContext(PhaseContext):
 
 
 class Unrecorded(trace_api.NonRecordingSpan):
-    """Replaces the span of a step where there is none; has all the methods of a step's span."""
+    """Replaces the span of a step or of a save where there is none; has all the methods of theirs."""
+
+    span: Final = INVALID_SPAN
 
     def observe(self, output: object) -> None:
         """Do nothing, same as :meth:`FastSpan.observe` without a device clock."""
 
+    def durable(self) -> None:
+        """Do nothing: no checkpoint is recorded."""
 
+
+_OF_FAST_SPANS: Final = ("name", "step", "blocking", "start_time", "end_time")
 UNRECORDED: Final = Unrecorded(trace_api.INVALID_SPAN_CONTEXT)
 
 
@@ -430,20 +400,13 @@ class FastContext(PhaseContext):
 
     def __enter__(self) -> Any:
         arguments = self._arguments
-        times = (arguments.get("start_time"), arguments.get("end_time"), arguments.get("blocking"))
         try:
             tracer = self._find()
             if tracer is None:
                 return UNRECORDED
             if self._wrong is not None:
                 raise self._wrong
-            if self._phase == Phase.STEP:
-                number = arguments["step"]
-                span = tracer.step(tracer.next_number() if number is None else number, *times)
-            elif self._phase == Phase.PART:
-                span = tracer.part(arguments["name"])
-            else:
-                span = tracer.load(*times)
+            span = FastSpan.of(tracer, PHASE_INDEX[self._phase], *map(arguments.get, _OF_FAST_SPANS))
         except Exception as error:
             unrecorded("phase start", error)
             return UNRECORDED
@@ -461,6 +424,6 @@ class FastContext(PhaseContext):
         spans = self._spans
         if spans:
             current = innermost()
-            span = current if isinstance(current, FastSpan) and current in spans else spans[-1]
+            span = next((span for span in spans if span is current), spans[-1])
             spans.remove(span)
             span.__exit__(kind, error, traceback)

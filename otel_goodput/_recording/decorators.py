@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -21,7 +20,7 @@ def decorate(again: Callable[[], Any], function: F, done: Callable[[Any, Any], o
     wrapped: Any
     if inspect.iscoroutinefunction(function):
 
-        @functools.wraps(function)
+        @wraps(function)
         async def wrapped(*args: Any, **kwargs: Any) -> Any:
             with again() as bound:
                 output = await function(*args, **kwargs)
@@ -31,7 +30,7 @@ def decorate(again: Callable[[], Any], function: F, done: Callable[[Any, Any], o
 
     elif inspect.isasyncgenfunction(function):
 
-        @functools.wraps(function)
+        @wraps(function)
         async def wrapped(*args: Any, **kwargs: Any) -> Any:
             with again():
                 async for item in function(*args, **kwargs):
@@ -39,14 +38,14 @@ def decorate(again: Callable[[], Any], function: F, done: Callable[[Any, Any], o
 
     elif inspect.isgeneratorfunction(function):
 
-        @functools.wraps(function)
+        @wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             with again():
                 return (yield from function(*args, **kwargs))
 
     else:
 
-        @functools.wraps(function)
+        @wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             with again() as bound:
                 output = function(*args, **kwargs)
@@ -110,11 +109,12 @@ def _fitted(
         for one in parameters
         if one.name != "self"
     ]
+    name = function.__name__
     report_once(
-        f"arguments of {function.__name__}",
+        f"arguments of {name}",
         "%s; the call is made without what does not fit. Write goodput.%s(%s)",
-        str(error).replace(f"{function.__qualname__}()", f"goodput.{function.__name__}()"),
-        function.__name__,
+        str(error).replace(f"{function.__qualname__}()", f"goodput.{name}()"),
+        name,
         ", ".join(takes),
     )
     return fitting, {**named, **dict.fromkeys(missing)}

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from otel_goodput import semconv
 from otel_goodput._accounting.events import NO_STEP
-from otel_goodput._journal.account import Account
+from otel_goodput._journal.account import Account, nothing
 from otel_goodput._journal.records import EXPORTED, SUMMED
 from otel_goodput._recording.finished import PhaseReadableSpan
 
@@ -82,7 +82,7 @@ class AcknowledgingExporter(DelegatingSpanExporter):
 
     def __init__(self, exporter: SpanExporter, account: Account, number: int) -> None:
         super().__init__(exporter)
-        self._exporting: Callable[[int], object] = lambda count: None
+        self._exporting: Callable[[int], object] = nothing
         self._account = account
         self._number = number
         # Of the spans that are to be recorded once they are delivered. Only phases and roots have END records in the

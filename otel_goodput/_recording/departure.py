@@ -1,14 +1,9 @@
 """Tells whether a loop was left, and how: by a break or a return, or by an exception.
 
-The account's rule R4 goes by what the step did, but that is not enough here: a step that raises near its end takes as
-long as one that was completed, and Python does not show a ``__del__`` the exception that it runs for.
-
-A loop that is left drops its iterator, whose ``__del__`` sees only the frame that drops it. The last instruction of
-that frame tells: if it takes the iterator off the stack, the loop was left by ``break`` or ``return``; any other one
-has raised. The instructions between the loop's head and that one tell whether the step did any work.
-
-If something else still holds the iterator (a variable, a traceback), nothing is called. Then the place of the loop
-tells: its frame has returned, or executes instructions that are not part of the loop.
+A loop that is left drops its iterator, and Python does not show a ``__del__`` the exception that it runs for. But the
+last instruction of the frame that drops it tells: if it takes the iterator off the stack, the loop was left by
+``break`` or ``return``; any other one has raised. If something else still holds the iterator (a variable, a traceback),
+the place of the loop tells: its frame has returned, or executes instructions that are not part of the loop.
 """
 
 from __future__ import annotations
@@ -33,8 +28,10 @@ _GENERATOR: Final = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 _REBOUND: Final = ("STORE_", "DELETE_")
 _CALLS: Final = ("CALL", "PRECALL", "CACHE")
 # Instructions that may do a step's work or hide where control goes: calls, implicit calls, exception handlers.
-_WORK: Final = ("CALL", "PRECALL", "BEFORE_", "SETUP_", "LOAD_SPECIAL", "GET_", "FOR_ITER", "SEND", "YIELD", "IMPORT")
-_MATMUL: Final = ("BINARY_MATRIX_MULTIPLY", "INPLACE_MATRIX_MULTIPLY")
+_WORK: Final = (
+    *("CALL", "PRECALL", "BEFORE_", "SETUP_", "LOAD_SPECIAL", "GET_", "FOR_ITER", "SEND", "YIELD", "IMPORT"),
+    *("BINARY_MATRIX_MULTIPLY", "INPLACE_MATRIX_MULTIPLY"),
+)
 _NO_WAY_ON: Final = ("JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "RETURN_", "RAISE_", "RERAISE")
 _JUMPS: Final = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 # Functions that ask for the next item in the name of a loop further out.
@@ -47,13 +44,10 @@ def clean_exit(error: BaseException) -> bool:
 
 
 class Place:
-    """Where a loop asks for its next item: in which frame, and at which instruction of its code.
-
-    It holds no frame, because a frame holds the variables of the loop.
+    """Where a loop asks for its next item. It holds no frame, because a frame holds the variables of the loop.
 
     Attributes:
-        frame: id of the frame that runs the loop.
-        at: offset of the instruction at which the loop asks.
+        frame, at: id of the frame that runs the loop, and offset of the instruction at which it asks.
         reliable: the loop was never said to be left and then asked for an item after all.
         elsewhere: other threads than the one that called ``steps()`` ask for items, perhaps in other contexts.
     """
@@ -91,10 +85,7 @@ class Place:
         return None if code.co_flags & inspect.CO_COROUTINE else True  # a coroutine that waits is on no stack
 
     def raised(self, thread: int) -> bool | None:
-        """Return whether the exception that the thread handles, or that a notebook has shown, came out of the loop.
-
-        None if it is not known where the loop is.
-        """
+        """Return whether the error that the thread handles, or a notebook has shown, came out of the loop, if known."""
         if self._code is None:
             return None
         handled = sys._current_exceptions().get(thread)
@@ -158,18 +149,33 @@ def _flow(instructions: Sequence[dis.Instruction]) -> dict[int, list[int]]:
     return before
 
 
-def by_exception(loop: CodeType | None, depth: int = 1) -> bool:
-    """Return whether an exception is the reason why the iterator is being dropped.
+def way_left(loop: CodeType | None, begun: int, depth: int = 1) -> tuple[bool, bool]:
+    """Return whether an exception is the reason why an iterator is being dropped, and whether its loop did no work.
+
+    The latter is a loop that was left at its head, as by ``if step >= last: break``. True only if that is certain: the
+    loop is in `loop`'s own frame, and no path from its head to where it was left can have done any work.
 
     Args:
         loop: the code of the loop; None if not known.
+        begun: bytecode offset in it at which ``iter()`` was called.
         depth: number of frames from this function's caller (the iterator's ``__del__``) to the frame that drops it.
     """
     try:
-        frame: FrameType | None = sys._getframe(depth + 1)
+        frame = sys._getframe(depth + 1)
     except ValueError:
-        return True  # no frame is left, so only the traceback of an exception can have held the iterator
+        return True, False  # no frame is left, so only the traceback of an exception can have held the iterator
+    idle = False
+    if frame.f_code is loop and _instruction(frame) in _TAKEN_OFF:
+        try:
+            idle = _nothing_between(loop, begun, frame.f_lasti)
+        except (LookupError, ValueError):
+            pass  # bytecode of an unknown Python version
+    return _by_exception(loop, frame), idle
+
+
+def _by_exception(loop: CodeType | None, dropping: FrameType) -> bool:
     generator = loop is not None and loop.co_flags & _GENERATOR
+    frame: FrameType | None = dropping
     while frame is not None:
         instruction = _instruction(frame)
         if instruction in _TAKEN_OFF:
@@ -185,35 +191,9 @@ def by_exception(loop: CodeType | None, depth: int = 1) -> bool:
     return False
 
 
-def at_head(loop: CodeType | None, begun: int, depth: int = 1) -> bool:
-    """Return whether the loop was left at its head, before it did any work: ``if step >= last: break``.
-
-    True only if that is certain: the loop is in `loop`'s own frame, was left by ``break`` or ``return``, and no path
-    from its head to there can have done any work.
-
-    Args:
-        loop: the code of the loop; None if not known.
-        begun: bytecode offset in it at which ``iter()`` was called.
-        depth: number of frames from this function's caller (the iterator's ``__del__``) to the frame that drops it.
-    """
-    try:
-        frame = sys._getframe(depth + 1)
-    except ValueError:
-        return False
-    if frame.f_code is not loop or _instruction(frame) not in _TAKEN_OFF:
-        return False
-    try:
-        return _nothing_between(loop, begun, frame.f_lasti)
-    except (LookupError, ValueError):
-        return False  # bytecode of an unknown Python version
-
-
 @lru_cache(maxsize=64)
 def _nothing_between(loop: CodeType, begun: int, left: int) -> bool:
-    """Return whether no path from the loop's head to offset `left` can have done any work.
-
-    Cached, because it runs in a ``__del__``, where Python swallows a KeyboardInterrupt: it must be short.
-    """
+    # Cached, because it runs in a ``__del__``, where Python swallows a KeyboardInterrupt: it must be short.
     instructions = list(dis.get_instructions(loop))
     at = {instruction.offset: number for number, instruction in enumerate(instructions)}
     names = [instruction.opname for instruction in instructions]
@@ -230,15 +210,12 @@ def _nothing_between(loop: CodeType, begun: int, left: int) -> bool:
         for number in before.get(ways.pop(), ()):
             reached |= number == head
             if number not in seen:
-                if _works(instructions[number]):
+                instruction = instructions[number]
+                if instruction.opname.startswith(_WORK) or instruction.argrepr in ("@", "@="):
                     return False
                 seen.add(number)
                 ways.append(number)
     return reached
-
-
-def _works(instruction: dis.Instruction) -> bool:
-    return instruction.opname.startswith(_WORK + _MATMUL) or instruction.argrepr in ("@", "@=")
 
 
 def _instruction(frame: FrameType) -> str:

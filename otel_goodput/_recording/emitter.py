@@ -34,10 +34,9 @@ _LAYERS: Final = 64  # objects looked through for the tracer that a provider wra
 
 
 def processor_of(*holders: object) -> SpanProcessor | None:
-    """Return what the SDK's tracer passes its spans to; None if there is no tracer of the SDK.
+    """Return what the SDK's tracer passes its spans to, if there is one.
 
-    Args:
-        holders: a provider and its tracer, which may wrap others; or a span of the SDK's.
+    `holders`: a provider and its tracer, which may wrap others; or a span of the SDK's.
     """
     layers, known = list(holders), set[int]()
     while layers and len(known) < _LAYERS:
@@ -72,15 +71,14 @@ class SpanEmitter(SpanProcessor):
     and neither training nor the journal waits for it.
 
     Args:
-        processors: the processors that receive the spans.
-        resource: the resource of the spans.
+        background: postpone spans until :meth:`catch_up`, or until the thread has emitted them.
 
     Attributes:
         starters: the processors that are notified of starts.
         dropped: number of spans that were dropped because too many waited.
     """
 
-    def __init__(self, processors: Sequence[SpanProcessor], resource: Resource) -> None:
+    def __init__(self, processors: Sequence[SpanProcessor], resource: Resource, *, background: bool = False) -> None:
         self.resource = resource
         self._processors = tuple(processors)
         self.starters = tuple(each for each in processors if _hears_starts(each))
@@ -89,7 +87,7 @@ class SpanEmitter(SpanProcessor):
         self._emitting = threading.Lock()  # so that two threads keep the order
         self._busy = 0  # id of the thread that emits
         self._hanging = False  # a processor has not returned in time
-        self._background = False  # spans are emitted in the background
+        self._background = background
         self._closed = False
         self._wake: SimpleQueue[None] = SimpleQueue()  # reentrant, unlike an event: a signal handler may end spans
         self._thread = threading.Thread(target=self._loop, name="otel-goodput-spans", daemon=True)
@@ -150,10 +148,6 @@ class SpanEmitter(SpanProcessor):
         elif len(waiting) == MANY_WAITING:
             self._wake.put(None)
 
-    def in_background(self) -> None:
-        """Postpone exports from now on, until :meth:`catch_up`, or until the thread has emitted them."""
-        self._background = True
-
     def start(self) -> None:
         """Start the thread that emits what is postponed."""
         if self._background and not started(self._thread, "spans are exported by the thread that ends them"):
@@ -167,10 +161,9 @@ class SpanEmitter(SpanProcessor):
                 self._emit()
 
     def catch_up(self, seconds: float | None = None) -> bool:
-        """Have emitted what was postponed; returns False if that took too long.
+        """Wait `seconds` until what was postponed is emitted; returns False if that took longer.
 
-        Args:
-            seconds: to wait for the background; by default a moment, but not again for a processor that hangs.
+        By default waits a moment, but not again for a processor that hangs.
         """
         if not self._waiting or self._busy == get_ident():  # a processor opens phases itself
             return True

@@ -25,23 +25,12 @@ from opentelemetry.util import types
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.rules import DATA_LOADING, PART, STEP
 from otel_goodput._journal.records import ERRED, EXPORT, INTERRUPTED, OUTLIER, SUMMARIZED
-from otel_goodput._recording import misuse, plain
+from otel_goodput._recording import misuse, nesting, plain
 from otel_goodput._recording.decorators import F, decorate
 from otel_goodput._recording.departure import clean_exit
 from otel_goodput._recording.finished import SCOPE, phase_attributes, phase_span
-from otel_goodput._recording.ids import SAMPLED, UNSAMPLED
-from otel_goodput._recording.nesting import (
-    PHASE,
-    PHASE_KEY,
-    SPAN_KEY,
-    Nested,
-    Nesting,
-    current_span,
-    detach,
-    identity,
-    innermost,
-    leave,
-)
+from otel_goodput._recording.ids import SAMPLED, UNSAMPLED, step_trace_id
+from otel_goodput._recording.nesting import PHASE, PHASE_KEY, SPAN_KEY, Nested, Nesting
 from otel_goodput._recording.plain import error_name
 from otel_goodput._recording.short_span import ShortSpan, alive
 from otel_goodput._recording.step_line import EXPORTED, KEPT, SLOW, THINNED, TIMED, StepLine
@@ -53,12 +42,7 @@ from otel_goodput.semconv import ERROR_TYPE, GOODPUT_STEP_DEVICE_DURATION, PHASE
 class FastSpan(ShortSpan):
     """One step, data load or part of a step: a context manager and a span.
 
-    Args:
-        line: records it.
-        phase: index into ``semconv.PHASES``.
-        step: step number.
-        blocking: the user's argument; None if not given.
-        start, end: the user's times, ns; None for the current time.
+    `phase` is an index into ``semconv.PHASES``; `blocking`, `start` and `end` (ns) are the user's, None if not given.
     """
 
     # Defaults are class attributes, so that an instance stores only values that differ.
@@ -97,6 +81,18 @@ class FastSpan(ShortSpan):
         span.title, span.label = name, line.account.journal.name(name)
         return span
 
+    @classmethod
+    def of(cls, line: StepLine, phase: int, title: str | None, step: int | None, *how: Any) -> FastSpan:
+        """Return a span of any of its phases, not begun yet; without a `step`, a step gets the next number.
+
+        `how`: the arguments `blocking`, `start` and `end` of the constructor.
+        """
+        if title:
+            return cls.of_part(line, title)
+        if phase != STEP:
+            step = line.load_number()
+        return cls(line, phase, line.next_number() if step is None else step, *how)
+
     def unfold(self) -> None:
         """Set on this instance the attributes that usually stay at their class default.
 
@@ -125,7 +121,7 @@ class FastSpan(ShortSpan):
         return self.readable(self._end or self._start, self._end_flags)
 
     def export(self, end: int, flags: int, device: int | None = None) -> None:
-        """Have the finished span made and passed to the span processors in the background; see :meth:`readable`."""
+        """Have :meth:`readable` called, and the span passed to the span processors, in the background."""
         self._line.emitter.postpone(partial(self.readable, end, flags, device))
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -202,12 +198,13 @@ class FastSpan(ShortSpan):
             self._token = line.attach(context_api.Context({**within, PHASE_KEY: self, SPAN_KEY: self}))
         else:
             self._token = line.attach(context_api.Context({**within, PHASE_KEY: self}))
-        if not place.keyed:
+        if place.context is None:
             self._outermost = True
             PHASE.set(self)
         if sampled:
             if self._phase == STEP and not flags & ev.NONBLOCKING:
-                line.thread.step()
+                line.thread.stepped = True
+                line.thread.note_task()
             line.announce(self)
         annotate = line.hooks.annotate
         if annotate is not None and self._phase == STEP and line.hooks.profiling():
@@ -249,7 +246,7 @@ class FastSpan(ShortSpan):
 
     def _left_twin(self) -> FastSpan | None:
         """Return the twin that is being left, and forget it; None if this span itself is being left."""
-        current = innermost()
+        current = nesting.innermost()
         twin = next((twin for twin in reversed(self._twins) if twin is current), None)
         if twin is None and current is not self:
             twin = next((twin for twin in reversed(self._twins) if twin.thread == get_ident()), None)
@@ -320,13 +317,13 @@ class FastSpan(ShortSpan):
         token, self._token = self._token, None
         if token is not None:
             if self.thread == get_ident():
-                detach(token)
+                nesting.detach(token)
             elif self.loop is None:  # else it is said what to write for such a loop
                 line.misused.warn(misuse.ELSEWHERE, phase=PHASES[self._phase])
         elif line.current().get(PHASE_KEY) is self:
             line.attach(self._within)  # it was begun by the loop, see next_in_loop()
         if self._outermost:
-            leave(self)
+            nesting.leave(self)
         spans.forget(self, self._entry)
         if self._phase == STEP:
             if spans.short and self._blocking is not False:
@@ -355,8 +352,7 @@ class FastSpan(ShortSpan):
         """End it at `end` (ns) in place of its owner, from anywhere, even if its begin or its end was interrupted.
 
         Args:
-            end: when it ends, ns.
-            flags: ``INTERRUPTED``, or 0.
+            end, flags: when it ends, ns, and ``INTERRUPTED`` or 0.
             failed: it was not completed.
             left: its loop was left by a break; the account decides whether it was completed.
             took: ns spent in the loop's body before the break, by default all of the step. 0: it did no work.
@@ -372,10 +368,10 @@ class FastSpan(ShortSpan):
         if self._ended and line.spans.short.get(self._entry) is not self:
             return
         line.thread.latest_change = object()
-        if current_span() is self:
+        if nesting.current_span() is self:
             # The token may belong to a context that no longer exists; attaching the previous context needs no token.
             line.attach(alive(self._within))
-        leave(self)
+        nesting.leave(self)
         self._token = None
         if flags & INTERRUPTED:
             self._status = Status(StatusCode.ERROR, "interrupted by shutdown")
@@ -402,11 +398,8 @@ class FastSpan(ShortSpan):
         """End it where its work ended, because it is open at `now` (ns) although it is over.
 
         Its loop was left, but is still referenced, or whoever was to end it was passed over by an exception. It took as
-        long as steps usually do, unless it was seen to take longer; what followed is no part of it (rule R4).
-
-        Args:
-            now: ns.
-            failed: an exception left its loop; used if the loop does not tell.
+        long as steps usually do, unless it was seen to take longer; what followed is no part of it (rule R4). `failed`:
+        an exception left its loop; used if the loop does not tell.
         """
         raised = True if self.loop is None else self.loop.raised(self.thread)
         usual = self._line.policy.sampler.usual()
@@ -449,7 +442,7 @@ class FastSpan(ShortSpan):
         traces = line.traces
         if traces.own and self._phase == STEP:
             return None
-        around = identity(self.around)
+        around = nesting.identity(self.around)
         if traces.own and (not around.is_valid or traces.layout.number_of(around.trace_id) is not None):
             return None
         parent = traces.parent_of(self.step, around)
@@ -468,7 +461,7 @@ class FastSpan(ShortSpan):
     @property
     def attributes(self) -> Mapping[str, types.AttributeValue]:
         own = phase_attributes(self._recorded(None, 0), self._trace_number(self.parent))
-        return MappingProxyType({**own, **(self._attributes or {})})
+        return MappingProxyType(own | dict(self._attributes or {}))
 
     @property
     def links(self) -> Sequence[Link]:
@@ -477,7 +470,6 @@ class FastSpan(ShortSpan):
         return (Link(self._line.traces.job_context), *links) if self.parent is None else links
 
     def _recorded(self, end: int | None, end_flags: int) -> SpanEntry:
-        """Return what its records say of it."""
         flags = ev.NONBLOCKING if self._blocking is False else 0
         return SpanEntry(self._key, self._phase, self.title, self.step, flags, self._start, 0, 0, end, end_flags)
 
@@ -498,7 +490,7 @@ class FastSpan(ShortSpan):
             parent = self.parent
             # If the step is not known yet, the next number is the best guess.
             step = self.step if self.step >= 0 else self._line.next_number()
-            trace = self._line.traces.step_trace(step) if parent is None else parent.trace_id
+            trace = step_trace_id(*self._line.traces.identity[:2], step) if parent is None else parent.trace_id
             self.touched = True
             self._context = SpanContext(trace, self._key, False, SAMPLED if self._sampled or self._keep else UNSAMPLED)
         return self._context
@@ -531,9 +523,7 @@ class FastSpan(ShortSpan):
     # --- export -------------------------------------------------------------------------------------------------------
 
     def observe(self, output: Any) -> None:
-        """Declare that the step has left the device when `output` is ready.
-
-        Costs about a microsecond; never blocks.
+        """Declare that the step has left the device when `output` is ready. Costs about a microsecond; never blocks.
 
         Args:
             output: a jax array, or a tree, of which the smallest array is watched. It must not be donated to the next
@@ -550,10 +540,7 @@ class FastSpan(ShortSpan):
             contain("observe", error)
 
     def readable(self, end: int, flags: int, device: int | None = None) -> ReadableSpan:
-        """Return the span that ended at `end` (ns), for exporters.
-
-        `flags` are those of its END; `device` is how long the step was on the device, ns, None if that is not known.
-        """
+        """Return the span for exporters: it ended at `end` with these `flags`, and was `device` ns on the device."""
         if not (self._sampled or self._keep):
             self.keep()
         parent = self._parent or self.parent
@@ -579,19 +566,7 @@ class FastSpan(ShortSpan):
         )
 
 
-def _like(
-    find: Callable[[], StepLine | None],
-    phase: int,
-    title: str,
-    step: int,
-    blocking: bool | None,
-    start: int | None,
-    end: int | None,
-) -> AbstractContextManager[trace_api.Span]:
+def _like(find: Callable[[], StepLine | None], *span: Any) -> AbstractContextManager[trace_api.Span]:
     """Return a new span, made by the recorder that records now; a null context if nothing records."""
     line = find()
-    if line is None:
-        return nullcontext(trace_api.INVALID_SPAN)
-    if phase == PART:
-        return FastSpan.of_part(line, title)
-    return FastSpan(line, phase, step if phase == STEP else line.load_number(), blocking, start, end)
+    return nullcontext(trace_api.INVALID_SPAN) if line is None else FastSpan.of(line, *span)

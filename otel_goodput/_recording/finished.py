@@ -1,7 +1,7 @@
 """Finished spans for exporters: phases of this attempt and of dead ones, summaries, roots of traces, and links between.
 
-A phase's span is made from its records, whoever recorded it, and from what the user has set on it. The account already
-includes what the spans stand for. Roots and links have no duration, so that each is exported at once and only once.
+A phase's span is made from its records, whoever recorded it, and from what the user has set on it. Roots and links have
+no duration, so that each is exported at once and only once.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from otel_goodput._journal.thinning import Summary
 from otel_goodput._recording import ids
 from otel_goodput._recording.trace_layout import SMALL, TraceLayout
 from otel_goodput._timeline.span_index import NO_PHASE, SpanEntry, SpanIndex, Unexported
-from otel_goodput.semconv import PHASES, SCOPE_NAME
+from otel_goodput.semconv import PHASES, SCOPE_NAME, Phase
 from otel_goodput.version import __version__
 
 SCOPE: Final = InstrumentationScope(SCOPE_NAME, __version__)
 UNSET: Final = Status()
-_NAMES: Final = {
-    rules.CUSTOM_PHASE: semconv.GOODPUT_CUSTOM_NAME,
-    rules.PART: semconv.GOODPUT_PART_NAME,
-    rules.PHASE_INDEX[semconv.Phase.ELASTIC_WAIT]: semconv.GOODPUT_ELASTIC_KIND,
-    rules.COMPILE: semconv.GOODPUT_COMPILE_FUNCTION,
+# The attribute that holds the name of a phase, for phases that have one.
+NAME_ATTRIBUTES: Final[dict[str, str]] = {
+    Phase.CUSTOM: semconv.GOODPUT_CUSTOM_NAME,
+    Phase.PART: semconv.GOODPUT_PART_NAME,
+    Phase.ELASTIC_WAIT: semconv.GOODPUT_ELASTIC_KIND,
+    Phase.COMPILE: semconv.GOODPUT_COMPILE_FUNCTION,
 }
 _NAMED_SO: Final = frozenset({rules.CUSTOM_PHASE, rules.PART})  # the span has the phase's own name
 # Phases in the trace that their step number selects; all others are in trace 0.
@@ -51,12 +52,12 @@ def is_attempt(span: ReadableSpan) -> bool:
 
 def phase_attributes(entry: SpanEntry, number: int) -> dict[str, types.AttributeValue]:
     """Return the attributes that follow from the records of a phase in trace `number`."""
-    phase, end_flags = entry.phase, entry.end_flags
-    attributes: dict[str, types.AttributeValue] = {semconv.GOODPUT_PHASE: PHASES[phase]}
+    phase, end_flags, kind = entry.phase, entry.end_flags, PHASES[entry.phase]
+    attributes: dict[str, types.AttributeValue] = {semconv.GOODPUT_PHASE: kind}
     if entry.step >= 0:
         attributes[semconv.GOODPUT_STEP] = entry.step
-    if entry.name and phase in _NAMES:
-        attributes[_NAMES[phase]] = entry.name
+    if entry.name and kind in NAME_ATTRIBUTES:
+        attributes[NAME_ATTRIBUTES[kind]] = entry.name
     if entry.flags & ev.NONBLOCKING:
         attributes[semconv.GOODPUT_BLOCKING] = False
     if number:
@@ -83,34 +84,17 @@ def phase_span(
     links: Sequence[Link] = (),
     status: Status = UNSET,
 ) -> PhaseReadableSpan:
-    """Return the span of a phase, from its records and what else is known of it.
+    """Return the span of a phase in trace `number`, from its records and what else is known of it.
 
-    Args:
-        entry: its records.
-        context, parent, number: its identity, its parent, and the number of its trace.
-        resource: of the span.
-        attributes: those that do not follow from the records.
-        title: a name that the user gave it later.
-        events, links, status: as the user has set them, or as they follow from how it ended.
+    `attributes` are those that do not follow from the records; `title` is a name that the user gave it later.
     """
     described = phase_attributes(entry, number)
     if attributes:
         described.update(attributes)
     name = title or (entry.name if entry.phase in _NAMED_SO else "") or PHASES[entry.phase]
+    times = (entry.start, entry.end)
     return PhaseReadableSpan(  # by position, which is quicker
-        name,
-        context,
-        parent,
-        resource,
-        described,
-        events,
-        links,
-        SpanKind.INTERNAL,
-        None,
-        status,
-        entry.start,
-        entry.end,
-        SCOPE,
+        name, context, parent, resource, described, events, links, SpanKind.INTERNAL, None, status, *times, SCOPE
     )
 
 
@@ -119,30 +103,15 @@ def sampled_copy(span: ReadableSpan, parent: SpanContext | None) -> PhaseReadabl
     context = span.get_span_context()
     if context is not None:
         context = SpanContext(context.trace_id, context.span_id, False, ids.SAMPLED, context.trace_state)
-    return PhaseReadableSpan(
-        span.name,
-        context,
-        parent,
-        span.resource,
-        span.attributes,
-        span.events,
-        span.links,
-        span.kind,
-        status=span.status,
-        start_time=span.start_time,
-        end_time=span.end_time,
-        instrumentation_scope=span.instrumentation_scope,
-    )
-
-
-# --- roots and links --------------------------------------------------------------------------------------------------
+    own = (span.name, context, parent, span.resource, span.attributes, span.events, span.links, span.kind)
+    return PhaseReadableSpan(*own, None, span.status, span.start_time, span.end_time, span.instrumentation_scope)
 
 
 def attempt_span(run_id: str, attempt: int, resource: Resource, moment: int) -> PhaseReadableSpan:
     """Return the root of an attempt's trace, linked to the previous one's; `moment`: when its first job began, ns."""
     links = (Link(ids.attempt_span_context(run_id, attempt - 1)),) if attempt > 0 else ()
     context = ids.trace_root_context(run_id, attempt, 0)
-    return _at_once(semconv.ATTEMPT_SPAN, context, None, resource, {}, links, moment)
+    return _span(semconv.ATTEMPT_SPAN, context, None, resource, {}, links, moment, moment)
 
 
 def continuation_span(
@@ -151,41 +120,32 @@ def continuation_span(
     """Return the root of trace `number`, begun at `moment` (ns), linked to that of trace `before` and the attempt's."""
     links = [Link(layout.root(before)), *([Link(layout.root(0))] if before else [])]
     attributes = {semconv.GOODPUT_TRACE_NUMBER: number}
-    return _at_once(semconv.CONTINUATION_SPAN, layout.root(number), None, resource, attributes, links, moment)
+    return _span(semconv.CONTINUATION_SPAN, layout.root(number), None, resource, attributes, links, moment, moment)
 
 
 def continued_span(layout: TraceLayout, number: int, before: int, resource: Resource, moment: int) -> PhaseReadableSpan:
     """Return the span in trace `before` that links to the root of trace `number`, begun at `moment` (ns)."""
     parent = layout.root(before)
-    key = ids.continued_span_id(layout.run_id, layout.attempt, number)
+    key = ids.span_id("follow", layout.run_id, layout.attempt, number)
     context = SpanContext(parent.trace_id, key, False, ids.SAMPLED)
     attributes = {semconv.GOODPUT_TRACE_NUMBER: before} if before else {}
-    return _at_once(semconv.CONTINUED_SPAN, context, parent, resource, attributes, [Link(layout.root(number))], moment)
+    links = [Link(layout.root(number))]
+    return _span(semconv.CONTINUED_SPAN, context, parent, resource, attributes, links, moment, moment)
 
 
-def _at_once(
+def _span(
     name: str,
     context: SpanContext,
     parent: SpanContext | None,
     resource: Resource,
-    attributes: dict[str, int],
+    attributes: Mapping[str, types.AttributeValue],
     links: Sequence[Link],
-    moment: int,
+    start: int,
+    end: int,
 ) -> PhaseReadableSpan:
-    return PhaseReadableSpan(
-        name,
-        context,
-        parent,
-        resource,
-        attributes,
-        links=links,
-        start_time=moment,
-        end_time=moment,
-        instrumentation_scope=SCOPE,
-    )
+    span = (name, context, parent, resource, attributes, (), links, SpanKind.INTERNAL, None, UNSET, start, end, SCOPE)
+    return PhaseReadableSpan(*span)  # by position, which is quicker
 
-
-# --- summaries --------------------------------------------------------------------------------------------------------
 
 # Attributes of a summary: the number of steps or phases, and of their durations the sum, minimum, median, P90, maximum.
 _STEPS: Final = (
@@ -201,33 +161,20 @@ _PHASES: Final = (
 def summary_span(
     summary: Summary, name: str, parent: SpanContext, number: int, identity: tuple[str, int, int], resource: Resource
 ) -> PhaseReadableSpan:
-    """Return the span in trace `number` that stands for many unexported steps, or phases of one `name`.
-
-    `identity`: run id, attempt and process.
-    """
+    """Return the span in trace `number` that stands for many unexported steps, or phases of one `name`."""
     figures = (summary.steps, summary.total, summary.min, summary.median, summary.p90, summary.max)
     attributes: dict[str, types.AttributeValue] = dict(zip(_PHASES if name else _STEPS, figures, strict=True))
     if name:
-        key = ids.phases_span_id(*identity, name, summary.start)
+        key = ids.span_id("flood", *identity, name, summary.start)
         attributes[semconv.GOODPUT_PHASES_NAME] = name
     else:
-        key = ids.summary_span_id(*identity, summary.first, summary.start)
+        key = ids.span_id("steps", *identity, summary.first, summary.start)
         attributes |= {semconv.GOODPUT_STEPS_FIRST: summary.first, semconv.GOODPUT_STEPS_LAST: summary.last}
     if number:
         attributes[semconv.GOODPUT_TRACE_NUMBER] = number
-    return PhaseReadableSpan(
-        semconv.PHASES_SUMMARY_SPAN if name else semconv.STEPS_SUMMARY_SPAN,
-        SpanContext(parent.trace_id, key, False, ids.SAMPLED),
-        parent,
-        resource,
-        attributes,
-        start_time=summary.start,
-        end_time=summary.end,
-        instrumentation_scope=SCOPE,
-    )
-
-
-# --- of dead attempts -------------------------------------------------------------------------------------------------
+    title = semconv.PHASES_SUMMARY_SPAN if name else semconv.STEPS_SUMMARY_SPAN
+    context = SpanContext(parent.trace_id, key, False, ids.SAMPLED)
+    return _span(title, context, parent, resource, attributes, (), summary.start, summary.end)
 
 
 class UnexportedSpan(NamedTuple):
@@ -286,8 +233,10 @@ class _DeadAttempt:
         interrupted = entry.end is None or bool(entry.end_flags & records.INTERRUPTED)
         end_flags = entry.end_flags | (records.INTERRUPTED if interrupted else 0)
         failed = interrupted or bool(entry.end_flags & records.ERRED)
-        own = self._own_trace(entry) if self._left.own_traces else 0
-        trace = own or entry.trace or self._around(entry).trace_id
+        own = self._left.own_traces and entry.step >= 0 and _has_trace(entry)
+        trace = entry.trace or self._around(entry).trace_id
+        if own:
+            trace = ids.step_trace_id(run_id, attempt, entry.step)
         attributes = {}
         if entry.phase == rules.SAVE:
             durable = entry.end is not None and not end_flags & (ev.FAILED | ev.PENDING)
@@ -319,17 +268,9 @@ class _DeadAttempt:
 
     def _around(self, entry: SpanEntry) -> SpanContext:
         """Return the default parent of a span: the root of the trace that its step selects, or the job."""
-        number = self._layout.number(entry.step) if entry.phase in _OF_STEPS else 0
-        if entry.trace:  # a foreign trace: no step number selects it
-            return self._job
+        of_step = entry.phase in _OF_STEPS and not entry.trace  # no step number selects a foreign trace
+        number = self._layout.number(entry.step) if of_step else 0
         return self._layout.root(number) if number else self._job
-
-    def _own_trace(self, entry: SpanEntry) -> int:
-        """Return the id of the separate trace of a step or of a load outside of a step; 0 for all other spans."""
-        if entry.step >= 0 and (entry.phase == rules.STEP or (entry.phase == rules.DATA_LOADING and not entry.parent)):
-            run_id, attempt, _ = self._identity
-            return ids.step_trace_id(run_id, attempt, entry.step)
-        return 0
 
     def _parent(self, entry: SpanEntry, trace: int) -> SpanContext | None:
         if entry.parent:
@@ -340,10 +281,15 @@ class _DeadAttempt:
         return None if entry.trace or entry.key == self._root.span_id else self._root
 
     def _links(self, entry: SpanEntry) -> tuple[Link, ...]:
-        run_id, attempt, process = self._identity
         if entry.phase != rules.JOB:
             return ()
+        run_id, attempt, process = self._identity
         # A job that ended may have been exported without a note of it, and then without a link to the next attempt.
         followed = self._followed and entry.end is None
         linked = [attempt - 1] * (attempt > 0) + [attempt + 1] * followed
         return tuple(Link(ids.attempt_span_context(run_id, each, process)) for each in linked)
+
+
+def _has_trace(entry: SpanEntry) -> bool:
+    """Whether a phase has a trace of its own if steps have: a step, and a load outside of a step."""
+    return entry.phase == rules.STEP or (entry.phase == rules.DATA_LOADING and not entry.parent)

@@ -1,8 +1,7 @@
 """The callbacks that a recorder calls while phases are recorded.
 
-Integrations (the device clock, jax, Orbax, a loader) register and unregister with :class:`Hooks`; they assign no other
-attribute of the recording objects. Their interfaces are here too: of the device clock, and of a compiler's persistent
-cache.
+Integrations (the device clock, jax, Orbax, a loader) register and unregister with :class:`Hooks`, and nowhere else.
+Their interfaces are here too: of the device clock, and of a compiler's persistent cache.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from contextlib import AbstractContextManager
 from threading import get_ident
 from typing import Any, NamedTuple, Protocol
 
+from otel_goodput._journal.account import nothing
 from otel_goodput._recording.short_span import Observation, ShortSpan
 
 
@@ -42,7 +42,6 @@ class CompileCache:
         self.use()[0 if hit else 1] += 1
 
     def save(self, seconds: float) -> None:
-        """Add what a hit saved; negative if compiling would have been quicker."""
         self.use()[2] += seconds
 
     def to_json(self) -> dict[str, float]:
@@ -88,33 +87,29 @@ class Device(Protocol):
 
     def loaded(self, end: int) -> None: ...  # what is dispatched from now on belongs to the phase around the load
 
-    def end_step(self, span: ShortSpan, end: int, *, begun: bool = True) -> Observation | None:
-        """The step `span` ended; return the observation of its device end, if there is one.
+    # A step ended; returns the observation of its end on the device, if there is one. If the step was left before it
+    # did any work (not `begun`), only the user may have made one.
+    def end_step(self, span: ShortSpan, end: int, *, begun: bool = True) -> Observation | None: ...
 
-        `begun`: False if the step was left before it did any work; we then do not observe it ourselves.
-        """
-
-    def join(self, span: ShortSpan, end: int) -> Observation | None:
-        """`step` ended and a load began at once; return the observation that the step shares.
-
-        None: nothing was done; call :meth:`end_step` and :meth:`load`.
-        """
+    # A step ended and a load began at once; returns the observation that the step shares. None: nothing was done, call
+    # end_step() and load().
+    def join(self, span: ShortSpan, end: int) -> Observation | None: ...
 
 
 Work = Callable[[], None]
 
 
 class Hooks:
-    """The callbacks of one recorder; each may be None unless stated otherwise.
+    """The callbacks of one recorder; what is None or `nothing` has not been registered.
 
     Attributes:
-        device: notified of blocking phases that may dispatch work to a device.
-        annotate: creates the profiler's annotation of a step, which is entered and left with the step.
+        device: notified of blocking phases that may dispatch work to a device; None if nothing is.
+        annotate: creates the profiler's annotation of a step, which is entered and left with the step; may be None.
         profiling: returns whether the profiler is recording; if not, steps are not annotated.
         settle: ends compilations whose end is never reported; called before figures are read.
-        before_phase: looks for libraries imported in the meantime.
-        queue_depth: returns how many batches are ready.
-        compile_cache: counts what the persistent compilation cache reports; never None, and kept after the end.
+        before_phase: called when a phase other than a step, load or part begins; looks for libraries imported since.
+        queue_depth: returns how many batches are ready; None if no loader reports that. The latest loader's.
+        compile_cache: counts what the persistent compilation cache reports; kept after the end.
         waits: ns that this attempt waited before its program ran, by stage; empty while not known.
     """
 
@@ -122,38 +117,27 @@ class Hooks:
         self.device: Device | None = None
         self.annotate: Callable[..., AbstractContextManager[Any]] | None = None
         self.profiling: Callable[[], bool] = bool
-        self.settle: Work | None = None
-        self.before_phase: Work | None = None
-        self.queue_depth: Callable[[], int] | None = None
+        self.settle: Work = nothing
+        self.before_phase: Work = nothing
+        self.queue_depth: Callable[[], int | None] = nothing
         self.compile_cache = CompileCache()
         self.waits: Mapping[str, int] = {}
         self._at_tick: tuple[Work, ...] = ()
 
-    def watch_device(self, device: Device) -> None:
-        self.device = device
-
     def profile(
-        self,
-        annotate: Callable[..., AbstractContextManager[Any]] | None,
-        profiling: Callable[[], bool] = lambda: True,
+        self, annotate: Callable[..., AbstractContextManager[Any]] | None, profiling: Callable[[], bool] = lambda: True
     ) -> None:
         """Annotate steps with `annotate` while `profiling` returns True; None stops it."""
-        self.annotate, self.profiling = annotate, profiling if annotate is not None else bool
+        self.annotate, self.profiling = annotate, profiling
 
-    def before_figures(self, settle: Work | None) -> None:
-        """Call `settle` before figures are read; None stops it."""
+    def before_figures(self, settle: Work) -> None:
         self.settle = settle
 
-    def look_around(self, look: Work | None) -> None:
-        """Call `look` when a phase other than a step, load or part begins; None stops it."""
+    def look_around(self, look: Work) -> None:
         self.before_phase = look
 
     def loader(self, queue_depth: Callable[[], int]) -> None:
-        """Set the function that returns how many batches are ready; the latest loader's replaces earlier ones."""
         self.queue_depth = queue_depth
-
-    def scheduled(self, waits: Mapping[str, int]) -> None:
-        self.waits = waits
 
     def at_tick(self, *work: Work) -> None:
         """Call each of `work` at every tick of the keeper, not on the training thread."""
@@ -166,9 +150,5 @@ class Hooks:
         for work in self._at_tick:
             work()
 
-    def ready(self) -> int | None:
-        """Return how many batches are ready; None if no loader reports that."""
-        return None if self.queue_depth is None else self.queue_depth()
-
     def close(self) -> None:
-        self.device = self.queue_depth = None
+        self.device, self.queue_depth = None, nothing

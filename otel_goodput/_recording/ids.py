@@ -35,40 +35,32 @@ def step_trace_id(run_id: str, attempt: int, step: int) -> int:
     return _digest(_TRACE_BITS, "step", run_id, attempt, step)
 
 
+def span_id(*parts: object) -> int:
+    """Return the span id that follows from `parts`: the same if the span is exported again after a crash."""
+    return _digest(_SPAN_BITS, *parts)
+
+
 def attempt_span_id(run_id: str, attempt: int, process: int = 0) -> int:
     """Return the id of the span that represents a process of an attempt, to which other attempts link.
 
     For process 0 it is the root of the attempt's trace, for other processes their first job.
     """
-    return _digest(_SPAN_BITS, "job", run_id, attempt, process)
+    return span_id("job", run_id, attempt, process)
 
 
 def job_span_id(run_id: str, attempt: int, process: int, life: int = 0) -> int:
-    """Return the id of a job span of a process of an attempt; the span is a child of the attempt's root.
-
-    `life` is the number of jobs that the process opened before this one.
-    """
+    """Return the id of a job span, a child of the attempt's root; the process opened `life` jobs before this one."""
     if process and not life:
         return attempt_span_id(run_id, attempt, process)
-    return _digest(_SPAN_BITS, "job", run_id, attempt, process, life)
-
-
-def summary_span_id(run_id: str, attempt: int, process: int, first: int, start: int) -> int:
-    """Return the id of the ``steps`` span that begins with step `first` at `start` (ns).
-
-    The id is the same if the span is exported again after a crash.
-    """
-    return _digest(_SPAN_BITS, "steps", run_id, attempt, process, first, start)
-
-
-def phases_span_id(run_id: str, attempt: int, process: int, name: str, start: int) -> int:
-    """Return the id of the ``phases`` span of the name `name` that begins at `start` (ns); see summary_span_id()."""
-    return _digest(_SPAN_BITS, "flood", run_id, attempt, process, name, start)
+    return span_id("job", run_id, attempt, process, life)
 
 
 def attempt_span_context(run_id: str, attempt: int, process: int = 0) -> SpanContext:
-    """Return the span context of :func:`attempt_span_id`, to link to it or to open a span under it."""
     return SpanContext(attempt_trace_id(run_id, attempt), attempt_span_id(run_id, attempt, process), True, SAMPLED)
+
+
+def job_span_context(run_id: str, attempt: int, process: int = 0, life: int = 0) -> SpanContext:
+    return SpanContext(attempt_trace_id(run_id, attempt), job_span_id(run_id, attempt, process, life), True, SAMPLED)
 
 
 def trace_root_context(run_id: str, attempt: int, number: int) -> SpanContext:
@@ -77,17 +69,7 @@ def trace_root_context(run_id: str, attempt: int, number: int) -> SpanContext:
         root = attempt_span_context(run_id, attempt)
         return SpanContext(root.trace_id, root.span_id, False, SAMPLED)
     which = (run_id, attempt, number)
-    return SpanContext(_digest(_TRACE_BITS, "attempt", *which), _digest(_SPAN_BITS, "volume", *which), False, SAMPLED)
-
-
-def continued_span_id(run_id: str, attempt: int, number: int) -> int:
-    """Return the id of the span in the previous trace that links to trace `number`."""
-    return _digest(_SPAN_BITS, "follow", run_id, attempt, number)
-
-
-def job_span_context(run_id: str, attempt: int, process: int = 0, life: int = 0) -> SpanContext:
-    """Return the span context of a job, to link to it or to open a span under it."""
-    return SpanContext(attempt_trace_id(run_id, attempt), job_span_id(run_id, attempt, process, life), True, SAMPLED)
+    return SpanContext(_digest(_TRACE_BITS, "attempt", *which), span_id("volume", *which), False, SAMPLED)
 
 
 class PrivateIdGenerator(IdGenerator):

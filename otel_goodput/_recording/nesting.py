@@ -1,11 +1,8 @@
 """Which phase the caller is in, and what the spans of others see of our phases.
 
-OpenTelemetry's context holds one current span. With a separate provider of the user's that is the user's own span, so
-the innermost phase has a key of its own. A runtime context of another tracer drops all keys, so phases are also noted
-in a ``ContextVar`` of our own.
-
-What others see depends on who reads a span's identity: a tracer that opens a child, a propagator, or a log record.
-OpenTelemetry's API does not say which, so the frames of the callers are looked at.
+With a separate provider of the user's, OpenTelemetry's current span is the user's own, so the innermost phase has a key
+of its own; and as another tracer's runtime context drops all keys, a ``ContextVar``. What others see depends on who
+reads a span's identity, a tracer, a propagator or a log record, which only the frames of the callers tell.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable
 from contextvars import ContextVar, Token
-from enum import Enum
 from functools import lru_cache
 from typing import Final
 
@@ -28,36 +24,29 @@ from opentelemetry.util import types
 from otel_goodput._recording import plain
 from otel_goodput._runtime.guard import guarded
 
-
-class Requester(Enum):
-    """Who asks."""
-
-    NOTE = "a log record or a measurement, which only notes the identity"
-    OURS = "a tracer or a processor of the recorder's provider"
-    THEIRS = "a tracer of another provider"
-    OTHER = "a propagator, or code of the user's"
-
-
+# Who asks: a log record or a measurement, which only notes the identity; a tracer or a processor of the recorder's
+# provider; a tracer of another provider; a propagator, or code of the user's.
+_NOTE, _OURS, _THEIRS, _OTHER = range(4)
 _DEPTH: Final = 24  # frames looked at
 # By the module of a frame, and modules inside it. The innermost of these frames decides.
 _MODULES: Final = {
-    "logging": Requester.NOTE,
-    "structlog": Requester.NOTE,
-    "loguru": Requester.NOTE,
-    "opentelemetry._logs": Requester.NOTE,
-    "opentelemetry.sdk._logs": Requester.NOTE,
-    "opentelemetry.sdk.metrics": Requester.NOTE,  # whether an exemplar is kept
-    "opentelemetry.instrumentation.logging": Requester.NOTE,
-    "opentelemetry.propagate": Requester.OTHER,
-    "opentelemetry.propagators": Requester.OTHER,
-    "opentelemetry.trace.propagation": Requester.OTHER,
-    "otel_goodput._recording.emitter": Requester.OURS,
+    "logging": _NOTE,
+    "structlog": _NOTE,
+    "loguru": _NOTE,
+    "opentelemetry._logs": _NOTE,
+    "opentelemetry.sdk._logs": _NOTE,
+    "opentelemetry.sdk.metrics": _NOTE,  # whether an exemplar is kept
+    "opentelemetry.instrumentation.logging": _NOTE,
+    "opentelemetry.propagate": _OTHER,
+    "opentelemetry.propagators": _OTHER,
+    "opentelemetry.trace.propagation": _OTHER,
+    "otel_goodput._recording.emitter": _OURS,
 }
 _SDK: Final = "opentelemetry.sdk.trace"
 
 
 @lru_cache(maxsize=4096)
-def _by_module(name: str) -> Requester | None:
+def _by_module(name: str) -> int | None:
     while name:
         if name in _MODULES:
             return _MODULES[name]
@@ -65,21 +54,21 @@ def _by_module(name: str) -> Requester | None:
     return None
 
 
-def requester(resource: Resource) -> Requester:
+def _requester(resource: Resource) -> int:
     """Return who asks the caller's caller; `resource` is that of the recorder's provider, and of its tracers."""
     frame = sys._getframe(2)
     for _ in range(_DEPTH):
         name = frame.f_globals.get("__name__")
         if name == _SDK and frame.f_code.co_name == "start_span":
             tracer = frame.f_locals.get("self")
-            return Requester.OURS if getattr(tracer, "resource", None) is resource else Requester.THEIRS
+            return _OURS if getattr(tracer, "resource", None) is resource else _THEIRS
         who = _by_module(name) if type(name) is str else None
         if who is not None:
             return who
         if frame.f_back is None:
             break
         frame = frame.f_back
-    return Requester.OTHER
+    return _OTHER
 
 
 # The key under which a context holds its span. Using it directly saves set_span_in_context()'s copy of the context.
@@ -111,16 +100,14 @@ class Nested(trace_api.Span):
     first request, or at its end if there is none before.
     """
 
-    _within: context_api.Context = context_api.Context()
-    _outer: Nested | None = None
+    _within: context_api.Context = context_api.Context()  # that was current when it was opened
+    _outer: Nested | None = None  # the phase that the caller was in when it was opened
     _shown: SpanContext | None = None
-    touched = False
-    """Somebody has asked for its identity, or set anything on it."""
+    touched = False  # somebody has asked for its identity, or set anything on it
 
     @property
     @abstractmethod
-    def nesting(self) -> Nesting:
-        """How the phases of its recorder are nested."""
+    def nesting(self) -> Nesting: ...
 
     @property
     @abstractmethod
@@ -147,12 +134,10 @@ class Nested(trace_api.Span):
 
     @property
     def within(self) -> context_api.Context:
-        """The context that was current when it was opened."""
         return self._within
 
     @property
     def outer(self) -> Nested | None:
-        """The phase that the caller was in when it was opened."""
         return self._outer
 
     @property
@@ -187,7 +172,7 @@ PHASE: ContextVar[Nested | None] = ContextVar("otel_goodput_phase", default=None
 
 
 def current_span() -> trace_api.Span:
-    """Return the same as ``opentelemetry.trace.get_current_span()``, but faster."""
+    """Same as ``opentelemetry.trace.get_current_span()``, but faster."""
     span: trace_api.Span = _current().get(SPAN_KEY, INVALID_SPAN)  # type: ignore[assignment]
     return span
 
@@ -242,29 +227,22 @@ class Place:
     """Where a phase is opened; the same for all phases that are opened in one context.
 
     Attributes:
-        context: the context; None if the innermost phase is not known by it.
-        span: its current span; None if there is none.
+        context: None if it does not have a phase: the new one is the outermost, or the runtime context keeps no keys.
+        span: its current span, if there is one.
         phase: the innermost phase.
-        keyed: the context has that phase. If not, the phase is the outermost, or the runtime context keeps no keys.
         covered: the phase becomes the current span.
     """
 
-    __slots__ = ("context", "covered", "keyed", "phase", "span")
+    __slots__ = ("context", "covered", "phase", "span")
 
     def __init__(
         self,
         context: context_api.Context | None = None,
         span: trace_api.Span | None = None,
         phase: Nested | None = None,
-        *,
-        keyed: bool = False,
         covered: bool = True,
     ) -> None:
-        self.context = context
-        self.span = span
-        self.phase = phase
-        self.keyed = keyed
-        self.covered = covered
+        self.context, self.span, self.phase, self.covered = context, span, phase, covered
 
 
 class Nesting:
@@ -278,15 +256,12 @@ class Nesting:
         self._resource = resource
         self.shared = shared
         self._ours = ours
-        self._separate: bool | None = None
+        self._separate = False if shared else None
 
     @property
     def separate(self) -> bool:
         """Whether OpenTelemetry's global provider is one of the user's, and phases are recorded with another one."""
         if self._separate is None:
-            if self.shared:
-                self._separate = False
-                return False
             provider = trace_api.get_tracer_provider()
             if isinstance(provider, trace_api.ProxyTracerProvider):
                 return False  # none is set yet
@@ -309,9 +284,7 @@ class Nesting:
     def place(self, context: context_api.Context) -> Place:
         """Return what is opened in `context`, the current one, needs to know of it."""
         span: trace_api.Span | None = context.get(SPAN_KEY)  # type: ignore[assignment]
-        keyed = PHASE_KEY in context
-        phase = opened(_noted(context))
-        return Place(context if keyed else None, span, phase, keyed=keyed, covered=self.covers(span))
+        return Place(context if PHASE_KEY in context else None, span, opened(_noted(context)), self.covers(span))
 
     def covers(self, span: trace_api.Span | None) -> bool:
         """Whether a phase that is opened in `span` becomes the current span."""
@@ -350,10 +323,10 @@ class Nesting:
         """Return the identity of `phase` that is shown to whoever asks the caller for it."""
         if self.shared and phase.sampled:
             return phase.shown()
-        who = requester(self._resource)
-        if who is Requester.NOTE:
+        who = _requester(self._resource)
+        if who is _NOTE:
             return phase.identity
-        if not self.shared and (who is Requester.THEIRS or (who is Requester.OTHER and self.separate)):
+        if not self.shared and (who is _THEIRS or (who is _OTHER and self.separate)):
             return self._theirs(phase)
         return phase.shown()
 

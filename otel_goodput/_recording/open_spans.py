@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span
 from opentelemetry.trace import SpanContext
 
 from otel_goodput._accounting.rules import DATA_LOADING
+from otel_goodput._journal.account import nothing
 from otel_goodput._recording.attempt_traces import AttemptTraces
 from otel_goodput._recording.nesting import Nesting, identity
 from otel_goodput._recording.sampling import Admission
@@ -24,7 +25,7 @@ def in_event_loop() -> bool:
     """Whether an asyncio event loop runs in this thread."""
     asyncio = sys.modules.get("asyncio")
     # While another thread imports asyncio, the module is there and its functions are not.
-    return asyncio is not None and getattr(asyncio, "_get_running_loop", _nothing)() is not None
+    return asyncio is not None and getattr(asyncio, "_get_running_loop", nothing)() is not None
 
 
 def _current_task() -> Any:
@@ -32,17 +33,10 @@ def _current_task() -> Any:
     return sys.modules["asyncio"].current_task() if in_event_loop() else None
 
 
-def _nothing() -> None:
-    """Stand for a reference to no task, and for a function that finds no event loop."""
-
-
 class JobThread:
-    """The training thread; phases of other threads do not block training unless their user says so.
-
-    It is the thread that opened the job, until another thread opens steps (see :meth:`moves`).
+    """The training thread: the one that opened the job, until another thread opens steps (see :meth:`moves`).
 
     Attributes:
-        identity: id of the thread.
         stepped: the thread has opened a step.
         tasks: the job or a step was opened in an asyncio task.
         latest_change: replaced whenever a phase begins or ends, or something else changes that the short way of a loop
@@ -56,7 +50,7 @@ class JobThread:
         self.stepped = False
         self.tasks = False
         self.latest_change = object()
-        self._task: Any = _nothing  # a weak reference to the task of the latest step, or of the job
+        self._task: Any = nothing  # a weak reference to the task of the latest step, or of the job; or to none
 
     def take(self) -> None:
         """Make the current thread the training thread, because it begins the job."""
@@ -65,16 +59,11 @@ class JobThread:
         self.stepped = False
         self.note_task()
 
-    def step(self) -> None:
-        """Take note that the training thread has opened a step."""
-        self.stepped = True
-        self.note_task()
-
     def note_task(self) -> None:
         """Take note that the running task trains."""
         task = _current_task()
         if task is not self._task():
-            self._task = _nothing if task is None else ref(task)
+            self._task = nothing if task is None else ref(task)
             self.tasks |= task is not None
             self.latest_change = object()
 
@@ -177,4 +166,5 @@ class OpenSpans:
             if around is not None:
                 self.keep(around)
                 return parent
-        return self.traces.root_of(parent.trace_id)  # its parent has ended, or this process does not export it
+        # Its parent has ended, or this process does not export it. A trace that is not ours counts as the first.
+        return self.traces.root(self.traces.layout.number_of(parent.trace_id) or 0)

@@ -15,16 +15,8 @@ from opentelemetry.trace import Span
 
 from otel_goodput._accounting.rules import STEP
 from otel_goodput._journal.records import LARGEST
-from otel_goodput._recording import plain
-from otel_goodput._recording.contexts import (
-    UNRECORDED,
-    FastContext,
-    JobContext,
-    PhaseContext,
-    RestoreContext,
-    SaveContext,
-    Unrecorded,
-)
+from otel_goodput._recording import contexts, plain
+from otel_goodput._recording.contexts import UNRECORDED, FastContext, PhaseContext, Unrecorded
 from otel_goodput._recording.decorators import F, decorate, forgiving
 from otel_goodput._recording.fast_span import FastSpan
 from otel_goodput._recording.loading import Loading, Loads, QueueDepth, record_passes
@@ -84,7 +76,7 @@ class Phases:
     def job(self, *, start_time: int | None = None, end_time: int | None = None) -> Opening[Span]:
         """One attempt at the job, from its start to its end; all other phases are inside it. Times in ns."""
         self._trains()
-        return JobContext(self._find, Phase.JOB, start_time=start_time, end_time=end_time)
+        return contexts.JobContext(self._find, Phase.JOB, start_time=start_time, end_time=end_time)
 
     def accelerator_init(
         self, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None
@@ -264,7 +256,7 @@ class Phases:
         try:
             tracer = self._find()
             if tracer is not None and type(name) is str and name and name[0] > " ":
-                return tracer.part(name)
+                return FastSpan.of_part(tracer, name)
         except Exception as error:
             contain("phase start", error)
         return FastContext(self._find, Phase.PART, name=name)
@@ -286,7 +278,7 @@ class Phases:
                 the background.
         """
         times = _times(start_time, end_time, blocking)
-        return SaveContext(self._find, Phase.CHECKPOINT_SAVE, step=step, durable=durable, **times)
+        return contexts.SaveContext(self._find, Phase.CHECKPOINT_SAVE, step=step, durable=durable, **times)
 
     def checkpoint_restore(
         self,
@@ -301,7 +293,8 @@ class Phases:
         Args:
             step: number of the step after which the checkpoint was saved; :meth:`steps` continues after it.
         """
-        return RestoreContext(self._find, Phase.CHECKPOINT_RESTORE, step=step, **_times(start_time, end_time, blocking))
+        times = _times(start_time, end_time, blocking)
+        return contexts.RestoreContext(self._find, Phase.CHECKPOINT_RESTORE, step=step, **times)
 
     def custom(
         self, name: str, *, start_time: int | None = None, end_time: int | None = None, blocking: bool | None = None

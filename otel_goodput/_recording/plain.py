@@ -23,18 +23,18 @@ _DEEPEST: Final = 8  # levels of containers
 _MOST: Final = 1000  # entries of a container
 # Standard modules whose values are text at once, such as paths and dates.
 _TEXTUAL: Final = frozenset({"pathlib", "pathlib._local", "datetime", "decimal", "fractions", "uuid", "zoneinfo"})
+# Methods that make the text of an exception from Python alone.
+_BUILT_IN: Final[frozenset[object]] = frozenset({BaseException.__str__, KeyError.__str__, OSError.__str__})
 _SHOWN: Final = (str, int, float, bool, type(None))
 _DROPPED: Final = object()
 
 
 def _numpy_scalar(kind: type) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and issubclass(kind, numpy.generic)
+    return issubclass(kind, getattr(sys.modules.get("numpy"), "generic", ()))
 
 
 def _numpy_array(kind: type) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and kind is numpy.ndarray
+    return kind is getattr(sys.modules.get("numpy"), "ndarray", None)
 
 
 def kind_of(value: object) -> str:
@@ -44,9 +44,6 @@ def kind_of(value: object) -> str:
 def quoted(value: object) -> str:
     """Return how a message shows `value`: as Python writes it, or by its type if that could wait or raise."""
     return repr(value) if type(value) in _SHOWN else f"an object of type {kind_of(value)}"
-
-
-# --- numbers ----------------------------------------------------------------------------------------------------------
 
 
 def integer(value: object) -> int | None:
@@ -63,9 +60,9 @@ def integer(value: object) -> int | None:
 
 
 def numbered(value: object, phase: str, what: str = "a step number") -> int | None:
-    """Return `value` as a number for `phase`; None, with one warning, if reading it could wait.
+    """Return `value` (`what`, in messages) as a number for `phase`; None, with one warning, if reading it could wait.
 
-    `what` it is, is for messages. Raises PhaseError if it is no integer from 0 that a record can hold.
+    Raises PhaseError if it is no integer from 0 that a record can hold.
     """
     number = integer(value)
     if number is None and type(value).__module__ != "builtins" and not _numpy_scalar(type(value)):
@@ -117,9 +114,6 @@ def flag(value: object, argument: str, otherwise: bool | None) -> bool | None:
     return otherwise
 
 
-# --- texts ------------------------------------------------------------------------------------------------------------
-
-
 def text(value: object) -> str | None:
     """Return the text of a string, number, path or the like; None for anything else."""
     kind = type(value)
@@ -138,9 +132,6 @@ def name(value: object, phase: str) -> str:
     if not title.strip():
         raise PhaseError(phase, f"{phase}() needs a name that is not blank")
     return title.strip()
-
-
-# --- attributes -------------------------------------------------------------------------------------------------------
 
 
 def attribute(key: object, value: object) -> dict[str, types.AttributeValue]:
@@ -192,8 +183,7 @@ def _attribute(value: Any, depth: int) -> Any:
     if depth < _DEEPEST and kind is dict:
         pairs = {key: _attribute(one, depth + 1) for key, one in value.items() if type(key) is str}
         return _DROPPED if any(one is _DROPPED for one in pairs.values()) else pairs
-    as_text = text(value)
-    return _DROPPED if as_text is None else as_text
+    return _DROPPED if (as_text := text(value)) is None else as_text
 
 
 # Methods of the plain types, which a subclass cannot replace.
@@ -205,9 +195,6 @@ _SUBCLASSES: Final[tuple[tuple[type, Callable[[Any], Any]], ...]] = (
 )
 
 
-# --- exceptions -------------------------------------------------------------------------------------------------------
-
-
 def error_name(error: type[BaseException] | BaseException) -> str:
     """Return the ``error.type`` of the semantic conventions: the qualified name of the exception's class."""
     kind: type = error if issubclass(type(error), type) else type(error)  # type: ignore[assignment]
@@ -215,7 +202,6 @@ def error_name(error: type[BaseException] | BaseException) -> str:
 
 
 def described(error: BaseException) -> dict[str, types.AttributeValue]:
-    """Return an exception as the attributes of an event."""
     return {
         "exception.type": error_name(error),
         "exception.message": message(error),
@@ -229,7 +215,7 @@ def message(error: object) -> str:
     if not issubclass(kind, BaseException):
         return quoted(error)
     given = _given(error)  # type: ignore[arg-type]
-    if not all(_readable(one) for one in given) and _built_in(kind):
+    if not _readable(given) and kind.__str__ in _BUILT_IN:
         return ", ".join(str(one) if _readable(one) else f"<{kind_of(one)}>" for one in given)
     try:
         return str(error)
@@ -241,7 +227,7 @@ def stack(error: BaseException) -> str:
     """Return the traceback of an exception as text; without those it came from, if their texts could have to wait."""
     if not issubclass(type(error), BaseException):
         return ""
-    if all(_readable(one) for one in _chain(error)):
+    if _readable(_chain(error)):
         try:
             return "".join(traceback.format_exception(error))
         except Exception:
@@ -275,13 +261,5 @@ def _readable(value: object) -> bool:
     if kind in (list, tuple):
         return all(_readable(one) for one in value)  # type: ignore[attr-defined]
     if issubclass(kind, BaseException):
-        return all(_readable(one) for one in _given(value))  # type: ignore[arg-type]
+        return _readable(_given(value))  # type: ignore[arg-type]
     return kind in (bytes, type(None)) or text(value) is not None or issubclass(kind, type)
-
-
-_BUILT_IN: Final[frozenset[object]] = frozenset({BaseException.__str__, KeyError.__str__, OSError.__str__})
-
-
-def _built_in(kind: type) -> bool:
-    """Whether the text of exceptions of this type is made by Python alone."""
-    return kind.__str__ in _BUILT_IN

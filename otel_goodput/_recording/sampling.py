@@ -1,9 +1,8 @@
 """Decides which steps and phases are exported as spans, so that backends can show the trace of a million steps.
 
-Accounting and metrics see everything. The first steps are exported, then one in N. Of each name of other phases, the
-first are exported, then one in ten, after a thousand one in a hundred, and so on. What is slow, has failed, or contains
-an exported span is exported too. The rest is summarized in ``steps`` and ``phases`` spans, see
-:mod:`~otel_goodput._journal.thinning`.
+The first steps are exported, then one in N. Of each name of other phases, the first are exported, then one in ten,
+after a thousand one in a hundred, and so on. What is slow, has failed, or contains an exported span is exported too.
+The rest is summarized in ``steps`` and ``phases`` spans, see :mod:`~otel_goodput._journal.thinning`.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from opentelemetry.util.types import Attributes, AttributeValue
 from otel_goodput import semconv
 from otel_goodput._accounting.stats import MAD_SCALE, median
 from otel_goodput._journal.thinning import Summary, Thinner
+from otel_goodput._recording.finished import NAME_ATTRIBUTES
 from otel_goodput._recording.trace_layout import FIRST, VITAL, Budget, TraceLayout
 from otel_goodput.semconv import Phase
 
@@ -39,9 +39,7 @@ FLEETING: Final = 3  # a step left at the head of its loop takes less than 1 / F
 
 
 class StepSampler:
-    """Decides which steps are exported; used by the training thread only.
-
-    After the first 100 steps, those whose number is a multiple of `every` are.
+    """Decides which steps are exported: the first 100, then multiples of `every`. Used by the training thread only.
 
     Attributes:
         threshold: a step that takes longer is an outlier, ns.
@@ -115,10 +113,7 @@ class StepSampler:
 
 
 class PhaseSampler(Sampler):
-    """Records every phase and samples those that `take` accepts; other spans follow their parents.
-
-    `take` is called with the attributes and the trace id of a new phase.
-    """
+    """Records every phase and samples those whose attributes and trace `take` accepts; others follow their parents."""
 
     def __init__(self, take: Callable[[Mapping[str, AttributeValue], int], bool]) -> None:
         self._take = take
@@ -146,18 +141,10 @@ class PhaseSampler(Sampler):
 OTHERS: Final = 5_000  # the user's own spans in one trace before we warn; backends show 10,000 spans of a trace
 NAMES: Final = 100  # gates with a name of their own; later names share one gate per phase
 
-# The attribute that holds the name of a phase, for phases that have one.
-_NAME_ATTRIBUTES: Final = {
-    Phase.CUSTOM: semconv.GOODPUT_CUSTOM_NAME,
-    Phase.PART: semconv.GOODPUT_PART_NAME,
-    Phase.ELASTIC_WAIT: semconv.GOODPUT_ELASTIC_KIND,
-    Phase.COMPILE: semconv.GOODPUT_COMPILE_FUNCTION,
-}
-
 
 def name_in(attributes: Mapping[str, AttributeValue]) -> str:
     """Return the name of the phase (custom or part name, elastic kind, compiled function); may be empty."""
-    attribute = _NAME_ATTRIBUTES.get(str(attributes.get(semconv.GOODPUT_PHASE)), "")
+    attribute = NAME_ATTRIBUTES.get(str(attributes.get(semconv.GOODPUT_PHASE)), "")
     return str(attributes.get(attribute, "") or "")
 
 
@@ -210,6 +197,7 @@ class Admission:
 
     def __init__(self, budget: Budget, layout: TraceLayout) -> None:
         self.budget = budget
+        self.afford = budget.take
         self.layout = layout
         self._others: dict[int, int] = {}  # number of the user's own spans, by trace id
         self.left_out: dict[int, Gate] = {}
@@ -245,10 +233,6 @@ class Admission:
         if attributes[semconv.GOODPUT_PHASE] == Phase.JOB:  # all other phases are inside it
             return not self.budget.small and self.afford(trace_id, VITAL)
         return self.gate_of(attributes).take() and self.afford(trace_id, self.budget.phases)
-
-    def afford(self, trace_id: int, worth: int) -> bool:
-        """Reserve room in a trace for one more span of this `worth`; return False if there is none."""
-        return self.budget.take(trace_id, worth)
 
     def claim(self, context: SpanContext) -> bool:
         """Export an open phase that was not sampled, because others ask for its identity; return False if not."""

@@ -37,18 +37,11 @@ from otel_goodput._text.redact import shown
 from otel_goodput.semconv import SCOPE_NAME
 
 
-def _exception(kind: str, description: str) -> str:
-    """Return the exception that ended a job as ``type: message``, from its ``error.type`` and the span's status."""
-    message = description.partition(": ")[2]
-    return shown(f"{kind}: {message}" if message else kind)
-
-
 class PhaseSpanProcessor(SpanProcessor):
     """Feeds an account from the spans of a tracer provider.
 
-    Without `traces`, ids of traces do not derive from run and attempt. `spans` are the open ones, of which this
-    maintains the `phases`. `emitter` exports spans that were not sampled and are exported after all. `admission`
-    decides which are exported; None if another sampler than ours does.
+    Without `traces`, ids do not derive from run and attempt. Of the open `spans`, this maintains `phases`. `emitter`
+    exports spans that were not sampled and are exported after all. Without `admission`, another sampler decides.
     """
 
     def __init__(
@@ -82,8 +75,10 @@ class PhaseSpanProcessor(SpanProcessor):
         attributes = span.attributes
         named = attributes.get(semconv.GOODPUT_PHASE) if attributes else None
         if named is None or attributes is None or not self._live:
-            if named is None and self._live:
-                self._count(span.context)
+            admission, context = self._admission, span.context
+            sampled = named is None and self._live and context.trace_flags.sampled
+            if sampled and admission is not None and admission.crowded(context.trace_id):
+                self._misused.warn(misuse.OWN_SPANS, count=OTHERS)
             return
         phase = rules.PHASE_INDEX.get(str(named))
         if phase is None:
@@ -139,10 +134,6 @@ class PhaseSpanProcessor(SpanProcessor):
         scope = span.instrumentation_scope
         return self._admission is None and phase != rules.JOB and scope is not None and scope.name == SCOPE_NAME
 
-    def _count(self, context: SpanContext) -> None:
-        if self._admission is not None and context.trace_flags.sampled and self._admission.crowded(context.trace_id):
-            self._misused.warn(misuse.OWN_SPANS, count=OTHERS)
-
     def _exported(self, span: Span, attributes: Mapping[str, types.AttributeValue]) -> bool:
         """Register the gate of a phase that begins; return whether its span is sampled."""
         admission = self._admission
@@ -189,10 +180,8 @@ class PhaseSpanProcessor(SpanProcessor):
         if context is None or context.span_id not in self._open:
             return
         attributes = span.attributes or {}
-        flags = 0
-        if span.status.status_code is StatusCode.ERROR:
-            flags |= ERRED
-        if span.status.status_code is StatusCode.ERROR or attributes.get(semconv.GOODPUT_STEP_COMPLETED) is False:
+        flags = ERRED | ev.FAILED if span.status.status_code is StatusCode.ERROR else 0
+        if attributes.get(semconv.GOODPUT_STEP_COMPLETED) is False:
             flags |= ev.FAILED
         if attributes.get(semconv.GOODPUT_CHECKPOINT_DURABLE) is False:
             flags |= ev.PENDING
@@ -208,7 +197,9 @@ class PhaseSpanProcessor(SpanProcessor):
         if phase == rules.COMPILE:
             name = str(attributes.get(semconv.GOODPUT_COMPILE_FUNCTION) or "")
         elif phase == rules.JOB and attributes.get(semconv.ERROR_TYPE):
-            name = _exception(str(attributes[semconv.ERROR_TYPE]), span.status.description or "")
+            message = (span.status.description or "").partition(": ")[2]
+            kind = str(attributes[semconv.ERROR_TYPE])
+            name = shown(f"{kind}: {message}" if message else kind)
         gate = self._left_out(context, span.start_time or end, end, bool(flags & ev.FAILED))
         if gate is not None:
             flags |= SUMMARIZED
@@ -246,28 +237,25 @@ class PhaseSpanProcessor(SpanProcessor):
         return True
 
 
-class PhaseSpans:
-    """Starts the spans of phases with the tracer of the provider in use, and loses no phase of the account.
+StartPhase = Callable[..., trace_api.Span]  # (name, context, attributes, start_time, links=())
+
+
+def phase_starter(
+    tracer: Tracer,
+    other: Callable[[Sampler, Sequence[SpanProcessor]], Tracer],
+    processor: PhaseSpanProcessor,
+    spans: OpenSpans,
+    emitter: SpanEmitter,
+) -> StartPhase:
+    """Return what starts the spans of phases with the `tracer` of the provider in use, and loses none of the account.
 
     A phase that the user's sampler drops, or at whose start their sampler or span processor raises, gets a span of
     another provider: `other` returns a tracer of one with this sampler and these span processors.
     """
-
-    def __init__(
-        self,
-        tracer: Tracer,
-        other: Callable[[Sampler, Sequence[SpanProcessor]], Tracer],
-        processor: PhaseSpanProcessor,
-        spans: OpenSpans,
-        emitter: SpanEmitter,
-    ) -> None:
-        self._tracer = tracer
-        self._spans = spans
-        self._dropped = other(StaticSampler(Decision.RECORD_ONLY), [processor])
-        self._refused = other(ALWAYS_ON, [processor, emitter])
+    dropped = other(StaticSampler(Decision.RECORD_ONLY), [processor])
+    refused = other(ALWAYS_ON, [processor, emitter])
 
     def start(
-        self,
         name: str,
         context: Context,
         attributes: Mapping[str, types.AttributeValue],
@@ -275,29 +263,31 @@ class PhaseSpans:
         links: Sequence[Link] = (),
     ) -> trace_api.Span:
         how: dict[str, Any] = {"context": context, "attributes": attributes, "links": links, "start_time": start_time}
-        before = set(self._spans.phases)
+        before = set(spans.phases)
         try:
-            span = self._tracer.start_span(name, **how)
+            span = tracer.start_span(name, **how)
         except Exception as error:
             contain("start of a span", error)
-            begun = self._spans.begun_at(start_time)
+            begun = spans.begun_at(start_time)
             if begun is not None and begun.context.span_id not in before:  # a processor added after ours has raised
                 return begun
-            return self._refused.start_span(name, **how)
-        return span if span.is_recording() else self._dropped.start_span(name, **how)
+            return refused.start_span(name, **how)
+        return span if span.is_recording() else dropped.start_span(name, **how)
+
+    return start
 
 
 class JobSpans:
     """Opens the jobs of one recorder, one after the other, and passes its records to the account.
 
-    `append` appends a record to the journal. If no job is open, the record of a blocking phase begins one. There is no
-    `generator` of ids with the user's own provider.
+    `append` appends a record to the journal. If no job is open, the record of a blocking phase begins one: `implicit`,
+    as long as it is open. There is no `generator` of ids with the user's own provider.
     """
 
     def __init__(
         self,
         account: Account,
-        starter: PhaseSpans,
+        start_phase: StartPhase,
         generator: ids.PrivateIdGenerator | None,
         traces: AttemptTraces,
         thread: JobThread,
@@ -305,29 +295,23 @@ class JobSpans:
     ) -> None:
         self.append: Callable[..., None] = self._append_first
         self._account = account
-        self._starter = starter
+        self._start_phase = start_phase
         self._generator = generator
         self._traces = traces
         self._thread = thread
         self._misused = misused
         self._begun = 0
-        self._implicit: trace_api.Span | None = None
+        self.implicit: trace_api.Span | None = None
         self._closed = False
 
     @property
     def none_yet(self) -> bool:
         return not self._begun
 
-    @property
-    def implicit(self) -> trace_api.Span | None:
-        """The open job if it was begun implicitly, else None."""
-        return self._implicit
-
     def start(self, start: int) -> trace_api.Span:
         """Begin a job at `start` (ns), linked to the previous attempt, to the span around it and to an earlier job.
 
-        It is a child of the attempt's root, which has no duration and is exported at once, so that the trace can be
-        viewed while the job runs and no span is exported twice.
+        It is a child of the attempt's root, which is exported at once: the trace can be viewed while the job runs.
         """
         traces = self._traces
         links = []
@@ -341,61 +325,54 @@ class JobSpans:
             links.append(Link(traces.job_context))
         itself = ids.job_span_context(*traces.identity, self._begun)
         self._begun += 1
-        self._pass_on_all()
+        self._pass_on(self._account.append)
         if self._generator is not None:
             # Before the job's record, so that a restart can tell the root from the job even if we die in between.
             traces.begin_root(start)
             self._generator.fix_next(itself.trace_id, itself.span_id)
         parent = trace_api.set_span_in_context(trace_api.NonRecordingSpan(traces.parent_of_job), Context())
         attributes: dict[str, types.AttributeValue] = {semconv.GOODPUT_PHASE: semconv.Phase.JOB}
-        span = self._starter.start(semconv.Phase.JOB, parent, attributes, start, links)
+        span = self._start_phase(semconv.Phase.JOB, parent, attributes, start, links)
         if self._generator is None and span.get_span_context().trace_flags.sampled:
             traces.begin_root(start)  # a job that the user's sampler drops is not exported, nor is its root
         traces.write_root()
-        traces.place_job(span)
+        traces.job_context, traces.job_span = span.get_span_context(), span
         return span
 
     def begin_implicit(self, start: int) -> None:
-        """Begin an implicit job at `start` (ns), for a phase outside of any job.
-
-        It lasts until the end of the process, or becomes the job that the user opens later.
-        """
+        """Begin a job at `start` (ns), which lasts until the process ends, or becomes the one that the user opens."""
         if self._closed:
             return  # a phase that found the recorder before its shutdown
-        self._implicit = self.start(start)
+        self.implicit = self.start(start)
         self._pass_on(self._append_first)
 
     def take_over(self) -> trace_api.Span | None:
         """Return the implicit job for the job that the user opens now; None if there is none."""
-        job, self._implicit = self._implicit, None
+        job, self.implicit = self.implicit, None
         if job is not None:
             self._thread.take()
-            self._pass_on_all()
+            self._pass_on(self._account.append)
         return job
 
     def end_implicit(self, end: Callable[[], int], *, error: BaseException | None) -> None:
         """End the implicit job, if there is one, at the time that `end` returns (ns); `error` ended the program."""
-        job, self._implicit = self._implicit, None
+        job, self.implicit = self.implicit, None
         if job is not None and job.is_recording():
             moment = end()
             if error is not None:
                 job.set_attribute(semconv.ERROR_TYPE, error_name(error))
                 job.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
             job.end(moment)
-        if not self._closed:
-            self._pass_on(self._append_after)
+        self._pass_on(self._append_after)
 
     def close(self) -> None:
-        self._closed = True
-        self._pass_on(nothing)
-
-    def _pass_on(self, append: Callable[..., None]) -> None:
-        self.append = append
+        self._closed, self.append = True, nothing
         self._thread.latest_change = object()
 
-    def _pass_on_all(self) -> None:
+    def _pass_on(self, append: Callable[..., None]) -> None:
         if not self._closed:
-            self._pass_on(self._account.append)
+            self.append = append
+            self._thread.latest_change = object()
 
     def _append_first(self, kind: int, phase: int, flags: int, *record: int) -> None:
         """Append a record before the user opens a job: the start of a blocking phase begins an implicit job."""
@@ -404,12 +381,12 @@ class JobSpans:
                 self.begin_implicit(record[-1])
             if phase == rules.STEP:
                 self._misused.warn(misuse.NO_JOB)
-                self._pass_on_all()
+                self._pass_on(self._account.append)
         self._account.append(kind, phase, flags, *record)
 
     def _append_after(self, kind: int, phase: int, flags: int, *record: int) -> None:
         """Append a record after the end of the job: warn of steps, which no longer count."""
         if kind == ev.START and phase == rules.STEP and not flags & ev.NONBLOCKING:
             self._misused.warn(misuse.AFTER_JOB)
-            self._pass_on_all()
+            self._pass_on(self._account.append)
         self._account.append(kind, phase, flags, *record)

@@ -188,9 +188,10 @@ class Steps(Generic[T]):
         # A step that has ended already needs none of this; at the end of the interpreter, modules are gone.
         if self._step is not None and not self._step.closed and self._line is not None:
             now = self._line.clock()
-            if departure.at_head(code, begun, depth=2):
+            failed, idle = departure.way_left(code, begun, depth=2)
+            if idle:
                 self._handed = now  # the body did no work, no matter how long a busy machine took to get there
-            self._leave(now, departure.by_exception(code, depth=2))
+            self._leave(now, failed)
 
     def __del__(self) -> None:
         self._drop(None, -1)

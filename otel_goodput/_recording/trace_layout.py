@@ -1,15 +1,12 @@
 """How the spans of an attempt are laid out in traces: how many spans a trace holds, and whose they are.
 
-When a trace has as many spans as it may hold, the attempt continues in the next one. Processes do not communicate about
-this. The step number and the settings determine the trace of a step, so any process can link to any of the traces. The
-number of processes determines each one's share of a trace: the leader has half of it, or more if the others (the
-followers) need less; the followers share the rest. Each has one span at least, to report a failure, even if there are
-more followers than spans in the rest.
+When a trace is full, the attempt continues in the next one. Processes do not communicate about this: step number and
+settings determine the trace of a step, and the number of processes each one's share of a trace. The leader has half of
+it, or more if the others (the followers) need less; these share the rest, and have one span each at least.
 """
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Final
 
 from opentelemetry.trace import SpanContext
@@ -24,11 +21,7 @@ FIRST: Final = 100  # steps of an attempt, and other phases of one name, exporte
 
 
 def steps_in_a_trace(limit: int, every: int) -> int:
-    """Return the number of steps in one trace of `limit` spans, if one step in `every` is exported.
-
-    The exported steps and the spans in them fit into the leader's half of the trace. The result is a round number
-    (1, 2 or 5 and zeros).
-    """
+    """Return how many steps, a round number, fit into the leader's half of a trace if one in `every` is exported."""
     if not limit:
         return ENDLESS
     room = max(limit * 3 // 10 - FIRST * CHILDREN, limit // 20, CHILDREN)
@@ -94,19 +87,6 @@ def share(limit: int, processes: int, *, leads: bool = True) -> int:
     return max(1, limit - RESERVED - each * followers) if leads else each
 
 
-class _Spent:
-    """Counts the spans put into one trace."""
-
-    __slots__ = ("_next", "spans")
-
-    def __init__(self) -> None:
-        self._next = count(1)
-        self.spans = 0
-
-    def add(self) -> None:
-        self.spans = next(self._next)  # next() is atomic, so no lock is needed
-
-
 class Budget:
     """Limits and counts the spans that one process puts into each trace; see :func:`share`. A `limit` of 0 is none.
 
@@ -115,12 +95,11 @@ class Budget:
         small: the share is for failures alone; the process's job is not exported.
         detailed: this process exports single steps, as the leader does.
         phases: worth of a phase that is not a step.
-        refused: number of spans that there was no room for.
     """
 
     def __init__(self, limit: int = 0, processes: int = 1, *, leads: bool = True) -> None:
         self.limit = limit
-        self._spent: dict[int, _Spent] = {}
+        self._spent: dict[int, int] = {}  # spans of this process, by trace id
         self.most = share(limit, processes, leads=leads) if limit else ENDLESS
         self.small = self.most < SMALL
         self.detailed = leads or self.most >= limit // DETAILED
@@ -129,28 +108,22 @@ class Budget:
         self._limits = (0, 0, room) if self.small else tuple(room * tenths // 10 for tenths in _TENTHS)
         # Without single steps, phases compete with nothing, so the lowest worth is enough.
         self.phases = NOTABLE if self.detailed else ROUTINE
-        self.refused = 0
 
     def summaries(self) -> int:
         return max(1, self.most // 8)
 
     def take(self, trace_id: int, worth: int) -> bool:
-        """Count one more span in the trace; without room for its `worth`, count it as refused and return False."""
-        if not self.limit:
-            return True
-        spent = self._spent.get(trace_id) or self._open(trace_id)
-        if spent.spans >= self._limits[worth]:
-            self.refused += 1
+        """Count one more span in the trace; return False if there is no room for its `worth`."""
+        if self.limit and self._spent.get(trace_id, 0) >= self._limits[worth]:
             return False
-        spent.add()
+        self.spend(trace_id)
         return True
 
     def spend(self, trace_id: int) -> None:
         """Count one more span in the trace without a limit, because a span inside it is exported."""
         if self.limit:
-            (self._spent.get(trace_id) or self._open(trace_id)).add()
-
-    def _open(self, trace_id: int) -> _Spent:
-        if len(self._spent) >= TRACES:
-            self._spent.pop(next(iter(self._spent)), None)
-        return self._spent.setdefault(trace_id, _Spent())
+            spent = self._spent
+            if trace_id not in spent and len(spent) >= TRACES:
+                spent.pop(next(iter(spent)), None)
+            # Two threads may rarely count one span for both; the trace has more room than that.
+            spent[trace_id] = spent.get(trace_id, 0) + 1

@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.sampling import Sampler
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext, Status, StatusCode, Tracer
 from opentelemetry.util import types
 
+from otel_goodput import semconv
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.events import LABEL, NO_STEP, NONBLOCKING
 from otel_goodput._accounting.resuming import Past
@@ -29,20 +30,13 @@ from otel_goodput._recording.misuse import Misuse
 from otel_goodput._recording.nesting import Nested, Nesting, identity
 from otel_goodput._recording.open_spans import JobThread, OpenSpans
 from otel_goodput._recording.sampling import Admission, StepSampler
-from otel_goodput._recording.span_processor import JobSpans, PhaseSpanProcessor, PhaseSpans
+from otel_goodput._recording.span_processor import JobSpans, PhaseSpanProcessor, phase_starter
 from otel_goodput._recording.step_line import CheckpointLabels, StepLine, StepPolicy
 from otel_goodput._recording.trace_layout import VITAL, Budget, TraceLayout, steps_in_a_trace
 from otel_goodput._runtime.guard import contain, guarded
 from otel_goodput._settings.config import Config
 from otel_goodput._settings.options import OWN
-from otel_goodput.semconv import (
-    GOODPUT_BLOCKING,
-    GOODPUT_CHECKPOINT_DURABLE,
-    GOODPUT_PHASE,
-    GOODPUT_STEP,
-    GOODPUT_TRACE_NUMBER,
-    Phase,
-)
+from otel_goodput.semconv import Phase
 
 Find = Callable[[], "PhaseTracer | None"]
 
@@ -88,34 +82,28 @@ class PhaseTracer(StepLine):
         nesting = Nesting(emitter.resource, shared=shared, ours=lambda trace: layout.number_of(trace) is not None)
         spans = OpenSpans(thread, admission, traces, nesting)
         processor = PhaseSpanProcessor(account, thread, hooks, traces, spans, emitter, None if shared else admission)
-        starter = PhaseSpans(tracer, other, processor, spans, emitter)
+        starter = phase_starter(tracer, other, processor, spans, emitter)
         jobs = JobSpans(account, starter, None if shared else generator, traces, thread, misused)
         labels, new_key = CheckpointLabels(past), generator.new_span_id
         super().__init__(account, hooks, policy, spans, emitter, jobs, misused, new_key, find, labels)
         self.compilations = CompilePhases(self)
         self.processor = processor
-        self._starter = starter
+        self._start_phase = starter
         self._ticking = threading.Lock()
         self._summing = threading.Lock()
         first = self.step(-1)
         first.unfold()
         self.begin(first)
 
-    # --- steps, loads and parts ---------------------------------------------------------------------------------------
+    # --- steps, loads (not begun yet; times in ns) and parts ----------------------------------------------------------
 
     def step(
         self, number: int, start: int | None = None, end: int | None = None, blocking: bool | None = None
     ) -> FastSpan:
-        """Return the span of a step, not begun yet; times in ns."""
         return FastSpan(self, rules.STEP, number, blocking, start, end)
 
     def load(self, start: int | None = None, end: int | None = None, blocking: bool | None = None) -> FastSpan:
-        """Return the span of a data load, not begun yet; times in ns."""
         return FastSpan(self, rules.DATA_LOADING, self.load_number(), blocking, start, end)
-
-    def part(self, name: str) -> FastSpan:
-        """Return the span of a part of the open step, not begun yet."""
-        return FastSpan.of_part(self, name)
 
     def stage(self, name: str, step: int | None, start: int, end: int, *, shown: bool = True) -> None:
         """Record a part of the phase around the caller that is over, from `start` to `end` (ns).
@@ -143,8 +131,7 @@ class PhaseTracer(StepLine):
     def restored(self, label: int | None, key: int | None = None) -> None:
         """Note that the checkpoint `label` was restored: by default, the next step follows those that it stands for.
 
-        `label`: None if it is not known; the number of the next step is not known either, then.
-        `key`: of the open restore that did not know the label when it began.
+        `label`: None if it is not known; `key`: of the open restore that did not know it when it began.
         """
         if label is not None and key is not None:
             self._label(key, label)
@@ -160,9 +147,8 @@ class PhaseTracer(StepLine):
     def _in_custom(self) -> bool:
         """Whether a custom phase is open amid training: what an evaluation restores does not move it (rule R4)."""
         opened = [span.attributes or {} for span in tuple(self.spans.phases.values())]
-        return self.begun >= 0 and any(
-            one.get(GOODPUT_PHASE) == Phase.CUSTOM and one.get(GOODPUT_BLOCKING) is not False for one in opened
-        )
+        customs = [one for one in opened if one.get(semconv.GOODPUT_PHASE) == Phase.CUSTOM]
+        return self.begun >= 0 and any(one.get(semconv.GOODPUT_BLOCKING) is not False for one in customs)
 
     def saves(self, label: int | None, key: int | None = None) -> None:
         """Note that a checkpoint with this `label` (None: that of the open step) begins to be saved.
@@ -191,32 +177,28 @@ class PhaseTracer(StepLine):
 
     def start_span(self, name: str, attributes: dict[str, types.AttributeValue], start: int | None) -> trace_api.Span:
         """Start a span of the SDK under the current one, or else under the job; `start` in ns."""
-        if self.hooks.before_phase is not None:
-            self.hooks.before_phase()
+        self.hooks.before_phase()
         nesting, traces, around = self.nesting, self.traces, self.nesting.here()
         if nesting.shared:
             self.spans.hold(around)  # first: a sampler that follows the parent's flag would drop the phase
         step = self.spans.step if self.blocks(None) else None
         # A restored checkpoint has nothing to do with the open step.
-        if step is not None and step.step >= 0 and attributes[GOODPUT_PHASE] != Phase.CHECKPOINT_RESTORE:
-            attributes.setdefault(GOODPUT_STEP, step.step)
+        if step is not None and step.step >= 0 and attributes[semconv.GOODPUT_PHASE] != Phase.CHECKPOINT_RESTORE:
+            attributes.setdefault(semconv.GOODPUT_STEP, step.step)
         number = self.latest.step if step is None else step.step
         inside = identity(around)
         parent = traces.parent_of(number, inside)
         if trace := traces.layout.number_of(parent.trace_id):
-            attributes[GOODPUT_TRACE_NUMBER] = trace
+            attributes[semconv.GOODPUT_TRACE_NUMBER] = trace
         if parent is not inside or (isinstance(around, Nested) and not nesting.shared):
             around = trace_api.NonRecordingSpan(parent)  # a tracer that asked a phase would have it exported
         context = trace_api.set_span_in_context(around)
-        return self._starter.start(name, context, attributes, start or self.clock())
+        return self._start_phase(name, context, attributes, start or self.clock())
 
     def end_job(self, error: BaseException | None) -> None:
-        """End the implicit job and what is open in it, because the user's job ends or recording stops.
-
-        `error` ended it; None if nothing went wrong.
-        """
+        """End the implicit job and what is open in it, because the user's job or the recording ends, with `error`."""
         named = [span for span in tuple(self.spans.phases.values()) if span is not self.jobs.implicit]
-        if not self.closed and any((span.attributes or {}).get(GOODPUT_PHASE) == Phase.JOB for span in named):
+        if not self.closed and any((span.attributes or {}).get(semconv.GOODPUT_PHASE) == Phase.JOB for span in named):
             return  # a job is still open around the one that ended
 
         def end() -> int:
@@ -256,21 +238,16 @@ class PhaseTracer(StepLine):
 
 
 class PhaseSpan(Nested):
-    """Passes everything on to the SDK's `span` of a phase, except requests for its identity.
+    """Passes everything on to the SDK's `span` of a phase, except requests for its identity."""
 
-    `line` is the state of the recording; None if nothing records.
-    """
-
-    def __init__(self, line: StepLine | None, span: trace_api.Span) -> None:
+    def __init__(self, line: StepLine, span: trace_api.Span) -> None:
         self.span = span
         self._line = line
-        if line is not None:
-            self._within = within = context_api.get_current()
-            self._outer = line.nesting.place(within).phase
+        self._within = within = context_api.get_current()
+        self._outer = line.nesting.place(within).phase
 
     @property
     def nesting(self) -> Nesting:
-        assert self._line is not None, "nobody asks where nothing records"
         return self._line.nesting
 
     @property
@@ -280,14 +257,14 @@ class PhaseSpan(Nested):
     @property
     def sampled(self) -> bool:
         context = self.identity
-        return context.trace_flags.sampled or (self._line is not None and context.span_id in self._line.admission.kept)
+        return context.trace_flags.sampled or context.span_id in self._line.admission.kept
 
     @property
     def closed(self) -> bool:
         return not self.span.is_recording()
 
     def claim(self) -> bool:
-        if self._line is None or self.sampled:
+        if self.sampled:
             return True
         around = self.around
         if self.closed or self._line.closed or (isinstance(around, Nested) and not around.claim()):
@@ -307,9 +284,6 @@ class PhaseSpan(Nested):
             # The SDK's span keeps the flag that it began with.
             self._shown = shown = SpanContext(shown.trace_id, shown.span_id, False, SAMPLED, shown.trace_state)
         return shown
-
-    def get_span_context(self) -> SpanContext:
-        return self.identity if self._line is None else super().get_span_context()
 
     @property
     def context(self) -> SpanContext:
@@ -367,8 +341,8 @@ class Save(PhaseSpan):
         """
         try:
             if self.is_recording():
-                self.set_attribute(GOODPUT_CHECKPOINT_DURABLE, True)
-            elif self._line is not None:
+                self.set_attribute(semconv.GOODPUT_CHECKPOINT_DURABLE, True)
+            else:
                 self._line.account.durable(self.identity.span_id, self._line.clock())
         except Exception as error:
             contain("checkpoint durable", error)

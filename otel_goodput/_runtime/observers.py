@@ -64,7 +64,7 @@ class Observers:
         if attempt and (code := exit_code()):
             # Before the job starts: this is why the previous attempt ended, unless that has recorded a reason itself.
             tracer.account.notice(REASONS.index(exit_reason(code)), clock(), ended_by=f"exit status {code}")
-        tracer.hooks.watch_device(self.device_clock)
+        tracer.hooks.device = self.device_clock
         tracer.hooks.at_tick(self.device_clock.poll, self._integrations.poll, self._find_peak)
         self._signals: Signals | None = None
         if "signals" in config.integrations:
@@ -130,7 +130,7 @@ class Observers:
                 self._productivity.learn(Inputs(submitted_at=answer.moment))
 
         def ask(cluster: kubernetes.Cluster) -> None:
-            self._tracer.hooks.scheduled(kubernetes.waits_of(cluster, began, before=self._before()))
+            self._tracer.hooks.waits = kubernetes.waits_of(cluster, began, before=self._before())
 
         kubernetes.seek(submitted_at if submitted else None, then=ask)
 

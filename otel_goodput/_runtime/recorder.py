@@ -148,9 +148,10 @@ class Recorder(Phases):
                 if self._rebuilt
                 else pipelines.trace_provider(resource, self._generator, lambda *of: self._line.admission.takes(*of))
             )
-            emitter = SpanEmitter(pipelines.processors, resource)
+            emitter = SpanEmitter(pipelines.processors, resource, background=True)
         else:
-            # The user's own processors take our fast spans too.
+            # The user's own processors take our fast spans too; not in the background, which may not have exported when
+            # the provider is shut down.
             everyone = processor_of(tracer_provider.get_tracer(SCOPE_NAME, __version__), tracer_provider)
             theirs = getattr(tracer_provider, "resource", resource)
             emitter = SpanEmitter([everyone] if everyone else [], theirs)
@@ -176,8 +177,6 @@ class Recorder(Phases):
             self.meter_provider, self._durations = pipelines.meter_provider(resource, again=True), None
         self._join()
         self._keeper = live.keep(self._work, tracer.sum_up)
-        if not shared:  # else the user's provider may be shut down before the background has exported
-            emitter.in_background()
         self._observers = Observers(
             config, tracer, self._productivity, self.totals, live.usage, self.flush, self.shutdown, live.before
         )
@@ -189,7 +188,7 @@ class Recorder(Phases):
                     lambda: self._totals() if self.config.leads else None,
                     lambda: self._line.overhead,
                     self._dropped,
-                    lambda: self._line.hooks.ready(),
+                    lambda: self._line.hooks.queue_depth(),
                     process=(lambda: self._line.hooks.compile_cache.figures(), lambda: self._line.hooks.waits),
                 )
             if meter_provider is not None or pipelines.readers or config.metric_readers:
@@ -241,7 +240,7 @@ class Recorder(Phases):
     def _rebuild(self) -> None:
         """Restart the recording, before the first phase."""
         config = configuration.read(self._job_name, **self._options)
-        line, observers, inputs = self._line, self._observers, self._productivity.inputs
+        observers, inputs = self._observers, self._productivity.inputs
         tracer, self._tracer = self._tracer, None
         observers.close(0.0)
         if tracer is not None:
@@ -251,8 +250,6 @@ class Recorder(Phases):
         self._build(config)
         self._productivity.learn(inputs)
         self._account.add_windows(self._windows)
-        if line.hooks.queue_depth is not None:
-            self._line.hooks.loader(line.hooks.queue_depth)
         for callback in self._callbacks:
             self._observers.notices.on_preemption(callback)
         text = "this is process %d of %d, which was not known when configure() was called: it records run %r"
@@ -352,8 +349,7 @@ class Recorder(Phases):
         tracer = self._tracer
         if tracer is not None:
             self._observers.device_clock.settle()
-            if tracer.hooks.settle is not None:
-                tracer.hooks.settle()
+            tracer.hooks.settle()
         patience = math.inf if self._in_memory else patience  # nobody trains meanwhile
         totals = self._productivity.complete(self._account.totals(patience=patience))
         if self.closed:

@@ -53,7 +53,7 @@ def trained(directory: Path, **settings: Any) -> Iterator[None]:
     pace.write_bytes(checked_json({"attempt": recorder.attempt, **other._asdict()}))
     assert recorder.tracer is not None
     recorder.tracer.hooks.compile_cache.use()
-    recorder.tracer.hooks.scheduled(dict.fromkeys(semconv.SCHEDULING_STAGES, 10**9))
+    recorder.tracer.hooks.waits = dict.fromkeys(semconv.SCHEDULING_STAGES, 10**9)
     with recorder.job():
         recorder.slice_counts(1, 1, 1)
         numbers = (*range(12), *range(8, 12))  # a rollback, and back again

@@ -159,7 +159,7 @@ def test_metrics_in_the_table_are_those_that_are_exported(tmp_path: Path) -> Non
     run.file("pace", 1).write_bytes(checked_json({"attempt": recorder.attempt, **other._asdict()}))
     assert recorder.tracer is not None
     recorder.tracer.hooks.compile_cache.use()
-    recorder.tracer.hooks.scheduled(dict.fromkeys(semconv.SCHEDULING_STAGES, 10**9))
+    recorder.tracer.hooks.waits = dict.fromkeys(semconv.SCHEDULING_STAGES, 10**9)
     with recorder.job():
         recorder.slice_counts(1, 1, 1)
         with recorder.training_prep():

@@ -73,7 +73,7 @@ def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         monkeypatch.setenv("POD_NAME", pod)
         recorder = Recorder("job", run_id="run", directory=tmp_path, exporters="none", integrations="none")
         hooks: Hooks = recorder.tracer.hooks  # type: ignore[union-attr]
-        hooks.scheduled(waits)
+        hooks.waits = waits
         for _ in range(hits):
             hooks.compile_cache.add(hit=True)
             hooks.compile_cache.save(1.5)

@@ -153,7 +153,7 @@ def test_the_whole_table(record: Callable[..., Recording], base: int) -> None:
     recording = record(submitted_at=base / NS - 60, windows=["1h", "90s", "24h"])
     assert recording.recorder.tracer is not None
     recording.recorder.tracer.hooks.compile_cache.use()
-    recording.recorder.tracer.hooks.scheduled({"queued": 90 * NS, "program_start": NS // 2})
+    recording.recorder.tracer.hooks.waits = {"queued": 90 * NS, "program_start": NS // 2}
     tell_everything(base)
     goodput.flush()
     metrics = recording.metrics()

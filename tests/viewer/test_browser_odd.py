@@ -187,7 +187,7 @@ import sys, time
 import otel_goodput as goodput
 recorder = goodput.Recorder("elastic", run_id="elastic", directory=sys.argv[1], exporters="none",
                             hyperparameters={"learning_rate": 3e-4, "api_key": "hunter2hunter2"})
-recorder.tracer.hooks.scheduled({"queued": 12_500_000_000})
+recorder.tracer.hooks.waits = {"queued": 12_500_000_000}
 with recorder.job():
     for step in range(5):
         with recorder.step(step):
