@@ -133,7 +133,7 @@ class Compilations:
         if device is not None and not current.phase.aside:
             device.compiled(now)
         function = current.phase.function
-        identity = current.identity or (function and self._phases.titles.resume(function))
+        identity = current.identity or (function and self._phases.resume(function))
         current.identity = ""
         current.again = identity in self._compiled
         if not current.again and identity and len(self._compiled) < FUNCTIONS:
@@ -163,13 +163,13 @@ class Compilations:
             self._finish(current)
         name = _plain(title)
         traced = None if function is None else function()
-        identity = "" if traced is None else self._phases.titles.title(name, traced)
+        identity = "" if traced is None else self._phases.title(name, traced)
         return Compilation(self._phases.begin(name, start), identity)
 
     def _finish(self, done: Compilation, compiled: str = "") -> None:
         """End `done`; `compiled` is the title of its function, empty if it was only traced."""
         if done.identity:
-            self._phases.titles.postpone(done.phase.function, done.identity)
+            self._phases.postpone(done.phase.function, done.identity)
         if self._phases.end(done.phase, done.end, compiled):
             self._done.append(done)
 

@@ -71,7 +71,7 @@ class Listener:
             function, bound = _compiled(sys._getframe(1))
             self._title = ""
             if trigger == DYNAMO and function:
-                self._title = self._tracer.compilations.titles.title(function, bound)
+                self._title = self._tracer.compilations.title(function, bound)
             # Other triggers come from threads of autograd, which the thread that trains waits for.
             blocking = None if trigger == DYNAMO else True
             self._open = self._tracer.compilations.begin(function, self._tracer.clock(), blocking)

@@ -28,14 +28,7 @@ class AttemptTraces:
     """
 
     def __init__(
-        self,
-        account: Account,
-        emitter: SpanEmitter,
-        budget: Budget,
-        layout: TraceLayout,
-        process: int,
-        *,
-        own: bool = False,
+        self, account: Account, emitter: SpanEmitter, budget: Budget, layout: TraceLayout, process: int, *, own: bool
     ) -> None:
         self.budget = budget
         self.layout = layout
@@ -94,12 +87,10 @@ class AttemptTraces:
             self._append(ROOT, 0, 0, 0, self.layout.root(0).span_id, NO_STEP, moment)
 
     def write_root(self) -> None:
-        """Emit the attempt's root, unless that is done; safe to call on several threads."""
         with suppress(IndexError):
             self._emitter.emit(self._roots.pop())
 
     def close(self) -> None:
-        """Stop recording."""
         self._append = nothing
 
     def _continue(self, number: int) -> None:

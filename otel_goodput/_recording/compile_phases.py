@@ -1,8 +1,7 @@
 """Compile phases, and the titles of the functions that are compiled.
 
-Two functions of one name have two titles, so that only the same one counts as compiled again. A function is the same if
-its code, the place of that, and what it is bound to are the same: a lambda in the body of a loop, made anew with equal
-contents, is the same function.
+Two functions of one name have two titles, so that only the same one counts as compiled again: one with the same code at
+the same place, bound to the same. A lambda in the body of a loop, made anew with equal contents, is the same function.
 """
 
 from __future__ import annotations
@@ -34,36 +33,6 @@ from otel_goodput.semconv import Phase
 MOST: Final = 100  # functions of one name with titles of their own; the names in a journal are bounded
 DEEPEST: Final = 4  # functions in what a function is bound to, and so on
 _PLAIN: Final = (int, float, complex, str, bytes, bool, type(None))
-
-
-class FunctionTitles:
-    """Gives each function a title: its name, and a number where another one had that name before."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, dict[Hashable, str]] = {}
-        self._traced: defaultdict[str, deque[str]] = defaultdict(partial(deque, maxlen=MOST))
-
-    def title(self, name: str, function: object) -> str:
-        known = self._known.setdefault(name, {})
-        key = fingerprint(function)
-        title = known.get(key)
-        if title is None:
-            number = min(len(known) + 1, MOST)
-            title = name if number == 1 else f"{name} #{number}"
-            if len(known) < MOST:
-                known[key] = title
-        return title
-
-    def postpone(self, name: str, title: str) -> None:
-        """Keep the title of a function that was traced, and that may be compiled later."""
-        self._traced[name].append(title)
-
-    def resume(self, name: str) -> str:
-        """Return the title of the function `name` that is compiled now, and was traced before."""
-        try:
-            return self._traced[name].popleft()
-        except IndexError:  # compiled anew without a trace, as for other devices
-            return next(reversed(self._known.get(name, {}).values()), name)
 
 
 def fingerprint(thing: Any, deep: int = DEEPEST) -> Hashable:
@@ -100,32 +69,48 @@ def _cells(function: FunctionType) -> list[object]:
 
 @dataclass(slots=True, eq=False)
 class CompilePhase:
-    """The phase of one compilation.
-
-    Attributes:
-        key: its span id.
-        function: what is compiled; empty if not known.
-        step: number of the step that it is in; ``NO_STEP`` if it is in none.
-        aside: it does not block training.
-        taken: it is exported, however short it is.
-    """
+    """The phase of one compilation, of a function that may be unknown (empty)."""
 
     key: int
     function: str
     start: int
     parent: SpanContext | ShortSpan
     step: int
-    aside: bool
+    aside: bool  # it does not block training
     gate: Gate
-    taken: bool
+    taken: bool  # it is exported, however short it is
 
 
 class CompilePhases:
-    """Opens, ends and exports the compile phases of one recorder; `titles` distinguishes functions of one name."""
+    """Opens, ends and exports the compile phases of one recorder, and distinguishes functions of one name."""
 
     def __init__(self, line: StepLine) -> None:
         self._line = line
-        self.titles = FunctionTitles()
+        self._known: dict[str, dict[Hashable, str]] = {}
+        self._traced: defaultdict[str, deque[str]] = defaultdict(partial(deque, maxlen=MOST))
+
+    def title(self, name: str, function: object) -> str:
+        """Return a function's title: its name, and a number where another one had that name before."""
+        known = self._known.setdefault(name, {})
+        key = fingerprint(function)
+        title = known.get(key)
+        if title is None:
+            number = min(len(known) + 1, MOST)
+            title = name if number == 1 else f"{name} #{number}"
+            if len(known) < MOST:
+                known[key] = title
+        return title
+
+    def postpone(self, name: str, title: str) -> None:
+        """Keep the title of a function that was traced, and that may be compiled later."""
+        self._traced[name].append(title)
+
+    def resume(self, name: str) -> str:
+        """Return the title of the function `name` that is compiled now, and was traced before."""
+        try:
+            return self._traced[name].popleft()
+        except IndexError:  # compiled anew without a trace, as for other devices
+            return next(reversed(self._known.get(name, {}).values()), name)
 
     def begin(self, function: str, start: int, blocking: bool | None = None) -> CompilePhase:
         """Begin the compilation of `function` at `start` (ns), on this thread; writes to the journal only.

@@ -56,12 +56,10 @@ class Entry:
 
     @property
     def here(self) -> bool:
-        """Whether this is the thread that opened it."""
         return self._thread == get_ident()
 
     @property
     def current(self) -> bool:
-        """Whether it is the innermost phase of the caller."""
         return self._phase is not None and innermost() is self._phase
 
     def attach(self, phase: Nested, shown: trace_api.Span) -> None:
@@ -72,7 +70,6 @@ class Entry:
         self._token = context_api.attach(context)
 
     def detach(self) -> None:
-        """Restore the context that was current before."""
         token, self._token = self._token, None
         if token is not None and self.here:
             context_api.detach(token)
@@ -170,15 +167,18 @@ class PhaseContext:
                 start = self._arguments.get("start_time")
                 tracer.leave_lapsed()
                 entry = Entry(tracer, start or tracer.clock(), sys._getframe(1))
-                if tracer.jobs.none_yet and self._holds_up(tracer):
+                in_job = self._phase not in (Phase.EXCLUSION, Phase.JOB)
+                if in_job and tracer.jobs.none_yet and tracer.blocks(self._arguments.get("blocking")):
                     tracer.jobs.begin_implicit(entry.start)
                 if self._wrong is not None:
                     raise self._wrong
                 self._entries.append(entry)
                 entry.span = span = self._begin(tracer, entry.start)
                 phase = self._kind(tracer, span)
-                entry.attach(phase, span if tracer.nesting.shared else phase)
-                return self._bound(phase)
+                shared = tracer.nesting.shared
+                entry.attach(phase, span if shared else phase)
+                # With a provider of the user's, the `with` statement binds their own kind of span.
+                return span if self._kind is not Save and (shared or phase.closed) else phase
         except Exception as error:
             self._forget(entry)
             unrecorded("phase start", error)
@@ -214,18 +214,11 @@ class PhaseContext:
         """Have the phase end at `end` (ns) when it is left."""
         self._arguments["end_time"] = end
 
-    def _holds_up(self, tracer: PhaseTracer) -> bool:
-        """Whether the phase blocks training, and so begins an implicit job if none is open."""
-        return self._phase not in (Phase.EXCLUSION, Phase.JOB) and tracer.blocks(self._arguments.get("blocking"))
-
     def _entered(self) -> Entry | None:
-        """Return the entry that is being left.
-
-        If several are open: the one whose span is current, else the latest of this thread, else the latest.
-        """
+        """Return the entry that is left: whose span is current, else the latest of this thread, else the latest."""
         entries = self._entries
-        if len(entries) < 2:
-            return entries[0] if entries else None
+        if not entries:
+            return None
         inner = entries[::-1]
         here = next((entry for entry in inner if entry.here), inner[0])
         return next((entry for entry in inner if entry.current), here)
@@ -243,7 +236,12 @@ class PhaseContext:
             tracer.misused.warn(misuse.ELSEWHERE, phase=self._phase)
         if not tracer.closed:
             self._finish(tracer, span, error)
-        span.end(self._end_time(tracer, span))
+        end, start = self._arguments.get("end_time"), getattr(span, "start_time", None)
+        if end is None:
+            end = tracer.clock()
+        elif start is not None and end < start:
+            end = tracer.check_end(start, end)
+        span.end(end)
 
     def _forget(self, entry: Entry | None, error: BaseException | None = None) -> None:
         """Close and remove an entry whose begin or end was interrupted."""
@@ -275,20 +273,8 @@ class PhaseContext:
             attributes[semconv.GOODPUT_BLOCKING] = bool(blocking)
         return tracer.start_span(name, attributes, start)
 
-    def _bound(self, phase: PhaseSpan) -> trace_api.Span:
-        """Return what the ``with`` statement binds; with a provider of the user's, their own kind of span."""
-        theirs = not isinstance(phase, Save) and (phase.closed or phase.nesting.shared)
-        return phase.span if theirs else phase
-
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
         """Do what is due just before the span ends."""
-
-    def _end_time(self, tracer: PhaseTracer, span: trace_api.Span) -> int:
-        end: int | None = self._arguments.get("end_time")
-        if end is None:
-            return tracer.clock()
-        start: int | None = getattr(span, "start_time", None)
-        return tracer.check_end(start, end) if start is not None and end < start else end
 
     def __call__(self, function: F) -> F:
         return decorate(self._again, function)
@@ -305,9 +291,8 @@ class RestoreContext(PhaseContext):
     __slots__ = ()
 
     def _finish(self, tracer: PhaseTracer, span: trace_api.Span, error: BaseException | None) -> None:
-        if error is not None or self._arguments.get("blocking") is False:
-            return
-        tracer.restored(self._arguments.get("step"))
+        if error is None and self._arguments.get("blocking") is not False:
+            tracer.restored(self._arguments.get("step"))
 
 
 class SaveContext(PhaseContext):
@@ -380,7 +365,7 @@ class Unrecorded(trace_api.NonRecordingSpan):
         """Do nothing, same as :meth:`FastSpan.observe` without a device clock."""
 
     def durable(self) -> None:
-        """Do nothing: no checkpoint is recorded."""
+        """Do nothing, same as :meth:`Save.durable` where nothing records."""
 
 
 _OF_FAST_SPANS: Final = ("name", "step", "blocking", "start_time", "end_time")
@@ -388,9 +373,7 @@ UNRECORDED: Final = Unrecorded(trace_api.INVALID_SPAN_CONTEXT)
 
 
 class FastContext(PhaseContext):
-    """A step, part or data load that needs more than the fast path: created before ``configure()``, with times given,
-    or with arguments to be checked.
-    """
+    """A step, part or load off the fast path: made before ``configure()``, with times, or with arguments to check."""
 
     __slots__ = ("_spans",)
 

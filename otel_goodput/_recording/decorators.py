@@ -110,11 +110,7 @@ def _fitted(
         if one.name != "self"
     ]
     name = function.__name__
-    report_once(
-        f"arguments of {name}",
-        "%s; the call is made without what does not fit. Write goodput.%s(%s)",
-        str(error).replace(f"{function.__qualname__}()", f"goodput.{name}()"),
-        name,
-        ", ".join(takes),
-    )
+    why = str(error).replace(f"{function.__qualname__}()", f"goodput.{name}()")
+    text = "%s; the call is made without what does not fit. Write goodput.%s(%s)"
+    report_once(f"arguments of {name}", text, why, name, ", ".join(takes))
     return fitting, {**named, **dict.fromkeys(missing)}

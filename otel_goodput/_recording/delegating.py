@@ -1,7 +1,4 @@
-"""Exporters that pass on to others what they do not change.
-
-One of them records in the journal what has been exported, so that a restart can export what a dead attempt did not.
-"""
+"""Exporters that pass on to others; one records in the journal what has been exported: a restart exports the rest."""
 
 from __future__ import annotations
 

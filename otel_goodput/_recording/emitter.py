@@ -34,10 +34,7 @@ _LAYERS: Final = 64  # objects looked through for the tracer that a provider wra
 
 
 def processor_of(*holders: object) -> SpanProcessor | None:
-    """Return what the SDK's tracer passes its spans to, if there is one.
-
-    `holders`: a provider and its tracer, which may wrap others; or a span of the SDK's.
-    """
+    """Return what the tracer of the SDK passes spans to that a provider and its tracer wrap, or that a span is of."""
     layers, known = list(holders), set[int]()
     while layers and len(known) < _LAYERS:
         layer = layers.pop(0)
@@ -56,7 +53,6 @@ def processor_of(*holders: object) -> SpanProcessor | None:
 
 
 def _held(layer: object) -> Iterator[object]:
-    """Yield the values of the attributes of `layer`."""
     yield from tuple(getattr(layer, "__dict__", {}).values())
     for kind in type(layer).__mro__:
         names = getattr(kind, "__slots__", ())
@@ -128,10 +124,7 @@ class SpanEmitter(SpanProcessor):
                 contain("span processor", error)
 
     def postpone(self, make: Callable[[], ReadableSpan], most: int = MOST_WAITING) -> None:
-        """Have the span that `make` returns emitted in the background, in the order of these calls.
-
-        At once if nothing emits in the background. Dropped if `most` spans wait already.
-        """
+        """Have the span that `make` returns emitted in order, in the background if there is one, unless `most` wait."""
         waiting = self._waiting
         if len(waiting) >= most and self._thread.is_alive():
             self.dropped += 1
@@ -149,7 +142,6 @@ class SpanEmitter(SpanProcessor):
             self._wake.put(None)
 
     def start(self) -> None:
-        """Start the thread that emits what is postponed."""
         if self._background and not started(self._thread, "spans are exported by the thread that ends them"):
             self._background = False
 
@@ -161,17 +153,14 @@ class SpanEmitter(SpanProcessor):
                 self._emit()
 
     def catch_up(self, seconds: float | None = None) -> bool:
-        """Wait `seconds` until what was postponed is emitted; returns False if that took longer.
-
-        By default waits a moment, but not again for a processor that hangs.
-        """
+        """Wait until what was postponed is emitted; returns False if it took more `seconds` (by default, a moment)."""
         if not self._waiting or self._busy == get_ident():  # a processor opens phases itself
             return True
         if not self._thread.is_alive():
             self._emit_here()
             return not self._waiting
         if seconds is None:
-            if self._hanging:
+            if self._hanging:  # do not wait again
                 return False
             seconds = LONGEST_CATCHING_UP_S
         reached = threading.Event()
@@ -182,10 +171,7 @@ class SpanEmitter(SpanProcessor):
         return done
 
     def _emit_here(self) -> None:
-        """Emit what was postponed in the calling thread, because there is no background.
-
-        Waits only a moment for another thread that emits, and not again for a processor that hangs.
-        """
+        # Waits only a moment for another thread that emits, and not again for a processor that hangs.
         if self._busy == get_ident():
             return
         if not self._emitting.acquire(timeout=0 if self._hanging else LONGEST_WAIT_S):

@@ -30,7 +30,7 @@ from otel_goodput._recording.decorators import F, decorate
 from otel_goodput._recording.departure import clean_exit
 from otel_goodput._recording.finished import SCOPE, phase_attributes, phase_span
 from otel_goodput._recording.ids import SAMPLED, UNSAMPLED, step_trace_id
-from otel_goodput._recording.nesting import PHASE, PHASE_KEY, SPAN_KEY, Nested, Nesting
+from otel_goodput._recording.nesting import PHASE, PHASE_KEY, SPAN_KEY, Nested
 from otel_goodput._recording.plain import error_name
 from otel_goodput._recording.short_span import ShortSpan, alive
 from otel_goodput._recording.step_line import EXPORTED, KEPT, SLOW, THINNED, TIMED, StepLine
@@ -46,6 +46,7 @@ class FastSpan(ShortSpan):
     """
 
     # Defaults are class attributes, so that an instance stores only values that differ.
+    _line: StepLine
     _start_at: int | None = None
     _end_at: int | None = None
     _twins: Sequence[FastSpan] = ()  # spans opened by entering this object again
@@ -83,10 +84,7 @@ class FastSpan(ShortSpan):
 
     @classmethod
     def of(cls, line: StepLine, phase: int, title: str | None, step: int | None, *how: Any) -> FastSpan:
-        """Return a span of any of its phases, not begun yet; without a `step`, a step gets the next number.
-
-        `how`: the arguments `blocking`, `start` and `end` of the constructor.
-        """
+        """Return a span, not begun yet; `how`: blocking, start, end. A step without a number gets the next one."""
         if title:
             return cls.of_part(line, title)
         if phase != STEP:
@@ -100,8 +98,8 @@ class FastSpan(ShortSpan):
         costs a microsecond for each object that has it.
         """
         for name in (
-            "loop", "title", "label", "gate", "thread", "saved", "undone", "observation", "_outer", "_keep", "_context",
-            "_parent", "_end",
+            "loop", "title", "label", "gate", "thread", "saved", "undone", "observation", "outer", "_keep", "_context",
+            "_parent", "_end"
         ):  # fmt: skip
             setattr(self, name, getattr(self, name))
 
@@ -111,7 +109,7 @@ class FastSpan(ShortSpan):
         """Return the span that begins where this one ends, at `start` (ns), in the same place."""
         span = FastSpan.__new__(FastSpan)  # a constructor takes as long as all this
         span._line, span._phase, span.step, span._blocking = self._line, phase, step, None
-        span._start, span._key, span._within, span._outer = start, key, self._within, self._outer
+        span._start, span._key, span.within, span.outer = start, key, self.within, self.outer
         span._outermost, span.thread, span.loop, span._ended = self._outermost, self.thread, self.loop, False
         span._entry = self._entry
         return span
@@ -139,7 +137,6 @@ class FastSpan(ShortSpan):
         return self
 
     def open(self, start: int) -> None:
-        """Begin at `start` (ns) and make this the current span."""
         line = self._line
         line.thread.latest_change = object()
         flags = 0
@@ -163,16 +160,16 @@ class FastSpan(ShortSpan):
             self._overlapping = True
         self._start = start
         self._key = key = line.new_key()
-        self._within = within = line.current()
+        self.within = within = line.current()
         place = line.place
         if place.context is not within:
             place = line.place = line.nesting.place(within)
         if self._phase == STEP and type(place.span) is FastSpan and place.span._ended:
             # Another thread has ended the step before, and could not restore the context of this one.
-            self._within = within = alive(within)
+            self.within = within = alive(within)
             line.attach(within)
             place = line.place = line.nesting.place(within)
-        self._outer = place.phase
+        self.outer = place.phase
         self.thread = get_ident()  # before others find it among the open spans
         spans = line.spans
         if self._phase == STEP:
@@ -321,7 +318,7 @@ class FastSpan(ShortSpan):
             elif self.loop is None:  # else it is said what to write for such a loop
                 line.misused.warn(misuse.ELSEWHERE, phase=PHASES[self._phase])
         elif line.current().get(PHASE_KEY) is self:
-            line.attach(self._within)  # it was begun by the loop, see next_in_loop()
+            line.attach(self.within)  # it was begun by the loop, see next_in_loop()
         if self._outermost:
             nesting.leave(self)
         spans.forget(self, self._entry)
@@ -370,7 +367,7 @@ class FastSpan(ShortSpan):
         line.thread.latest_change = object()
         if nesting.current_span() is self:
             # The token may belong to a context that no longer exists; attaching the previous context needs no token.
-            line.attach(alive(self._within))
+            line.attach(alive(self.within))
         nesting.leave(self)
         self._token = None
         if flags & INTERRUPTED:
@@ -477,12 +474,7 @@ class FastSpan(ShortSpan):
         return 0 if parent is None else self._line.traces.layout.number_of(parent.trace_id) or 0
 
     def renumber(self, step: int) -> None:
-        """Set the number of its step, which was not known before."""
         self.step, self._parent = step, None
-
-    @property
-    def nesting(self) -> Nesting:
-        return self._line.nesting
 
     @property
     def identity(self) -> SpanContext:
@@ -495,16 +487,11 @@ class FastSpan(ShortSpan):
             self._context = SpanContext(trace, self._key, False, SAMPLED if self._sampled or self._keep else UNSAMPLED)
         return self._context
 
-    def claim(self) -> bool:
-        if self._sampled or self._keep:
-            return True
-        around, line = self.around, self._line
-        if self._ended or line.closed or (isinstance(around, Nested) and not around.claim()):
-            return False
-        if not line.policy.claim(self):
-            return False
-        self.keep(paid=True)
-        return True
+    def _claim(self) -> bool:
+        claimed = self._line.policy.claim(self)
+        if claimed:
+            self.keep(paid=True)
+        return claimed
 
     def enclosing(self) -> SpanContext:
         around = self.around
@@ -523,7 +510,9 @@ class FastSpan(ShortSpan):
     # --- export -------------------------------------------------------------------------------------------------------
 
     def observe(self, output: Any) -> None:
-        """Declare that the step has left the device when `output` is ready. Costs about a microsecond; never blocks.
+        """Declare that the step has left the device when `output` is ready.
+
+        Costs about a microsecond; never blocks.
 
         Args:
             output: a jax array, or a tree, of which the smallest array is watched. It must not be donated to the next
@@ -531,9 +520,8 @@ class FastSpan(ShortSpan):
         """
         try:
             if self._ended or self._phase != STEP:
-                report_once(
-                    "observe ended", "observe() was called on a span that is not an open step; the call is ignored"
-                )
+                why = "observe() was called on a span that is not an open step; the call is ignored"
+                report_once("observe ended", why)
             elif (device := self._line.hooks.device) is not None:
                 device.observe(self, output)
         except Exception as error:
@@ -552,18 +540,9 @@ class FastSpan(ShortSpan):
             links = self._links or ()
         if device is not None:
             attributes = {GOODPUT_STEP_DEVICE_DURATION: device, **(attributes or {})}
-        return phase_span(
-            self._recorded(end, flags),
-            context,
-            parent,
-            self._trace_number(parent),
-            self._line.emitter.resource,
-            attributes,
-            self._name,
-            self._events or (),
-            links,
-            self._status,
-        )
+        entry, number, resource = self._recorded(end, flags), self._trace_number(parent), self._line.emitter.resource
+        events = self._events or ()
+        return phase_span(entry, context, parent, number, resource, attributes, self._name, events, links, self._status)
 
 
 def _like(find: Callable[[], StepLine | None], *span: Any) -> AbstractContextManager[trace_api.Span]:

@@ -38,7 +38,6 @@ class CompileCache:
         return self._counts.setdefault(get_ident(), [0, 0, 0.0])
 
     def add(self, *, hit: bool) -> None:
-        """Count a function that the cache had, or that was compiled and stored."""
         self.use()[0 if hit else 1] += 1
 
     def save(self, seconds: float) -> None:

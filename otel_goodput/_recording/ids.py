@@ -41,10 +41,7 @@ def span_id(*parts: object) -> int:
 
 
 def attempt_span_id(run_id: str, attempt: int, process: int = 0) -> int:
-    """Return the id of the span that represents a process of an attempt, to which other attempts link.
-
-    For process 0 it is the root of the attempt's trace, for other processes their first job.
-    """
+    """Return the id of the span to which other attempts link: the root of the trace, or a process's first job."""
     return span_id("job", run_id, attempt, process)
 
 

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from opentelemetry import context as context_api
 from opentelemetry import trace as trace_api
@@ -100,14 +100,17 @@ class Nested(trace_api.Span):
     first request, or at its end if there is none before.
     """
 
-    _within: context_api.Context = context_api.Context()  # that was current when it was opened
-    _outer: Nested | None = None  # the phase that the caller was in when it was opened
+    within: context_api.Context = context_api.Context()  # that was current when it was opened
+    outer: Nested | None = None  # the phase that the caller was in when it was opened
     _shown: SpanContext | None = None
     touched = False  # somebody has asked for its identity, or set anything on it
 
+    _line: Any  # records it
+
     @property
-    @abstractmethod
-    def nesting(self) -> Nesting: ...
+    def nesting(self) -> Nesting:
+        nesting: Nesting = self._line.nesting
+        return nesting
 
     @property
     @abstractmethod
@@ -124,26 +127,26 @@ class Nested(trace_api.Span):
     def closed(self) -> bool:
         """Whether it has ended, or has not begun."""
 
-    @abstractmethod
     def claim(self) -> bool:
         """Return whether it is exported; while it is open, it is if there is room for it and for the phases around."""
+        if self.sampled:
+            return True
+        around = self.around
+        if self.closed or self._line.closed or (isinstance(around, Nested) and not around.claim()):
+            return False
+        return self._claim()
+
+    @abstractmethod
+    def _claim(self) -> bool: ...
 
     @abstractmethod
     def enclosing(self) -> SpanContext:
         """Return what is shown in place of its identity if it is not exported: that of the span around it."""
 
     @property
-    def within(self) -> context_api.Context:
-        return self._within
-
-    @property
-    def outer(self) -> Nested | None:
-        return self._outer
-
-    @property
     def around(self) -> trace_api.Span:
         """The span that it was opened in: a phase, or a span of the user's that is exported with ours."""
-        return self.nesting.around(self._within, self._outer)
+        return self.nesting.around(self.within, self.outer)
 
     def shown(self) -> SpanContext:
         """Return the identity that others see; the same at every call."""
@@ -154,6 +157,10 @@ class Nested(trace_api.Span):
 
     def get_span_context(self) -> SpanContext:
         return self.nesting.answer(self)
+
+    @property
+    def context(self) -> SpanContext:
+        return self.get_span_context()
 
     @guarded(None)
     def record_exception(
@@ -297,7 +304,6 @@ class Nesting:
         return context_api.set_value(PHASE_KEY, phase)
 
     def here(self) -> trace_api.Span:
-        """Return the span that the caller is in; see :meth:`around`."""
         context = _current()
         return self.around(context, _noted(context))
 

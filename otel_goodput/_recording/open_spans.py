@@ -22,14 +22,12 @@ from otel_goodput._recording.short_span import ShortSpan
 
 
 def in_event_loop() -> bool:
-    """Whether an asyncio event loop runs in this thread."""
     asyncio = sys.modules.get("asyncio")
     # While another thread imports asyncio, the module is there and its functions are not.
     return asyncio is not None and getattr(asyncio, "_get_running_loop", nothing)() is not None
 
 
 def _current_task() -> Any:
-    """Return the asyncio task that is running; None outside of an event loop."""
     return sys.modules["asyncio"].current_task() if in_event_loop() else None
 
 
@@ -110,17 +108,14 @@ class OpenSpans:
     step: ShortSpan | None = None
 
     def find(self, key: int) -> trace_api.Span | None:
-        """Return the open phase with this span id; None if there is none."""
         short = (span for span in tuple(self.short.values()) if span.key == key)
         return next(short, None) or self.phases.get(key)
 
     def forget(self, span: ShortSpan, entry: int) -> None:
-        """Take `span` for ended, unless another one has its `entry` in `short`."""
         if self.short.get(entry) is span:
             del self.short[entry]
 
     def loading(self) -> bool:
-        """Return whether this thread is in a data load."""
         here = get_ident()
         return any(span.phase == DATA_LOADING and span.thread == here for span in tuple(self.short.values()))
 

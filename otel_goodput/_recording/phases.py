@@ -1,7 +1,4 @@
-"""The public API of phases of a training job.
-
-Longer than other files: every phase that users can open is a method of one public class, with its reference.
-"""
+"""The public API of phases of a training job."""
 
 from __future__ import annotations
 

@@ -66,15 +66,12 @@ def numbered(value: object, phase: str, what: str = "a step number") -> int | No
     """
     number = integer(value)
     if number is None and type(value).__module__ != "builtins" and not _numpy_scalar(type(value)):
-        report_once(
-            f"{phase} number",
+        why = (
             "%s() was given %s as %s. Reading it could wait for the device in every step, so it is not read: a step "
             "gets the next number, and other phases get none. Keep the number as an int next to the state, and read "
-            "it once outside of the loop: `n = int(state.step)`",
-            phase,
-            quoted(value),
-            what,
+            "it once outside of the loop: `n = int(state.step)`"
         )
+        report_once(f"{phase} number", why, phase, quoted(value), what)
         return None
     if number is None or not 0 <= number <= LARGEST:
         raise PhaseError(phase, f"{phase}() needs {what} (an integer >= 0), not {quoted(value)}")
@@ -157,13 +154,11 @@ def attributes(given: object) -> dict[str, types.AttributeValue]:
 
 
 def _warn_dropped(key: str, value: object) -> None:
-    report_once(
-        f"attribute of {type(value).__module__}.{kind_of(value)}",
+    why = (
         "The attribute %r is dropped: its value is %s, and reading that could wait for the device. Set a number or a "
-        "text, such as `float(loss)` where the loop reads the loss anyway; goodput.observe(loss) never waits",
-        key,
-        quoted(value),
+        "text, such as `float(loss)` where the loop reads the loss anyway; goodput.observe(loss) never waits"
     )
+    report_once(f"attribute of {type(value).__module__}.{kind_of(value)}", why, key, quoted(value))
 
 
 def _attribute(value: Any, depth: int) -> Any:
@@ -241,7 +236,6 @@ def _given(error: BaseException) -> tuple[object, ...]:
 
 
 def _chain(error: BaseException) -> list[object]:
-    """Return the arguments of an exception and of those that it came from."""
     arguments: list[object] = []
     waiting: list[BaseException | None] = [error]
     seen: set[int] = set()
@@ -256,7 +250,6 @@ def _chain(error: BaseException) -> list[object]:
 
 
 def _readable(value: object) -> bool:
-    """Whether the text of an argument of an exception can be read at once."""
     kind = type(value)
     if kind in (list, tuple):
         return all(_readable(one) for one in value)  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import Final
 
@@ -79,10 +80,7 @@ class StepSampler:
         return (duration > self.threshold or left <= 0) and self.judge(duration)
 
     def judge(self, duration: int) -> bool:
-        """Return whether the step that was added last is an outlier to be exported, and review the threshold if due.
-
-        Need not be called for a step that is below the threshold while no review is due.
-        """
+        """Return whether the step that was added last is an outlier to be exported, and review the threshold if due."""
         slow = duration > self.threshold
         if self.until_review <= 0:
             self._review()
@@ -159,17 +157,14 @@ def sparse(ordinal: int) -> bool:
 
 
 class Gate:
-    """Decides which phases of one name are exported; safe to use from any thread.
+    """Decides which phases of one name, or of several (`shared`), are exported; safe to use from any thread."""
 
-    `shared`: phases of several names share this gate. `thinner` collects the phases that are not exported.
-    """
-
-    __slots__ = ("_begun", "_failed", "_pace", "name", "shared", "thinner")
+    __slots__ = ("_begun", "_failed", "_pace", "leave_out", "name", "shared")
 
     def __init__(self, name: str, thinner: Thinner, *, shared: bool) -> None:
         self.name = name
         self.shared = shared
-        self.thinner = thinner
+        self.leave_out: Callable[[int, int], None] = partial(thinner.add, 0)  # a phase from its start to its end, ns
         # next(count) is atomic, so no lock is needed.
         self._begun = count()
         self._failed = count()
@@ -182,9 +177,6 @@ class Gate:
         """Count a phase that took `duration` ns; return whether to export it for being slow or a (sampled) failure."""
         slow = self._pace.slow(duration)
         return sparse(next(self._failed)) if failed else slow
-
-    def leave_out(self, start: int, end: int) -> None:
-        self.thinner.add(0, start, end)
 
 
 class Admission:
@@ -208,10 +200,10 @@ class Admission:
         self._step: object = None
 
     def gate(self, phase: str, name: str, aside: bool = False) -> Gate:
-        """Return the gate for phases of kind `phase` with this `name`, creating it if needed.
+        """Return the gate for phases of kind `phase` with this `name`.
 
-        Phases that do not block training (`aside`) have a separate gate, so that a save and its background part are
-        either both sampled or not.
+        Those that do not block (`aside`) have another one, so that a save and its background part are both sampled or
+        not.
         """
         gate = self._gates.get((phase, name, aside))
         if gate is None:
@@ -224,7 +216,6 @@ class Admission:
         return gate
 
     def gate_of(self, attributes: Mapping[str, AttributeValue]) -> Gate:
-        """Same as :meth:`gate`, for the phase of a span with these attributes."""
         aside = attributes.get(semconv.GOODPUT_BLOCKING) is False
         return self.gate(str(attributes[semconv.GOODPUT_PHASE]), name_in(attributes), aside)
 

@@ -197,10 +197,6 @@ class ShortSpan(Nested):
         return self._name or self.title or PHASES[self._phase]
 
     @property
-    def context(self) -> SpanContext:
-        return self.get_span_context()
-
-    @property
     def kind(self) -> SpanKind:
         return SpanKind.INTERNAL
 

@@ -63,10 +63,10 @@ class PhaseSpanProcessor(SpanProcessor):
         self._open: dict[int, Span] = {} if spans is None else spans.phases
         self._emitter = emitter
         self._admission = admission
-        self._phases: dict[int, int] = {}  # index into semconv.PHASES of open spans, by span id
+        # Of open spans, by span id: index into semconv.PHASES, and gate.
+        self._phases: dict[int, tuple[int, Gate | None]] = {}
         self._misused = Misuse(account.notes)
         self._live = True
-        self._gates: dict[int, Gate] = {}  # gates of open spans, by span id
 
     @guarded(None)
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -86,12 +86,8 @@ class PhaseSpanProcessor(SpanProcessor):
             return
         step = attributes.get(semconv.GOODPUT_STEP, ev.NO_STEP)
         if not isinstance(step, int) or (phase == rules.STEP and step < 0) or abs(step) > LARGEST:
-            report_once(
-                "step number",
-                "a %s span needs goodput.step, an integer >= 0, but has %r; it is not accounted for",
-                named,
-                step,
-            )
+            why = "a %s span needs goodput.step, an integer >= 0, but has %r; it is not accounted for"
+            report_once("step number", why, named, step)
             return
         if span.start_time is not None and abs(span.start_time) > LARGEST:
             report_once("span time", "a %s span starts at %d ns and is not accounted for", named, span.start_time)
@@ -101,11 +97,18 @@ class PhaseSpanProcessor(SpanProcessor):
         if phase == rules.JOB:
             self._thread.take()
         blocking = attributes.get(semconv.GOODPUT_BLOCKING)
-        flags = DROPPED if self._admission is None else 0
-        if self._exported(span, attributes):
+        admission, context = self._admission, span.context
+        gate = None if admission is None else admission.gate_of(attributes)
+        flags = DROPPED if admission is None else 0
+        if context.trace_flags.sampled:
             flags = EXPORT
-            if self._spans is not None and not self._held(span, phase):
+            # On the user's own provider, PhaseTracer.start_span() has held what is around.
+            scope = span.instrumentation_scope
+            held = admission is None and phase != rules.JOB and scope is not None and scope.name == SCOPE_NAME
+            if self._spans is not None and not held:
                 self._spans.hold(self._spans.nesting.here())
+        elif admission is not None and gate is not None:
+            admission.left_out[context.span_id] = gate
         if not self._thread.blocks(blocking if isinstance(blocking, bool) else None):
             flags |= ev.NONBLOCKING
         elif phase in rules.OWNERS and not isinstance(blocking, bool) and self._thread.in_another_task():
@@ -113,8 +116,7 @@ class PhaseSpanProcessor(SpanProcessor):
         name = name_in(attributes)
         if phase == rules.CUSTOM_PHASE and not name:
             name = span.name
-        context = span.get_span_context()
-        self._phases[context.span_id] = phase
+        self._phases[context.span_id] = phase, gate
         self._open[context.span_id] = span
         start = span.start_time or self._account.clock()
         device = self._hooks.device
@@ -129,44 +131,24 @@ class PhaseSpanProcessor(SpanProcessor):
         if span.parent is not None and span.parent.span_id != self._job_key:
             self._account.append(PARENT, 0, 0, 0, context.span_id, signed(span.parent.span_id), start)
 
-    def _held(self, span: Span, phase: int) -> bool:
-        """Whether ``PhaseTracer.start_span`` has held what is around: on the user's own provider it does so first."""
-        scope = span.instrumentation_scope
-        return self._admission is None and phase != rules.JOB and scope is not None and scope.name == SCOPE_NAME
-
-    def _exported(self, span: Span, attributes: Mapping[str, types.AttributeValue]) -> bool:
-        """Register the gate of a phase that begins; return whether its span is sampled."""
-        admission = self._admission
-        sampled: bool = span.context.trace_flags.sampled
-        if admission is None:
-            return sampled
-        key = span.context.span_id
-        self._gates[key] = gate = admission.gate_of(attributes)
-        if sampled:
-            return True
-        admission.left_out[key] = gate
-        return False
-
-    def _left_out(self, context: SpanContext, start: int, end: int, failed: bool) -> Gate | None:
-        """Decide whether to export a phase from `start` to `end` (ns); return its gate if not, else None."""
-        key = context.span_id
-        gate, admission = self._gates.get(key), self._admission
+    def _left_out(self, gate: Gate | None, context: SpanContext, start: int, end: int, failed: bool) -> bool:
+        """Return whether a phase from `start` to `end` (ns) is not exported; if so, its gate summarizes it."""
+        key, admission = context.span_id, self._admission
         if gate is None or admission is None:
-            return None
+            return False
         stands_out = gate.stands_out(max(0, end - start), failed)
         if key not in admission.left_out or key in admission.kept:
-            return None
+            return False
         if stands_out and admission.afford(context.trace_id, VITAL if failed else NOTABLE):
-            return None
+            return False
         gate.leave_out(start, end)
-        return gate
+        return True
 
     def _forget(self, key: int) -> bool:
         """Forget a phase whose end is in the journal; return whether it was not sampled at its begin."""
         self._thread.latest_change = object()
         self._open.pop(key, None)
         self._phases.pop(key, None)
-        self._gates.pop(key, None)
         if self._admission is None:
             return False
         self._admission.kept.discard(key)
@@ -187,7 +169,7 @@ class PhaseSpanProcessor(SpanProcessor):
             flags |= ev.PENDING
         if attributes.get(semconv.GOODPUT_INTERRUPTED):
             flags |= INTERRUPTED
-        phase = self._phases[context.span_id]
+        phase, gate = self._phases[context.span_id]
         if rules.PHASE_INDEX.get(str(attributes.get(semconv.GOODPUT_PHASE))) != phase:
             self._misused.warn(misuse.CHANGED, key=semconv.GOODPUT_PHASE)
         end = min(span.end_time or self._account.clock(), LARGEST)
@@ -200,23 +182,22 @@ class PhaseSpanProcessor(SpanProcessor):
             message = (span.status.description or "").partition(": ")[2]
             kind = str(attributes[semconv.ERROR_TYPE])
             name = shown(f"{kind}: {message}" if message else kind)
-        gate = self._left_out(context, span.start_time or end, end, bool(flags & ev.FAILED))
-        if gate is not None:
+        left_out = self._left_out(gate, context, span.start_time or end, end, bool(flags & ev.FAILED))
+        if left_out:
             flags |= SUMMARIZED
         elif self._admission is not None or context.trace_flags.sampled:
             flags |= EXPORT
-        if gate is not None and gate.shared:
+        if left_out and gate is not None and gate.shared:
             name = gate.name  # otherwise the journal has the name from the START record
         if phase != rules.STEP and (error := attributes.get(semconv.ERROR_TYPE)):
             self._account.error(phase, context.span_id, str(error), end)
         self._account.end(phase, context.span_id, flags, end, name)
         # Only now, so that it is ended again if an interrupt came before.
-        if self._forget(context.span_id) and gate is None and self._spans is not None and self._emitter is not None:
+        if self._forget(context.span_id) and not left_out and self._spans is not None and self._emitter is not None:
             self._emitter.emit(sampled_copy(span, self._spans.adopt(span)))
 
     @guarded(None)
     def shutdown(self) -> None:
-        """End the open phases, and bring the account up to date."""
         if self._live:
             self.end_open()
             self._account.refresh()
@@ -293,7 +274,7 @@ class JobSpans:
         thread: JobThread,
         misused: Misuse,
     ) -> None:
-        self.append: Callable[..., None] = self._append_first
+        self.append: Callable[..., None] = self._append_outside
         self._account = account
         self._start_phase = start_phase
         self._generator = generator
@@ -301,6 +282,7 @@ class JobSpans:
         self._thread = thread
         self._misused = misused
         self._begun = 0
+        self._over = False  # a job has ended
         self.implicit: trace_api.Span | None = None
         self._closed = False
 
@@ -344,7 +326,7 @@ class JobSpans:
         if self._closed:
             return  # a phase that found the recorder before its shutdown
         self.implicit = self.start(start)
-        self._pass_on(self._append_first)
+        self._pass_on(self._append_outside)
 
     def take_over(self) -> trace_api.Span | None:
         """Return the implicit job for the job that the user opens now; None if there is none."""
@@ -363,7 +345,8 @@ class JobSpans:
                 job.set_attribute(semconv.ERROR_TYPE, error_name(error))
                 job.set_status(StatusCode.ERROR, f"{type(error).__name__}: {error}")
             job.end(moment)
-        self._pass_on(self._append_after)
+        self._over = True
+        self._pass_on(self._append_outside)
 
     def close(self) -> None:
         self._closed, self.append = True, nothing
@@ -374,19 +357,12 @@ class JobSpans:
             self.append = append
             self._thread.latest_change = object()
 
-    def _append_first(self, kind: int, phase: int, flags: int, *record: int) -> None:
-        """Append a record before the user opens a job: the start of a blocking phase begins an implicit job."""
+    def _append_outside(self, kind: int, phase: int, flags: int, *record: int) -> None:
+        """Append a record outside of the user's job, which the start of a blocking phase begins implicitly."""
         if kind == ev.START and phase != rules.COMPILE and not flags & ev.NONBLOCKING:
-            if self.none_yet:
+            if self.none_yet and not self._over:
                 self.begin_implicit(record[-1])
             if phase == rules.STEP:
-                self._misused.warn(misuse.NO_JOB)
+                self._misused.warn(misuse.AFTER_JOB if self._over else misuse.NO_JOB)
                 self._pass_on(self._account.append)
-        self._account.append(kind, phase, flags, *record)
-
-    def _append_after(self, kind: int, phase: int, flags: int, *record: int) -> None:
-        """Append a record after the end of the job: warn of steps, which no longer count."""
-        if kind == ev.START and phase == rules.STEP and not flags & ev.NONBLOCKING:
-            self._misused.warn(misuse.AFTER_JOB)
-            self._pass_on(self._account.append)
         self._account.append(kind, phase, flags, *record)

@@ -48,15 +48,12 @@ class PhaseTracer(StepLine):
 
     Args:
         attempt: id of the run, and number of the attempt.
-        emitter: exports the spans that no tracer starts.
         tracer: of the provider in use; its spans reach `processor`.
         other: returns a tracer of a provider that has this sampler and these span processors.
         generator: generates span ids, also for `tracer` unless that is of a provider of the user's.
-        find: returns what records now; None if nothing does.
 
     Attributes:
         processor: records the spans of all phases but steps, loads, parts and compilations.
-        compilations: opens compile phases.
     """
 
     def __init__(
@@ -240,15 +237,13 @@ class PhaseTracer(StepLine):
 class PhaseSpan(Nested):
     """Passes everything on to the SDK's `span` of a phase, except requests for its identity."""
 
+    _line: StepLine
+
     def __init__(self, line: StepLine, span: trace_api.Span) -> None:
         self.span = span
         self._line = line
-        self._within = within = context_api.get_current()
-        self._outer = line.nesting.place(within).phase
-
-    @property
-    def nesting(self) -> Nesting:
-        return self._line.nesting
+        self.within = within = context_api.get_current()
+        self.outer = line.nesting.place(within).phase
 
     @property
     def identity(self) -> SpanContext:
@@ -263,12 +258,7 @@ class PhaseSpan(Nested):
     def closed(self) -> bool:
         return not self.span.is_recording()
 
-    def claim(self) -> bool:
-        if self.sampled:
-            return True
-        around = self.around
-        if self.closed or self._line.closed or (isinstance(around, Nested) and not around.claim()):
-            return False
+    def _claim(self) -> bool:
         return self._line.admission.claim(self.identity)
 
     def enclosing(self) -> SpanContext:
@@ -284,10 +274,6 @@ class PhaseSpan(Nested):
             # The SDK's span keeps the flag that it began with.
             self._shown = shown = SpanContext(shown.trace_id, shown.span_id, False, SAMPLED, shown.trace_state)
         return shown
-
-    @property
-    def context(self) -> SpanContext:
-        return self.get_span_context()
 
     # --- passed on ----------------------------------------------------------------------------------------------------
 
@@ -311,9 +297,8 @@ class PhaseSpan(Nested):
 
     @guarded(None)
     def add_event(self, name: str, attributes: types.Attributes = None, timestamp: int | None = None) -> None:
-        self.span.add_event(
-            plain.text(name) or plain.quoted(name), plain.attributes(attributes), plain.integer(timestamp)
-        )
+        title = plain.text(name) or plain.quoted(name)
+        self.span.add_event(title, plain.attributes(attributes), plain.integer(timestamp))
 
     @guarded(None)
     def add_link(self, context: SpanContext, attributes: types.Attributes = None) -> None:

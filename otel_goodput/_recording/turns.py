@@ -251,8 +251,8 @@ class Turns:
         """Return a new span that begins where `before` ends, at `start` (ns), and the context inside it."""
         span = before.next_in_loop(phase, number, key, start)
         if self._covered:
-            return span, Context({**before._within, PHASE_KEY: span, SPAN_KEY: span})
-        return span, Context({**before._within, PHASE_KEY: span})
+            return span, Context({**before.within, PHASE_KEY: span, SPAN_KEY: span})
+        return span, Context({**before.within, PHASE_KEY: span})
 
     def _affords(self, span: FastSpan, phase: int) -> bool:
         """Reserve room for a sampled span in its trace; return False if there is none."""
