@@ -53,19 +53,11 @@ class Listeners:
 class Account:
     """The journal and the ledger of one process.
 
-    Args:
-        journal: where events are recorded.
-        ledger: the run so far.
-        clock: returns ns since the epoch.
-        leap: sets `clock` forward by some ns, after the machine was suspended; None if nothing does.
+    `clock` returns ns since the epoch; `leap` sets it forward by some ns, after the machine was suspended.
     """
 
     def __init__(
-        self,
-        journal: Journal,
-        ledger: Ledger,
-        clock: Clock,
-        leap: Callable[[int], None] | None = None,
+        self, journal: Journal, ledger: Ledger, clock: Clock, leap: Callable[[int], None] | None = None
     ) -> None:
         self.journal = journal
         self.ledger = ledger

@@ -121,8 +121,7 @@ class Segment:
 class Journal:
     """The journal of one process in one attempt.
 
-    Any thread may call :meth:`append`. Everything else is for the keeper's thread or for the thread that holds the
-    processor's lock.
+    Any thread may call :meth:`append`; the rest is for the keeper's thread or the one that holds the processor's lock.
     """
 
     def __init__(self, attempt: int, process: int, first: Segment) -> None:

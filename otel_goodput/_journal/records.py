@@ -293,8 +293,7 @@ def sound(record: bytes) -> bool:
 def _verified(data: bytes, names: Names, first: int, skipped: list[Skip]) -> Iterator[Fields]:
     """Yield the fields of the verified records in `data`, which begins with the record at index `first`.
 
-    Of a record that stands for several events, those of all. NAME records go to `names`. Holes and records that cannot
-    be verified are added to `skipped`.
+    NAME records go to `names`. Holes and records that cannot be verified are added to `skipped`.
     """
     whole = len(data) // SIZE * SIZE
     body_size = BODY.size

@@ -29,18 +29,10 @@ logger = redacting_logger("otel_goodput")
 
 
 class LiveAccount:
-    """Opens the journal and continues the account that it holds.
+    """Opens the journal and continues the account that it holds; `flags` are those of the ATTEMPT record.
 
-    Args:
-        config: the configuration in force.
-        flags: flags of the ATTEMPT record.
-        in_memory: whether to keep the journal in memory only; the account then starts anew with every process.
-        begun: whether the job begins; see :func:`~otel_goodput._live.opening.open_journal`.
-
-    Attributes:
-        usage: takes samples of processor and memory; None if none are wanted.
-        past: what the attempts before have done.
-        index: the span index of this attempt, with the spans that earlier attempts did not export.
+    If the journal is kept `in_memory` only, the account starts anew with every process. `begun`: the job begins; see
+    :func:`~otel_goodput._live.opening.open_journal`.
     """
 
     def __init__(self, config: Config, flags: int = 0, *, in_memory: bool = False, begun: bool = False) -> None:
@@ -49,8 +41,8 @@ class LiveAccount:
         self.opened = opened = in_memory_journal(config) if in_memory else open_journal(config, clock, begun=begun)
         ledger = opened.restored.ledger
         self.run_id, self.attempt = opened.run_id, opened.attempt
-        self.index = opened.restored.index.successor(opened.attempt)
-        self.past = ledger.past()
+        self.index = opened.restored.index.successor(opened.attempt)  # with what earlier attempts did not export
+        self.past = ledger.past()  # what the attempts before have done
         ledger.collect()
         self.account = Account(opened.journal, ledger, clock, leap)
         self._keeper: Keeper | None = None

@@ -52,26 +52,18 @@ MEMORY_SEGMENTS: Final = 64
 class Keeper:
     """Maintains the journal of one process.
 
-    Args:
-        account: the account with the journal.
-        run: the run's folder; None if the journal is in memory only.
-        index: the span index of this attempt.
-        work: further work for every tick (summaries of steps, upload).
-        prepare: creates the run's folder if that has failed before; raises OSError if it fails again.
-        between: the part of `work` that must not wait for the ledger.
-        sheets: small files about this attempt, which write themselves when there is something new.
-        provisional: whether the run may still turn out to be another one. Until then nothing is written that is about
-            more than this attempt: no snapshot, digest or notes.
+    While the run is `provisional`, because it may still turn out to be another one, nothing is written that is about
+    more than this attempt: no snapshot, digest or notes.
     """
 
     def __init__(
         self,
         account: Account,
-        run: RunDirectory | None,
+        run: RunDirectory | None,  # None if the journal is in memory only
         index: SpanIndex,
-        work: Callable[[], None],
-        prepare: Callable[[], None] | None,
-        between: Callable[[], None],
+        work: Callable[[], None],  # further work for every tick (summaries of steps, upload)
+        prepare: Callable[[], None] | None,  # creates the folder if that has failed before; may raise OSError again
+        between: Callable[[], None],  # the part of `work` that must not wait for the ledger
         sheets: Sequence[FactSheet | UsageSheet],
         provisional: Callable[[], bool],
     ) -> None:
@@ -136,10 +128,7 @@ class Keeper:
                     contain(f"journal {job.__name__.strip('_')}", error)
 
     def stop(self) -> None:
-        """Stop the thread, write everything and close the journal. May wait for the disk.
-
-        If the ledger has not caught up by then, the next attempt reads the rest from the journal.
-        """
+        """Stop the thread, write everything and close the journal. May wait for the disk."""
         self._end_thread(5.0)
         self._do(self._retry, self.work, self._seal, self._save_notes)
         with self._pass:
@@ -211,10 +200,7 @@ class Keeper:
 
     @property
     def left(self) -> tuple[int, bool]:
-        """After :meth:`stop`: number of spans in the journal not known to be exported, and whether it is exact.
-
-        It is 0 if the journal is not all on disk, and not exact if the account could not follow to the end.
-        """
+        """After :meth:`stop`: spans not known to be exported, 0 if not all is on disk, and whether that is exact."""
         return self.index.all_unexported if self._on_disk else 0, self._caught_up
 
     # --- rounds -------------------------------------------------------------------------------------------------------

@@ -1,13 +1,9 @@
 """Decides which run a start belongs to.
 
-A run without a configured id is named after its job. If it has finished, it is not continued: the next start is
-``name-2``, then ``name-3``. With several processes, the leader decides and writes that down, and the others look it up:
-a process with an empty folder would choose another name than the rest.
-
-A launcher tells all of its processes the same variables (``placement.launch_key``), such as the address of the first
-one. The leader writes a small file under that key, in the directory of the runs. What it holds may be of an earlier
-launch, because ports are used again: it counts only if its leader is alive, or if it was written after this process
-had started.
+A run without a configured id is named after its job. If it has finished, the next start is ``name-2``. With several
+processes, the leader writes its choice to a small file in the directory of the runs, under a key that the launcher
+gives to all (``placement.launch_key``). What is there may be of an earlier launch, because ports are used again: it
+counts only if its leader is alive, or if it was written after this process had started.
 """
 
 from __future__ import annotations

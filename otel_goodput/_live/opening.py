@@ -336,10 +336,9 @@ def _remarks(candidate: _Candidate) -> list[Note]:
 
 def _folders(base: Path, mirror: Mirror | None) -> set[str]:
     """Names of all runs' folders, on this machine and at the URL."""
-    try:
-        names = {path.name for path in base.iterdir()}
-    except OSError:
-        names = set()
+    names: set[str] = set()
+    with suppress(OSError):
+        names.update(path.name for path in base.iterdir())
     if mirror is not None:
         try:
             names.update(mirror.siblings())

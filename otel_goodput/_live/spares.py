@@ -28,25 +28,16 @@ MOST_SPARES: Final = 12  # if a fast loop leaves this thread little time
 
 
 class Spares:
-    """Prepares segments for one process's journal, and knows whether its disk can be written.
-
-    Args:
-        journal: the journal that needs segments.
-        run: the run's folder; None if the journal is in memory only.
-        laid: called after each round, so that the keeper can continue.
-        save: writes the records that wait in memory; raises OSError. Called before any room is taken for spares.
-        waiting: returns the segments whose records wait in memory.
-        prepare: creates the run's folder if that has failed before; raises OSError if it fails again.
-    """
+    """Prepares segments for one process's journal, and knows whether its disk can be written."""
 
     def __init__(
         self,
         journal: Journal,
-        run: RunDirectory | None,
-        laid: Callable[[], None],
-        save: Callable[[], None],
-        waiting: Callable[[], list[Segment]],
-        prepare: Callable[[], None] | None,
+        run: RunDirectory | None,  # None if the journal is in memory only
+        laid: Callable[[], None],  # called after each round, so that the keeper can continue
+        save: Callable[[], None],  # writes what waits in memory before spares take room; may raise OSError
+        waiting: Callable[[], list[Segment]],  # the segments whose records wait in memory
+        prepare: Callable[[], None] | None,  # creates the folder if that has failed before; may raise OSError again
     ) -> None:
         self.writable = prepare is None  # whether the last write to the disk succeeded
         self._journal = journal

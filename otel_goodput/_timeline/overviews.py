@@ -46,14 +46,9 @@ def overview_of(
     """The overview of a process's run; None if it has left no journal that can be read.
 
     A process that has died has nothing in flight. The moment is now for one that is alive on this machine, else its
-    last sign of life.
-
-    Args:
-        run: the run's folder.
-        process: index of the process.
-        within_s: how old the digest of a process that is alive may be, in seconds. By default it is taken only if
-            nothing has been recorded since.
-        only: tables that are enough, by name of the overview's field, if there is a digest; ``jobs`` is one of them.
+    last sign of life. The digest of a living process may be `within_s` seconds old; by default it is taken only if
+    nothing has been recorded since. Tables `only` are enough, if there is a digest, by name of the overview's field;
+    ``jobs`` is one of them.
     """
     digest: Digest | None = None
     try:

@@ -1,8 +1,7 @@
 """Restores a run from its journal: the ledger, and which spans of a dead attempt were not exported.
 
-A :class:`Follower` goes on from there while the journal grows: each poll reads only what was written since the one
-before. Where what was read before turns out to be incomplete, the journal is restored again. So after each poll the
-account is the one that a restart would read.
+A :class:`Follower` goes on from there while the journal grows. Where what it has read turns out to be incomplete, the
+journal is restored again, so that after each poll the account is the one that a restart would read.
 """
 
 from __future__ import annotations

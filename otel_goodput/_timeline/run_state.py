@@ -1,9 +1,7 @@
 """The state of a run: running, ended, failed, died or silent; the step in which it died; and who died first.
 
-A launcher ends the other processes when one of them has crashed. The journal of each process shows its last sign of
-life, whether a signal had been announced to it, and whether an exception ended its job. A process that was sent a
-signal was ended from outside. If some were and another ended without a signal, that one crashed, and its launcher ended
-the rest. If all were, the scheduler ended them.
+A process to which a signal was announced was ended from outside. If some were and another ended without one, that one
+crashed, and its launcher ended the rest. If all were, the scheduler ended them.
 """
 
 from __future__ import annotations
