@@ -140,7 +140,7 @@ def test_the_slowest_rank_by_its_mean() -> None:
         RankStages(1, {copy: summed([1 * SECOND, 4 * SECOND])}),  # has the longest single one but one
         RankStages(3, {copy: summed([12 * SECOND, 13 * SECOND])}),
     ]
-    assert slowest(ranks, copy) == (3, 12.5e9, 3e9)
+    assert slowest(ranks, copy) == {"process": 3, "mean_s": 12.5, "median_s": 3.0}
     assert slowest(ranks, commit) is None  # nobody else tells of it
     assert slowest([], copy) is None
     answer = to_json(ranks[0].sums, ranks)
