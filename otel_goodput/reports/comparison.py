@@ -1,12 +1,10 @@
 """Two runs side by side: goodput, badput by source, step times, disruptions; and what changed from A to B.
 
-Successive steps are not independent: they share a warm or cold device, a busy network, a slow part of the data. So each
-run is cut into batches of successive steps, the statistic (a median, a quantile, a mean) is computed in each batch, and
-what the batches differ by is what the statistic is uncertain by: the method of batch means (L. Schmeiser, "Batch size
-effects in the analysis of simulation output", Operations Research 30, 1982), for any statistic and two samples as in
-R. Ibragimov and U. K. Müller, "t-statistic based correlation and heterogeneity robust inference", J. Business &
-Economic Statistics 28, 2010. It needs no random numbers, takes O(n log n), and holds as long as what one batch has in
-common with the next is little, that is, for dependence that lasts much less than a twentieth of the run.
+Successive steps are not independent, so each run is cut into batches of successive steps, the statistic (a median, a
+quantile, a mean) is computed in each batch, and what the batches differ by is what it is uncertain by: the method of
+batch means (L. Schmeiser, Operations Research 30, 1982), for any statistic and two samples as in R. Ibragimov and U. K.
+Müller, "t-statistic based correlation and heterogeneity robust inference", J. Business & Economic Statistics 28, 2010.
+It holds for dependence that lasts much less than a twentieth of the run.
 
 The ratio of two runs is estimated on a logarithmic scale, by Welch's t with the degrees of freedom of Satterthwaite, so
 that exchanging the runs gives exactly the reciprocal.
@@ -56,23 +54,18 @@ class Estimate(NamedTuple):
     batches: int
 
 
-def batches(count: int) -> int:
-    """Return how many batches `count` steps are cut into; 0 if they are too few for an interval."""
-    return 0 if count < LEAST_STEPS else max(LEAST_BATCHES, min(BATCHES, count // _BATCH))
-
-
 def estimate(nets: Sequence[int], statistic: Statistic) -> Estimate:
     """Return the estimate of a statistic of the step times `nets` (ns, above 0, in the order of the steps, not empty).
 
     `statistic` is called with sorted times, and returns a time above 0.
     """
     value = statistic(sorted(nets))
-    many = batches(len(nets))
-    if not many:
-        return Estimate(value, None, many)
-    edges = [len(nets) * at // many for at in range(many + 1)]
+    if len(nets) < LEAST_STEPS:
+        return Estimate(value, None, 0)
+    batches = max(LEAST_BATCHES, min(BATCHES, len(nets) // _BATCH))
+    edges = [len(nets) * at // batches for at in range(batches + 1)]
     parts = [math.log(statistic(sorted(nets[begin:end]))) for begin, end in pairwise(edges)]
-    return Estimate(value, variance(parts, fmean(parts)) / many, many)
+    return Estimate(value, variance(parts, fmean(parts)) / batches, batches)
 
 
 def ratio(a: Estimate, b: Estimate) -> Ratio:
@@ -130,13 +123,33 @@ _OF_ONE_RUN: Final = frozenset(
 _MENTIONED: Final = 0.005
 
 
+# What kind of figure it is: which units a difference of it may have.
+SHARE: Final = "share"  # of the elapsed time; 1 is all
+TIME: Final = "time"  # in seconds
+COUNT: Final = "count"
+
+
+class Figure(NamedTuple):
+    """One figure of both runs; None where it is not known. A time is in seconds."""
+
+    kind: str
+    a: float | None
+    b: float | None
+
+
 class Source(NamedTuple):
-    """A category (and the custom name in it) of both runs, in seconds."""
+    """A category (and the custom name in it): its seconds in both runs, their share, and seconds per kept step."""
 
     category: str
     custom: str
     a: float
     b: float
+    share: Figure
+    per_step: Figure
+
+    @property
+    def name(self) -> str:
+        return f"{self.category} {self.custom}".strip()
 
 
 class Difference(NamedTuple):
@@ -150,19 +163,12 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Side:
-    """One of the runs.
+    """One of the runs."""
 
-    Attributes:
-        answer: its report as JSON.
-        nets: net times of kept steps, ns, above 0, in their order, without the start-up in first steps (rule R5).
-        left_out: number of earlier steps whose single times are not remembered.
-        damaged: a part of its journal could not be read.
-    """
-
-    answer: Mapping[str, Any]
-    nets: Sequence[int]
-    left_out: int
-    damaged: bool
+    answer: Mapping[str, Any]  # its report as JSON
+    nets: Sequence[int]  # net times of kept steps, ns, above 0, in order, without the start-up in first steps (rule R5)
+    left_out: int  # earlier steps whose single times are not remembered
+    damaged: bool  # a part of its journal could not be read
 
     @cached_property
     def estimates(self) -> dict[str, Estimate]:
@@ -190,13 +196,10 @@ class Side:
         """Whether the figures that depend on the fate of steps are known."""
         return self.answer["goodput"] is not None
 
-    @property
-    def kept(self) -> int:
-        return int(self.answer["steps"]["kept"])
-
     def per_step(self, seconds: float) -> float | None:
         """Seconds per kept step; None without one, or if it is not known which are."""
-        return seconds / self.kept if self.kept and self.known else None
+        kept = self.answer["steps"]["kept"]
+        return seconds / kept if kept and self.known else None
 
     def share(self, seconds: float) -> float | None:
         """The share of `seconds` in the elapsed time; None if that is 0, or the shares are not known."""
@@ -211,12 +214,8 @@ class Side:
         return self.estimates[name].value / NS if name in self.estimates else None
 
 
-# What kind of figure it is: which units a difference of it may have.
-SHARE: Final = "share"  # of the elapsed time; 1 is all
-TIME: Final = "time"  # in seconds
-COUNT: Final = "count"
-
 PER_STEP: Final = "_per_step"  # category + this: seconds per kept step
+_Read = Callable[[Side], "float | None"]
 
 
 def _field(name: str) -> _Read:
@@ -228,15 +227,14 @@ def _of_category(name: str) -> Iterator[tuple[str, tuple[str, _Read]]]:
     yield name + PER_STEP, (TIME, lambda side: side.per_step(side.seconds(name)))
 
 
+def _steps(fate: str) -> _Read:
+    return lambda side: side.answer["steps"][fate] if side.known else None
+
+
 def _statistic(name: str) -> _Read:
     return lambda side: side.statistic(name)
 
 
-def _steps_with_fate(fate: str) -> _Read:
-    return lambda side: side.answer["steps"][fate] if side.known else None
-
-
-_Read = Callable[[Side], "float | None"]
 # The figures that are compared, and that conditions may name: of which kind each is, and its value, None if not known.
 FIGURES: Final[Mapping[str, tuple[str, _Read]]] = {
     "goodput": (SHARE, _field("goodput")),
@@ -246,16 +244,8 @@ FIGURES: Final[Mapping[str, tuple[str, _Read]]] = {
     **{name: (TIME, _field(f"{name}_s")) for name in ("ideal_step_time", "at_risk", "elapsed")},
     **{name: (SHARE, _field(name)) for name in ("scheduling_goodput", "program_goodput", "productivity_goodput")},
     **{name: (COUNT, _field(name)) for name in ("disruptions", "attempts", "recompilations")},
-    **{f"{fate}_steps": (COUNT, _steps_with_fate(fate)) for fate in ("kept", "lost")},
+    **{f"{fate}_steps": (COUNT, _steps(fate)) for fate in ("kept", "lost")},
 }
-
-
-class Figure(NamedTuple):
-    """One figure of both runs; None where it is not known. A time is in seconds."""
-
-    kind: str
-    a: float | None
-    b: float | None
 
 
 _REPORT_FIELDS: Final = (
@@ -273,7 +263,7 @@ class Comparison:
     """Run B compared with run A.
 
     Attributes:
-        a, b: the runs.
+        sides: both, by the names that texts have for them.
         sources: categories that either run has time in, the largest first.
         ratios: B's step time over A's, by statistic; empty if either is not known.
         figures: by the names that ``compare --fail-if`` knows.
@@ -281,16 +271,28 @@ class Comparison:
 
     def __init__(self, a: Side, b: Side) -> None:
         self.a, self.b = a, b
+        self.sides = {"A": a, "B": b}
         held: dict[tuple[str, str], list[float]] = {}
         for at, side in enumerate((a, b)):
             for category, name, seconds in sources(side.answer["seconds"]):
                 held.setdefault((category, name), [0.0, 0.0])[at] = seconds
+        found = [
+            Source(
+                *which, one, other,
+                Figure(SHARE, a.share(one), b.share(other)), Figure(TIME, a.per_step(one), b.per_step(other)),
+            )
+            for which, (one, other) in held.items()
+        ]  # fmt: skip
         self.sources = sorted(
-            (Source(category, name, *seconds) for (category, name), seconds in held.items()),
-            key=lambda source: (source.category != Category.PRODUCTIVE, -source.a - source.b, source[:2]),
+            found, key=lambda source: (source.category != Category.PRODUCTIVE, -source.a - source.b, source[:2])
         )
         self.ratios = {name: ratio(one, b.estimates[name]) for name, one in a.estimates.items() if b.estimates}
         self.figures = {name: Figure(kind, value(a), value(b)) for name, (kind, value) in FIGURES.items()}
+
+    @property
+    def same_run(self) -> bool:
+        """Whether both are one run."""
+        return all(self.a.answer[name] == self.b.answer[name] for name in ("run_id", "job_name", "started_at"))
 
     @property
     def damaged(self) -> bool:
@@ -316,7 +318,7 @@ class Comparison:
             "format": 1,
             "a": _summary(self.a),
             "b": _summary(self.b),
-            "same_run": same_run(self.a, self.b),
+            "same_run": self.same_run,
             "verdict": self.verdict,
             "sources": [
                 {
@@ -324,10 +326,10 @@ class Comparison:
                     "custom": source.custom,
                     "a_s": source.a,
                     "b_s": source.b,
-                    "a_share": self.a.share(source.a),
-                    "b_share": self.b.share(source.b),
-                    "a_per_step_s": self.a.per_step(source.a),
-                    "b_per_step_s": self.b.per_step(source.b),
+                    "a_share": source.share.a,
+                    "b_share": source.share.b,
+                    "a_per_step_s": source.per_step.a,
+                    "b_per_step_s": source.per_step.b,
                 }
                 for source in self.sources
             ],
@@ -340,22 +342,22 @@ class Comparison:
 
     def _step_time(self, name: str) -> dict[str, Any]:
         a, b = self.a.statistic(name), self.b.statistic(name)
-        ratio = self.ratios.get(name)
+        value, low, high = self.ratios.get(name, (None, None, None))
         return {
             "a_s": a,
             "b_s": b,
             "difference_s": None if a is None or b is None else b - a,
-            "ratio": None if ratio is None else ratio.value,
-            "low": None if ratio is None else ratio.low,
-            "high": None if ratio is None else ratio.high,
+            "ratio": value,
+            "low": low,
+            "high": high,
             "confidence": CONFIDENCE,
-            "batches": [side.estimates[name].batches if side.estimates else 0 for side in (self.a, self.b)],
+            "batches": [side.estimates[name].batches if side.estimates else 0 for side in self.sides.values()],
         }
 
     def histogram(self) -> list[tuple[float, float, int, int]]:
         """Return (low, high, steps of A, steps of B) of the net times, ns, without empty buckets; rising."""
         counts: dict[int, list[int]] = {}
-        for at, side in enumerate((self.a, self.b)):
+        for at, side in enumerate(self.sides.values()):
             for net in side.nets if side.known else ():
                 counts.setdefault(bucket_of(net), [0, 0])[at] += 1
         return [
@@ -368,27 +370,26 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """How the step time differs, what takes more or less of the time, and the goodput; of any two runs."""
-        sides = (("A", self.a), ("B", self.b))
-        if idle := [name for name, side in sides if not side.answer["elapsed_s"]]:
+        if idle := [name for name, side in self.sides.items() if not side.answer["elapsed_s"]]:
             return f"There is nothing to compare: no job of {' and '.join(idle)} has started yet."
-        if unknown := [name for name, side in sides if not side.known]:
+        if unknown := [name for name, side in self.sides.items() if not side.known]:
             return (
                 f"The runs cannot be compared: it is not known how long the steps of {' and '.join(unknown)} took, "
                 "because only their dispatch was recorded, not when the device finished them."
             )
         first, second = self.a.answer["goodput"], self.b.answer["goodput"]
-        words = ". ".join((self._steps(), *self._largest()))
+        words = ". ".join(filter(None, (self._step_times(), self._largest())))
         return f"{words}. Goodput: {100 * first:.1f} % in A, {100 * second:.1f} % in B."
 
-    def _steps(self) -> str:
-        ratio, sides = self.ratios.get("median"), (("A", self.a), ("B", self.b))
+    def _step_times(self) -> str:
+        ratio = self.ratios.get("median")
         if ratio is None:
-            without = " and ".join(name for name, side in sides if not side.nets)
+            without = " and ".join(name for name, side in self.sides.items() if not side.nets)
             return f"The step times cannot be compared: there are no kept steps in {without}"
         change = 100 * (ratio.value - 1)
         direction = f"{abs(change):.1f} % {'slower' if change > 0 else 'faster'}" if abs(change) >= 0.05 else "as fast"
         if ratio.low is None or ratio.high is None:
-            few = " and ".join(name for name, side in sides if len(side.nets) < LEAST_STEPS)
+            few = " and ".join(name for name, side in self.sides.items() if len(side.nets) < LEAST_STEPS)
             return f"B is {direction} per step (no interval: {few} kept fewer than {LEAST_STEPS} steps)"
         low, high = 100 * (ratio.low - 1), 100 * (ratio.high - 1)
         if low <= 0 <= high:
@@ -397,17 +398,15 @@ class Comparison:
         low, high = sorted((abs(low), abs(high)))
         return f"B is {direction} per step (95 % interval {low:.1f} to {high:.1f} %)"
 
-    def _largest(self) -> Iterator[str]:
-        """Yield the source of badput whose share changed most, if it is worth a word."""
-        changes = []
+    def _largest(self) -> str:
+        """Return which source of badput changed its share most; empty if that is not worth a word."""
+        change, text = 0.0, ""
         for source in self.sources:
-            first, second = self.a.share(source.a), self.b.share(source.b)
-            if source.category != Category.PRODUCTIVE and first is not None and second is not None:
-                changes.append((second - first, f"{source.category} {source.custom}".strip(), first, second))
-        change, name, first, second = max(changes, key=lambda one: abs(one[0]), default=(0.0, "", 0.0, 0.0))
-        if abs(change) >= _MENTIONED:
-            more = "more" if second > first else "less"
-            yield f"B spends {more} time in {name}: {100 * second:.1f} % instead of {100 * first:.1f} %"
+            _, a, b = source.share
+            if source.category != Category.PRODUCTIVE and a is not None and b is not None and abs(b - a) > abs(change):
+                change, more = b - a, "more" if b > a else "less"
+                text = f"B spends {more} time in {source.name}: {100 * b:.1f} % instead of {100 * a:.1f} %"
+        return text if abs(change) >= _MENTIONED else ""
 
 
 def side_of(run: RecordedRun, process: int = 0) -> Side:
@@ -432,8 +431,3 @@ def side_of(run: RecordedRun, process: int = 0) -> Side:
 def compare(a: RecordedRun, b: RecordedRun, *, process: int = 0) -> Comparison:
     """Compare run `b` with run `a` as they stand now. Arguments and errors as for :func:`side_of`."""
     return Comparison(side_of(a, process), side_of(b, process))
-
-
-def same_run(a: Side, b: Side) -> bool:
-    """Whether both are one run."""
-    return all(a.answer[name] == b.answer[name] for name in ("run_id", "job_name", "started_at"))

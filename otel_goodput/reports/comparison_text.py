@@ -22,7 +22,6 @@ from otel_goodput.reports.comparison import (
     Comparison,
     Figure,
     Side,
-    same_run,
 )
 
 _COLUMNS: Final = 100
@@ -45,63 +44,49 @@ def _about(side: Side) -> str:
 
 def _remarks(comparison: Comparison) -> Iterator[str]:
     """Yield remarks that qualify the figures."""
-    if same_run(comparison.a, comparison.b):
+    if comparison.same_run:
         yield "A and B are the same run."
-    for name, side in (("A", comparison.a), ("B", comparison.b)):
+    for name, side in comparison.sides.items():
         if side.left_out:
             yield f"{name}: the step times are those of the latest {len(side.nets):,} steps."
         for warning in side.answer["warnings"]:
             yield f"{name}: {warning['text']}"
 
 
-_MAIN: Final = (
-    ("goodput", "goodput"),
-    ("elapsed", "elapsed"),
-    ("at risk", "at_risk"),
-    ("recompilations", "recompilations"),
-    ("attempts", "attempts"),
-    ("disruptions", "disruptions"),
-)
+_MAIN: Final = ("goodput", "elapsed", "at_risk", "recompilations", "attempts", "disruptions")
 
 
 def _main_rows(comparison: Comparison) -> Iterator[_Row]:
     a, b = comparison.a.answer, comparison.b.answer
-    rows = [(title, comparison.figures[name]) for title, name in _MAIN]
-    counts = [side["disruption_reasons"] for side in (a, b)]
-    rows += [
-        (f"  {reason}", Figure(COUNT, *(of.get(reason, 0) for of in counts)))
-        for reason in sorted({*counts[0], *counts[1]})
-    ]
-    rows += [(f"steps {fate}", Figure(COUNT, a["steps"][fate], b["steps"][fate])) for fate in ("kept", "lost")]
-    for title, one in rows:
-        yield title, _value(one.kind, one.a), _value(one.kind, one.b), _change(one)
+    for name in _MAIN:
+        yield name.replace("_", " "), *_cells(comparison.figures[name])
+    first, second = a["disruption_reasons"], b["disruption_reasons"]
+    for reason in sorted({*first, *second}):
+        yield f"  {reason}", *_cells(Figure(COUNT, first.get(reason, 0), second.get(reason, 0)))
+    for fate in ("kept", "lost"):
+        yield f"steps {fate}", *_cells(Figure(COUNT, a["steps"][fate], b["steps"][fate]))
 
 
 def _step_rows(comparison: Comparison) -> Iterator[_Row]:
     for name, figure, _ in STEP_STATISTICS:
-        one, ratio = comparison.figures[figure], comparison.ratios.get(name)
+        a, b, _ = _cells(comparison.figures[figure])
         change = interval = _UNKNOWN
-        if ratio is not None:
+        if (ratio := comparison.ratios.get(name)) is not None:
             change = f"{100 * (ratio.value - 1):+.2f} %"
             if ratio.low is not None and ratio.high is not None:
                 interval = f"{100 * (ratio.low - 1):+.2f} to {100 * (ratio.high - 1):+.2f} %"
-        yield name, _value(TIME, one.a), _value(TIME, one.b), change, interval
+        yield name, a, b, change, interval
 
 
 def _source_rows(comparison: Comparison) -> Iterator[_Row]:
     for source in comparison.sources:
-        share = Figure(SHARE, comparison.a.share(source.a), comparison.b.share(source.b))
-        each = Figure(TIME, comparison.a.per_step(source.a), comparison.b.per_step(source.b))
-        cells = (
-            cell for one in (share, each) for cell in (_value(one.kind, one.a), _value(one.kind, one.b), _change(one))
-        )
-        yield (f"{source.category} {source.custom}".strip(), *cells)
+        yield source.name, *_cells(source.share), *_cells(source.per_step)
 
 
 def _configuration_rows(comparison: Comparison) -> Iterator[_Row]:
     for one in comparison.differences or ():
         values = (_UNKNOWN if value is None else str(value)[:_LONGEST] for value in (one.a, one.b))
-        yield (f"{one.kind[:-1]} {one.name}", *values)
+        yield f"{one.kind[:-1]} {one.name}", *values
 
 
 _TABLES: Final[tuple[tuple[_Row, Callable[[Comparison], Iterator[_Row]]], ...]] = (
@@ -137,13 +122,15 @@ def _value(kind: str, value: float | None) -> str:
     return format_duration(value) if kind == TIME else f"{value}"
 
 
-def _change(figure: Figure) -> str:
-    if figure.a is None or figure.b is None:
-        return _UNKNOWN
-    change = figure.b - figure.a
-    if figure.kind == SHARE:
-        return f"{100 * change:+.2f} pp"
-    return f"{'-' if change < 0 else '+'}{format_duration(abs(change))}" if figure.kind == TIME else f"{change:+}"
+def _cells(figure: Figure) -> tuple[str, str, str]:
+    """Return the figure in both runs, and how it changed."""
+    kind, a, b = figure
+    change = _UNKNOWN
+    if a is not None and b is not None:
+        sign = "-" if b < a else "+"
+        changes = {SHARE: f"{100 * (b - a):+.2f} pp", TIME: f"{sign}{format_duration(abs(b - a))}", COUNT: f"{b - a:+}"}
+        change = changes[kind]
+    return _value(kind, a), _value(kind, b), change
 
 
 # --- conditions -------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from otel_goodput._journal.notes import Note
@@ -135,11 +135,6 @@ def sources(seconds: Mapping[str, Any]) -> list[tuple[str, str, float]]:
     return sorted((source for source in flat if source[2]), key=lambda source: -source[2])
 
 
-def doubted(report: Mapping[str, Any]) -> set[str]:
-    """Return the categories whose figures are doubtful, so that no advice is based on them."""
-    return {category for warning in report.get("warnings", ()) for category in warning["doubts"]}
-
-
 def sentence(report: Mapping[str, Any]) -> str:
     """Return the closing sentences of a report (as JSON) whose elapsed time is not 0.
 
@@ -150,33 +145,31 @@ def sentence(report: Mapping[str, Any]) -> str:
     losses = [source for source in sources(report["seconds"]) if source[0] != Category.PRODUCTIVE]
     if not losses:
         return "All time was productive."
-    elapsed, doubtful = report["elapsed_s"], doubted(report)
+    elapsed = report["elapsed_s"]
+    doubtful = {category for warning in report.get("warnings", ()) for category in warning["doubts"]}
     category, name, held = losses[0]
     if held < WORTH * elapsed:
         which = f"{category} {name}".strip()
         return f"Nothing here is worth an hour: the largest loss, {which}, is {percent(held, elapsed)} of the time."
+    spent, advice = _spent(losses[0], report)
     if category not in doubtful:
-        return f"The largest loss: {_spent(losses[0], report)}; {_explained(losses[0], report)[1]}."
-    text = f"The largest loss: {_spent(losses[0], report)}; before acting on it, see the note above."
+        return f"The largest loss: {spent}; {advice}."
+    text = f"The largest loss: {spent}; before acting on it, see the note above."
     certain = next((loss for loss in losses if loss[0] not in doubtful and loss[2] >= WORTH * elapsed), None)
     if certain is not None:
-        text += f" The largest loss that is certain: {_spent(certain, report)}; {_explained(certain, report)[1]}."
+        spent, advice = _spent(certain, report)
+        text += f" The largest loss that is certain: {spent}; {advice}."
     return text
 
 
-def _explained(loss: tuple[str, str, float], report: Mapping[str, Any]) -> tuple[str, str]:
+def _spent(loss: tuple[str, str, float], report: Mapping[str, Any]) -> tuple[str, str]:
     """Return how the time of a loss was spent, and what usually helps."""
-    category, name, _ = loss
+    category, name, held = loss
     doing, advice = EXPLAINED[category]
     if not report.get("compilations_seen", True):
         doing, advice = _UNCOMPILED.get(category, (doing, advice))
-    return (f"in {name!r}" if name else doing), advice
-
-
-def _spent(loss: tuple[str, str, float], report: Mapping[str, Any]) -> str:
-    category, _, held = loss
-    share = percent(held, report["elapsed_s"])
-    return f"{format_duration(held)} ({share}) was spent {_explained(loss, report)[0]} ({category})"
+    doing = f"in {name!r}" if name else doing
+    return f"{format_duration(held)} ({percent(held, report['elapsed_s'])}) was spent {doing} ({category})", advice
 
 
 _COLUMNS: Final = 100
@@ -205,10 +198,9 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     for name, words in _RATIOS.items():
         if report.get(name) is not None:
             yield f"  {words} {report[name] * 100:.1f} %"
-    if report["excluded_s"]:
-        yield f"  {format_duration(report['excluded_s'])} excluded, not counted"
-    if report["suspended_s"]:
-        yield f"  {format_duration(report['suspended_s'])} suspended, not counted"
+    for what in ("excluded", "suspended"):
+        if report[f"{what}_s"]:
+            yield f"  {format_duration(report[f'{what}_s'])} {what}, not counted"
     yield from _warnings(report)
     yield ""
     yield from table(report["seconds"], elapsed, shares=report["goodput"] is not None)
@@ -216,12 +208,8 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         parallel = format_duration(report["overlapped_data_loading_s"])
         yield f"  in parallel: another {parallel} of data loading overlapped with steps and cost no time"
     yield ""
-    yield from steps(report)
-    yield from disruptions(report)
-    yield from processes(report)
-    yield from checkpoints(report)
-    yield from scheduling(report)
-    yield from compile_cache(report)
+    for section in (steps, disruptions, processes, checkpoints, scheduling, compile_cache):
+        yield from section(report)
     for partition in report["windows"]:
         yield from window(partition)
     yield ""
@@ -281,13 +269,11 @@ LONG_S: Final = 600.0  # from here on times are in minutes and hours
 
 def table(seconds: Mapping[str, Any], elapsed: float, *, shares: bool) -> Iterator[str]:
     """Yield the time of each category, productive time first, and the sum; percentages only if `shares`."""
-    productive = seconds.get(Category.PRODUCTIVE, 0.0)
-    yield row(Category.PRODUCTIVE, productive, elapsed, shares=shares)
-    total = productive
-    for category, name, held in sources(seconds):
-        if category != Category.PRODUCTIVE:
-            total += held
-            yield row(f"{category} {name}".strip(), held, elapsed, shares=shares)
+    losses = [source for source in sources(seconds) if source[0] != Category.PRODUCTIVE]
+    total = 0.0
+    for category, name, held in ((Category.PRODUCTIVE, "", seconds.get(Category.PRODUCTIVE, 0.0)), *losses):
+        total += held
+        yield row(f"{category} {name}".strip(), held, elapsed, shares=shares)
     yield row("sum", total, elapsed, shares=shares)
 
 
@@ -305,72 +291,70 @@ def end(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"  the job failed: {error}"
     if state not in (DIED, SILENT) or last is None:
         return
-    what = "the process died at" if state == DIED else "no sign of life since"
     step, open_for = report.get("last_step"), report.get("last_step_open_s")
-    where = ""
+    where = "" if step is None else f", between steps; the last one was step {step}"
     if open_for is not None:
         where = f", {format_duration(open_for)} into step {step}"
-    elif step is not None:
-        where = f", between steps; the last one was step {step}"
+    what = "the process died at" if state == DIED else "no sign of life since"
     yield f"  {what} {format_moment(last)}{where}"
 
 
 def steps(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield what became of the steps and how long they took, recompilations, progress at risk and slices."""
-    yield f"  steps    {_fates(report)}"
-    if report.get("last_step_given") != report.get("last_step"):
-        yield (
-            f"           the loop numbers the latest step {report['last_step_given']}; "
-            f"this report counts it as step {report['last_step']}"
-        )
+    yield from _indented("steps    ", _about_steps(report))
+    if report["at_risk_s"]:
+        yield f"  at risk  {format_duration(report['at_risk_s'])} of progress since the last durable checkpoint"
+    elif report["at_risk_s"] is not None:
+        yield "  at risk  nothing: the last durable checkpoint holds all progress"
+    if slices := report.get("slice_efficiency"):
+        yield "  slices   " + ", ".join(f"{state} {share * 100:.1f} %" for state, share in slices.items())
+
+
+def _indented(name: str, lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines behind a name, which only the first one has."""
+    for at, line in enumerate(lines):
+        yield f"  {' ' * len(name) if at else name}{line}"
+
+
+def _about_steps(report: Mapping[str, Any]) -> Iterator[str]:
+    yield _fates(report)
+    given, counted = report.get("last_step_given"), report.get("last_step")
+    if given != counted:
+        yield f"the loop numbers the latest step {given}; this report counts it as step {counted}"
     if report.get("skipped_batches"):
-        yield f"           batches skipped after a restore: {report['skipped_batches']} (counted as data_loading)"
+        yield f"batches skipped after a restore: {report['skipped_batches']} (counted as data_loading)"
     if report.get("in_flight_step") is not None:
         open_for = report.get("in_flight_step_s")
         since = "" if open_for is None else f" (for {format_duration(open_for)} so far)"
-        yield f"           step {report['in_flight_step']} is in flight{since}"
-    times = report.get("step_time")
-    if times:
-        yield (
-            f"           net time: median {format_duration(times['median_s'])}, p90 {format_duration(times['p90_s'])}, "
-            f"max {format_duration(times['max_s'])}"
-        )
-        yield f"           ideal {format_duration(report['ideal_step_time_s'])}: the mean step time without outliers"
+        yield f"step {report['in_flight_step']} is in flight{since}"
+    if times := report.get("step_time"):
+        median, p90, longest = (format_duration(times[name]) for name in ("median_s", "p90_s", "max_s"))
+        yield f"net time: median {median}, p90 {p90}, max {longest}"
+        yield f"ideal {format_duration(report['ideal_step_time_s'])}: the mean step time without outliers"
         deviation = report["step_time_deviation_s"]
-        change = "above" if deviation > 0 else "below"
-        yield (
-            f"           deviation {format_duration(abs(deviation))}: how far the p90 of the last 100 steps is "
-            f"{change} the usual step time"
-        )
+        where = "above" if deviation > 0 else "below"
+        length = format_duration(abs(deviation))
+        yield f"deviation {length}: how far the p90 of the last 100 steps is {where} the usual step time"
     if report.get("first_step_s") is not None:
         whose = "the latest start" if report["attempts"] > 1 else "the start"
-        yield f"           first step finished {format_duration(report['first_step_s'])} after {whose}"
+        yield f"first step finished {format_duration(report['first_step_s'])} after {whose}"
     if report["recompilations"]:
         functions = report.get("recompiled") or {}
         named = [f"{name} {times}" for name, times in list(functions.items())[:FUNCTIONS_SHOWN]]
         if len(functions) > FUNCTIONS_SHOWN:
             named.append(f"{len(functions) - FUNCTIONS_SHOWN} more")
         which = f": {', '.join(named)}" if named else ""
-        yield f"           {plural(report['recompilations'], 'recompilation')}{which}"
-    if report["at_risk_s"]:
-        yield f"  at risk  {format_duration(report['at_risk_s'])} of progress since the last durable checkpoint"
-    elif report["at_risk_s"] is not None:
-        yield "  at risk  nothing: the last durable checkpoint holds all progress"
-    slices = report.get("slice_efficiency")
-    if slices:
-        yield "  slices   " + ", ".join(f"{state} {share * 100:.1f} %" for state, share in slices.items())
+        yield f"{plural(report['recompilations'], 'recompilation')}{which}"
 
 
 def _fates(report: Mapping[str, Any]) -> str:
-    counts, pending, started = report["steps"], report["pending_steps"], report["started_steps"]
-    if not started:
+    if not report["started_steps"]:
         return "none started"
-    parts = [f"{counts['kept']} kept", f"{counts['lost']} lost"]
-    if pending:
-        parts.append(f"{pending} pending")
+    counts = {**report["steps"], "pending": report["pending_steps"]}
+    parts = [f"{counts[fate]} {fate}" for fate in ("kept", "lost", "pending") if counts[fate] or fate != "pending"]
     top = report["max_productive_step"]
     reached = "" if top is None else f"; highest kept step: {top}"
-    return f"{started} started = {' + '.join(parts)}{reached}"
+    return f"{report['started_steps']} started = {' + '.join(parts)}{reached}"
 
 
 def disruptions(report: Mapping[str, Any]) -> Iterator[str]:
@@ -382,33 +366,36 @@ def disruptions(report: Mapping[str, Any]) -> Iterator[str]:
     reasons = ", ".join(f"{number} {reason}" for reason, number in report["disruption_reasons"].items())
     yield f"  disruptions  {count}: {reasons}"
     for entry in report["disruption_list"][-DISRUPTIONS_SHOWN:]:
-        where = "without a restart" if entry["attempt"] is None else f"attempt {entry['attempt']}"
-        if entry.get("said_by") is not None:
-            added = "" if entry["note"] is None else f", “{entry['note']}”"
-            where += f"; set by {entry['said_by']}{added}; originally {entry['first_reason']}"
-        went = ""
-        if entry["from_step"] is not None and entry["to_step"] is not None:
-            went = f"; went back from step {entry['from_step']} to {entry['to_step']}"
-        ended = entry.get("died_at") or entry.get("time")
-        when = "" if ended is None else f" at {format_moment(ended)}"
-        who = "" if entry.get("process") is None else f" (process {entry['process']})"
-        if not entry.get("process_known", True):
-            who = " (process not known)"
-        cause = "; ".join(filter(None, (exception(entry), entry.get("ended_by"))))
-        yield f"    {entry['reason']}{who}{when} ({where}){f': {cause}' if cause else ''}"
-        costs = [f"{format_duration(entry[name])} {what}" for name, what, always in _COSTS if always or entry.get(name)]
-        yield f"      cost {format_duration(entry['cost_s'])}: {', '.join(costs)}{went}"
-        after = []
-        if entry.get("first_step_s") is not None:
-            after.append(f"first step finished after {format_duration(entry['first_step_s'])}")
-        if (step := entry.get("kept_step")) is not None and report["reason"] is None:
-            regained = entry.get("regained_s")
-            reached = (
-                "not reached again yet" if regained is None else f"reached again after {format_duration(regained)}"
-            )
-            after.append(f"step {step} {reached}")
-        if after:
-            yield f"      {', '.join(after)}"
+        yield from _disruption(entry, known=report["reason"] is None)
+
+
+def _disruption(entry: Mapping[str, Any], *, known: bool) -> Iterator[str]:
+    """Yield the lines about one disruption; `known`: whether it is known which steps are kept."""
+    where = "without a restart" if entry["attempt"] is None else f"attempt {entry['attempt']}"
+    if entry.get("said_by") is not None:
+        added = "" if entry["note"] is None else f", “{entry['note']}”"
+        where += f"; set by {entry['said_by']}{added}; originally {entry['first_reason']}"
+    who = "" if entry.get("process") is None else f" (process {entry['process']})"
+    if not entry.get("process_known", True):
+        who = " (process not known)"
+    ended = entry.get("died_at") or entry.get("time")
+    when = "" if ended is None else f" at {format_moment(ended)}"
+    cause = "; ".join(filter(None, (exception(entry), entry.get("ended_by"))))
+    yield f"    {entry['reason']}{who}{when} ({where}){f': {cause}' if cause else ''}"
+    costs = [f"{format_duration(entry[name])} {what}" for name, what, always in _COSTS if always or entry.get(name)]
+    went = ""
+    if entry["from_step"] is not None and entry["to_step"] is not None:
+        went = f"; went back from step {entry['from_step']} to {entry['to_step']}"
+    yield f"      cost {format_duration(entry['cost_s'])}: {', '.join(costs)}{went}"
+    after = []
+    if entry.get("first_step_s") is not None:
+        after.append(f"first step finished after {format_duration(entry['first_step_s'])}")
+    if (step := entry.get("kept_step")) is not None and known:
+        regained = entry.get("regained_s")
+        reached = "not reached again yet" if regained is None else f"reached again after {format_duration(regained)}"
+        after.append(f"step {step} {reached}")
+    if after:
+        yield f"      {', '.join(after)}"
 
 
 def exception(fields: Mapping[str, Any]) -> str:
@@ -448,10 +435,9 @@ def processes(report: Mapping[str, Any]) -> Iterator[str]:
 
 def checkpoints(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield how long the stages of saves and restores took, and on which process they take longest."""
-    operations = report.get("checkpoints")
-    if not operations:
-        return
-    yield f"  {'checkpoints':<{STAGE_WIDTH}} {'count':>6} {'min':>10} {'mean':>10} {'max':>10} {'std dev':>10}"
+    operations = report.get("checkpoints") or {}
+    if operations:
+        yield f"  {'checkpoints':<{STAGE_WIDTH}} {'count':>6} {'min':>10} {'mean':>10} {'max':>10} {'std dev':>10}"
     for operation, stages in operations.items():
         for stage, figures in stages.items():
             name = f"{operation} {stage}".replace("_", " ")
@@ -461,10 +447,9 @@ def checkpoints(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"    {name:<{STAGE_WIDTH - 2}} {figures['count']:>6} " + " ".join(f"{one:>10}" for one in lengths)
             slowest = figures["slowest"]
             if slowest is not None and slowest["mean_s"] > SLOWER * slowest["median_s"]:
-                yield (
-                    f"      slowest process: {slowest['process']} ({format_duration(slowest['mean_s'])} on average, "
-                    f"median of all processes {format_duration(slowest['median_s'])})"
-                )
+                mean, median = format_duration(slowest["mean_s"]), format_duration(slowest["median_s"])
+                which = f"slowest process: {slowest['process']}"
+                yield f"      {which} ({mean} on average, median of all processes {median})"
 
 
 def scheduling(report: Mapping[str, Any]) -> Iterator[str]:
@@ -472,21 +457,16 @@ def scheduling(report: Mapping[str, Any]) -> Iterator[str]:
     waits = report.get("scheduling")
     if not waits:
         return
-    parts = [f"attempt 1 {first}" for first in [_waits(waits["first_s"])] if first]
-    if waits["reschedules"] is not None and report["attempts"] > 1:
-        times = waits["reschedules"]
+    parts = [_waits("attempt 1", waits["first_s"])]
+    if (times := waits["reschedules"]) is not None and report["attempts"] > 1:
         parts.append(f"rescheduled {plural(times, 'time')}" if times else "never rescheduled")
-    parts += [f"later attempts {later}" for later in [_waits(waits["later_s"])] if later]
-    if parts:
-        yield f"  scheduling  {parts[0]}"
-        yield from (f"              {part}" for part in parts[1:])
+    parts.append(_waits("later attempts", waits["later_s"]))
+    yield from _indented("scheduling  ", filter(None, parts))
 
 
-def _waits(stages: Mapping[str, float]) -> str:
-    if not stages:
-        return ""
+def _waits(who: str, stages: Mapping[str, float]) -> str:
     each = ", ".join(f"{stage.replace('_', ' ')} {format_duration(seconds)}" for stage, seconds in stages.items())
-    return f"waited {format_duration(sum(stages.values()))}: {each}"
+    return f"{who} waited {format_duration(sum(stages.values()))}: {each}" if stages else ""
 
 
 def compile_cache(report: Mapping[str, Any]) -> Iterator[str]:
@@ -494,13 +474,11 @@ def compile_cache(report: Mapping[str, Any]) -> Iterator[str]:
     cache = report.get("compile_cache")
     if not cache:
         return
-    saved = cache["saved_s"]
     misses = "1 miss" if cache["misses"] == 1 else f"{cache['misses']} misses"
-    if not cache["hits"]:
-        effect = ""
-    elif saved < 0:
+    effect, saved = "", cache["saved_s"]
+    if cache["hits"] and saved < 0:
         effect = f"; fetching took {format_duration(-saved)} longer than compiling would have"
-    else:
+    elif cache["hits"]:
         effect = f"; saved {format_duration(saved)} of compilation"
     yield f"  compilation cache  {plural(cache['hits'], 'hit')}, {misses}{effect}"
 
@@ -510,10 +488,9 @@ def window(partition: Mapping[str, Any]) -> Iterator[str]:
     first, last = format_moment(partition["start"]), format_moment(partition["end"])
     day, _, clock = last.partition(" ")
     until = clock if first.startswith(day) else last  # the day only if it is another one
+    length = format_duration(partition["end"] - partition["start"])
     yield ""
-    yield (
-        f"  window {first.removesuffix(' UTC')} to {until} ({format_duration(partition['end'] - partition['start'])})"
-    )
+    yield f"  window {first.removesuffix(' UTC')} to {until} ({length})"
     elapsed = partition["elapsed_s"]
     if not elapsed:
         yield "    the job was not running"
