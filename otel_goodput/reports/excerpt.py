@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from operator import itemgetter
 from typing import Final, NamedTuple
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
-from otel_goodput._accounting.events import Event
 from otel_goodput._accounting.overview import IN_FLIGHT, NOT_KNOWN, Overview, PhaseEntry, StepEntry
 from otel_goodput._accounting.resuming import Numbering
 from otel_goodput._journal.records import EXPORT, INTERRUPTED, Record, unsigned
@@ -43,17 +43,11 @@ Window = tuple[int, int]
 
 @dataclass
 class Excerpt:
-    """Part of a run.
+    """Part of a run."""
 
-    Attributes:
-        detail: the steps and phases that are shown one by one.
-        windows: (begin, end), ns; `detail` has everything within them.
-        missing: what could not be read, for people.
-    """
-
-    detail: Detail
-    windows: list[Window] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
+    detail: Detail  # the steps and phases that are shown one by one
+    windows: list[Window] = field(default_factory=list)  # (begin, end), ns, in order and apart: `detail` has all of it
+    missing: list[str] = field(default_factory=list)  # what could not be read, for people
 
     def partition(self, overview: Overview, begin: int, end: int) -> tuple[Counter[int], bool]:
         """Return the time from `begin` to `end` by category number, ns, and whether it is exact.
@@ -63,23 +57,20 @@ class Excerpt:
         held: Counter[int] = Counter()
         exact, width = True, overview.width
         at = max(0, (begin - overview.begin) // width)
-        while at < len(overview.bins) and overview.begin + at * width < end:
-            start = overview.begin + at * width
+        for start, times in zip(count(overview.begin + at * width, width), overview.bins[at:], strict=False):
+            if start >= end:
+                break
             low, high = max(start, begin), min(start + width, end)
             if (low, high) == (start, start + width):
-                held.update(overview.bins[at])
-            elif self._covers(low, high) and (inside := self.detail.partition(low, high)):
+                held.update(times)
+                continue
+            row = bisect_right(self.windows, low, key=itemgetter(0)) - 1
+            if row >= 0 and high <= self.windows[row][1] and (inside := self.detail.partition(low, high)):
                 held.update(inside)  # it is empty where the journal is missing
             else:
                 exact = False
-                held.update(_share(overview.bins[at], high - low))
-            at += 1
+                held.update(_share(times, high - low))
         return held, exact
-
-    def _covers(self, begin: int, end: int) -> bool:
-        """Whether the time from `begin` to `end` (ns) lies in a window; these are in order and apart."""
-        at = bisect_right(self.windows, begin, key=itemgetter(0)) - 1
-        return at >= 0 and end <= self.windows[at][1]
 
 
 def excerpt(
@@ -95,24 +86,22 @@ def excerpt(
         progress: called with windows read, all windows, and what is read.
     """
     at += _latest_shift(overview)
-    cadence = _cadence(overview, at)
-    windows = _windows(overview, at, cadence, spans)
+    lead = LEAD * _cadence(overview, at)
+    windows = _windows(overview, at, lead // LEAD, spans)
     index, rollbacks = TimeIndex(run, once=True), Rollbacks(overview.disruptions)
     shown = Excerpt(Detail(overview.begin, at, tuple(overview.names)))
-    ends = {life.end for life in overview.jobs[:-1]} | ({overview.jobs[-1].end} if died and overview.jobs else set())
-    count = 0
+    found = 0
     for done, (begin, end) in enumerate(windows):
         progress(done, len(windows), "windows of the journal")
-        if count >= spans:
+        if found >= spans:
             shown.missing.append(f"{len(windows) - done} of {len(windows)} windows, for there are too many")
             break
-        read = _between(index, overview, begin - LEAD * cadence, end, _RECORDS)
+        read = _between(index, overview, begin - lead, end, _RECORDS)
         shown.missing += [f"{name}: {why}" for name, why in read.missing]
         end = min(end, read.until)
-        part = _part(read, overview, end, rollbacks, dead=end in ends)
-        count += _add(shown.detail, part, begin, end)
+        found += _add(shown.detail, _part(read, overview, end, rollbacks, died=died), begin, end)
         shown.windows.append((begin, end))
-    _add_notable(shown.detail, overview, spans - count)
+    _add_notable(shown.detail, overview, spans - found)
     return shown
 
 
@@ -128,10 +117,8 @@ def window(
     lead = LEAD * _cadence(overview, at)
     read = _between(index, overview, begin - lead, max(begin, end), min(_RECORDS, most * _RECORDS_EACH))
     until = min(end, read.until)
-    dead = died and bool(overview.jobs) and overview.jobs[-1].end == until
-    part = _part(read, overview, until, Rollbacks(overview.disruptions), dead=dead)
     shown = Detail(overview.begin, until, tuple(overview.names))
-    _add(shown, part, begin, until)
+    _add(shown, _part(read, overview, until, Rollbacks(overview.disruptions), died=died), begin, until)
     return shown, until
 
 
@@ -164,8 +151,10 @@ def _between(index: TimeIndex, overview: Overview, begin: int, end: int, most: i
     return WindowRecords(parts, until, cut, list(dict.fromkeys(missing)))
 
 
-def _part(read: WindowRecords, overview: Overview, until: int, rollbacks: Rollbacks, *, dead: bool) -> Detail:
+def _part(read: WindowRecords, overview: Overview, until: int, rollbacks: Rollbacks, *, died: bool) -> Detail:
     parts = [(one.attempt, one.records) for one in read.parts]
+    # All attempts are over but the latest, and that one if its process died.
+    dead = any(life.end == until for life in (overview.jobs if died else overview.jobs[:-1]))
     return read_part(parts, until, rollbacks, dead=dead, shifts=overview.shifts, numbering=overview.numbering)
 
 
@@ -182,11 +171,13 @@ def _windows(overview: Overview, at: int, cadence: int, spans: int) -> list[Wind
     if len(jobs) > JOBS:
         del jobs[FIRST_JOBS : FIRST_JOBS - JOBS]
     lives = [(life.begin, at if life.end == NOT_KNOWN else life.end) for life in jobs]
-    steps = min(EDGE, max(AROUND, spans // (4 * _PER_STEP * max(1, len(lives)))))
+    length = cadence * min(EDGE, max(AROUND, spans // (4 * _PER_STEP * max(1, len(lives)))))
     wanted: list[Window] = []
-    for begin, end in lives:
-        wanted.append((begin, min(end, _bin_end(overview, begin + steps * cadence // 2, steps * cadence))))
-        wanted.append((max(begin, _bin_begin(overview, end - steps * cadence // 2, steps * cadence)), end))
+    for begin, end in lives:  # to the edge of a bin, if that is near
+        until, since = begin + length // 2, end - length // 2
+        later, before = (overview.begin - until) % overview.width, (since - overview.begin) % overview.width
+        wanted.append((begin, min(end, until + later if later <= length else until)))
+        wanted.append((max(begin, since - before if before <= length else since), end))
     attempts = {life.attempt for life in jobs}
     for loss in overview.disruptions:
         if loss.attempt is not None and loss.attempt not in attempts:
@@ -203,49 +194,43 @@ def _windows(overview: Overview, at: int, cadence: int, spans: int) -> list[Wind
     return merged
 
 
-def _bin_end(overview: Overview, moment: int, most: int) -> int:
-    """Return the end of the bin that holds `moment`, or `moment` if that is more than `most` ns later."""
-    end = overview.begin + (-(-(moment - overview.begin) // overview.width)) * overview.width
-    return end if end - moment <= most else moment
-
-
-def _bin_begin(overview: Overview, moment: int, most: int) -> int:
-    begin = overview.begin + (moment - overview.begin) // overview.width * overview.width
-    return begin if moment - begin <= most else moment
-
-
 def _add(whole: Detail, part: Detail, begin: int, end: int) -> int:
     """Add what `part` has of [`begin`, `end`] to `whole`; return the number of steps and phases."""
-    first, rows = len(whole.steps), len(whole.phases)
-    steps = [(at, step) for at, step in enumerate(part.steps) if begin <= step.begin <= end]
-    phases = [
-        (at, phase)
-        for at, phase in enumerate(part.phases)
-        if phase.key != NO_KEY and phase.begin <= end and (phase.end == NOT_KNOWN or phase.end >= begin)
-    ]
     known = {(phase.attempt, phase.key) for phase in whole.phases}  # those that reach over several windows
-    phases = [(at, phase) for at, phase in phases if (phase.attempt, phase.key) not in known]
-    places = {at: first + place for place, (at, _) in enumerate(steps)}
-    places |= {-1 - at: -1 - (rows + place) for place, (at, _) in enumerate(phases)}
-    whole.steps += [step for _, step in steps]
-    whole.phases += [phase for _, phase in phases]
-    whole.work += [(start, stop, places[row]) for start, stop, row in part.work if row in places]
-    whole.owners += [
-        (max(start, begin), min(stop, end), category)
-        for start, stop, category in _renumbered(whole, part)
-        if start < end and stop > begin
+    steps = [at for at, step in enumerate(part.steps) if begin <= step.begin <= end]
+    phases = [
+        at
+        for at, phase in enumerate(part.phases)
+        if phase.begin <= end
+        and (phase.end == NOT_KNOWN or phase.end >= begin)
+        and phase.key != NO_KEY
+        and (phase.attempt, phase.key) not in known
     ]
-    return len(steps) + len(phases)
+    places = _places(steps, phases, len(whole.steps), len(whole.phases))
+    whole.steps += [part.steps[at] for at in steps]
+    whole.phases += [part.phases[at] for at in phases]
+    whole.work += [(start, stop, places[row]) for start, stop, row in part.work if row in places]
+    whole.owners += _owners(part, whole.names, begin, end)
+    return len(places)
 
 
-def _renumbered(whole: Detail, part: Detail) -> Iterator[tuple[int, int, int]]:
-    """The owners of `part` with the category numbers of `whole`: custom names are numbered as they come."""
-    names = list(whole.names)
-    for begin, end, category in part.owners:
-        if category >= rules.FIXED:
-            name = part.names[category - rules.FIXED]
-            category = rules.FIXED + names.index(name) if name in names else rules.OTHER
-        yield begin, end, category
+def _places(steps: Iterable[int], phases: Iterable[int], first: int = 0, first_phase: int = 0) -> dict[int, int]:
+    """Return where chosen steps and phases come to stand, and where they stood, as `Detail.work` has it."""
+    moved = {at: place for place, at in enumerate(steps, first)}
+    return moved | {-1 - at: -1 - place for place, at in enumerate(phases, first_phase)}
+
+
+def _owners(part: Detail, names: Sequence[str], begin: int, end: int) -> list[tuple[int, int, int]]:
+    """Return who owned [`begin`, `end`]; custom categories are numbered by their place in `names`."""
+    numbers = {
+        at: rules.FIXED + names.index(name) if name in names else rules.OTHER
+        for at, name in enumerate(part.names, rules.FIXED)
+    }
+    return [
+        (max(start, begin), min(stop, end), numbers.get(category, category))
+        for start, stop, category in part.owners
+        if max(start, begin) < min(stop, end)
+    ]
 
 
 def _add_notable(detail: Detail, overview: Overview, room: int) -> None:
@@ -261,7 +246,7 @@ def _add_notable(detail: Detail, overview: Overview, room: int) -> None:
     detail.phases += sorted(more, key=lambda one: one.begin - one.end)[: max(0, room)]
     steps = sorted(range(len(detail.steps)), key=lambda at: detail.steps[at].begin)
     phases = sorted(range(len(detail.phases)), key=lambda at: detail.phases[at].begin)
-    places = {at: place for place, at in enumerate(steps)} | {-1 - at: -1 - place for place, at in enumerate(phases)}
+    places = _places(steps, phases)
     detail.steps = [detail.steps[at] for at in steps]
     detail.phases = [detail.phases[at] for at in phases]
     detail.work = [(begin, end, places[row]) for begin, end, row in detail.work]
@@ -324,17 +309,15 @@ _OF_SPANS: Final = frozenset({ev.START, ev.END, ev.OBSERVED, ev.DEVICE_END, ev.U
 class News(NamedTuple):
     """What happened since the last look; times in ns by the account's clock.
 
-    Attributes:
-        detail: every span that has begun, ended or left the device; who owned the time since the begin of the oldest
-            step that was in flight at the last look.
-        begin, until: `detail` has all spans that began in this time.
-        cut: there was more: `detail` has nothing of the time before `begin`, and no owners. It has every span that is
-            still open, so that a span that was open before, and is not in it, is over.
+    If there was too much (`cut`), `detail` has nothing of the time before `begin`, and no owners. It has every span
+    that is still open, so that a span that was open before, and is not in it, is over.
     """
 
+    # Every span that has begun, ended or left the device; who owned the time since the begin of the oldest step that
+    # was in flight at the last look.
     detail: Detail
-    begin: int
-    until: int
+    begin: int  # `detail` has all spans that began from here on
+    until: int  # until here
     cut: bool
 
 
@@ -383,7 +366,11 @@ class Tail:
         """Remember only what is open and does not begin in `fresh`."""
         begun = {one.key for one in fresh if one.kind == ev.START}
         clock = FALLBACK_CLOCKS.index(follower.state.ledger.settled.fallback)
-        opened = [_record(one) for one in follower.state.ledger.opened if one.key not in begun]
+        opened = [
+            Record(one.kind, one.phase, one.flags, one.name, one.key, one.step, one.time)
+            for one in follower.state.ledger.opened
+            if one.key not in begun
+        ]
         first = min((one.time for one in (*opened, *fresh)), default=0)
         self._records = [Record(ev.CLOCK, clock, 0, "", 0, ev.NO_STEP, first), *opened]
         self._marks.clear()
@@ -397,21 +384,17 @@ class Tail:
                 wanted.add(unsigned(one.step))
             elif one.kind in _OF_SPANS:
                 wanted.add(self._marks.get(one.key, one.key))
-        steps = [(at, one) for at, one in enumerate(detail.steps) if one.key in wanted]
+        steps = [at for at, one in enumerate(detail.steps) if one.key in wanted]
         phases = _with_parents(detail.phases, wanted)
-        places = {at: place for place, (at, _) in enumerate(steps)}
-        places |= {-1 - at: -1 - place for place, (at, _) in enumerate(phases)}
+        places = _places(steps, phases)
+        shown = [detail.steps[at] for at in steps]
         return Detail(
             detail.begin,
             detail.reached,
             detail.names,
-            steps=[one if one.begin >= self._whole else one._replace(net=NOT_KNOWN) for _, one in steps],
-            phases=[one for _, one in phases],
-            owners=[
-                (max(begin, since), min(end, until), category)
-                for begin, end, category in detail.owners
-                if max(begin, since) < min(end, until)
-            ],
+            steps=[one if one.begin >= self._whole else one._replace(net=NOT_KNOWN) for one in shown],
+            phases=[detail.phases[at] for at in phases],
+            owners=_owners(detail, detail.names, since, until),
             work=[(begin, end, places[row]) for begin, end, row in detail.work if row in places],
         )
 
@@ -440,12 +423,8 @@ class Tail:
         self._marks = {key: owner for key, owner in self._marks.items() if key in keys}
 
 
-def _record(event: Event) -> Record:
-    return Record(event.kind, event.phase, event.flags, event.name, event.key, event.step, event.time)
-
-
-def _with_parents(phases: Sequence[Phase], wanted: set[int]) -> list[tuple[int, Phase]]:
-    """Return the wanted phases and those around them, with their places; not a job without a begin."""
+def _with_parents(phases: Sequence[Phase], wanted: set[int]) -> list[int]:
+    """Return where the wanted phases and those around them stand; not a job without a begin."""
     by_key = {one.key: one for one in phases}
     waiting = list(wanted)
     while waiting:
@@ -453,4 +432,4 @@ def _with_parents(phases: Sequence[Phase], wanted: set[int]) -> list[tuple[int, 
         if around is not None and around.parent in by_key and around.parent not in wanted:
             wanted.add(around.parent)
             waiting.append(around.parent)
-    return [(at, one) for at, one in enumerate(phases) if one.key in wanted and one.key != NO_KEY]
+    return [at for at, one in enumerate(phases) if one.key in wanted and one.key != NO_KEY]

@@ -1,8 +1,7 @@
-"""The exported spans of a run: their attributes, events and status, and in which trace each of them is.
+"""The exported spans of a leader: their attributes, events and status, and in which trace each of them is.
 
-Attributes, events and status are those that the exporter ``file`` wrote. They are read from ``traces-*.jsonl`` beside
-the journal, the latest attempt first, and within bounds: a page shows those of the span that is selected, and need
-not hold them all.
+Attributes, events and status are read from the ``traces-*.jsonl`` that the exporter ``file`` wrote beside the journal,
+the latest attempt first, and within bounds.
 """
 
 from __future__ import annotations
@@ -34,23 +33,20 @@ BYTES: Final = 1 << 20  # of JSON, all spans together
 READ: Final = 64 << 20  # bytes of files
 _TEXT: Final = 2_000  # characters of one text: a stack trace is longer, and its end says what happened
 _EVENTS: Final = 32  # of one span
-_FILE: Final = re.compile(r"traces-attempt(\d{4,10})-p(\d{4,9})(?:\.(\d{1,9}))?\.jsonl")
+_FILE: Final = re.compile(r"traces-attempt(\d{4,10})-p0000(?:\.(\d{1,9}))?\.jsonl")
 UNKNOWN: Final = 0  # no trace has this id
 _BEGINNING: Final = 1000  # records; what is needed stands right before or after the begin of the first job
 _OF_STEPS: Final = frozenset({rules.STEP, rules.DATA_LOADING, rules.PART})  # spans that no SDK tracer makes
 
 
 class SpanData(NamedTuple):
-    """One exported span: attributes by name, events as (time in ns, name, attributes), code and text of the status.
-
-    `trace`: id of its trace, 0 if it has none.
-    """
+    """One exported span."""
 
     attributes: dict[str, Any]
-    events: list[tuple[int, str, dict[str, Any]]]
+    events: list[tuple[int, str, dict[str, Any]]]  # time in ns, name, attributes
     status: int
     message: str
-    trace: int = 0
+    trace: int = UNKNOWN
 
     @property
     def notable(self) -> bool:
@@ -60,33 +56,41 @@ class SpanData(NamedTuple):
 
 @dataclass
 class Exported:
-    """The exported spans of a process.
-
-    Attributes:
-        spans: by span id.
-        left_out: spans that were not taken, as there are too many.
-        text: what is missing, for people; empty if nothing is.
-    """
+    """Exported spans by their ids, how many there was no room for, and what is missing, for people."""
 
     spans: dict[int, SpanData] = field(default_factory=dict)
     left_out: int = 0
     text: str = ""
 
 
-def exported(
-    run: RunDirectory, wanted: Collection[int], *, process: int = 0, progress: ProgressCallback = no_progress
-) -> Exported:
+def exported(run: RunDirectory, wanted: Collection[int], *, progress: ProgressCallback = no_progress) -> Exported:
     """Return the exported spans with the ids in `wanted`. It does not raise, whatever the files hold.
 
     If there are too many, those with events or an error are taken first, and of the others the latest.
     """
-    reading = _Reading(set(wanted))
     try:
-        reading.read(run, process, progress)
+        names = files.names(run.path) if wanted else []
+    except FileNotFoundError:
+        return Exported()
     except OSError as error:
-        if not isinstance(error, FileNotFoundError):
-            reading.problems.append(shown(str(error)))
-    return reading.exported()
+        return Exported(text=shown(str(error)))
+    parts = [match for name in names if (match := _FILE.fullmatch(name))]
+    reading, problems = _Reading(set(wanted)), list[str]()
+    for match in sorted(parts, key=lambda match: (int(match[1]), int(match[2] or 0)), reverse=True):
+        if reading.left <= 0:
+            problems.append(f"{match[0]} and older files are not read: there is too much")
+            break
+        try:
+            reading.read(run.path / match[0], progress)
+        except (OSError, ValueError) as error:
+            problems.append(shown(f"{match[0]}: {error}"))
+    del problems[3:]
+    if reading.damaged:
+        problems.append(f"{plural(reading.damaged, 'line')} of the trace files cannot be read")
+    if reading.left_out:
+        more = plural(reading.left_out, "more span")
+        problems.append(f"attributes of {more} are left out, as there are too many")
+    return Exported({**reading.notable, **reading.plain}, reading.left_out, "; ".join(problems))
 
 
 class _Reading:
@@ -94,41 +98,22 @@ class _Reading:
 
     def __init__(self, wanted: set[int]) -> None:
         self._wanted = wanted
-        self._notable: dict[int, SpanData] = {}
-        self._plain: dict[int, SpanData] = {}
+        self.notable: dict[int, SpanData] = {}
+        self.plain: dict[int, SpanData] = {}
         self._bytes = 0
-        self._left = READ
-        self._damaged = 0
-        self._left_out = 0
-        self.problems: list[str] = []
+        self.left = READ
+        self.damaged = 0
+        self.left_out = 0
 
-    def read(self, run: RunDirectory, process: int, progress: ProgressCallback) -> None:
-        """Read all files of a process. Raises OSError if the folder cannot be read."""
-        if not self._wanted:
-            return
-        parts = []
-        for name in files.names(run.path):
-            match = _FILE.fullmatch(name)
-            if match and int(match[2]) == process:
-                parts.append((int(match[1]), int(match[3] or 0), name))
-        for _, _, name in sorted(parts, reverse=True):
-            if self._left <= 0:
-                self.problems.append(f"{name} and older files are not read: there is too much")
-                return
-            try:
-                self._file(run.path / name, progress)
-            except (OSError, ValueError) as error:
-                self.problems.append(shown(f"{name}: {error}"))
-
-    def _file(self, path: Path, progress: ProgressCallback) -> None:
+    def read(self, path: Path, progress: ProgressCallback) -> None:
         with files.opened(path) as file:
             for lines in files.blocks_of_lines(file, path):
                 for line in lines:
-                    self._left -= len(line) + 1
+                    self.left -= len(line) + 1
                     if line.strip(b"\0 \r"):
                         self._line(line)
-                progress(READ - max(0, self._left), READ, "attributes of spans")
-                if self._left <= 0:
+                progress(READ - max(0, self.left), READ, "attributes of spans")
+                if self.left <= 0:
                     return
 
     def _line(self, line: bytes) -> None:
@@ -136,34 +121,25 @@ class _Reading:
             for span in _spans(json.loads(line)):
                 self._span(span)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            self._damaged += 1
+            self.damaged += 1
 
     def _span(self, span: dict[str, Any]) -> None:
         key = int(span["spanId"], 16)
-        if key not in self._wanted or key in self._notable or key in self._plain:
+        if key not in self._wanted or key in self.notable or key in self.plain:
             return
         data = _data(span)
         size = len(json.dumps(data))
-        room = self._notable if data.notable else self._plain
-        while self._plain and data.notable and self._full(size):
-            self._bytes -= len(json.dumps(self._plain.popitem()[1]))
-            self._left_out += 1
+        while self.plain and data.notable and self._full(size):
+            self._bytes -= len(json.dumps(self.plain.popitem()[1]))
+            self.left_out += 1
         if self._full(size):
-            self._left_out += 1
+            self.left_out += 1
             return
-        room[key] = data
+        (self.notable if data.notable else self.plain)[key] = data
         self._bytes += size
 
     def _full(self, more: int) -> bool:
-        return len(self._notable) + len(self._plain) >= SPANS or self._bytes + more > BYTES
-
-    def exported(self) -> Exported:
-        problems = list(self.problems[:3])
-        if self._damaged:
-            problems.append(f"{plural(self._damaged, 'line')} of the trace files cannot be read")
-        if self._left_out:
-            problems.append(f"attributes of {plural(self._left_out, 'more span')} are left out, as there are too many")
-        return Exported({**self._notable, **self._plain}, self._left_out, "; ".join(problems))
+        return len(self.notable) + len(self.plain) >= SPANS or self._bytes + more > BYTES
 
 
 def _spans(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -209,21 +185,13 @@ def _text(value: object) -> str:
 
 @dataclass
 class Layout:
-    """The traces of one attempt.
+    """The traces of one attempt."""
 
-    Attributes:
-        traces: the attempt's own traces, and which of them a step is in.
-        own: each step has a trace of its own.
-        rooted: a recorder recorded its root, and so chose the traces of all steps.
-        job: the trace of the first job, if another tracer has chosen it.
-        begun: the first job's begin was read.
-    """
-
-    traces: TraceLayout
-    own: bool = False
-    rooted: bool = False
-    job: int = UNKNOWN
-    begun: bool = False
+    traces: TraceLayout  # its own traces, and which of them a step is in
+    own: bool = False  # each step has a trace of its own
+    rooted: bool = False  # a recorder recorded its root, and so chose the traces of all steps
+    job: int = UNKNOWN  # the trace of the first job, if another tracer has chosen it
+    begun: bool = False  # the first job's begin was read
 
     @property
     def main(self) -> int:
@@ -258,31 +226,20 @@ class Layout:
 
 
 class TraceIds:
-    """The traces of a process, attempt by attempt.
+    """The traces of the leader of a run, attempt by attempt."""
 
-    Args:
-        run: its folder.
-        process: its index, one whose steps are exported one by one: it is in the first group of processes.
-
-    Attributes:
-        run: its folder.
-    """
-
-    def __init__(self, run: RunDirectory, process: int = 0) -> None:
+    def __init__(self, run: RunDirectory) -> None:
         self.run = run
-        self._process = process
-        self._identity: str | None = None
+        self._identity: Any = None
         self._layouts: dict[int, Layout] = {}
 
     def layout(self, attempt: int) -> Layout | None:
         """Return the traces of an attempt, counted from 1; None where the run's id is not known."""
         layout = self._layouts.get(attempt)
         if layout is None or not layout.begun:
-            if self._identity is None:
-                identity = self.run.identity().get("run_id")
-                if not isinstance(identity, str) or not identity:
-                    return None
-                self._identity = identity
+            self._identity = self._identity or self.run.identity().get("run_id")
+            if not isinstance(self._identity, str) or not self._identity:
+                return None
             layout = self._layouts[attempt] = self._read(self._identity, attempt - 1)
         return layout
 
@@ -294,17 +251,13 @@ class TraceIds:
     def others(self, detail: Detail, exported: Mapping[int, SpanData], *, whole: bool) -> dict[int, int]:
         """Return the traces of exported spans that are not in that of their attempt's job, by span id.
 
-        Args:
-            detail: the spans.
-            exported: the spans as they were exported, by span id.
-            whole: they are all spans of the run.
+        `exported`: by span id; `whole`: `detail` has all spans of the run.
         """
         traces = {}
         spans: list[Step | Phase] = [*detail.steps, *detail.phases]
         for span in spans:
             if span.flags & IN_TRACE:
-                itself = exported.get(span.key)
-                trace = itself.trace if itself is not None else UNKNOWN
+                trace = exported[span.key].trace if span.key in exported else UNKNOWN
                 trace = trace or self.of(_numbered(span, detail.steps) if whole else span)
                 if trace != self.main(span.attempt):
                     traces[span.key] = trace
@@ -319,7 +272,7 @@ class TraceIds:
         layout = Layout(TraceLayout(run_id, attempt))
         jobs = set[int]()
         with suppress(OSError, EOFError, ValueError):
-            [segment] = [one for one in self.run.segments(self._process, attempt, lambda *_: None) if not one.number]
+            [segment] = [one for one in self.run.segments(0, attempt, lambda *_: None) if not one.number]
             for kind, phase, flags, _, key, step, time in segment.beginning(_BEGINNING):
                 if kind == ev.ATTEMPT:
                     layout.own = bool(flags & records.OWN_TRACES)
