@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby, islice
 from typing import Final, NamedTuple
@@ -45,70 +45,57 @@ NEVER: Final = 1 << 63  # later than any record
 _LEAST_WIDTH: Final = 1_000  # of a bin of time, ns
 _BATCH: Final = 4096  # events accounted for at a time
 
+Undone = Callable[[int, int], bool]  # given the number and the begin (ns) of a step
+
 
 class Step(NamedTuple):
-    """One execution of a step; `end` is that of its phase on the host, `net` its own time (rule R3).
-
-    `given`: the number that its loop gave it. `trace`: id of the trace if another tracer has chosen it, else 0;
-    ``UNREAD``.
-    """
+    """One execution of a step."""
 
     attempt: int
     number: int
     begin: int
-    end: int
-    net: int
+    end: int  # of its phase on the host
+    net: int  # its own time (rule R3)
     device_begin: int
     device_end: int
     fate: int
     clock: int
     flags: int
     key: int
-    given: int = NO_STEP
-    trace: int = UNREAD
+    given: int = NO_STEP  # the number that its loop gave it
+    trace: int = UNREAD  # id of the trace if another tracer has chosen it, else 0
 
 
 @dataclass(slots=True)
 class Phase:
-    """One phase other than a step; `parent` is the key of the phase around it, 0 if that is the job or not known.
-
-    `step`: the step that it belongs to, or the label of a checkpoint; ``NO_STEP``. `given`: the number that it was
-    recorded with. `trace` is as that of a step.
-    """
+    """One phase other than a step."""
 
     attempt: int
     phase: int
     name: str
     begin: int
     end: int
-    step: int
+    step: int  # that it belongs to, or the label of a checkpoint
     flags: int
     key: int
-    parent: int = 0
-    given: int = NO_STEP
-    trace: int = UNREAD
+    parent: int = 0  # key of the phase around it, 0 if that is the job or not known
+    given: int = NO_STEP  # the number that it was recorded with
+    trace: int = UNREAD  # as that of a step
 
 
 @dataclass
 class Detail:
-    """The steps and phases of one process.
+    """The steps and phases of one process."""
 
-    Attributes:
-        begin: first job start, None if there was none.
-        reached: the moment of the account.
-        names: names of custom phases, in order of their category numbers.
-        owners: (begin, end, category number), in order.
-        work: (begin, end, index in `steps` or -1 - index in `phases`): what was on the device.
-        durable: by index in `phases`, when a checkpoint was durable; of a run that was read in full.
-    """
-
-    begin: int | None = None
-    reached: int = 0
-    names: Sequence[str] = ()
+    begin: int | None = None  # first job start, None if there was none
+    reached: int = 0  # the moment of the account
+    names: Sequence[str] = ()  # of custom phases, in order of their category numbers
     steps: list[Step] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
-    owners: list[tuple[int, int, int]] = field(default_factory=list)
+    owners: list[tuple[int, int, int]] = field(default_factory=list)  # (begin, end, category number), in order
+    # What was on the device: (begin, end, index in `steps` or -1 - index in `phases`).
     work: list[tuple[int, int, int]] = field(default_factory=list)
+    # By index in `phases`, when a checkpoint was durable; of a run that was read in full.
     durable: dict[int, int] = field(default_factory=dict)
 
     def partition(self, begin: int, end: int) -> Counter[int]:
@@ -161,10 +148,19 @@ def read_detail(
         ledger: is fed the same events.
         damages: what cannot be read, and is left out, is added to it.
     """
+    damages = Damages() if damages is None else damages
+
+    def attempts() -> Iterator[tuple[int, list[Record]]]:
+        reader = Reader(run, process)
+        for attempt, parts in groupby(reader.records(damages), lambda part: part.attempt):
+            entries: list[Record] = []
+            for part in parts:
+                entries += part.entries
+                progress(part.number, len(reader.segments), f"the journal of process {process}")
+            yield attempt, entries
+
     builder = DetailBuilder()
-    events = builder.events_of(
-        _attempts(Reader(run, process), Damages() if damages is None else damages, process, progress)
-    )
+    events = builder.events_of(attempts())
     if not past:
         events = _without_later(events, (run.attempts(process) or [0])[-1], at)
     count, remaining = 0, iter(EventsUntil(events, state, at if past else NEVER))
@@ -176,18 +172,6 @@ def read_detail(
         progress(0, 0, f"process {process}: event {count:,}")
         count += len(batch)
     return builder.detail(at)
-
-
-def _attempts(
-    reader: Reader, damages: Damages, process: int, progress: ProgressCallback
-) -> Iterator[tuple[int, list[Record]]]:
-    """Yield the number and the records of each attempt."""
-    for attempt, parts in groupby(reader.records(damages), lambda part: part.attempt):
-        entries: list[Record] = []
-        for part in parts:
-            entries += part.entries
-            progress(part.number, len(reader.segments), f"the journal of process {process}")
-        yield attempt, entries
 
 
 def _without_later(events: Iterable[Event], attempt: int, at: int) -> Iterator[Event]:
@@ -204,7 +188,7 @@ def _without_later(events: Iterable[Event], attempt: int, at: int) -> Iterator[E
 def read_part(
     parts: Sequence[tuple[int, list[Record]]],
     at: int,
-    rollbacks: Rollbacks | None,
+    undone: Undone | None,
     *,
     dead: bool,
     shifts: Mapping[int, int] | None = None,
@@ -217,7 +201,7 @@ def read_part(
 
     Args:
         at: until when, ns.
-        rollbacks: of the whole run, which decide the fate of steps; None: those in `parts` alone.
+        undone: by disruptions of the whole run, see :func:`undone_by`; None: by those in `parts` alone.
         dead: the process of the last attempt in `parts` was over by `at`.
         shifts: by attempt (from 1), what is added to its times, ns.
         numbering: of the whole run, by attempt (from 1): which step each body is.
@@ -232,7 +216,7 @@ def read_part(
         builder.add(event)
     if dead and parts:
         builder.add(Event(at, ev.ATTEMPT, step=parts[-1][0] + 1))
-    return builder.detail(at - builder.shift, rollbacks)
+    return builder.detail(at - builder.tracer.shift, undone)
 
 
 class _SpanRecords:
@@ -269,7 +253,7 @@ class DetailBuilder:
     def __init__(self, shifts: Mapping[int, int] | None = None, numbering: Sequence[Stretch] | None = None) -> None:
         self._shifts = shifts or {}
         self._numbering = numbering
-        self._tracer = Tracer(numbering=None if numbering is None else Numbering(numbering))
+        self.tracer = Tracer(numbering=None if numbering is None else Numbering(numbering))
         # A record that names another attempt than its segment makes one without records.
         self._records: defaultdict[int, _SpanRecords] = defaultdict(_SpanRecords)
         self._detail = Detail()
@@ -280,14 +264,9 @@ class DetailBuilder:
         self._job_seen = False
 
     @property
-    def shift(self) -> int:
-        """What is added to times of the current attempt, ns."""
-        return self._tracer.shift
-
-    @property
     def running(self) -> bool:
         """Whether a job is open, or has been, in this attempt."""
-        return self._tracer.alive or self._job_seen
+        return self.tracer.alive or self._job_seen
 
     def events_of(self, attempts: Iterable[tuple[int, list[Record]]]) -> Iterator[Event]:
         """Yield the events of all attempts in the order of the account."""
@@ -303,7 +282,7 @@ class DetailBuilder:
     def add(self, event: Event) -> None:
         """Account for the next event."""
         time, kind, phase, key, step, *_ = event
-        tracer = self._tracer
+        tracer = self.tracer
         alive = tracer.alive
         tracer.apply(event)
         if kind == ev.ATTEMPT:
@@ -327,8 +306,8 @@ class DetailBuilder:
         flags = spans.flags.get(event.key, 0) & ~(FAILED | INTERRUPTED | SUMMED_UP)
         parent = spans.parents.get(event.key, 0)
         given = event.step
-        if given < 0 and (around := self._tracer.steps.running.get(parent)) is not None:
-            given = self._tracer.columns["given"][around.ordinal]
+        if given < 0 and (around := self.tracer.steps.running.get(parent)) is not None:
+            given = self.tracer.columns["given"][around.ordinal]
         trace = spans.traces.get(event.key, 0)
         phase = Phase(
             self._attempt, event.phase, event.name, now, NOT_KNOWN, given, flags, event.key, parent, given, trace
@@ -353,15 +332,15 @@ class DetailBuilder:
         elif event.key in self._saves and not event.flags & (ev.FAILED | ev.PENDING):
             self._detail.durable[self._saves[event.key]] = phase.end
 
-    def detail(self, at: int, rollbacks: Rollbacks | None = None) -> Detail:
-        """Close the account at `at` (ns) and return it; `rollbacks`: of the whole run, if only a part was added."""
-        tracer, detail = self._tracer, self._detail
+    def detail(self, at: int, undone: Undone | None = None) -> Detail:
+        """Close the account at `at` (ns) and return it; `undone`: in the whole run, if only a part was added."""
+        tracer, detail = self.tracer, self._detail
         tracer.reach(at)
         tracer.close()
         tracer.finish()
-        for ordinal, fate in enumerate(tracer.fates.fates if rollbacks is not None else ()):
+        for ordinal, fate in enumerate(tracer.fates.fates if undone else ()):
             begin, number = tracer.columns["start"][ordinal], tracer.columns["number"][ordinal]
-            if rollbacks is not None and fate == KEPT and rollbacks.undid(number, begin):
+            if undone and fate == KEPT and undone(number, begin):
                 tracer.fates.fates[ordinal] = tracer.columns["fate"][ordinal] = LOST
         detail.begin, detail.reached, detail.names = tracer.begin, tracer.now, tracer.names
         detail.owners = [one for one in tracer.intervals() if one[2] != EXCLUDED]
@@ -393,16 +372,15 @@ def number_phases(phases: Iterable[Phase], numbering: Numbering) -> None:
         one.step = numbering.of_phase(one.attempt, one.phase, one.begin, max(one.begin, one.end), one.given)
 
 
-class Rollbacks:
-    """The steps that disruptions went back to; a step from there on is lost, although it was kept until then."""
+def undone_by(losses: Sequence[Disruption]) -> Undone:
+    """Return whether one of the disruptions, after a kept step began, went back to it or a lower one: it is lost."""
+    rollbacks = sorted((loss.time, loss.to_step) for loss in losses if loss.to_step is not None)
+    times = [time for time, _ in rollbacks]
+    # The lowest step that this disruption or a later one went back to.
+    lowest = list(accumulate((step for _, step in reversed(rollbacks)), min))[::-1]
 
-    def __init__(self, losses: Sequence[Disruption]) -> None:
-        rollbacks = sorted((loss.time, loss.to_step) for loss in losses if loss.to_step is not None)
-        self._times = [time for time, _ in rollbacks]
-        # The lowest step that this disruption or a later one went back to.
-        self._lowest = list(accumulate((step for _, step in reversed(rollbacks)), min))[::-1]
+    def undone(number: int, begin: int) -> bool:
+        later = bisect_right(times, begin)
+        return later < len(lowest) and lowest[later] <= number
 
-    def undid(self, number: int, begin: int) -> bool:
-        """Return whether a disruption after `begin` (ns) went back to the step `number` or a lower one."""
-        later = bisect_right(self._times, begin)
-        return later < len(self._lowest) and self._lowest[later] <= number
+    return undone

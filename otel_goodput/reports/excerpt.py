@@ -26,7 +26,7 @@ from otel_goodput._timeline.recovery import Follower
 from otel_goodput._timeline.time_index import Part, TimeIndex, WindowRecords
 from otel_goodput.reports import ProgressCallback, no_progress
 from otel_goodput.reports import detail as flags_of
-from otel_goodput.reports.detail import NO_KEY, Detail, Phase, Rollbacks, Step, number_phases, read_part
+from otel_goodput.reports.detail import NO_KEY, Detail, Phase, Step, Undone, number_phases, read_part, undone_by
 from otel_goodput.semconv import CLOCK_STATES, FALLBACK_CLOCKS, ClockState
 
 JOBS: Final = 1000  # of more, only the first and the latest are shown
@@ -88,7 +88,7 @@ def excerpt(
     at += _latest_shift(overview)
     lead = LEAD * _cadence(overview, at)
     windows = _windows(overview, at, lead // LEAD, spans)
-    index, rollbacks = TimeIndex(run, once=True), Rollbacks(overview.disruptions)
+    index, undone = TimeIndex(run, once=True), undone_by(overview.disruptions)
     shown = Excerpt(Detail(overview.begin, at, tuple(overview.names)))
     found = 0
     for done, (begin, end) in enumerate(windows):
@@ -99,7 +99,7 @@ def excerpt(
         read = _between(index, overview, begin - lead, end, _RECORDS)
         shown.missing += [f"{name}: {why}" for name, why in read.missing]
         end = min(end, read.until)
-        found += _add(shown.detail, _part(read, overview, end, rollbacks, died=died), begin, end)
+        found += _add(shown.detail, _part(read, overview, end, undone, died=died), begin, end)
         shown.windows.append((begin, end))
     _add_notable(shown.detail, overview, spans - found)
     return shown
@@ -118,7 +118,7 @@ def window(
     read = _between(index, overview, begin - lead, max(begin, end), min(_RECORDS, most * _RECORDS_EACH))
     until = min(end, read.until)
     shown = Detail(overview.begin, until, tuple(overview.names))
-    _add(shown, _part(read, overview, until, Rollbacks(overview.disruptions), died=died), begin, until)
+    _add(shown, _part(read, overview, until, undone_by(overview.disruptions), died=died), begin, until)
     return shown, until
 
 
@@ -151,11 +151,11 @@ def _between(index: TimeIndex, overview: Overview, begin: int, end: int, most: i
     return WindowRecords(parts, until, cut, list(dict.fromkeys(missing)))
 
 
-def _part(read: WindowRecords, overview: Overview, until: int, rollbacks: Rollbacks, *, died: bool) -> Detail:
+def _part(read: WindowRecords, overview: Overview, until: int, undone: Undone, *, died: bool) -> Detail:
     parts = [(one.attempt, one.records) for one in read.parts]
     # All attempts are over but the latest, and that one if its process died.
     dead = any(life.end == until for life in (overview.jobs if died else overview.jobs[:-1]))
-    return read_part(parts, until, rollbacks, dead=dead, shifts=overview.shifts, numbering=overview.numbering)
+    return read_part(parts, until, undone, dead=dead, shifts=overview.shifts, numbering=overview.numbering)
 
 
 def _cadence(overview: Overview, at: int) -> int:
