@@ -276,7 +276,7 @@ class Comparison:
         for at, side in enumerate((a, b)):
             for category, name, seconds in sources(side.answer["seconds"]):
                 held.setdefault((category, name), [0.0, 0.0])[at] = seconds
-        found = [
+        in_any_order = [
             Source(
                 *which, one, other,
                 Figure(SHARE, a.share(one), b.share(other)), Figure(TIME, a.per_step(one), b.per_step(other)),
@@ -284,7 +284,7 @@ class Comparison:
             for which, (one, other) in held.items()
         ]  # fmt: skip
         self.sources = sorted(
-            found, key=lambda source: (source.category != Category.PRODUCTIVE, -source.a - source.b, source[:2])
+            in_any_order, key=lambda source: (source.category != Category.PRODUCTIVE, -source.a - source.b, source[:2])
         )
         self.ratios = {name: ratio(one, b.estimates[name]) for name, one in a.estimates.items() if b.estimates}
         self.figures = {name: Figure(kind, value(a), value(b)) for name, (kind, value) in FIGURES.items()}

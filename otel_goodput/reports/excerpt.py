@@ -90,18 +90,18 @@ def excerpt(
     windows = _windows(overview, at, lead // LEAD, spans)
     index, undone = TimeIndex(run, once=True), undone_by(overview.disruptions)
     shown = Excerpt(Detail(overview.begin, at, tuple(overview.names)))
-    found = 0
+    number = 0
     for done, (begin, end) in enumerate(windows):
         progress(done, len(windows), "windows of the journal")
-        if found >= spans:
+        if number >= spans:
             shown.missing.append(f"{len(windows) - done} of {len(windows)} windows, for there are too many")
             break
         read = _between(index, overview, begin - lead, end, _RECORDS)
         shown.missing += [f"{name}: {why}" for name, why in read.missing]
         end = min(end, read.until)
-        found += _add(shown.detail, _part(read, overview, end, undone, died=died), begin, end)
+        number += _add(shown.detail, _part(read, overview, end, undone, died=died), begin, end)
         shown.windows.append((begin, end))
-    _add_notable(shown.detail, overview, spans - found)
+    _add_notable(shown.detail, overview, spans - number)
     return shown
 
 

@@ -26,23 +26,14 @@ from otel_goodput.semconv import CATEGORIES, Category
 
 
 class Correction(NamedTuple):
-    """A correction of the reason of one disruption.
+    """A correction of the reason of one disruption."""
 
-    Attributes:
-        reason: that counts.
-        first: the reason that the journal has.
-        by: who made it; empty if the journals of all processes show it together.
-        note: more for a person, or an empty string.
-        process: index of the process that ended first; None if they were ended from outside, or if that is not known.
-        known: False if several processes ended, and their journals do not show which was first.
-    """
-
-    reason: str
-    first: str
-    by: str
-    note: str
-    process: int | None = None
-    known: bool = True
+    reason: str  # that counts
+    first: str  # the reason that the journal has
+    by: str  # who made it; empty if the journals of all processes show it together
+    note: str  # more for a person, or an empty string
+    process: int | None = None  # that ended first; None if they were ended from outside, or if that is not known
+    known: bool = True  # False if several processes ended, and their journals do not show which was first
 
 
 Corrections = Mapping[int, Correction]  # by the number of the attempt that the disruption began
@@ -70,8 +61,7 @@ def corrected(
         return totals, {}
     counts = Counter(totals.disruptions)
     known = restarts(totals.history)
-    oldest = min(known, default=None)
-    replaced: dict[int, Disruption] = {}
+    oldest = min(known, default=0) if len(totals.history) >= REMEMBERED else 0
     corrections: dict[int, Correction] = {}
     inferred = {
         attempt: Statement(attempt, one.reason, known[attempt].reason, "", False, 0.0)
@@ -79,44 +69,39 @@ def corrected(
         if attempt in known
     }
     for attempt, one in {**inferred, **statements}.items():
-        if attempt in known:
-            entry = known[attempt]
-            corrections[attempt] = Correction(one.reason, entry.reason, one.author, one.note)
-            if (culprit := culprits.get(attempt)) is not None:
-                corrections[attempt] = corrections[attempt]._replace(process=culprit.process, known=culprit.known)
-            replaced[id(entry)] = entry._replace(reason=one.reason)
-            first = entry.reason
-        elif oldest is not None and 1 < attempt < oldest and len(totals.history) >= REMEMBERED:
-            corrections[attempt] = Correction(one.reason, one.first_reason, one.author, one.note)
-            first = one.first_reason
-        else:
+        if attempt not in known and not 1 < attempt < oldest:
             continue  # no such attempt, or none yet at the moment of the account
+        first = known[attempt].reason if attempt in known else one.first_reason
+        corrections[attempt] = Correction(one.reason, first, one.author, one.note)
+        if attempt in known and (culprit := culprits.get(attempt)) is not None:
+            corrections[attempt] = corrections[attempt]._replace(process=culprit.process, known=culprit.known)
         if counts[first] > 0:
             counts[first] -= 1
             counts[one.reason] += 1
-    history = [replaced.get(id(entry), entry) for entry in totals.history]
+    history = _with_reasons(totals.history, corrections)
     return replace(totals, disruptions=dict(+counts), history=history), corrections
 
 
 def corrected_overview(overview: Overview, corrections: Corrections) -> Overview:
     """Return an overview with the reasons that a report corrected."""
-    reasons = {
-        id(entry): corrections[attempt].reason
-        for attempt, entry in restarts(overview.disruptions).items()
-        if attempt in corrections
-    }
-    if not reasons:
+    if not corrections:
         return overview
-    return replace(
-        overview,
-        disruptions=tuple(one._replace(reason=reasons.get(id(one), one.reason)) for one in overview.disruptions),
-    )
+    return replace(overview, disruptions=tuple(_with_reasons(overview.disruptions, corrections)))
+
+
+def _with_reasons(entries: Sequence[Disruption], corrections: Corrections) -> list[Disruption]:
+    corrected = zip(entries, _of_each(entries, corrections), strict=True)
+    return [entry._replace(reason=one.reason) for entry, one in corrected]
+
+
+def _of_each(entries: Sequence[Disruption], corrections: Corrections) -> list[Correction]:
+    """Return the correction of each disruption; of one that was not corrected, one that changes nothing."""
+    by_entry = {id(entry): corrections[at] for at, entry in restarts(entries).items() if at in corrections}
+    return [by_entry.get(id(entry)) or Correction(entry.reason, entry.reason, "", "") for entry in entries]
 
 
 def correction_fields(entries: Sequence[Disruption], corrections: Corrections) -> list[dict[str, Any]]:
     """Return the fields of each disruption in a report's JSON that tell its correction."""
-    by_entry = {id(entry): corrections[at] for at, entry in restarts(entries).items() if at in corrections}
-    each = (by_entry.get(id(entry)) or Correction(entry.reason, entry.reason, "", "") for entry in entries)
     return [
         {
             "first_reason": one.first,
@@ -125,7 +110,7 @@ def correction_fields(entries: Sequence[Disruption], corrections: Corrections) -
             "process": one.process,
             "process_known": one.known,
         }
-        for one in each
+        for one in _of_each(entries, corrections)
     ]
 
 

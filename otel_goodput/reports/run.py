@@ -1,8 +1,7 @@
 """One run, live, dead or finished: its report, and what else is in its folder.
 
-Everything that shows a run asks here: the command, the page and its server, :class:`otel_goodput.Run`. Whether its job
-still runs, and whether the journal was read just now or is followed second after second, makes no difference to the
-report: there is one way to make it.
+Everything that shows a run asks here. Whether its job still runs, and whether the journal was read just now or is
+followed second after second, makes no difference to the report: there is one way to make it.
 """
 
 from __future__ import annotations
@@ -51,12 +50,7 @@ Time: TypeAlias = int | Moment  # ns since the epoch, or a moment that may be re
 
 
 class RecordedRun:
-    """One run.
-
-    Args:
-        folder: its folder.
-        mirror: what the folder is copied by, of a run at a URL.
-    """
+    """One run; `mirror`: what its folder is copied by, of a run at a URL."""
 
     def __init__(self, folder: RunDirectory, mirror: Mirror | None = None) -> None:
         self.folder = folder
@@ -135,13 +129,9 @@ class RecordedRun:
                 if state == DIED:  # steps in flight are lost
                     totals = source.ledger.totals(moment, dead=True)
         sidecars = self._sidecars(process, whole=at is None and not windows and not exclusions)
-        sidecars.read(attempt, totals, others=others, stages=at is None)
-        totals, corrections = sidecars.complete(totals)
-        notes = {
-            note.kind: note
-            for note in (*sidecars.notes, sidecars.reasons.note, source.overlap, damages.note())
-            if note is not None
-        }
+        totals, corrections = sidecars.complete(totals, attempt, others=others, stages=at is None)
+        all_notes = (*sidecars.notes, sidecars.reasons.note, source.overlap, damages.note())
+        notes = {note.kind: note for note in all_notes if note is not None}
         facts = tuple(one for one in sidecars.facts if one.started_at <= moment)
         damage = tuple(one for one in damages.listed if not one.harmless)
         return Report(totals, sidecars.about, tuple(notes.values()), standing, damage, corrections, facts)
@@ -154,13 +144,9 @@ class RecordedRun:
         progress: ProgressCallback = no_progress,
         damages: Damages | None = None,
     ) -> Detail:
-        """Read every step and phase in the journal of a process.
+        """Read every step and phase in the journal of a process, whose `report` may be known.
 
-        Args:
-            process: its index.
-            report: of the process, if it is known.
-            progress: called with segments read, all segments, and what is read; then with zeros and what is accounted.
-            damages: what has to be left out is added to it.
+        For `progress` and `damages` see :func:`~otel_goodput.reports.detail.read_detail`.
 
         Raises:
             JournalError: it left no journal, or none that can be read.
@@ -225,11 +211,7 @@ class FollowedRun(RecordedRun):
         self._kept = _Sidecars(self, 0)
 
     def news(self, report: Report) -> News | None:
-        """Return what is new, span by span, since the last call; None if that is not known.
-
-        Args:
-            report: the latest, of a run that is running.
-        """
+        """Return what is new, span by span, since the last call; None if that is not known. `report` is the latest."""
         return self._tail.news(self._follower, report.totals.at)
 
     def _source(self, process: int) -> Restored:
@@ -243,20 +225,13 @@ class FollowedRun(RecordedRun):
 
 
 class _Sidecars:
-    """What a report says beyond the journal of its process, from the small files beside it and from other processes.
-
-    Attributes:
-        about: identity of the run.
-        notes: on the figures of the process.
-        reasons: later statements about disruptions.
-        facts: of the attempts.
-    """
+    """What a report says beyond the journal of its process, from the small files beside it and from other processes."""
 
     def __init__(self, run: RecordedRun, process: int) -> None:
-        self.about: dict[str, Any] = {}
-        self.notes: tuple[Note, ...] = ()
-        self.reasons = RecordedReasons()
-        self.facts: Sequence[Facts] = ()
+        self.about: dict[str, Any] = {}  # identity of the run
+        self.notes: tuple[Note, ...] = ()  # on the figures of the process
+        self.reasons = RecordedReasons()  # later statements about disruptions
+        self.facts: Sequence[Facts] = ()  # of the attempts
         self._run = run
         self._process = process
         self._count = 0
@@ -269,17 +244,30 @@ class _Sidecars:
         self._attempt = -1
         self._due = float("-inf")  # when most of it is read again, by the monotonic clock
 
-    def read(self, attempt: int, totals: Totals, *, others: bool, stages: bool) -> None:
-        """Read what may have changed, for an account in an `attempt`; with `others` and `stages` also of more files."""
-        folder, process = self._run.folder, self._process
+    def complete(self, totals: Totals, attempt: int, *, others: bool, stages: bool) -> tuple[Totals, Corrections]:
+        """Return an account with what the others and the files beside the journal add, and what they correct.
+
+        What may have changed is read; with `others` and `stages` also of more files.
+        """
+        folder = self._run.folder
         if (version := files.version(folder.reasons_path)) != self._version:
             self.reasons, self._version = read_reasons(folder), version
         began = [one for one in totals.history if one.attempt is not None and one.attempt > self._latest]
         if others and began:
             self._culprits |= culprits(folder, began)
             self._latest = max(one.attempt for one in began if one.attempt is not None)
-        if time.monotonic() < self._due and attempt == self._attempt:
-            return
+        if time.monotonic() >= self._due or attempt != self._attempt:
+            self._read(totals, attempt, others=others, stages=stages)
+        totals = self._inputs.complete(totals)
+        if self._paces:
+            totals = replace(totals, paces=self._paces, processes=max(self._count, len(self._paces)))
+        if self._stages is not None and totals.stages:
+            own = {self._process: RankStages(self._process, totals.stages)}
+            totals = replace(totals, rank_stages=[one for _, one in sorted((self._stages | own).items())])
+        return corrected(totals, in_force(self.reasons.statements), self._culprits)
+
+    def _read(self, totals: Totals, attempt: int, *, others: bool, stages: bool) -> None:
+        folder, process = self._run.folder, self._process
         spent = time.thread_time()
         self.about = self._run.about
         self.notes = tuple(read_notes(folder, process))
@@ -294,16 +282,6 @@ class _Sidecars:
         self._attempt = attempt
         self._due = time.monotonic() + max(_AGAIN_S, _SHARE * (time.thread_time() - spent))
 
-    def complete(self, totals: Totals) -> tuple[Totals, Corrections]:
-        """Return an account with what the others and the files beside the journal add, and what they correct."""
-        totals = self._inputs.complete(totals)
-        if self._paces:
-            totals = replace(totals, paces=self._paces, processes=max(self._count, len(self._paces)))
-        if self._stages is not None and totals.stages:
-            own = {self._process: RankStages(self._process, totals.stages)}
-            totals = replace(totals, rank_stages=[one for _, one in sorted((self._stages | own).items())])
-        return corrected(totals, in_force(self.reasons.statements), self._culprits)
-
 
 def _ns(moment: Time, start: int | None) -> int:
     return moment.since(start) if isinstance(moment, Moment) else moment
@@ -311,18 +289,15 @@ def _ns(moment: Time, start: int | None) -> int:
 
 def counted_from_one(overview: Overview) -> Overview:
     """Return an overview as a process has it, with its attempts counted from 1 instead of 0."""
-    return replace(
-        overview,
-        histogram={
-            (of, attempt + 1, fate, bucket): count for (of, attempt, fate, bucket), count in overview.histogram.items()
-        },
-        phases=[one._replace(attempt=one.attempt + 1) for one in overview.phases],
-        steps=[one._replace(attempt=one.attempt + 1) for one in overview.steps],
-        saves=[one._replace(attempt=one.attempt + 1) for one in overview.saves],
-        jobs=[one._replace(attempt=one.attempt + 1) for one in overview.jobs],
-        numbering=[one._replace(attempt=one.attempt + 1) for one in overview.numbering],
-        shifts={attempt + 1: shift for attempt, shift in overview.shifts.items()},
-    )
+    moved: dict[str, Any] = {
+        name: [one._replace(attempt=one.attempt + 1) for one in getattr(overview, name)]
+        for name in ("phases", "steps", "saves", "jobs", "numbering")
+    }
+    histogram = {
+        (of, attempt + 1, fate, bucket): count for (of, attempt, fate, bucket), count in overview.histogram.items()
+    }
+    shifts = {attempt + 1: shift for attempt, shift in overview.shifts.items()}
+    return replace(overview, histogram=histogram, shifts=shifts, **moved)
 
 
 # --- places -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -42,67 +42,43 @@ _RECENT_S: Final = 600.0  # how old the overview of another process may be that 
 
 
 class ProcessSteps(NamedTuple):
-    """Successive executions of steps.
+    """Successive executions of steps. Of joined bins the median is the mean of theirs, each counted with its steps."""
 
-    Attributes:
-        first, last: lowest and highest number.
-        begin: when the first of them started, ns.
-        count: executions.
-        net_median, net_max: ns; of joined bins the median is the mean of theirs, each counted with its steps.
-    """
-
-    first: int
-    last: int
-    begin: int
+    first: int  # lowest number
+    last: int  # highest number
+    begin: int  # when the first of them started, ns
     count: int  # type: ignore[assignment]
-    net_median: int
+    net_median: int  # ns
     net_max: int
 
 
 @dataclass
 class Process:
-    """One process of a run.
-
-    Attributes:
-        index: 0 is the leader.
-        state: ``RUNNING``, ``ENDED``, ``FAILED``, ``DIED`` or ``SILENT``.
-        last_sign: last sign of life, ns.
-        attempts: numbers, counted from 1.
-        overview: what it did; None if nothing could be read.
-        steps: of another process than the leader.
-        problem: why something is missing, for people.
-    """
+    """One process of a run; 0 is the leader."""
 
     index: int
     state: str = RUNNING
     host: str = ""
     last_step: int | None = None
-    last_sign: int = 0
-    attempts: list[int] = field(default_factory=list)
+    last_sign: int = 0  # ns
+    attempts: list[int] = field(default_factory=list)  # numbers, counted from 1
     pace: Pace | None = None
-    overview: Overview | None = None
-    steps: Sequence[ProcessSteps] = ()
+    overview: Overview | None = None  # None if nothing could be read
+    steps: Sequence[ProcessSteps] = ()  # of another process than the leader
     facts: Mapping[str, Any] | None = None
-    problem: str = ""
+    problem: str = ""  # why something is missing, for people
 
 
 @dataclass
 class Attempt:
-    """One attempt of the leader.
-
-    Attributes:
-        number: counted from 1.
-        begin, end: first job start, and end or last sign of life, ns.
-        partition: ns by category number, exactly, from `begin` to `end`.
-        trace_id: of its job, 32 hex digits; None where the run's id is not known.
-    """
+    """One attempt of the leader, counted from 1."""
 
     number: int
-    begin: int
-    end: int
+    begin: int  # first job start, ns
+    end: int  # or last sign of life, ns
     state: str
-    partition: Counter[int]
-    trace_id: str | None
+    partition: Counter[int]  # ns by category number, exactly, from `begin` to `end`
+    trace_id: str | None  # of its job, 32 hex digits; None where the run's id is not known
     facts: Mapping[str, Any] | None = None
 
     @property
@@ -112,40 +88,21 @@ class Attempt:
 
 @dataclass
 class RunView:
-    """One run at one moment.
-
-    Attributes:
-        report: as ``otel-goodput report`` gives it.
-        at: the moment of the account, ns.
-        overview: of the leader.
-        detail: steps and phases of the leader that are shown one by one.
-        windows: the times, (begin, end) in ns, of which `detail` has everything.
-        left_out: steps and phases that it does not have.
-        text: what is summed up, for people; empty if nothing is.
-        usage: of processor and memory, where it was sampled.
-        exported: attributes, events and status of the spans in `detail` that were exported.
-    """
+    """One run at one moment."""
 
     run: RecordedRun
     report: Report
-    at: int
-    overview: Overview
-    detail: Detail
+    at: int  # the moment of the account, ns
+    overview: Overview  # of the leader
+    detail: Detail  # steps and phases of the leader that are shown one by one
+    traces: TraceIds  # in which trace each exported span of the leader is, according to its journal
     processes: list[Process] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
-    windows: list[tuple[int, int]] = field(default_factory=list)
-    usage: Sequence[AttemptUsage] = ()
-    left_out: int = 0
-    text: str = ""
-    exported: Exported = field(default_factory=Exported)
-    _traces: TraceIds | None = None
-
-    @property
-    def traces(self) -> TraceIds:
-        """In which trace each exported span of the leader is, according to its journal."""
-        if self._traces is None:
-            self._traces = TraceIds(self.run.folder)
-        return self._traces
+    windows: list[tuple[int, int]] = field(default_factory=list)  # (begin, end) in ns, of which `detail` has everything
+    usage: Sequence[AttemptUsage] = ()  # of processor and memory, where it was sampled
+    left_out: int = 0  # steps and phases that `detail` does not have
+    text: str = ""  # what is summed up, for people; empty if nothing is
+    exported: Exported = field(default_factory=Exported)  # the spans in `detail` that were exported
 
     @classmethod
     def open(
@@ -177,20 +134,20 @@ class RunView:
                 cut = at is not None
             else:
                 state, cut = report.state, True  # the journal has gone on since
-            view = cls(listed, report, report.totals.at, Overview(0, 1), Detail(reached=report.totals.at))
+            moment, traces = report.totals.at, TraceIds(listed.folder)
+            view = cls(listed, report, moment, Overview(0, 1), Detail(reached=moment), traces)
             partition: _Partition | None = None
             try:
                 partition = view._read_leader(state, spans, progress, past=at is not None, cut=cut, quick=quick)
             except Exception as error:  # whatever a folder contains
                 problem = problem or f"its journal cannot be read: {shown(str(error) or type(error).__name__)}"
             view.overview = corrected_overview(view.overview, report.corrections)
-            shown_spans: list[Step | Phase] = [*view.detail.steps, *view.detail.phases]
-            view.exported = exported(
-                listed.folder, {one.key for one in shown_spans if one.flags & IN_TRACE}, progress=progress
-            )
+            spans_shown: list[Step | Phase] = [*view.detail.steps, *view.detail.phases]
+            in_trace = {one.key for one in spans_shown if one.flags & IN_TRACE}
+            view.exported = exported(listed.folder, in_trace, progress=progress)
             view.processes = view._all_processes(progress, quick)
             view._describe_leader(state, problem)
-            view.attempts = view._attempts(partition)
+            view.attempts = list(view._attempts(partition))
             view.usage = () if quick else usages(listed.folder, view.at)
         view.run, view.traces.run = run, run.folder  # of a living run, more is requested later
         return view
@@ -210,9 +167,8 @@ class RunView:
             width, bins = detail.bins()  # finer than those that a ledger has room for
             # A snapshot of the ledger may have what is missing from the journal; a living run goes on meanwhile.
             # Both number the categories of custom phases by the order in which their names came.
-            whole = ((detail.begin or 0), *detail.names) == (self.overview.begin, *self.overview.names) and (
-                state == RUNNING or _sums(bins) == _sums(self.overview.bins)
-            )
+            same = ((detail.begin or 0), *detail.names) == (self.overview.begin, *self.overview.names)
+            whole = same and (state == RUNNING or _sums(bins) == _sums(self.overview.bins))
             if len(detail.steps) + len(detail.phases) <= spans and whole:
                 self.detail = detail
                 self.overview = replace(self.overview, width=width, bins=bins)
@@ -226,7 +182,7 @@ class RunView:
         else:
             part = excerpt(run, overview, spans=spans, at=self.at, died=died, progress=progress)
         self.detail, self.windows = part.detail, part.windows
-        exact = all(part.partition(overview, begin, end)[1] for _, begin, end, _ in self._lives())
+        exact = all(part.partition(overview, begin, end)[1] for begin, end, _ in self._lives().values())
         self.left_out, self.text = summed_up(part, overview, exact=exact)
         return lambda begin, end: part.partition(overview, begin, end)
 
@@ -248,53 +204,44 @@ class RunView:
         settings = {name: {"value": value, "source": source} for name, (value, source) in facts.settings.items()}
         return {**facts._asdict(), "settings": settings}
 
-    def _lives(self) -> list[tuple[int, int, int, bool]]:
-        """Return number, begin, end and whether it ended well of each attempt that began a job."""
-        lives: dict[int, tuple[int, int, int, bool]] = {}
+    def _lives(self) -> dict[int, tuple[int, int, bool]]:
+        """Return begin, end and whether it ended well of each attempt that began a job, by its number."""
+        lives: dict[int, tuple[int, int, bool]] = {}
         for life in self.overview.jobs:
             end = self.detail.reached if life.end == NOT_KNOWN else life.end
-            begin = lives[life.attempt][1] if life.attempt in lives else life.begin
-            lives[life.attempt] = (life.attempt, begin, max(begin, end), life.clean)
-        return list(lives.values())
+            begin = lives[life.attempt][0] if life.attempt in lives else life.begin
+            lives[life.attempt] = begin, max(begin, end), life.clean
+        return lives
 
-    def _attempts(self, partition: _Partition | None) -> list[Attempt]:
+    def _attempts(self, partition: _Partition | None) -> Iterator[Attempt]:
         lives = self._lives()
+        latest = next(reversed(lives), 0)
         # An exception ended the attempt before one that began with such a disruption.
         failed = {one.attempt - 1 for one in self.report.totals.history if one.attempt and one.error}
-        return [
-            Attempt(
-                number,
-                begin,
-                end,
-                self.report.state
-                if number == lives[-1][0]
-                else ENDED
-                if clean
-                else FAILED
-                if number in failed
-                else DIED,
-                Counter() if partition is None else partition(begin, end)[0],
-                f"{trace:032x}" if (trace := self.traces.main(number)) else None,
-                self._facts(number - 1, 0),
-            )
-            for number, begin, end, clean in lives
-        ]
+        for number, (begin, end, clean) in lives.items():
+            state = FAILED if number in failed else DIED
+            if number == latest:
+                state = self.report.state
+            elif clean:
+                state = ENDED
+            held = Counter[int]() if partition is None else partition(begin, end)[0]
+            trace = self.traces.main(number)
+            trace_id = f"{trace:032x}" if trace else None
+            yield Attempt(number, begin, end, state, held, trace_id, self._facts(number - 1, 0))
 
     def _all_processes(self, progress: ProgressCallback, quick: bool) -> list[Process]:
         """Return every process that left something in the run's folder, and those that are missing between them."""
         folder = self.run.folder
         assert isinstance(folder, ListedRun)
-        count = max([1, self.report.totals.processes, *(index + 1 for index in folder.there)])
         attempts = folder.attempts(0)
-        if attempts:
-            count = max(count, self.run.count(attempts[-1]))
+        of_latest = self.run.count(attempts[-1]) if attempts else 0
+        count = max([1, of_latest, self.report.totals.processes, *(index + 1 for index in folder.there)])
         paces = {pace.process: pace for pace in read_paces(folder, attempts[-1] if attempts else 0, self.at)}
         processes = [Process(index, pace=paces.get(index)) for index in range(count)]
         for done, process in enumerate(processes[1:], 1):
             progress(done, count, "processes")
             if process.index not in folder.there:
-                process.problem = "it left no journal here"
-                process.state = SILENT
+                process.state, process.problem = SILENT, "it left no journal here"
             elif not quick:
                 self._fill(process, folder, ROWS // len(folder.there))
         return processes
@@ -306,8 +253,7 @@ class RunView:
             recorded = folder.recorded(process.index)
             read = overview_of(folder, process.index, within_s=_RECENT_S, only=_OF_OTHERS) if recorded else None
             if read is None:
-                process.problem = "it has left no journal that can be read"
-                process.state = SILENT
+                process.state, process.problem = SILENT, "it has left no journal that can be read"
                 return
             process.steps = process_steps(read.overview.step_bins, rows)
             # What is not needed any more is dropped at once: of hundreds of processes it is a million objects.
@@ -315,9 +261,8 @@ class RunView:
             process.last_step, process.last_sign = overview.last_step, overview.last_sign
             process.facts = self._facts(read.attempt, process.index)
             process.host = _host(process.facts)
-            state = state_of(folder.writing(read.attempt, process.index), overview.last_sign)
-            process.state = state
-            if overview.jobs and overview.jobs[-1].end != NOT_KNOWN and state != RUNNING:
+            process.state = state_of(folder.writing(read.attempt, process.index), overview.last_sign)
+            if overview.jobs and overview.jobs[-1].end != NOT_KNOWN and process.state != RUNNING:
                 process.state = ENDED if overview.jobs[-1].clean else FAILED
             if (note := read.damages.note()) is not None:
                 process.problem = note.text
