@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from otel_goodput._accounting import rules
+from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._accounting.events import NO_STEP
 from otel_goodput._accounting.overview import NOT_KNOWN, Overview
 from otel_goodput._runtime import files
@@ -45,7 +46,7 @@ from otel_goodput.semconv import (
 )
 from otel_goodput.semconv import Phase as PhaseName
 
-Args = Mapping[str, "int | float | bool | str"]
+Args: TypeAlias = "dict[str, int | float | bool | str]"
 
 # The tracks of an attempt, in the order in which they are shown; the first has moments.
 MOMENTS, JOB, PHASE, STEP, DEVICE, PART, COMPILE, LOADING, BACKGROUND, COMMIT = range(10)
@@ -65,21 +66,14 @@ _WINDOW_SHARE: Final = 20  # of a shorter run it is one part in this many
 
 
 class TraceWriter:
-    """Writes the events of a trace.
-
-    Args:
-        write: is called with the bytes of the trace, piece by piece.
-        origin: the time that times are from, ns.
-
-    Attributes:
-        events: slices, moments and values of counters so far.
-    """
+    """Writes the events of a trace, whose times are from `origin` on (ns), piece by piece."""
 
     def __init__(self, write: Callable[[bytes], object], origin: int) -> None:
         self._write = write
         self._origin = origin
         self._separator = f'{{"displayTimeUnit":"ns","otherData":{{"origin_unix_ns":"{origin}"}},"traceEvents":[\n'
-        self.events = 0
+        self.numbers = count(_TRACK_NUMBERS)  # of tracks, and of arrows
+        self.events = 0  # slices, moments and values of counters so far
 
     def describe(self, group: int, name: str, order: int, track: int = 0) -> None:
         """Describe a group of tracks, or one of its tracks; groups and tracks are shown in the order of `order`."""
@@ -87,9 +81,7 @@ class TraceWriter:
         for about, args in (("name", {"name": name}), ("sort_index", {"sort_index": order})):
             self._add({"ph": "M", "pid": group, "tid": track, "name": f"{what}_{about}", "args": args})
 
-    def slice(
-        self, group: int, track: int, begin: int, end: int, name: str, args: Args, into: int, out: Sequence[int]
-    ) -> None:
+    def slice(self, group: int, track: int, begin: int, end: int, name: str, args: Args, into: int, *out: int) -> None:
         """Add a slice. Those of one track must lie inside of each other or apart.
 
         Arrows go from the slice with a number in `out` to the one with the same in `into` (0: none).
@@ -137,8 +129,7 @@ def _micros(ns: int) -> str:
 class Lanes:
     """As many tracks as slices of one kind need. They come in order of their begin, an outer one before those in it.
 
-    Args:
-        new: makes a track, given how many there are; returns its number.
+    `new` makes a track, given how many there are, and returns its number.
     """
 
     def __init__(self, new: Callable[[int], int]) -> None:
@@ -168,14 +159,8 @@ def export(
 ) -> int:
     """Export a run and return how many slices, moments and values of counters were written.
 
-    The steps and phases of one process at a time are held in memory.
-
-    Args:
-        run: the run.
-        processes: indices of the processes; the counters are those of the first.
-        write: is called with the bytes of the trace, piece by piece.
-        progress: is called with how much of how much is done, and what is done.
-        damages: what has to be left out of the journals is added to it.
+    The steps and phases of one process at a time are held in memory. The counters are those of the first of
+    `processes`. What has to be left out of the journals is added to `damages`.
 
     Raises:
         JournalError: none of the processes left a journal that can be read.
@@ -189,12 +174,11 @@ def export(
             raise JournalError(f"run {run.run_id!r}: process {which} left no journal that can be read")
         writer = TraceWriter(write, min(begins.values()))
         writer.describe(_RUN, f"run {run.run_id}", _RUN)
-        numbers = count(_TRACK_NUMBERS)
         for process in begins:
             report = listed.report(process=process, others=False)
             detail = listed.detail(process, report=report, progress=progress, damages=damages)
             overview = listed.overview(report, process)
-            _ProcessTrace(writer, process, max(processes) + 1, numbers, report, detail, overview).write()
+            _ProcessTrace(writer, process, max(processes) + 1, report, detail, overview).write()
             if process == min(begins):
                 _write_counters(writer, report, detail, overview)
         writer.close()
@@ -210,26 +194,13 @@ def _begin(run: RecordedRun, process: int) -> int | None:
 
 
 class _ProcessTrace:
-    """The groups of tracks of one process, one for each attempt.
-
-    Args:
-        processes: how many there are at least.
-        numbers: yields numbers of tracks, and of arrows.
-    """
+    """The groups of tracks of one process, one for each attempt; there are at least `processes`."""
 
     def __init__(
-        self,
-        writer: TraceWriter,
-        process: int,
-        processes: int,
-        numbers: Iterator[int],
-        report: Report,
-        detail: Detail,
-        overview: Overview,
+        self, writer: TraceWriter, process: int, processes: int, report: Report, detail: Detail, overview: Overview
     ) -> None:
         self._writer = writer
         self._process, self._processes = process, processes
-        self._numbers = numbers
         self._detail, self._overview = detail, overview
         self._corrections = report.corrections
         self._restarts = restarts(report.totals.history)
@@ -254,10 +225,11 @@ class _ProcessTrace:
                 self._write_work(begin, end, row)
         begins = sorted((job.begin, attempt) for attempt, job in jobs.items())
         for attempt, job in jobs.items():
-            self._add_disruption(attempt, job.begin)
+            if attempt in self._restarts:
+                self._add_disruption(self._restarts[attempt], attempt, job.begin)
         for time, reason, withdrawn in self._overview.notices:
             if before := bisect_right(begins, (time, _TRACK_NUMBERS)):
-                args = {"withdrawn": True} if withdrawn else {}
+                args: Args = {"withdrawn": True} if withdrawn else {}
                 self._moments[begins[before - 1][1]].append((time, f"notice of {reason}", args))
         for attempt, moments in sorted(self._moments.items()):
             track = self._new_track(attempt, MOMENTS, 0)
@@ -285,7 +257,7 @@ class _ProcessTrace:
         return jobs
 
     def _connect(self, one: int, other: int) -> None:
-        self._into[other] = next(self._numbers)
+        self._into[other] = next(self._writer.numbers)
         self._out[one].append(self._into[other])
 
     def _write_phase(self, row: int, phase: Phase) -> Iterator[tuple[int, int, int, str, int, int]]:
@@ -302,7 +274,7 @@ class _ProcessTrace:
         durable = self._detail.durable.get(row)
         completed = phase.end != NOT_KNOWN and not phase.flags & FAILED
         if phase.phase == rules.SAVE and completed and (durable is None or durable > phase.end):
-            arrow = next(self._numbers)
+            arrow = next(self._writer.numbers)
             self._out[-1 - row].append(arrow)
             until = self._ends.get(phase.attempt, 0) if durable is None else durable
             name = "commit, never durable" if durable is None else "commit"
@@ -331,21 +303,19 @@ class _ProcessTrace:
         name, number = (PhaseName.STEP, of.number) if isinstance(of, Step) else (of.name or PHASES[of.phase], of.step)
         self._write(DEVICE, of.attempt, begin, end, str(name), _step_args(number))
 
-    def _add_disruption(self, attempt: int, time: int) -> None:
-        if (one := self._restarts.get(attempt)) is None:
-            return
-        args: dict[str, int | float | bool | str] = {
+    def _add_disruption(self, one: Disruption, attempt: int, time: int) -> None:
+        args: Args = {
             GOODPUT_DISRUPTION_REASON: one.reason,
             "recovery_s": one.recovery / NS,
             "wasted_s": one.wasted / NS,
         }
-        if (correction := self._corrections.get(attempt)) is not None:
-            args |= {"said_by": correction.by, "first_reason": correction.first} if correction.by else {}
+        if (correction := self._corrections.get(attempt)) is not None and correction.by:
+            args |= {"said_by": correction.by, "first_reason": correction.first}
         if one.to_step is not None:
             args["to_step"] = one.to_step
         self._moments[attempt].append((time, f"disruption: {one.reason}", args))
 
-    def _args(self, of: Step | Phase, step: int) -> dict[str, int | float | bool | str]:
+    def _args(self, of: Step | Phase, step: int) -> Args:
         args = _step_args(step)
         if of.end == NOT_KNOWN or of.flags & INTERRUPTED:
             args[GOODPUT_INTERRUPTED] = True
@@ -353,24 +323,16 @@ class _ProcessTrace:
 
     def _write_span(self, kind: int, of: Step | Phase, name: str, args: Args, at: int) -> None:
         end = of.end if of.end != NOT_KNOWN else max(of.begin, self._ends.get(of.attempt, 0))
-        self._write(kind, of.attempt, of.begin, end, name, args, self._into.get(at, 0), self._out.get(at, ()))
+        self._write(kind, of.attempt, of.begin, end, name, args, self._into.get(at, 0), *self._out.get(at, ()))
 
     def _write(
-        self,
-        kind: int,
-        attempt: int,
-        begin: int,
-        end: int,
-        name: str,
-        args: Args,
-        into: int = 0,
-        out: Sequence[int] = (),
+        self, kind: int, attempt: int, begin: int, end: int, name: str, args: Args, into: int = 0, *out: int
     ) -> None:
         lanes = self._lanes.get((attempt, kind))
         if lanes is None:
             lanes = self._lanes[attempt, kind] = Lanes(lambda number: self._new_track(attempt, kind, number))
         track = lanes.place(begin, end)
-        self._writer.slice(self._group(attempt), track, begin, end, encodable(name), args, into, out)
+        self._writer.slice(self._group(attempt), track, begin, end, encodable(name), args, into, *out)
 
     def _group(self, attempt: int) -> int:
         number = min(_RUN + 1 + (attempt - 1) * self._processes + self._process, _TRACK_NUMBERS - 1)
@@ -381,13 +343,13 @@ class _ProcessTrace:
         return number
 
     def _new_track(self, attempt: int, kind: int, number: int) -> int:
-        track = next(self._numbers)
+        track = next(self._writer.numbers)
         name = TRACKS[kind] + (f" {number + 1}" if number else "")
         self._writer.describe(self._group(attempt), name, kind, track)
         return track
 
 
-def _step_args(step: int) -> dict[str, int | float | bool | str]:
+def _step_args(step: int) -> Args:
     return {GOODPUT_STEP: step} if step >= 0 else {}
 
 
