@@ -20,29 +20,21 @@ _RIGHT: Final = frozenset({3, 5, 6, 7})  # columns of numbers
 
 
 class RunRow(NamedTuple):
-    """One run at one moment, by the names that the JSON has; times in seconds, moments in seconds since the epoch.
-
-    Attributes:
-        state: ``running``, ``ended``, ``failed``, ``died``, ``silent``, or ``UNREADABLE``.
-        reason: why figures are not known; None if they are.
-        damaged: a part of its journal could not be read.
-        error: why there are no figures.
-        latest: when its latest attempt began; None if that is not known.
-    """
+    """One run at one moment, by the names that the JSON has; times in seconds, moments in seconds since the epoch."""
 
     run_id: str
     job_name: str = ""
-    state: str = UNREADABLE
+    state: str = UNREADABLE  # or ``running``, ``ended``, ``failed``, ``died``, ``silent``
     attempts: int = 0
     started_at: float | None = None
     elapsed_s: float | None = None
     goodput: float | None = None
-    reason: str | None = None
+    reason: str | None = None  # why figures are not known; None if they are
     at_risk_s: float | None = None
     last_sign_of_life: float | None = None
-    damaged: bool = False
-    error: str | None = None
-    latest: float | None = None
+    damaged: bool = False  # a part of its journal could not be read
+    error: str | None = None  # why there are no figures
+    latest: float | None = None  # when its latest attempt began; None if that is not known
 
     def to_json(self) -> dict[str, Any]:
         answer = self._asdict()
@@ -95,9 +87,8 @@ def render(rows: Sequence[RunRow], place: str) -> str:
     cells = [tuple(map(shown, _cells(row))) for row in rows]
     lines = [f"{plural(len(rows), 'run')} in {place}", "", *aligned([_TITLES, *cells], _RIGHT)]
     notes = [f"  {row.run_id}: {row.error}" for row in rows if row.error]
-    notes += [
-        f"  {row.run_id}: part of its journal cannot be read; see `otel-goodput report`" for row in rows if row.damaged
-    ]
+    damage = "part of its journal cannot be read; see `otel-goodput report`"
+    notes += [f"  {row.run_id}: {damage}" for row in rows if row.damaged]
     notes += [f"  {row.run_id}: goodput {row.reason}" for row in rows if row.reason]
     if notes:
         lines += ["", *notes]

@@ -27,11 +27,11 @@ _SLICES: Final = "elastic_slice_counts_timestamp"
 
 
 class _Kind(NamedTuple):
-    """How a kind of phase is recorded: the keys of its times, the key of its name, and what it is."""
+    """How a kind of phase is recorded."""
 
-    start: str
+    start: str  # key of its start
     end: str
-    name: str
+    name: str  # key of its name
     phase: str
 
 
@@ -53,11 +53,9 @@ _KIND_OF: Final[dict[str, tuple[_Kind, bool]]] = {
 
 
 def rows_of(entries: Iterable[Entry], job_name: str | None = None) -> Sequence[Row]:
-    """The rows of one job, in order of their start. A new start of the job is a new attempt.
+    """Return the rows of one job, in order of their start; `job_name` may be None if all `entries` are of one.
 
-    Args:
-        entries: in any order.
-        job_name: which job; may be None if all are of one.
+    A new start of the job is a new attempt.
 
     Raises:
         ValueError: there are no entries of the job, or several jobs and no name.
@@ -145,7 +143,8 @@ def read_entries(path: Path | None) -> Iterator[Entry]:
         with files.open_given(path) as file:
             data = file.read()
     try:
-        entries = json.loads(data) if data.lstrip().startswith(b"[") else list(map(json.loads, _lines(data)))
+        lines = filter(bytes.strip, data.splitlines())
+        entries = json.loads(data) if data.lstrip().startswith(b"[") else list(map(json.loads, lines))
     except ValueError as error:
         raise ValueError(f"{source} is neither JSON lines nor a JSON array: {error}") from error
     for entry in entries:
@@ -153,10 +152,6 @@ def read_entries(path: Path | None) -> Iterator[Entry]:
             raise ValueError(f"{source} holds {entry!r:.80}, which is not an object")
         payload = entry.get("jsonPayload")
         yield payload if isinstance(payload, dict) else entry
-
-
-def _lines(data: bytes) -> list[bytes]:
-    return [line for line in data.splitlines() if line.strip()]
 
 
 P = TypeVar("P")
@@ -189,12 +184,8 @@ class _Opened(Generic[P]):
 class Pairs(Generic[P]):
     """Matches ends with starts. Times are ns since the epoch; None is now.
 
-    Args:
-        begin: called with the phase, its name or number, and the time of its start; returns what stands for it.
-        end: called with that, the time, and whether the phase was given up.
-
-    Attributes:
-        unmatched: number of ends without a start; they are ignored.
+    `begin` is called with the phase, its name or number, and the time of its start, and returns what stands for it;
+    `end` with that, the time, and whether the phase was given up.
     """
 
     def __init__(
@@ -204,7 +195,7 @@ class Pairs(Generic[P]):
         self._end = end
         self._lock = threading.RLock()
         self._opened: list[_Opened[P]] = []  # the innermost last
-        self.unmatched = 0
+        self.unmatched = 0  # ends without a start, which are ignored
 
     def start(self, phase: str, name: str | int = "", time: int | None = None) -> None:
         """A phase starts, and ends what cannot be open any more."""

@@ -97,31 +97,19 @@ def best_interval(mtbf: float, save: float) -> float:
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures that a plan is computed from, times in seconds; None: not known.
+    """The figures that a plan is computed from, times in seconds; None: not known."""
 
-    Attributes:
-        mtbf: mean time between failures, counting only the time in which the job is up.
-        save: how long a save blocks training.
-        restore: from the start of the job until it trains again after a failure: start-up, compilation and restore.
-        reschedule: from a failure to the start of the job.
-        step: net time of a step.
-        interval: present time of training between two saves.
-        between: seconds spent between steps (loading, evaluation and the like) per second of steps.
-        goodput: the measured goodput (1 = all).
-        name: name of the job or the run.
-        origins: by figure, where its value comes from, for people.
-    """
-
-    mtbf: float | None = None
-    save: float | None = None
+    mtbf: float | None = None  # mean time between failures, counting only the time in which the job is up
+    save: float | None = None  # how long a save blocks training
+    # From the start of the job until it trains again after a failure: start-up, compilation and restore.
     restore: float | None = None
-    reschedule: float | None = None
-    step: float | None = None
-    interval: float | None = None
-    between: float = 0.0
-    goodput: float | None = None
-    name: str = ""
-    origins: Mapping[str, str] = field(default_factory=dict)
+    reschedule: float | None = None  # from a failure to the start of the job
+    step: float | None = None  # net time of a step
+    interval: float | None = None  # present time of training between two saves
+    between: float = 0.0  # seconds spent between steps (loading, evaluation and the like) per second of steps
+    goodput: float | None = None  # the measured goodput (1 = all)
+    name: str = ""  # of the job or the run
+    origins: Mapping[str, str] = field(default_factory=dict)  # by figure, where its value comes from, for people
 
     def given(self, **by_hand: float | None) -> Figures:
         """Return a copy in which the given values that are not None replace the present ones."""
@@ -134,12 +122,10 @@ _START_UP: Final = (Category.ACCELERATOR_INIT, Category.TRAINING_PREP, Category.
 
 
 def from_report(report: Mapping[str, Any], *, saves: int | None = None, restores: int | None = None) -> Figures:
-    """Return the figures of a run from its report.
+    """Return the figures of a run from its report as ``otel-goodput report --json`` prints it.
 
-    Args:
-        report: as ``otel-goodput report --json`` prints it.
-        saves, restores: how many blocked training, see :func:`completed`. A report does not contain them. Without
-            them `save` and `interval` are None, and one restore for each restart is assumed.
+    `saves` and `restores`: how many blocked training, see :func:`completed`, which a report does not have. Without them
+    `save` and `interval` are None, and one restore for each restart is assumed.
 
     Raises:
         ConfigurationError: `report` is not a report of a run, or no time has passed in the run.
@@ -210,15 +196,10 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """Intervals to choose from, and the goodput to expect of each.
+    """Intervals to choose from, and the goodput to expect of each."""
 
-    Attributes:
-        figures: the figures that it was computed from; those that the formulas need are not None.
-        choices: by name: ``best``, ``daly``, ``young``, and ``now`` if the present interval is known.
-    """
-
-    figures: Figures
-    choices: Mapping[str, Choice]
+    figures: Figures  # that it was computed from; those that the formulas need are not None
+    choices: Mapping[str, Choice]  # by name: ``best``, ``daly``, ``young``, and ``now`` if the present one is known
 
     @property
     def best(self) -> Choice:
@@ -251,9 +232,8 @@ def make_plan(figures: Figures) -> Plan:
     """
     for name, missing in (("mtbf", "this run had no failure"), ("save", "this run saved no checkpoint")):
         if getattr(figures, name) is None:
-            raise ConfigurationError(
-                f"{missing}: pass --{name} T" + " (mean time between failures, such as 6h)" * (name == "mtbf")
-            )
+            example = " (mean time between failures, such as 6h)" if name == "mtbf" else ""
+            raise ConfigurationError(f"{missing}: pass --{name} T{example}")
     assumed = {name: "assumed" for name in ("restore", "reschedule") if getattr(figures, name) is None}
     figures = replace(
         figures,

@@ -12,8 +12,15 @@ from otel_goodput._accounting.overview import NOT_KNOWN
 from otel_goodput._journal.facts import Facts
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration, format_moment, plural
-from otel_goodput.reports import detail as flags_of
-from otel_goodput.reports.detail import Detail, Phase, Step
+from otel_goodput.reports.detail import (
+    FAILED,
+    IN_TRACE,
+    INTERRUPTED,
+    NONBLOCKING,
+    OUTLIER,
+    RECOMPILATION,
+    Detail,
+)
 from otel_goodput.semconv import PHASES, ClockState
 
 FATES: Final = ("kept", "lost", "in_flight", "not_done", "skipped")
@@ -123,50 +130,23 @@ def attempts(facts: Iterable[Facts]) -> Iterator[AttemptRecord]:
 
 def steps(detail: Detail) -> Iterator[StepRecord]:
     """Yield the steps of a detail as records."""
-    return map(_step, detail.steps)
+    for one in detail.steps:
+        times = one.begin, _known(one.end), one.net, _known(one.device_begin), _known(one.device_end)
+        bits = one.flags
+        flags = bool(bits & FAILED), bool(bits & OUTLIER), bool(bits & INTERRUPTED), bool(bits & IN_TRACE)
+        fate, clock, span_id = FATES[one.fate], _CLOCKS[one.clock], f"{one.key:016x}"
+        yield StepRecord(one.attempt, one.number, one.given, *times, fate, clock, *flags, span_id)
 
 
 def phases(detail: Detail) -> Iterator[PhaseRecord]:
     """Yield the phases of a detail as records."""
-    return map(_phase, detail.phases)
-
-
-def _step(one: Step) -> StepRecord:
-    return StepRecord(
-        one.attempt,
-        one.number,
-        one.given,
-        one.begin,
-        _known(one.end),
-        one.net,
-        _known(one.device_begin),
-        _known(one.device_end),
-        FATES[one.fate],
-        _CLOCKS[one.clock],
-        bool(one.flags & flags_of.FAILED),
-        bool(one.flags & flags_of.OUTLIER),
-        bool(one.flags & flags_of.INTERRUPTED),
-        bool(one.flags & flags_of.IN_TRACE),
-        f"{one.key:016x}",
-    )
-
-
-def _phase(one: Phase) -> PhaseRecord:
-    return PhaseRecord(
-        one.attempt,
-        PHASES[one.phase],
-        one.name,
-        one.begin,
-        _known(one.end),
-        one.step if one.step >= 0 else None,
-        not one.flags & flags_of.NONBLOCKING,
-        bool(one.flags & flags_of.FAILED),
-        bool(one.flags & flags_of.INTERRUPTED),
-        bool(one.flags & flags_of.IN_TRACE),
-        bool(one.flags & flags_of.RECOMPILATION),
-        f"{one.key:016x}",
-        f"{one.parent:016x}" if one.parent else None,
-    )
+    for one in detail.phases:
+        step = one.step if one.step >= 0 else None
+        bits = one.flags
+        flags = bool(bits & FAILED), bool(bits & INTERRUPTED), bool(bits & IN_TRACE), bool(bits & RECOMPILATION)
+        ids = f"{one.key:016x}", f"{one.parent:016x}" if one.parent else None
+        times, blocking = (one.begin, _known(one.end)), not bits & NONBLOCKING
+        yield PhaseRecord(one.attempt, PHASES[one.phase], one.name, *times, step, blocking, *flags, *ids)
 
 
 def _known(moment: int) -> int | None:
@@ -180,15 +160,10 @@ _SKIPPED: Final = FATES[4]
 
 
 class Slowest(NamedTuple):
-    """The steps with the longest net times, the longest first.
+    """The steps with the longest net times, the longest first."""
 
-    Attributes:
-        steps: these executions, lost ones included.
-        median: of the net times of all kept steps of the run, ns; 0 if none is kept.
-    """
-
-    steps: Sequence[StepRecord]
-    median: float
+    steps: Sequence[StepRecord]  # lost ones included
+    median: float  # of the net times of all kept steps of the run, ns; 0 if none is kept
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the steps; ``start`` is in seconds since the epoch."""
@@ -221,9 +196,8 @@ def slowest(detail: Detail, count: int) -> Slowest:
     """Return the `count` slowest steps of a detail."""
     executed = [one for one in steps(detail) if one.fate != _SKIPPED]
     kept = [one.net_ns for one in executed if one.fate == _KEPT]
-    return Slowest(
-        heapq.nlargest(count, executed, key=lambda one: one.net_ns), statistics.median(kept) if kept else 0.0
-    )
+    longest = heapq.nlargest(count, executed, key=lambda one: one.net_ns)
+    return Slowest(longest, statistics.median(kept) if kept else 0.0)
 
 
 # --- DataFrames -------------------------------------------------------------------------------------------------------

@@ -34,11 +34,6 @@ logger = redacting_logger(__name__)
 
 Row = Mapping[str, Any]
 
-_HEARTBEAT: Final = "heartbeat"
-_SLICE_COUNTS: Final = "slice_counts"
-_CLOCK: Final = "clock"
-_LIMIT: Final = "stall_limit"
-_SUSPENDED: Final = "suspended"
 _OPEN: Final = NEVER
 _BLOCK: Final = 1 << 16  # bytes read at once
 _BOUND: Final = 4_600_000_000 * NS  # times are nearer to 0 than this; NEVER is not
@@ -51,30 +46,20 @@ _make: Final = tuple.__new__
 
 
 class _Entry(NamedTuple):
-    """A row; entries sort in the order in which they start.
-
-    Attributes:
-        rank: orders entries that start at the same time, see ``_RANKS``.
-        row: number of the row, from 1; also the key of its phase.
-        end: ns; ``_OPEN`` if it has not ended by the time of the question, or has no duration.
-        implicit: it is a data load without a value for `blocking`.
-        event: its START, or its only event.
-        flags: of its END.
-        loop: of a step, the loop that it belongs to.
-        segments: work dispatched to the device: pairs of ns, when dispatched and when it left (``NEVER``: it has not).
-            Empty for a step with nothing but a device end, which is the `arg` of its START.
-    """
+    """A row; entries sort in the order in which they start."""
 
     attempt: int
     start: int
-    rank: int
-    row: int
-    end: int
-    implicit: bool
-    event: Event
-    flags: int = 0
+    rank: int  # orders entries that start at the same time, see ``_RANKS``
+    row: int  # number of the row, from 1; also the key of its phase
+    end: int  # ns; ``_OPEN`` if it has not ended by the time of the question, or has no duration
+    implicit: bool  # it is a data load without a value for `blocking`
+    event: Event  # its START, or its only event
+    flags: int = 0  # of its END
+    # Work dispatched to the device: when it was dispatched, and when it left (``NEVER``: it has not). Empty for a step
+    # with nothing but a device end, which is the `arg` of its START.
     segments: tuple[tuple[int, int], ...] = ()
-    loop: str = ""
+    loop: str = ""  # of a step, the loop that it belongs to
 
 
 # Order of events at the same time: marks, ends, starts, and the ends of phases without length.
@@ -90,22 +75,15 @@ _RANKS: Final = tuple(
 
 
 class Timeline:
-    """Rows of the neutral form, checked and sorted.
-
-    Attributes:
-        latest: latest time in the leader's rows, ns; None without any.
-        last: latest time in the rows of the leader's latest attempt, ns.
-        exclusions: (start, end) of the windows that rows exclude, ns.
-        dropped: number of malformed rows, which are ignored.
-    """
+    """Rows of the neutral form, checked and sorted. Times are in ns."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
-        self.dropped = 0
-        self.latest: int | None = None
-        self.exclusions: list[tuple[int, int]] = []
+        self.dropped = 0  # malformed rows, which are ignored
+        self.latest: int | None = None  # latest time in the leader's rows; None without any
+        self.exclusions: list[tuple[int, int]] = []  # (start, end) of the windows that rows exclude
         entries: list[_Entry] = []
         add = entries.append
-        latest = attempt = self.last = -_OPEN
+        latest = attempt = self.last = -_OPEN  # `last`: latest time in the rows of the leader's latest attempt
         for number, row in enumerate(rows, 1):
             try:
                 entry = self._entry(row, number)
@@ -280,16 +258,16 @@ def _ns(row: Row, exact: str, seconds: str) -> int | None:
 
 def _sign(kind: str, start: int, end: int, row: Row) -> Event:
     """Return the event of a row without a duration: a heartbeat, slice counts or a clock state."""
-    if kind == _HEARTBEAT:
+    if kind == "heartbeat":
         return Event(start, ev.HEARTBEAT)
-    if kind == _SLICE_COUNTS:
+    if kind == "slice_counts":
         active, available, total = (int(row[name]) for name in ("active", "available", "total"))
         return Event(start, ev.SLICES, 0, available, active, 0, total)
-    if kind == _CLOCK:
+    if kind == "clock":
         return Event(start, ev.CLOCK, FALLBACK_CLOCKS.index(row["state"]))
-    if kind == _SUSPENDED:
+    if kind == "suspended":
         return Event(start, ev.SUSPENDED, key=max(0, end - start))
-    if kind == _LIMIT:
+    if kind == "stall_limit":
         limit = _ns(row, "limit_ns", "limit")
         if limit is None or limit < 0:
             raise ValueError(f"invalid limit: {limit} ns")
@@ -369,17 +347,9 @@ def account_timeline(
     exclusions: Sequence[tuple[int, int]] = (),
     ideal_step_time: float | None = None,
 ) -> Totals:
-    """Account for a timeline; all times in ns.
+    """Do as :func:`account` does with a timeline, and leave out what its rows exclude.
 
-    Args:
-        at: time of the question; by default the latest time of all rows, or of the latest attempt if its clock was
-            behind.
-        windows: (start, end) pairs to account for separately (rule R8).
-        exclusions: (start, end) pairs to cut out (rule R7).
-        ideal_step_time: by default it is estimated.
-
-    Raises:
-        ValueError: a window or an exclusion ends before it starts.
+    If `at` is None, it is the latest time of all rows, or of the latest attempt if its clock was behind.
     """
     return account(
         timeline.events(at),
@@ -400,10 +370,14 @@ def account(
     exclusions: Sequence[tuple[int, int]] = (),
     ideal_step_time: float | None = None,
 ) -> Totals:
-    """Account for events that are ordered by attempt and time, with exact windows and exclusions; all times in ns.
+    """Account for events that are ordered by attempt and time; all times in ns.
 
-    If `at` is None, the time of the question is what `latest` returns, given whether the latest attempt's clock was
-    behind; if that is None too (the default), it is the time of the last event.
+    Args:
+        at: the time of the question. If it is None, it is what `latest` returns, given whether the latest attempt's
+            clock was behind; if that is None too, it is the time of the last event.
+        windows: (start, end) pairs to account for separately (rule R8).
+        exclusions: (start, end) pairs to cut out (rule R7).
+        ideal_step_time: by default it is estimated.
 
     Raises:
         ValueError: a window or an exclusion ends before it starts.
