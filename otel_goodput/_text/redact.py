@@ -335,7 +335,8 @@ def secrets(environ: Mapping[str, str]) -> list[str]:
                 hidden |= {item.strip(), content, unquote(content), *content.split(), *unquote(content).split()}
         elif len(value) >= _LEAST_NAMED and not _PATH.match(value):
             number = int(value[:_SHORT]) if value.isdecimal() else value
-            hidden |= {value} if names_secret(name, number) else set()
+            if names_secret(name, number):
+                hidden.add(value)
     return sorted((text for text in hidden if len(text) >= _LEAST), key=len, reverse=True)
 
 

@@ -12,15 +12,7 @@ from otel_goodput._accounting.overview import NOT_KNOWN
 from otel_goodput._journal.facts import Facts
 from otel_goodput._text.durations import NS
 from otel_goodput._text.quantities import format_duration, format_moment, plural
-from otel_goodput.reports.detail import (
-    FAILED,
-    IN_TRACE,
-    INTERRUPTED,
-    NONBLOCKING,
-    OUTLIER,
-    RECOMPILATION,
-    Detail,
-)
+from otel_goodput.reports.detail import FAILED, IN_TRACE, INTERRUPTED, NONBLOCKING, OUTLIER, RECOMPILATION, Detail
 from otel_goodput.semconv import PHASES, ClockState
 
 FATES: Final = ("kept", "lost", "in_flight", "not_done", "skipped")
