@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from operator import itemgetter
 from typing import Final, NamedTuple
@@ -101,7 +101,7 @@ def excerpt(
         end = min(end, read.until)
         number += _add(shown.detail, _part(read, overview, end, undone, died=died), begin, end)
         shown.windows.append((begin, end))
-    _add_notable(shown.detail, overview, spans - number)
+    shown.detail = _with_notable(shown.detail, overview, spans - number)
     return shown
 
 
@@ -126,6 +126,15 @@ def _latest_shift(overview: Overview) -> int:
     return overview.shifts.get(overview.jobs[-1].attempt, 0) if overview.jobs else 0
 
 
+def lives(overview: Overview, now: int) -> dict[int, tuple[int, int, bool]]:
+    """Return begin, end and whether it ended well of each attempt that began a job, by its number."""
+    known: dict[int, tuple[int, int, bool]] = {}
+    for life in overview.jobs:
+        begin, _, _ = known.get(life.attempt, (life.begin, 0, False))
+        known[life.attempt] = begin, max(begin, now if life.end == NOT_KNOWN else life.end), life.clean
+    return known
+
+
 def _between(index: TimeIndex, overview: Overview, begin: int, end: int, most: int) -> WindowRecords:
     """Return the records from `begin` to `end` (ns by the account's clock), which each attempt has by its own clock."""
     if not overview.shifts:
@@ -133,13 +142,8 @@ def _between(index: TimeIndex, overview: Overview, begin: int, end: int, most: i
     parts: list[Part] = []
     missing: list[tuple[str, str]] = []
     until, cut = end, False
-    began: dict[int, int] = {}
-    ended: dict[int, int] = {}
-    for life in overview.jobs:
-        began.setdefault(life.attempt, life.begin)
-        ended[life.attempt] = end if life.end == NOT_KNOWN else life.end
-    for attempt, over in ended.items():
-        if began[attempt] > end or over < begin:
+    for attempt, (began, over, _) in lives(overview, end).items():
+        if began > end or over < begin:
             continue
         shift = overview.shifts.get(attempt, 0)
         read = index.between(begin - shift, end - shift, most)
@@ -206,18 +210,26 @@ def _add(whole: Detail, part: Detail, begin: int, end: int) -> int:
         and phase.key != NO_KEY
         and (phase.attempt, phase.key) not in known
     ]
-    places = _places(steps, phases, len(whole.steps), len(whole.phases))
-    whole.steps += [part.steps[at] for at in steps]
-    whole.phases += [part.phases[at] for at in phases]
-    whole.work += [(start, stop, places[row]) for start, stop, row in part.work if row in places]
-    whole.owners += _owners(part, whole.names, begin, end)
-    return len(places)
+    taken = _taken(part, steps, phases, _owners(part, whole.names, begin, end))
+    first, first_phase = len(whole.steps), len(whole.phases)
+    whole.steps += taken.steps
+    whole.phases += taken.phases
+    whole.work += [(start, stop, row + first if row >= 0 else row - first_phase) for start, stop, row in taken.work]
+    whole.owners += taken.owners
+    return len(steps) + len(phases)
 
 
-def _places(steps: Iterable[int], phases: Iterable[int], first: int = 0, first_phase: int = 0) -> dict[int, int]:
-    """Return where chosen steps and phases come to stand, and where they stood, as `Detail.work` has it."""
-    moved = {at: place for place, at in enumerate(steps, first)}
-    return moved | {-1 - at: -1 - place for place, at in enumerate(phases, first_phase)}
+def _taken(detail: Detail, steps: Sequence[int], phases: Sequence[int], owners: list[tuple[int, int, int]]) -> Detail:
+    """Return a detail with some steps and phases of another one, given where they stand there, in this order."""
+    places = {at: place for place, at in enumerate(steps)} | {-1 - at: -1 - place for place, at in enumerate(phases)}
+    return replace(
+        detail,
+        steps=[detail.steps[at] for at in steps],
+        phases=[detail.phases[at] for at in phases],
+        owners=owners,
+        work=[(begin, end, places[row]) for begin, end, row in detail.work if row in places],
+        durable={},
+    )
 
 
 def _owners(part: Detail, names: Sequence[str], begin: int, end: int) -> list[tuple[int, int, int]]:
@@ -233,10 +245,10 @@ def _owners(part: Detail, names: Sequence[str], begin: int, end: int) -> list[tu
     ]
 
 
-def _add_notable(detail: Detail, overview: Overview, room: int) -> None:
-    """Add what the overview remembers one by one and no window has: slow and failed steps, long and rare phases.
+def _with_notable(detail: Detail, overview: Overview, room: int) -> Detail:
+    """Return a detail with what the overview remembers one by one and no window has, all in order.
 
-    Afterwards all steps and phases are in order.
+    That is slow and failed steps, and long and rare phases.
     """
     known_steps = {(one.attempt, one.key) for one in detail.steps}
     known_phases = {(one.attempt, one.key) for one in detail.phases}
@@ -246,10 +258,7 @@ def _add_notable(detail: Detail, overview: Overview, room: int) -> None:
     detail.phases += sorted(more, key=lambda one: one.begin - one.end)[: max(0, room)]
     steps = sorted(range(len(detail.steps)), key=lambda at: detail.steps[at].begin)
     phases = sorted(range(len(detail.phases)), key=lambda at: detail.phases[at].begin)
-    places = _places(steps, phases)
-    detail.steps = [detail.steps[at] for at in steps]
-    detail.phases = [detail.phases[at] for at in phases]
-    detail.work = [(begin, end, places[row]) for begin, end, row in detail.work]
+    return _taken(detail, steps, phases, detail.owners)
 
 
 def _step(one: StepEntry, numbering: Numbering) -> Step:
@@ -386,17 +395,9 @@ class Tail:
                 wanted.add(self._marks.get(one.key, one.key))
         steps = [at for at, one in enumerate(detail.steps) if one.key in wanted]
         phases = _with_parents(detail.phases, wanted)
-        places = _places(steps, phases)
-        shown = [detail.steps[at] for at in steps]
-        return Detail(
-            detail.begin,
-            detail.reached,
-            detail.names,
-            steps=[one if one.begin >= self._whole else one._replace(net=NOT_KNOWN) for one in shown],
-            phases=[detail.phases[at] for at in phases],
-            owners=_owners(detail, detail.names, since, until),
-            work=[(begin, end, places[row]) for begin, end, row in detail.work if row in places],
-        )
+        taken = _taken(detail, steps, phases, _owners(detail, detail.names, since, until))
+        taken.steps = [one if one.begin >= self._whole else one._replace(net=NOT_KNOWN) for one in taken.steps]
+        return taken
 
     def _forget(self) -> None:
         """Keep the last steps, and what is open or awaited on the device."""

@@ -28,7 +28,7 @@ from otel_goodput._timeline.run_state import DIED, ENDED, FAILED, RUNNING, SILEN
 from otel_goodput.errors import GoodputError
 from otel_goodput.reports import SPANS, ProgressCallback, no_progress
 from otel_goodput.reports.detail import IN_TRACE, Detail, Phase, Step, read_detail
-from otel_goodput.reports.excerpt import Excerpt, excerpt, summed_up
+from otel_goodput.reports.excerpt import Excerpt, excerpt, lives, summed_up
 from otel_goodput.reports.exported import Exported, TraceIds, exported
 from otel_goodput.reports.report import Report, corrected_overview
 from otel_goodput.reports.run import RecordedRun, counted_from_one
@@ -182,7 +182,8 @@ class RunView:
         else:
             part = excerpt(run, overview, spans=spans, at=self.at, died=died, progress=progress)
         self.detail, self.windows = part.detail, part.windows
-        exact = all(part.partition(overview, begin, end)[1] for begin, end, _ in self._lives().values())
+        spans_of_time = lives(overview, self.detail.reached).values()
+        exact = all(part.partition(overview, begin, end)[1] for begin, end, _ in spans_of_time)
         self.left_out, self.text = summed_up(part, overview, exact=exact)
         return lambda begin, end: part.partition(overview, begin, end)
 
@@ -204,21 +205,12 @@ class RunView:
         settings = {name: {"value": value, "source": source} for name, (value, source) in facts.settings.items()}
         return {**facts._asdict(), "settings": settings}
 
-    def _lives(self) -> dict[int, tuple[int, int, bool]]:
-        """Return begin, end and whether it ended well of each attempt that began a job, by its number."""
-        lives: dict[int, tuple[int, int, bool]] = {}
-        for life in self.overview.jobs:
-            end = self.detail.reached if life.end == NOT_KNOWN else life.end
-            begin = lives[life.attempt][0] if life.attempt in lives else life.begin
-            lives[life.attempt] = begin, max(begin, end), life.clean
-        return lives
-
     def _attempts(self, partition: _Partition | None) -> Iterator[Attempt]:
-        lives = self._lives()
-        latest = next(reversed(lives), 0)
+        known = lives(self.overview, self.detail.reached)
+        latest = next(reversed(known), 0)
         # An exception ended the attempt before one that began with such a disruption.
         failed = {one.attempt - 1 for one in self.report.totals.history if one.attempt and one.error}
-        for number, (begin, end, clean) in lives.items():
+        for number, (begin, end, clean) in known.items():
             state = FAILED if number in failed else DIED
             if number == latest:
                 state = self.report.state
