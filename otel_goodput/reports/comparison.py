@@ -13,7 +13,7 @@ that exchanging the runs gives exactly the reciprocal.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -137,6 +137,20 @@ class Figure(NamedTuple):
     b: float | None
 
 
+PER_STEP: Final = "_per_step"  # category + this: seconds per kept step
+_LENGTHS: Final = ("ideal_step_time", "at_risk", "elapsed")
+_FACTORS: Final = ("scheduling_goodput", "program_goodput", "productivity_goodput")
+_COUNTS: Final = ("disruptions", "attempts", "recompilations")
+# The figures that are compared, and that conditions may name: of which kind each is.
+FIGURES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("goodput", "badput"), SHARE),
+    **{name + more: kind for name in CATEGORIES for more, kind in (("", SHARE), (PER_STEP, TIME))},
+    **dict.fromkeys((*(figure for _, figure, _ in STEP_STATISTICS), *_LENGTHS), TIME),
+    **dict.fromkeys(_FACTORS, SHARE),
+    **dict.fromkeys((*_COUNTS, "kept_steps", "lost_steps"), COUNT),
+}
+
+
 class Source(NamedTuple):
     """A category (and the custom name in it): its seconds in both runs, their share, and seconds per kept step."""
 
@@ -213,39 +227,19 @@ class Side:
         """A statistic of the step times in seconds; None if it is not known."""
         return self.estimates[name].value / NS if name in self.estimates else None
 
-
-PER_STEP: Final = "_per_step"  # category + this: seconds per kept step
-_Read = Callable[[Side], "float | None"]
-
-
-def _field(name: str) -> _Read:
-    return lambda side: side.answer.get(name)
-
-
-def _of_category(name: str) -> Iterator[tuple[str, tuple[str, _Read]]]:
-    yield name, (SHARE, lambda side: side.share(side.seconds(name)))
-    yield name + PER_STEP, (TIME, lambda side: side.per_step(side.seconds(name)))
-
-
-def _steps(fate: str) -> _Read:
-    return lambda side: side.answer["steps"][fate] if side.known else None
-
-
-def _statistic(name: str) -> _Read:
-    return lambda side: side.statistic(name)
-
-
-# The figures that are compared, and that conditions may name: of which kind each is, and its value, None if not known.
-FIGURES: Final[Mapping[str, tuple[str, _Read]]] = {
-    "goodput": (SHARE, _field("goodput")),
-    "badput": (SHARE, lambda side: 1 - side.answer["goodput"] if side.known else None),
-    **dict(figure for name in CATEGORIES for figure in _of_category(name)),
-    **{name: (TIME, _statistic(statistic)) for statistic, name, _ in STEP_STATISTICS},
-    **{name: (TIME, _field(f"{name}_s")) for name in ("ideal_step_time", "at_risk", "elapsed")},
-    **{name: (SHARE, _field(name)) for name in ("scheduling_goodput", "program_goodput", "productivity_goodput")},
-    **{name: (COUNT, _field(name)) for name in ("disruptions", "attempts", "recompilations")},
-    **{f"{fate}_steps": (COUNT, _steps(fate)) for fate in ("kept", "lost")},
-}
+    def figures(self) -> dict[str, float | None]:
+        """Return the ``FIGURES``; None where one is not known."""
+        answer, known = self.answer, self.known
+        held = {name: self.seconds(name) for name in CATEGORIES}
+        return {
+            "badput": 1 - answer["goodput"] if known else None,
+            **{name: answer.get(name) for name in ("goodput", *_FACTORS, *_COUNTS)},
+            **{name: answer.get(f"{name}_s") for name in _LENGTHS},
+            **{f"{fate}_steps": answer["steps"][fate] if known else None for fate in ("kept", "lost")},
+            **{name: self.share(seconds) for name, seconds in held.items()},
+            **{name + PER_STEP: self.per_step(seconds) for name, seconds in held.items()},
+            **{figure: self.statistic(name) for name, figure, _ in STEP_STATISTICS},
+        }
 
 
 _REPORT_FIELDS: Final = (
@@ -276,18 +270,15 @@ class Comparison:
         for at, side in enumerate((a, b)):
             for category, name, seconds in sources(side.answer["seconds"]):
                 held.setdefault((category, name), [0.0, 0.0])[at] = seconds
-        in_any_order = [
-            Source(
-                *which, one, other,
-                Figure(SHARE, a.share(one), b.share(other)), Figure(TIME, a.per_step(one), b.per_step(other)),
-            )
-            for which, (one, other) in held.items()
-        ]  # fmt: skip
-        self.sources = sorted(
-            in_any_order, key=lambda source: (source.category != Category.PRODUCTIVE, -source.a - source.b, source[:2])
-        )
+        self.sources = []
+        for (category, name), (one, other) in held.items():
+            share = Figure(SHARE, a.share(one), b.share(other))
+            per_step = Figure(TIME, a.per_step(one), b.per_step(other))
+            self.sources.append(Source(category, name, one, other, share, per_step))
+        self.sources.sort(key=lambda source: (source.category != Category.PRODUCTIVE, -source.a - source.b, source[:2]))
         self.ratios = {name: ratio(one, b.estimates[name]) for name, one in a.estimates.items() if b.estimates}
-        self.figures = {name: Figure(kind, value(a), value(b)) for name, (kind, value) in FIGURES.items()}
+        first, second = a.figures(), b.figures()
+        self.figures = {name: Figure(kind, first[name], second[name]) for name, kind in FIGURES.items()}
 
     @property
     def same_run(self) -> bool:

@@ -203,7 +203,7 @@ def parse(text: str) -> Condition:
         near = get_close_matches(figure, FIGURES, 1)
         hint = f"did you mean {near[0]}?" if near else f"known are {NAMES}"
         raise ValueError(f"no figure is called {figure!r}: {hint}")
-    kind, _ = FIGURES[figure]
+    kind = FIGURES[figure]
     if unit == _PERCENT or (unit == _POINTS and kind == SHARE):
         return Condition(text.strip(), figure, sign, number / 100, unit)
     if unit in _LENGTHS and kind == TIME:

@@ -58,7 +58,6 @@ class Process:
 
     index: int
     state: str = RUNNING
-    host: str = ""
     last_step: int | None = None
     last_sign: int = 0  # ns
     attempts: list[int] = field(default_factory=list)  # numbers, counted from 1
@@ -67,6 +66,10 @@ class Process:
     steps: Sequence[ProcessSteps] = ()  # of another process than the leader
     facts: Mapping[str, Any] | None = None
     problem: str = ""  # why something is missing, for people
+
+    @property
+    def host(self) -> str:
+        return str(((self.facts or {}).get("resource") or {}).get(HOST_NAME, ""))
 
 
 @dataclass
@@ -195,7 +198,6 @@ class RunView:
         attempts = self.run.folder.attempts(0)
         leader.attempts = [attempt + 1 for attempt in attempts]
         leader.facts = self._facts(attempts[-1], 0) if attempts else None
-        leader.host = _host(leader.facts)
 
     def _facts(self, attempt: int, process: int) -> Mapping[str, Any] | None:
         """Return the facts of an attempt (from 0) as the page has them; None if it left none that can be read."""
@@ -252,7 +254,6 @@ class RunView:
             overview = process.overview = counted_from_one(replace(read.overview, step_bins=()))
             process.last_step, process.last_sign = overview.last_step, overview.last_sign
             process.facts = self._facts(read.attempt, process.index)
-            process.host = _host(process.facts)
             process.state = state_of(folder.writing(read.attempt, process.index), overview.last_sign)
             if overview.jobs and overview.jobs[-1].end != NOT_KNOWN and process.state != RUNNING:
                 process.state = ENDED if overview.jobs[-1].clean else FAILED
@@ -263,10 +264,7 @@ class RunView:
 
 
 def _sums(bins: Iterable[Mapping[int, int]]) -> Counter[int]:
-    sums: Counter[int] = Counter()
-    for held in bins:
-        sums.update(held)
-    return +sums
+    return sum(map(Counter, bins), Counter[int]())
 
 
 _Partition = Callable[[int, int], "tuple[Counter[int], bool]"]  # time by category in [begin, end], and if it is exact
@@ -283,10 +281,6 @@ def _report(run: RecordedRun, at: int | Moment | None) -> tuple[Report, str, str
         return Report(Ledger().totals(moment), run.about, (note,)), ENDED, problem
     damage = "" if not report.damage else f"{len(report.damage)} parts of its journal cannot be read"
     return report, report.state, damage
-
-
-def _host(facts: Mapping[str, Any] | None) -> str:
-    return str(((facts or {}).get("resource") or {}).get(HOST_NAME, ""))
 
 
 def process_steps(bins: Sequence[StepBin], rows: int) -> list[ProcessSteps]:

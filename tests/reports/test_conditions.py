@@ -14,7 +14,7 @@ from otel_goodput.reports.comparison_text import parse
 
 def holds(text: str, a: float | None, b: float | None) -> bool | None:
     condition = parse(text)
-    return condition.check({condition.figure: Figure(FIGURES[condition.figure][0], a, b)}).holds
+    return condition.check({condition.figure: Figure(FIGURES[condition.figure], a, b)}).holds
 
 
 @pytest.mark.parametrize(
@@ -79,5 +79,5 @@ def test_the_percentage_is_of_a(name: str, sign: str, bound: float, a: float, b:
 
 def test_every_figure_takes_one_unit_at_least() -> None:
     units = {SHARE: "pp", TIME: "ms", COUNT: ""}
-    for name, (kind, _) in FIGURES.items():
+    for name, kind in FIGURES.items():
         assert parse(f"{name} > 1 %").figure == parse(f"{name} > 1 {units[kind]}").figure == name
