@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from numbers import Real
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias
 
 from otel_goodput._accounting.totals import Totals
 from otel_goodput._text.durations import NS, Moment, parse_moment, parse_requested_moment
@@ -29,7 +29,6 @@ Interval: TypeAlias = "tuple[Time, Time]"
 Intervals: TypeAlias = "Interval | Sequence[Interval]"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_LIBRARIES: Final = tuple(records.FRAMES)
 
 
 class Run:
@@ -155,8 +154,8 @@ class Run:
         """
         if of not in ("steps", "phases"):
             raise ValueError(f"of={of!r} is neither 'steps' nor 'phases'")
-        wanted = _LIBRARIES if library is None else (library,)
-        if not set(wanted) <= set(_LIBRARIES):
+        wanted = tuple(records.FRAMES) if library is None else (library,)
+        if not set(wanted) <= records.FRAMES.keys():
             raise ValueError(f"library={library!r} is neither 'pandas' nor 'polars'")
         there = next((name for name in wanted if find_spec(name)), None)
         if there is None:
@@ -269,15 +268,12 @@ def _shown(place: str | Path) -> str:
 
 def _intervals(value: Intervals, name: str) -> list[tuple[Moment, Moment]]:
     """One (begin, end) or several as moments. Raises ValueError."""
-    if not isinstance(value, Sequence):
+    pairs: Any = value if isinstance(value, Sequence) else None
+    if pairs and len(pairs) == 2 and not any(isinstance(part, (tuple, list)) for part in pairs):
+        pairs = [pairs]
+    if pairs is None or any(not isinstance(pair, (tuple, list)) or len(pair) != 2 for pair in pairs):
         raise ValueError(f"{name}={value!r} is neither one (begin, end) pair nor a sequence of them")
-    one = len(value) == 2 and not any(isinstance(part, (tuple, list)) for part in value)
-    intervals = []
-    for pair in cast("Sequence[Interval]", [value] if one else value):
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise ValueError(f"{name}={value!r} is neither one (begin, end) pair nor a sequence of them")
-        intervals.append((_moment(pair[0]), _moment(pair[1])))
-    return intervals
+    return [(_moment(begin), _moment(end)) for begin, end in pairs]
 
 
 def _moment(value: Time) -> Moment:

@@ -23,8 +23,8 @@ from otel_goodput.reports.comparison import (
     Figure,
     Side,
 )
+from otel_goodput.reports.text import noted
 
-_COLUMNS: Final = 100
 _UNKNOWN: Final = "-"
 _LONGEST: Final = 40  # characters of a value of a configuration
 _Row = tuple[str, ...]
@@ -101,12 +101,8 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     yield f"A: {_about(comparison.a)}"
     yield f"B: {_about(comparison.b)}"
     yield ""
-    yield from textwrap.wrap(shown(comparison.verdict), _COLUMNS, break_on_hyphens=False)
-    for remark in _remarks(comparison):
-        yield ""
-        yield from textwrap.wrap(
-            shown(remark), _COLUMNS, initial_indent="  note: ", subsequent_indent="        ", break_on_hyphens=False
-        )
+    yield from textwrap.wrap(shown(comparison.verdict), 100, break_on_hyphens=False)
+    yield from noted(_remarks(comparison))
     for titles, rows_of in _TABLES:
         if rows := list(rows_of(comparison)):
             yield ""

@@ -243,11 +243,6 @@ class TraceIds:
             layout = self._layouts[attempt] = self._read(self._identity, attempt - 1)
         return layout
 
-    def of(self, span: Step | Phase) -> int:
-        """Return the id of the trace of an exported span; ``UNKNOWN`` where that is not known."""
-        layout = self.layout(span.attempt)
-        return UNKNOWN if layout is None else layout.of(span)
-
     def others(self, detail: Detail, exported: Mapping[int, SpanData], *, whole: bool) -> dict[int, int]:
         """Return the traces of exported spans that are not in that of their attempt's job, by span id.
 
@@ -258,8 +253,10 @@ class TraceIds:
         for span in spans:
             if span.flags & IN_TRACE:
                 trace = exported[span.key].trace if span.key in exported else UNKNOWN
-                trace = trace or self.of(_numbered(span, detail.steps) if whole else span)
-                if trace != self.main(span.attempt):
+                layout = self.layout(span.attempt)
+                if not trace and layout is not None:
+                    trace = layout.of(_numbered(span, detail.steps) if whole else span)
+                if trace != (UNKNOWN if layout is None else layout.main):
                     traces[span.key] = trace
         return traces
 

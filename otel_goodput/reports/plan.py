@@ -235,12 +235,8 @@ def make_plan(figures: Figures) -> Plan:
             example = " (mean time between failures, such as 6h)" if name == "mtbf" else ""
             raise ConfigurationError(f"{missing}: pass --{name} T{example}")
     assumed = {name: "assumed" for name in ("restore", "reschedule") if getattr(figures, name) is None}
-    figures = replace(
-        figures,
-        restore=figures.restore or 0.0,
-        reschedule=figures.reschedule or 0.0,
-        origins={**figures.origins, **assumed},
-    )
+    restore, reschedule = figures.restore or 0.0, figures.reschedule or 0.0
+    figures = replace(figures, restore=restore, reschedule=reschedule, origins={**figures.origins, **assumed})
     for name in QUANTITIES:
         value = getattr(figures, name)
         positive = name in ("mtbf", "step", "interval")
@@ -251,9 +247,7 @@ def make_plan(figures: Figures) -> Plan:
     period = None if figures.step is None else figures.step * (1 + figures.between)
 
     def choice(interval: float) -> Choice:
-        whole = expected_goodput(
-            interval, mtbf=mtbf, save=save, restore=figures.restore or 0.0, reschedule=figures.reschedule or 0.0
-        )
+        whole = expected_goodput(interval, mtbf=mtbf, save=save, restore=restore, reschedule=reschedule)
         steps = None if period is None else max(1, round(interval / period))
         return Choice(interval, steps, whole / (1 + figures.between))
 

@@ -61,15 +61,13 @@ def doubts(report: Mapping[str, Any]) -> Iterator[Note]:
             "checkpoint_save().",
             (Category.PRODUCTIVE,),
         )
-    if phases := report.get("long_phases"):
-        longest = (
-            f"{one['count']} x {one['name'] or one['phase']} (longest {format_duration(one['longest_s'])})"
-            for one in phases[:3]
-        )
-        yield Note(
-            "long phases",
-            f"Phases that took far longer than usual: {', '.join(longest)}. Their time stays in its category.",
-        )
+    longest = ", ".join(
+        f"{one['count']} x {one['name'] or one['phase']} (longest {format_duration(one['longest_s'])})"
+        for one in (report.get("long_phases") or ())[:3]
+    )
+    if longest:
+        text = f"Phases that took far longer than usual: {longest}. Their time stays in its category."
+        yield Note("long phases", text)
     if report["skewed_clocks"]:
         yield SKEWED_CLOCKS
 
@@ -82,9 +80,8 @@ def dispatch_only(report: Mapping[str, Any]) -> bool:
     times, cadence = report.get("step_time"), report.get("step_cadence_s")
     if not times or not cadence or report.get("observed_steps") or times["count"] < DISPATCH_STEPS:
         return False
-    if report.get("clock", ClockState.HOST) != ClockState.HOST:
-        return False
-    return bool(times["median_s"] < DISPATCH_SHARE * cadence)
+    by_host = report.get("clock", ClockState.HOST) == ClockState.HOST
+    return by_host and bool(times["median_s"] < DISPATCH_SHARE * cadence)
 
 
 # By source of badput: how the time was spent, and what usually helps.
@@ -172,7 +169,6 @@ def _spent(loss: tuple[str, str, float], report: Mapping[str, Any]) -> tuple[str
     return f"{format_duration(held)} ({percent(held, report['elapsed_s'])}) was spent {doing} ({category})", advice
 
 
-_COLUMNS: Final = 100
 _RATIOS: Final = {
     "scheduling_goodput": "scheduling goodput",
     "program_goodput": "program goodput (MFU)",
@@ -186,12 +182,12 @@ def render(report: Mapping[str, Any]) -> str:
 
 
 def _lines(report: Mapping[str, Any]) -> Iterator[str]:
-    elapsed = report["elapsed_s"]
+    elapsed, warnings = report["elapsed_s"], [warning["text"] for warning in report.get("warnings", ())]
     yield title(report)
     yield from end(report)
     if not elapsed:
         yield "  no job has started yet: nothing to account for"
-        yield from _warnings(report)
+        yield from noted(warnings)
         return
     yield ""
     yield f"  goodput {_goodput(report)}"
@@ -201,7 +197,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     for what in ("excluded", "suspended"):
         if report[f"{what}_s"]:
             yield f"  {format_duration(report[f'{what}_s'])} {what}, not counted"
-    yield from _warnings(report)
+    yield from noted(warnings)
     yield ""
     yield from table(report["seconds"], elapsed, shares=report["goodput"] is not None)
     if report["overlapped_data_loading_s"]:
@@ -245,17 +241,12 @@ def title(report: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _warnings(report: Mapping[str, Any]) -> Iterator[str]:
-    for warning in report.get("warnings", ()):
+def noted(texts: Iterable[str]) -> Iterator[str]:
+    """Yield notes, wrapped, each behind an empty line."""
+    wrapper = textwrap.TextWrapper(100, "  note: ", " " * 8, break_long_words=False, break_on_hyphens=False)
+    for text in texts:
         yield ""
-        yield from textwrap.wrap(
-            shown(warning["text"]),
-            _COLUMNS,
-            initial_indent="  note: ",
-            subsequent_indent="        ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        yield from wrapper.wrap(shown(text))
 
 
 WIDTH: Final = 24

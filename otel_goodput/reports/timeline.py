@@ -37,9 +37,6 @@ Row = Mapping[str, Any]
 _OPEN: Final = NEVER
 _BLOCK: Final = 1 << 16  # bytes read at once
 _BOUND: Final = 4_600_000_000 * NS  # times are nearer to 0 than this; NEVER is not
-_STEP: Final = rules.STEP
-_LOAD: Final = rules.DATA_LOADING
-_MARKABLE: Final = rules.MARKABLE
 _PER_SECOND: Final = float(NS)  # a float: a string times this raises instead of being repeated
 
 _make: Final = tuple.__new__
@@ -132,26 +129,24 @@ class Timeline:
         attempt = int(get("attempt") or 1)
         phase = rules.PHASE_INDEX.get(kind)
         if phase is None:
-            return _Entry(
-                attempt, start, 0, number, _OPEN, False, _sign(kind, start, start if end is None else end, row)
-            )
+            event = _sign(kind, start, start if end is None else end, row)
+            return _Entry(attempt, start, 0, number, _OPEN, False, event)
         if end is None:
             end = _OPEN
         elif end < start:
             end = start
         step, blocking, name = get("step"), get("blocking"), get("name", "")
         device = 0
-        if phase == _STEP and (step is None or step < 0):
+        if phase == rules.STEP and (step is None or step < 0):
             raise ValueError("a step needs a number, an integer >= 0")
         segments: tuple[tuple[int, int], ...] = ()
-        if phase in _MARKABLE and blocking is not False:
+        if phase in rules.MARKABLE and blocking is not False:
             left = _ns(row, "device_end_ns", "device_end")
             device = 0 if left is None else max(start, left, 1)
-            if "device" in row or "device_ns" in row or (device and phase != _STEP):
+            if "device" in row or "device_ns" in row or (device and phase != rules.STEP):
                 segments, device = _segments(row, start, end, device), 0
-                if phase == _STEP and len(segments) == 1 and segments[0][0] == start:
-                    device = segments[0][1]
-                    segments = ()
+                if phase == rules.STEP and len(segments) == 1 and segments[0][0] == start:
+                    device, segments = segments[0][1], ()
         if step is None:
             step = ev.NO_STEP
         elif step.__class__ is not int:
@@ -161,20 +156,19 @@ class Timeline:
         flags = ev.NONBLOCKING if blocking is False else 0
         if get("overlaps") is True and not flags:
             flags, blocking = ev.OVERLAPPING, True
-        if get("numbered") is True and phase == _STEP:
+        if get("numbered") is True and phase == rules.STEP:
             flags |= ev.NUMBERED
         # `_make` takes a third of the time of Event(…) and _Entry(…).
         event = _make(Event, (start, ev.START, phase, number, step, flags, device, name))
         factor, offset = _RANKS[phase]
-        implicit = blocking is None and phase == _LOAD
+        implicit = blocking is None and phase == rules.DATA_LOADING
         over = ev.FAILED if get("completed") is False else 0
         if get("left") is True:
             over = ev.FAILED | ev.LEFT | (ev.IDLE if over else 0)
         loop = get("loop")
         loop = "" if loop is None else str(loop)
-        return _make(
-            _Entry, (attempt, start, factor * end + offset, number, end, implicit, event, over, segments, loop)
-        )
+        rank = factor * end + offset
+        return _make(_Entry, (attempt, start, rank, number, end, implicit, event, over, segments, loop))
 
     @property
     def earliest(self) -> int | None:
@@ -276,9 +270,7 @@ def _sign(kind: str, start: int, end: int, row: Row) -> Event:
 
 
 def _segments(row: Row, start: int, end: int, device_end: int) -> tuple[tuple[int, int], ...]:
-    """Return what a phase from `start` to `end` dispatched to the device, as sorted (dispatched, left) pairs in ns;
-    (`start`, `device_end`) is one of them if `device_end` is not 0.
-    """
+    """Return sorted (dispatched, left) pairs in ns; (`start`, `device_end`) is one of them if `device_end` is not 0."""
     pairs = row.get("device_ns")
     if pairs is None:
         pairs = [[None if time is None else time * _PER_SECOND for time in pair] for pair in row.get("device") or ()]

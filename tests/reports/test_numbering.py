@@ -168,7 +168,8 @@ def test_spans_and_the_links_to_them(told: tuple[RunDirectory, list[Body]]) -> N
     numbers: list[Any] = []
     for step in session.detail.steps:
         span = spans[step.key]
-        assert f"{linked.of(step):032x}" == span["traceId"]
+        layout = linked.layout(step.attempt)
+        assert layout is not None and f"{layout.of(step):032x}" == span["traceId"]
         [number] = [one["value"]["intValue"] for one in span["attributes"] if one["key"] == "goodput.step"]
         numbers.append((step.attempt, int(number), step.number, FATES[step.fate]))
     assert numbers == bodies  # a span has the number of its loop: what the account finds later cannot be in it
