@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from otel_goodput._runtime import files
 from otel_goodput._text.durations import NS
@@ -26,29 +26,26 @@ _JOB_START: Final = "job_start_time"
 _SLICES: Final = "elastic_slice_counts_timestamp"
 
 
-class _Kind(NamedTuple):
-    """How a kind of phase is recorded."""
-
-    start: str  # key of its start
-    end: str
-    name: str  # key of its name
-    phase: str
-
-
-_KINDS: Final = (
-    _Kind(_JOB_START, "job_end_time", "", Phase.JOB),
-    _Kind("tpu_init_start_time", "tpu_init_end_time", "", Phase.ACCELERATOR_INIT),
-    _Kind("training_prep_start_time", "training_prep_end_time", "", Phase.TRAINING_PREP),
-    _Kind("data_loading_start_time", "data_loading_end_time", "", Phase.DATA_LOADING),
-    _Kind("step_start_time", "", "step_count", Phase.STEP),
-    _Kind(
-        "custom_badput_event_start_time", "custom_badput_event_end_time", "custom_badput_event_type", Phase.CUSTOM
-    ),
-    _Kind("elastic_wait_start_time", "elastic_wait_end_time", "elastic_wait_event_type", Phase.ELASTIC_WAIT),
-    _Kind("elastic_reinit_start_time", "elastic_reinit_end_time", "", Phase.ELASTIC_REINIT),
-)  # fmt: skip
-_KIND_OF: Final[dict[str, tuple[_Kind, bool]]] = {
-    key: (one, starts) for one in _KINDS for key, starts in ((one.start, True), (one.end, False)) if key
+# Phases by the beginning of the keys of their times, and the keys of their names.
+_PHASES: Final = {
+    "job": Phase.JOB,
+    "tpu_init": Phase.ACCELERATOR_INIT,
+    "training_prep": Phase.TRAINING_PREP,
+    "data_loading": Phase.DATA_LOADING,
+    "step": Phase.STEP,
+    "custom_badput_event": Phase.CUSTOM,
+    "elastic_wait": Phase.ELASTIC_WAIT,
+    "elastic_reinit": Phase.ELASTIC_REINIT,
+}
+_NAMES: Final[Mapping[str, str]] = {
+    Phase.STEP: "step_count",
+    Phase.CUSTOM: "custom_badput_event_type",
+    Phase.ELASTIC_WAIT: "elastic_wait_event_type",
+}
+_EDGES: Final = {
+    f"{key}_{edge}_time": (phase, edge)
+    for key, phase in _PHASES.items()
+    for edge in (("start",) if phase == Phase.STEP else ("start", "end"))
 }
 
 
@@ -89,15 +86,15 @@ def rows_of(entries: Iterable[Entry], job_name: str | None = None) -> Sequence[R
             counts = {name: entry.get(f"{name}_slices", 0) for name in ("active", "available", "total")}
             rows.append({"kind": "slice_counts", "start_ns": time, "attempt": max(1, attempt), **counts})
             continue
-        kind, starts = _KIND_OF[key]
+        phase, edge = _EDGES[key]
         try:
-            name = _name(kind, entry)
+            name = _name(phase, entry)
         except (TypeError, ValueError, OverflowError):
             continue  # a step without a number
         if key == _JOB_START:
             attempt += 1
             open_phases = Pairs(begin, end)  # what the process before left open was never ended
-        (open_phases.start if starts else open_phases.end)(kind.phase, name, time)
+        (open_phases.start if edge == "start" else open_phases.end)(phase, name, time)
     return rows
 
 
@@ -113,17 +110,18 @@ def _of_one_job(entries: Sequence[Entry], job_name: str | None) -> list[Entry]:
 
 def _times(entry: Entry) -> Iterator[tuple[str, int]]:
     """Each time in the entry, with its key, ns."""
-    for key in (*_KIND_OF, _SLICES):
+    for key in (*_EDGES, _SLICES):
         value = entry.get(key)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 4e9:
             yield key, round(value * NS)
 
 
-def _name(kind: _Kind, entry: Entry) -> str | int:
-    if kind.phase == Phase.STEP:
-        return int(entry.get(kind.name, -1))
-    name = str(entry.get(kind.name) or "unknown") if kind.name else ""
-    return waited_for(name) if kind.phase == Phase.ELASTIC_WAIT else name
+def _name(phase: str, entry: Entry) -> str | int:
+    key = _NAMES.get(phase, "")
+    if phase == Phase.STEP:
+        return int(entry.get(key, -1))
+    name = str(entry.get(key) or "unknown") if key else ""
+    return waited_for(name) if phase == Phase.ELASTIC_WAIT else name
 
 
 def read_entries(path: Path | None) -> Iterator[Entry]:
