@@ -141,7 +141,6 @@ def read_detail(
     """Read a process's whole journal.
 
     Args:
-        state: of the process, see :func:`~otel_goodput._timeline.run_state.state_of`.
         at: the moment of the account, ns, by the clock of the latest attempt.
         past: something may have been recorded long after `at`: it is left out, by whatever clock.
         progress: called with segments read, all segments, and what is read; then with zeros and what is accounted.
@@ -246,8 +245,7 @@ class _SpanRecords:
 class DetailBuilder:
     """Makes a detail of events in the order of the account.
 
-    Args:
-        shifts, numbering: as those of :func:`read_part`, with attempts in `numbering` from 0; None: of the whole run.
+    For `shifts` and `numbering`, None if all of a run is added, see :func:`read_part`; attempts in it are from 0.
     """
 
     def __init__(self, shifts: Mapping[int, int] | None = None, numbering: Sequence[Stretch] | None = None) -> None:

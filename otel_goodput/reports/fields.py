@@ -23,8 +23,7 @@ class PartitionFields(TypedDict):
     elapsed_s: float  # the whole time; equals the sum of `seconds`
     goodput: float | None  # productive share, 0 to 1; None if no time has passed or it is unknown
     reason: str | None  # why figures are None; None if they are known
-    # by category; ``custom``, if present, has seconds by name of the custom phase
-    seconds: dict[str, float | dict[str, float]]
+    seconds: dict[str, float | dict[str, float]]  # by category; of ``custom``, if present, by name of the phase
     max_productive_step: int | None  # highest kept step; None if there is none
     slice_efficiency: SliceEfficiencyFields | None  # None unless slices were counted
 
@@ -161,8 +160,7 @@ class StageFields(TypedDict):
     mean_s: float
     max_s: float
     deviation_s: float  # sample standard deviation (divided by count - 1); 0 if `count` is 1
-    # the slowest process; None if only one reports the stage, and always in a job's own report
-    slowest: SlowestFields | None
+    slowest: SlowestFields | None  # None if only one process reports the stage, and always in a job's own report
 
 
 class SchedulingFields(TypedDict):
@@ -197,8 +195,7 @@ class ConfigurationFields(TypedDict):
     last_attempt: int
     settings: dict[str, SettingFields]  # of this package, by name of the variable
     versions: dict[str, str]  # of Python, this package and libraries in use, by name
-    # given to ``configure()``, nested names joined by dots; secrets are hidden
-    hyperparameters: dict[str, str | bool | int | float | None]
+    hyperparameters: dict[str, str | bool | int | float | None]  # nested names joined by dots; secrets are hidden
 
 
 class WarningFields(TypedDict):

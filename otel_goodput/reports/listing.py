@@ -45,8 +45,7 @@ class RunRow(NamedTuple):
 def rows(runs: Iterable[RecordedRun], process: int = 0, progress: ProgressCallback = no_progress) -> list[RunRow]:
     """Return a row for each of the runs, the one whose latest attempt began last first; those without a journal last.
 
-    It does not raise: a run that cannot be read is a row that says why. `process` is the index of the process whose
-    journal is read; `progress` is called with how many runs of how many are done, and what is read.
+    It does not raise: a run that cannot be read is a row that says why.
     """
     there = [run for run in runs if files.is_folder(run.folder.path)]
     rows = []
@@ -58,12 +57,11 @@ def rows(runs: Iterable[RecordedRun], process: int = 0, progress: ProgressCallba
 
 def row_of(run: RecordedRun, process: int = 0) -> RunRow:
     """Return the row of a run. It does not raise."""
-    run_id = run.folder.path.name
-    latest = None
+    run_id, latest = run.folder.path.name, None
     try:
         run_id = run.run_id
-        began = run.folder.began(process)
-        latest = None if began is None else began / NS
+        if (began := run.folder.began(process)) is not None:
+            latest = began / NS
         return row_from(run.report(process=process, others=False), run, latest, process)
     except Exception as error:  # one run must not prevent the rows of the others
         return RunRow(encodable(run_id), latest=latest, error=shown(str(error) or type(error).__name__))
@@ -125,11 +123,11 @@ class Entry(NamedTuple):
 
 def entries(runs: Iterable[RecordedRun], process: int = 0) -> list[Entry]:
     """Return the runs with a journal of `process`, the latest first; only the beginning of a journal is read."""
-    known = []
-    for run in runs:
-        attempts = run.folder.attempts(process)
-        if attempts:
-            known.append(Entry(run, run.run_id, run.folder.began(process), attempts[-1] + 1))
+    known = [
+        Entry(run, run.run_id, run.folder.began(process), attempts[-1] + 1)
+        for run in runs
+        if (attempts := run.folder.attempts(process))
+    ]
     return sorted(known, key=lambda entry: (-(entry.began or 0), entry.run_id))
 
 

@@ -213,7 +213,6 @@ class _ProcessTrace:
         self._latest = 0, NO_STEP  # attempt and number of the step that was written last
 
     def write(self) -> None:
-        """Write all of it."""
         jobs = self._connect_jobs()
         commits = [commit for row, phase in enumerate(self._detail.phases) for commit in self._write_phase(row, phase)]
         for attempt, begin, end, name, number, arrow in sorted(commits):
@@ -279,8 +278,7 @@ class _ProcessTrace:
             until = self._ends.get(phase.attempt, 0) if durable is None else durable
             name = "commit, never durable" if durable is None else "commit"
             yield phase.attempt, phase.end, max(phase.end, until), name, phase.step, arrow
-        name = phase.name or PHASES[phase.phase]
-        self._write_span(kind, phase, name, args, -1 - row)
+        self._write_span(kind, phase, phase.name or PHASES[phase.phase], args, -1 - row)
 
     def _write_step(self, at: int, step: Step) -> None:
         state = _STATES[step.fate]
@@ -298,7 +296,6 @@ class _ProcessTrace:
         self._latest = step.attempt, step.number
 
     def _write_work(self, begin: int, end: int, row: int) -> None:
-        """Write what was on the device."""
         of = self._detail.steps[row] if row >= 0 else self._detail.phases[-1 - row]
         name, number = (PhaseName.STEP, of.number) if isinstance(of, Step) else (of.name or PHASES[of.phase], of.step)
         self._write(DEVICE, of.attempt, begin, end, str(name), _step_args(number))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeAlias, get_type_hints
 
@@ -196,40 +196,37 @@ def slowest(detail: Detail, count: int) -> Slowest:
 
 Rows: TypeAlias = "Iterable[StepRecord | PhaseRecord]"
 Kind: TypeAlias = "type[StepRecord | PhaseRecord]"
-Column: TypeAlias = "Callable[[Any, list[Any], Any], Any]"  # of a DataFrame; given the library, values, and their type
 
 _LENGTHS: Final = frozenset({"net_ns"})
-# By the type of a field.
-_PANDAS: Final = {int: "int64", int | None: "Int64", bool: "bool"}
-_POLARS: Final = {int: "Int64", int | None: "Int64", bool: "Boolean"}
-
-
-# By library: what makes a column of moments, and one of other values.
-FRAMES: Final[Mapping[str, tuple[Column, Column]]] = {
-    "pandas": (
-        lambda pandas, values, _: pandas.Series(
-            pandas.to_datetime(pandas.array(values, dtype="Int64"), unit="ns", utc=True)
-        ),
-        lambda pandas, values, type_: pandas.Series(values, dtype=_PANDAS.get(type_, "object")),
-    ),
-    "polars": (
-        lambda polars, values, _: polars.Series(values, dtype=polars.Int64).cast(polars.Datetime("ns", "UTC")),
-        lambda polars, values, type_: polars.Series(values, dtype=getattr(polars, _POLARS.get(type_, "String"))),
-    ),
+# By library, the names of its types for those of fields; others are texts.
+FRAMES: Final[Mapping[str, Mapping[Any, str]]] = {
+    "pandas": {int: "int64", int | None: "Int64", bool: "bool"},
+    "polars": {int: "Int64", int | None: "Int64", bool: "Boolean"},
 }
 
 
 def data_frame(rows: Rows, kind: Kind, library: str) -> Any:
     """Return records as a DataFrame of pandas or polars; moments are times in UTC, to the ns, and lengths seconds."""
-    module, (moments, plain) = import_module(library), FRAMES[library]
+    module, names = import_module(library), FRAMES[library]
+
+    def moments(values: list[Any]) -> Any:
+        if library == "polars":
+            return module.Series(values, dtype=module.Int64).cast(module.Datetime("ns", "UTC"))
+        return module.Series(module.to_datetime(module.array(values, dtype="Int64"), unit="ns", utc=True))
+
+    def plain(values: list[Any], kind: Any) -> Any:
+        if library == "polars":
+            return module.Series(values, dtype=getattr(module, names.get(kind, "String")))
+        return module.Series(values, dtype=names.get(kind, "object"))
+
     columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in kind._fields]
     types = get_type_hints(kind)
     frame = {}
     for name, values in zip(kind._fields, columns, strict=True):
         if name in _LENGTHS:
-            frame[name.replace("_ns", "_s")] = plain(module, values, int) / 1e9
+            frame[name.replace("_ns", "_s")] = plain(values, int) / 1e9
         elif name.endswith("_ns"):
-            frame[name.removesuffix("_ns")] = moments(module, values, types[name])
+            frame[name.removesuffix("_ns")] = moments(values)
         else:
-            frame[name] = plain(module, values, types[name])
+            frame[name] = plain(values, types[name])
     return module.DataFrame(frame)

@@ -89,8 +89,8 @@ class RecordedRun:
         The whole journal is read if any of `at`, `windows`, `exclusions` and `ideal_step_time` is given.
 
         Args:
-            at: moment of the account, ns; by default now while the job is running, else its last sign of life.
-            windows, exclusions: (start, end) pairs in ns.
+            at: moment of the account; by default now while the job is running, else its last sign of life.
+            windows, exclusions: (start, end) pairs.
             ideal_step_time: ns; by default it is estimated.
             process: index of the process whose journal is read.
             others: also read what takes a file of each process or attempt: the stages of checkpoints of all processes
@@ -350,15 +350,12 @@ def _fetched(url: str, copy: Path) -> Iterator[RecordedRun]:
 
 def _chosen(candidates: list[RecordedRun], run_id: str | None, place: str) -> list[RecordedRun]:
     if run_id is not None:
-        known = candidates
-        candidates = [
-            one
-            for one in known
-            if one.folder.identity().get("run_id") == run_id or one.folder.path.name == folder_name(run_id)
-        ]
+        ids = [str(one.folder.identity().get("run_id", one.folder.path.name)) for one in candidates]
+        named = folder_name(run_id)
+        known = zip(ids, candidates, strict=True)
+        candidates = [one for its_id, one in known if its_id == run_id or one.folder.path.name == named]
         if not candidates:
-            ids = ", ".join(str(one.folder.identity().get("run_id", one.folder.path.name)) for one in known)
-            raise JournalError(f"{place} holds no run {run_id!r}; it holds {ids or 'none'}")
+            raise JournalError(f"{place} holds no run {run_id!r}; it holds {', '.join(ids) or 'none'}")
     if not candidates:
         raise JournalError(f"{place} holds no run")
     return candidates

@@ -408,20 +408,16 @@ def processes(report: Mapping[str, Any]) -> Iterator[str]:
     processes = report.get("processes")
     if not processes or len(processes["paces"]) < 2:
         return
-    yield f"  processes  {len(processes['paces'])} of {processes['count']} report step times"
-    slowest, latest = processes["straggler"], processes["late"]
+    paces, slowest, latest = processes["paces"], processes["straggler"], processes["late"]
+    yield f"  processes  {len(paces)} of {processes['count']} report step times"
     if slowest is not None and slowest["ratio"] > SLOWER:
-        median = processes["paces"][str(slowest["process"])]["median_s"]
-        yield (
-            f"    the slowest is process {slowest['process']}: median step {format_duration(median)}, "
-            f"{slowest['ratio']:.2f} times the median of all"
-        )
+        which, ratio = slowest["process"], slowest["ratio"]
+        median = format_duration(paces[str(which)]["median_s"])
+        yield f"    the slowest is process {which}: median step {median}, {ratio:.2f} times the median of all"
     if latest is not None and latest["share"] >= LATE_SHARE:
-        outside = processes["paces"][str(latest["process"])]["outside_s"]
-        yield (
-            f"    process {latest['process']} spends {format_duration(outside)} between one step and the next, outside "
-            f"both ({latest['share'] * 100:.0f} % of the time per step): the others wait for it"
-        )
+        which, share = latest["process"], f"{latest['share'] * 100:.0f} % of the time per step"
+        outside = f"{format_duration(paces[str(which)]['outside_s'])} between one step and the next, outside both"
+        yield f"    process {which} spends {outside} ({share}): the others wait for it"
 
 
 def checkpoints(report: Mapping[str, Any]) -> Iterator[str]:
