@@ -108,7 +108,7 @@ def t_quantile(freedom: float, confidence: float = CONFIDENCE) -> float:
     return math.sqrt(n * y)
 
 
-STEP_STATISTICS: Final[tuple[tuple[str, str, Statistic], ...]] = (
+STATISTICS: Final[tuple[tuple[str, str, Statistic], ...]] = (
     ("median", "step_time", lambda rising: stats.quantile(rising, 0.5)),
     ("p90", "p90", lambda rising: stats.quantile(rising, 0.9)),
     ("mean", "step_time_mean", fmean),
@@ -145,7 +145,7 @@ _COUNTS: Final = ("disruptions", "attempts", "recompilations")
 FIGURES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("goodput", "badput"), SHARE),
     **{name + more: kind for name in CATEGORIES for more, kind in (("", SHARE), (PER_STEP, TIME))},
-    **dict.fromkeys((*(figure for _, figure, _ in STEP_STATISTICS), *_LENGTHS), TIME),
+    **dict.fromkeys((*(figure for _, figure, _ in STATISTICS), *_LENGTHS), TIME),
     **dict.fromkeys(_FACTORS, SHARE),
     **dict.fromkeys((*_COUNTS, "kept_steps", "lost_steps"), COUNT),
 }
@@ -188,7 +188,7 @@ class Side:
     def estimates(self) -> dict[str, Estimate]:
         """The statistics of the step times by name; empty if these are not known."""
         known = self.nets and self.known
-        return {name: estimate(self.nets, statistic) for name, _, statistic in STEP_STATISTICS} if known else {}
+        return {name: estimate(self.nets, statistic) for name, _, statistic in STATISTICS} if known else {}
 
     @property
     def quantiles(self) -> dict[str, float] | None:
@@ -238,7 +238,7 @@ class Side:
             **{f"{fate}_steps": answer["steps"][fate] if known else None for fate in ("kept", "lost")},
             **{name: self.share(seconds) for name, seconds in held.items()},
             **{name + PER_STEP: self.per_step(seconds) for name, seconds in held.items()},
-            **{figure: self.statistic(name) for name, figure, _ in STEP_STATISTICS},
+            **{figure: self.statistic(name) for name, figure, _ in STATISTICS},
         }
 
 
@@ -324,7 +324,7 @@ class Comparison:
                 }
                 for source in self.sources
             ],
-            "step_time": {name: self._step_time(name) for name, _, _ in STEP_STATISTICS},
+            "step_time": {name: self._step_time(name) for name, _, _ in STATISTICS},
             "quantiles": {"a": self.a.quantiles, "b": self.b.quantiles},
             "histogram": [[low / NS, high / NS, *counts] for low, high, *counts in self.histogram()],
             "configuration": None if self.differences is None else [one._asdict() for one in self.differences],

@@ -12,17 +12,7 @@ from typing import Final, NamedTuple
 
 from otel_goodput._text.quantities import aligned, format_duration, plural
 from otel_goodput._text.redact import shown
-from otel_goodput.reports.comparison import (
-    COUNT,
-    FIGURES,
-    PER_STEP,
-    SHARE,
-    STEP_STATISTICS,
-    TIME,
-    Comparison,
-    Figure,
-    Side,
-)
+from otel_goodput.reports.comparison import COUNT, FIGURES, PER_STEP, SHARE, STATISTICS, TIME, Comparison, Figure, Side
 from otel_goodput.reports.text import noted
 
 _UNKNOWN: Final = "-"
@@ -68,7 +58,7 @@ def _main_rows(comparison: Comparison) -> Iterator[_Row]:
 
 
 def _step_rows(comparison: Comparison) -> Iterator[_Row]:
-    for name, figure, _ in STEP_STATISTICS:
+    for name, figure, _ in STATISTICS:
         a, b, _ = _cells(comparison.figures[figure])
         change = interval = _UNKNOWN
         if (ratio := comparison.ratios.get(name)) is not None:

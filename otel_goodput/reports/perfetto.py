@@ -16,6 +16,7 @@ from itertools import count
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
+from otel_goodput import semconv
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.disruption import Disruption
 from otel_goodput._accounting.events import NO_STEP
@@ -30,21 +31,7 @@ from otel_goodput.reports import ProgressCallback, no_progress
 from otel_goodput.reports.detail import FAILED, INTERRUPTED, NONBLOCKING, Detail, Phase, Step
 from otel_goodput.reports.report import Report, restarts
 from otel_goodput.reports.run import RecordedRun
-from otel_goodput.semconv import (
-    ATTEMPT,
-    GOODPUT_BLOCKING,
-    GOODPUT_DISRUPTION_REASON,
-    GOODPUT_INTERRUPTED,
-    GOODPUT_STEP,
-    GOODPUT_STEP_COMPLETED,
-    GOODPUT_STEP_STATE,
-    PHASES,
-    STEP_KEPT,
-    STEP_LOST,
-    Category,
-    Reason,
-)
-from otel_goodput.semconv import Phase as PhaseName
+from otel_goodput.semconv import PHASES, STEP_KEPT, STEP_LOST, Category, Reason
 
 Args: TypeAlias = "dict[str, int | float | bool | str]"
 
@@ -266,10 +253,10 @@ class _ProcessTrace:
             args["failed"] = True
         kind = _TRACK_OF.get(phase.phase, PHASE)
         if phase.flags & NONBLOCKING:
-            args[GOODPUT_BLOCKING] = False
+            args[semconv.GOODPUT_BLOCKING] = False
             kind = _BACKGROUND_OF.get(phase.phase, BACKGROUND) if kind == PHASE else kind
         if phase.phase == rules.JOB:
-            args[ATTEMPT] = phase.attempt - 1  # as the resource of its spans has it
+            args[semconv.ATTEMPT] = phase.attempt - 1  # as the resource of its spans has it
         durable = self._detail.durable.get(row)
         completed = phase.end != NOT_KNOWN and not phase.flags & FAILED
         if phase.phase == rules.SAVE and completed and (durable is None or durable > phase.end):
@@ -282,27 +269,30 @@ class _ProcessTrace:
 
     def _write_step(self, at: int, step: Step) -> None:
         state = _STATES[step.fate]
-        name = str(PhaseName.STEP) if state == STEP_KEPT else f"{PhaseName.STEP} ({state})"
+        name = str(semconv.Phase.STEP) if state == STEP_KEPT else f"{semconv.Phase.STEP} ({state})"
         args = self._args(step, step.given if step.number < 0 else step.number)
-        args[GOODPUT_STEP_STATE] = state
+        args[semconv.GOODPUT_STEP_STATE] = state
         if step.flags & FAILED or step.end == NOT_KNOWN:
-            args[GOODPUT_STEP_COMPLETED] = False
+            args[semconv.GOODPUT_STEP_COMPLETED] = False
         self._write_span(STEP, step, name, args, at)
         if step.number == NO_STEP:
             return
         if self._latest[0] == step.attempt and step.number <= self._latest[1]:
-            about: Args = {GOODPUT_DISRUPTION_REASON: Reason.ROLLBACK, GOODPUT_STEP: step.number}
+            about: Args = {semconv.GOODPUT_DISRUPTION_REASON: Reason.ROLLBACK, semconv.GOODPUT_STEP: step.number}
             self._moments[step.attempt].append((step.begin, f"disruption: {Reason.ROLLBACK}", about))
         self._latest = step.attempt, step.number
 
     def _write_work(self, begin: int, end: int, row: int) -> None:
         of = self._detail.steps[row] if row >= 0 else self._detail.phases[-1 - row]
-        name, number = (PhaseName.STEP, of.number) if isinstance(of, Step) else (of.name or PHASES[of.phase], of.step)
-        self._write(DEVICE, of.attempt, begin, end, str(name), _step_args(number))
+        if isinstance(of, Step):
+            name, number = str(semconv.Phase.STEP), of.number
+        else:
+            name, number = of.name or PHASES[of.phase], of.step
+        self._write(DEVICE, of.attempt, begin, end, name, _step_args(number))
 
     def _add_disruption(self, one: Disruption, attempt: int, time: int) -> None:
         args: Args = {
-            GOODPUT_DISRUPTION_REASON: one.reason,
+            semconv.GOODPUT_DISRUPTION_REASON: one.reason,
             "recovery_s": one.recovery / NS,
             "wasted_s": one.wasted / NS,
         }
@@ -315,7 +305,7 @@ class _ProcessTrace:
     def _args(self, of: Step | Phase, step: int) -> Args:
         args = _step_args(step)
         if of.end == NOT_KNOWN or of.flags & INTERRUPTED:
-            args[GOODPUT_INTERRUPTED] = True
+            args[semconv.GOODPUT_INTERRUPTED] = True
         return args
 
     def _write_span(self, kind: int, of: Step | Phase, name: str, args: Args, at: int) -> None:
@@ -347,7 +337,7 @@ class _ProcessTrace:
 
 
 def _step_args(step: int) -> Args:
-    return {GOODPUT_STEP: step} if step >= 0 else {}
+    return {semconv.GOODPUT_STEP: step} if step >= 0 else {}
 
 
 def _write_counters(writer: TraceWriter, report: Report, detail: Detail, overview: Overview) -> None:

@@ -142,37 +142,34 @@ def from_report(report: Mapping[str, Any], *, saves: int | None = None, restores
         raise ConfigurationError(f"this is not a report of a run: {error!r}") from error
     if not elapsed:
         raise ConfigurationError("no time has passed in this run: there is nothing to plan from")
-    known: dict[str, float] = {}
-    origins: dict[str, str] = {}
+    known: dict[str, tuple[float, str]] = {}  # with where it comes from
     lost = seconds[Category.INFRASTRUCTURE_RECOVERY]
     if failures:
-        known["mtbf"] = (elapsed - lost) / failures
-        origins["mtbf"] = f"{plural(failures, 'failure')} in {format_duration(elapsed - lost)} of uptime"
+        up = elapsed - lost
+        known["mtbf"] = up / failures, f"{plural(failures, 'failure')} in {format_duration(up)} of uptime"
     restarts = attempts - 1
     if restarts > 0:
-        known["reschedule"] = lost / restarts
-        origins["reschedule"] = f"mean of {plural(restarts, 'restart')}"
+        known["reschedule"] = lost / restarts, f"mean of {plural(restarts, 'restart')}"
     start_up = sum(seconds[category] for category in _START_UP) / max(1, attempts)
     times = restarts if restores is None else restores
-    known["restore"] = start_up + (seconds[Category.CHECKPOINT_RESTORE] / times if times > 0 else 0.0)
-    origins["restore"] = f"start-up, mean of {plural(attempts, 'start')}, and " + (
-        f"restore, mean of {times}" if times > 0 else "no restore was recorded"
-    )
+    restore = seconds[Category.CHECKPOINT_RESTORE] / times if times > 0 else 0.0
+    origin = f"restore, mean of {times}" if times > 0 else "no restore was recorded"
+    known["restore"] = start_up + restore, f"start-up, mean of {plural(attempts, 'start')}, and {origin}"
     trained = seconds[Category.PRODUCTIVE] + seconds[Category.WASTED_PROGRESS]
     between = seconds[Category.DATA_LOADING] + seconds[Category.OTHER] + evaluated
     if saves:
-        known["save"], known["interval"] = seconds[Category.CHECKPOINT_SAVE] / saves, (trained + between) / saves
-        origins["save"] = f"mean of {plural(saves, 'save')}, blocking time only"
-        origins["interval"] = "average of this run"
+        mean = f"mean of {plural(saves, 'save')}, blocking time only"
+        known["save"] = seconds[Category.CHECKPOINT_SAVE] / saves, mean
+        known["interval"] = (trained + between) / saves, "average of this run"
     if step:
-        known["step"], origins["step"] = float(step), "mean of this run's latest steps"
+        known["step"] = float(step), "mean of this run's latest steps"
     return Figures(
-        **known,
+        **{name: value for name, (value, _) in known.items()},
         # If only the dispatch of the steps is known, the time spent between them is not.
         between=between / trained if trained and not report.get("reason") else 0.0,
         goodput=report.get("goodput"),
         name=str(report.get("job_name") or report.get("run_id") or ""),
-        origins=origins,
+        origins={name: origin for name, (_, origin) in known.items()},
     )
 
 
@@ -269,10 +266,9 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield f"Plan for {figures.name}" if figures.name else "Plan"
     yield ""
     for name, words in QUANTITIES.items():
-        value = getattr(figures, name)
-        if value is not None:
-            origin = figures.origins.get(name)
-            yield f"  {words:<38} {format_duration(value):>12}" + (f"  ({origin})" if origin else "")
+        if (value := getattr(figures, name)) is not None:
+            origin = f"  ({figures.origins[name]})" if figures.origins.get(name) else ""
+            yield f"  {words:<38} {format_duration(value):>12}{origin}"
     if figures.between:
         yield f"  {'loading, evaluation, other':<38} {100 * figures.between:>10.2f} %  (on top of the steps' time)"
     yield ""

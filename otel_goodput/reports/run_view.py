@@ -121,10 +121,8 @@ class RunView:
         """Read a run.
 
         Args:
-            run: the run.
             spans: how many steps and phases of the leader are shown one by one.
-            progress: called with what is done, how much there is, and what is being read; it may raise
-                KeyboardInterrupt to stop, which leaves nothing behind.
+            progress: it may raise KeyboardInterrupt to stop, which leaves nothing behind.
             at: the moment of the account, ns; by default now while the run is running, else its last sign of life.
             report: of a live job by itself, which is then not read from its journal; `at` is that of its totals.
             quick: of the other processes only that they are there, and nothing one by one of a long run.
@@ -191,11 +189,9 @@ class RunView:
         return lambda begin, end: part.partition(overview, begin, end)
 
     def _describe_leader(self, state: str, problem: str) -> None:
-        leader = self.processes[0]
-        leader.overview, leader.state = self.overview, state
+        leader, attempts = self.processes[0], self.run.folder.attempts(0)
+        leader.overview, leader.state, leader.problem = self.overview, state, problem
         leader.last_step, leader.last_sign = self.report.totals.last_step, self.detail.reached
-        leader.problem = problem
-        attempts = self.run.folder.attempts(0)
         leader.attempts = [attempt + 1 for attempt in attempts]
         leader.facts = self._facts(attempts[-1], 0) if attempts else None
 
