@@ -235,7 +235,7 @@ def open_run(place: str | Path, run_id: str | None = None) -> Run:
     runs = _runs_at(place, run_id)
     if len(runs) > 1:
         ids = ", ".join(repr(run.run_id) for run in runs[:10]) + (", …" if len(runs) > 10 else "")
-        raise JournalError(f"{_shown(place)} holds {len(runs)} runs: {ids}; choose one with run_id=")
+        raise JournalError(f"{without_credentials(str(place))} holds {len(runs)} runs: {ids}; choose one with run_id=")
     return runs[0]
 
 
@@ -256,14 +256,10 @@ def _runs_at(place: str | Path, run_id: str | None) -> list[Run]:
     try:
         recorded = stack.enter_context(runs_at(str(place), run_id))
     except OSError as error:
-        raise JournalError(f"{_shown(place)}: {error.strerror or error}") from error
+        raise JournalError(f"{without_credentials(str(place))}: {error.strerror or error}") from error
     held = _Place(stack)
     runs = [(one.folder.created_at() or 0, number, Run(one, held)) for number, one in enumerate(recorded)]
     return [run for *_, run in sorted(runs, key=lambda one: one[:2])]
-
-
-def _shown(place: str | Path) -> str:
-    return without_credentials(str(place))
 
 
 def _intervals(value: Intervals, name: str) -> list[tuple[Moment, Moment]]:

@@ -56,10 +56,8 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int]) -> Iterator[s
     """Yield rows of cells as lines with columns two spaces apart; those in `right`, by index, are aligned right."""
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        cells = []
-        for at, (cell, most) in enumerate(zip(row, widths, strict=True)):
-            gap = " " * (most - width(cell))
-            cells.append(gap + cell if at in right else cell + gap)
+        gaps = [" " * (most - width(cell)) for cell, most in zip(row, widths, strict=True)]
+        cells = (gaps[at] + cell if at in right else cell + gaps[at] for at, cell in enumerate(row))
         yield "  ".join(cells).rstrip()
 
 

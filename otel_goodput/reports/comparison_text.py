@@ -121,9 +121,7 @@ def _cells(figure: Figure) -> tuple[str, str, str]:
 
 # --- conditions -------------------------------------------------------------------------------------------------------
 
-_OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge
-}  # fmt: skip
+_SIGNS: Final = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _LENGTHS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _PERCENT: Final = "%"
 _POINTS: Final = "pp"
@@ -170,7 +168,7 @@ class Condition(NamedTuple):
         if self.unit == _PERCENT:
             # A figure that is 0 twice has not changed; a change from 0 exceeds every percentage.
             change = change / figure.a if figure.a else (inf if change > 0 else -inf if change < 0 else 0.0)
-        holds = _OPERATORS[self.sign](change, self.bound)
+        holds = bool(_SIGNS[self.sign](change, self.bound))
         values = f"{self.figure} {_value(figure.kind, figure.a)} in A, {_value(figure.kind, figure.b)} in B"
         return Outcome(holds, f"{'holds' if holds else 'does not hold'}: {self.text}: {values}")
 

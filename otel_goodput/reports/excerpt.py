@@ -1,8 +1,7 @@
 """Parts of a run, span by span: the excerpt of one too long to show all (around starts, ends and disruptions, and
 outliers), a window, and what is new of one that is followed second after second.
 
-What is new costs as much as there is, and a few steps before it: what the device did before decides when it began with
-a step. A span that was open and ends later comes again.
+What is new costs as much as there is, and a few steps before it. A span that was open and ends later comes again.
 """
 
 from __future__ import annotations

@@ -244,10 +244,7 @@ class TraceIds:
         return layout
 
     def others(self, detail: Detail, exported: Mapping[int, SpanData], *, whole: bool) -> dict[int, int]:
-        """Return the traces of exported spans that are not in that of their attempt's job, by span id.
-
-        `exported`: by span id; `whole`: `detail` has all spans of the run.
-        """
+        """Return the traces of spans not in their job's, by span id; `whole`: `detail` has all spans of the run."""
         traces = {}
         spans: list[Step | Phase] = [*detail.steps, *detail.phases]
         for span in spans:

@@ -40,16 +40,12 @@ class DisruptionFields(TypedDict):
 
     attempt: int | None  # number of the attempt that began with it, from 1; None for a rollback within an attempt
     reason: str  # ``crash``, ``preemption``, ``maintenance``, ``signal``, ``restart`` or ``rollback``
-    # when training resumed: the start of the job, or of the step that went back, in seconds since the epoch; None if
-    # unknown
-    time: float | None
+    time: float | None  # when training resumed: the start of the job, or of the step that went back; None if unknown
     died_at: float | None  # last sign of life before it, in seconds since the epoch; None for a rollback, or if unknown
     # the exception that ended the previous job, redacted; None if none did, or if the process was killed
     error_type: str | None
     error_message: str | None
-    # the signals and the exit status of the previous process, such as ``SIGTERM, exit status 1``; None if neither is
-    # known
-    ended_by: str | None
+    ended_by: str | None  # signals and exit status of the previous process: ``SIGTERM, exit status 1``; None if unknown
     recovery_s: float  # from the last sign of life to the next job start
     wasted_s: float  # own time of the steps that were lost
     # time of start-up (accelerators, preparation, compilation) and of restoring checkpoints, from the job's start to
@@ -226,8 +222,7 @@ class _AlwaysFields(PartitionFields):
     job_name: str  # name of the job
     started_at: float | None  # first job start; None if no job has begun
     ended: bool  # whether the latest job is over
-    # ``running``, ``ended``, ``failed`` (an exception ended the job), ``died``, or ``silent`` (no recent sign of life
-    # from another machine)
+    # ``running``, ``ended``, ``failed`` (by an exception), ``died``, or ``silent`` (no news from another machine)
     state: str
     last_sign_of_life: float | None  # of a run that died or is silent
     last_step_open_s: float | None  # how long the last step of such a run had been open
@@ -243,8 +238,7 @@ class _AlwaysFields(PartitionFields):
     error_type: str | None  # the exception that ended the latest job, redacted; None if none did
     error_message: str | None
     attempts: int  # job starts
-    # from the start of the latest job to the end of its first completed step; None until then
-    first_step_s: float | None
+    first_step_s: float | None  # from the latest job's start to the end of its first completed step; None until then
     clock: str  # where the end of the latest step came from: ``device``, ``host`` or ``unknown``
     steps: StepsFields  # executions by fate
     pending_steps: int | None  # executions whose fate is open

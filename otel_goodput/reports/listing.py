@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from otel_goodput._runtime import files
@@ -133,14 +133,11 @@ def entries(runs: Iterable[RecordedRun], process: int = 0) -> list[Entry]:
 
 def choice(known: list[Entry], place: str) -> str:
     """Return the list as text; `place` says where the runs are."""
-    return "".join(f"{shown(line)}\n" for line in _choices(known, place))
-
-
-def _choices(known: list[Entry], place: str) -> Iterator[str]:
-    yield f"{len(known)} runs in {place}; the newest is shown, --run ID shows another:"
+    lines = [f"{len(known)} runs in {place}; the newest is shown, --run ID shows another:"]
     widest = max(len(entry.run_id) for entry in known[:SHOWN])
     for entry in known[:SHOWN]:
         began = "" if entry.began is None else f"  since {format_moment(entry.began / NS)}"
-        yield f"  {entry.run_id:<{widest}}  {plural(entry.attempts, 'attempt'):<11}{began}"
+        lines.append(f"  {entry.run_id:<{widest}}  {plural(entry.attempts, 'attempt'):<11}{began}")
     if len(known) > SHOWN:
-        yield f"  and {len(known) - SHOWN} older ones"
+        lines.append(f"  and {len(known) - SHOWN} older ones")
+    return "".join(f"{shown(line)}\n" for line in lines)

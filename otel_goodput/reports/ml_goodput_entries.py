@@ -25,27 +25,22 @@ _JOB_NAME: Final = "job_name"
 _JOB_START: Final = "job_start_time"
 _SLICES: Final = "elastic_slice_counts_timestamp"
 
-
-# Phases by the beginning of the keys of their times, and the keys of their names.
-_PHASES: Final = {
-    "job": Phase.JOB,
-    "tpu_init": Phase.ACCELERATOR_INIT,
-    "training_prep": Phase.TRAINING_PREP,
-    "data_loading": Phase.DATA_LOADING,
-    "step": Phase.STEP,
-    "custom_badput_event": Phase.CUSTOM,
-    "elastic_wait": Phase.ELASTIC_WAIT,
-    "elastic_reinit": Phase.ELASTIC_REINIT,
+_PHASES: Final = (
+    Phase.JOB, Phase.ACCELERATOR_INIT, Phase.TRAINING_PREP, Phase.DATA_LOADING, Phase.STEP, Phase.CUSTOM,
+    Phase.ELASTIC_WAIT, Phase.ELASTIC_REINIT,
+)  # fmt: skip
+_CALLED: Final = {Phase.ACCELERATOR_INIT: "tpu_init", Phase.CUSTOM: "custom_badput_event"}  # where that is another name
+# By the keys of their times: phases, and whether they start. A step ends where the next one starts.
+_EDGES: Final = {
+    f"{_CALLED.get(phase, phase)}_{edge}_time": (phase, edge == "start")
+    for phase in _PHASES
+    for edge in ("start", "end")
+    if (phase, edge) != (Phase.STEP, "end")
 }
 _NAMES: Final[Mapping[str, str]] = {
     Phase.STEP: "step_count",
     Phase.CUSTOM: "custom_badput_event_type",
     Phase.ELASTIC_WAIT: "elastic_wait_event_type",
-}
-_EDGES: Final = {
-    f"{key}_{edge}_time": (phase, edge)
-    for key, phase in _PHASES.items()
-    for edge in (("start",) if phase == Phase.STEP else ("start", "end"))
 }
 
 
@@ -86,7 +81,7 @@ def rows_of(entries: Iterable[Entry], job_name: str | None = None) -> Sequence[R
             counts = {name: entry.get(f"{name}_slices", 0) for name in ("active", "available", "total")}
             rows.append({"kind": "slice_counts", "start_ns": time, "attempt": max(1, attempt), **counts})
             continue
-        phase, edge = _EDGES[key]
+        phase, starts = _EDGES[key]
         try:
             name = _name(phase, entry)
         except (TypeError, ValueError, OverflowError):
@@ -94,7 +89,7 @@ def rows_of(entries: Iterable[Entry], job_name: str | None = None) -> Sequence[R
         if key == _JOB_START:
             attempt += 1
             open_phases = Pairs(begin, end)  # what the process before left open was never ended
-        (open_phases.start if edge == "start" else open_phases.end)(phase, name, time)
+        (open_phases.start if starts else open_phases.end)(phase, name, time)
     return rows
 
 

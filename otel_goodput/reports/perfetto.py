@@ -69,10 +69,7 @@ class TraceWriter:
             self._add({"ph": "M", "pid": group, "tid": track, "name": f"{what}_{about}", "args": args})
 
     def slice(self, group: int, track: int, begin: int, end: int, name: str, args: Args, into: int, *out: int) -> None:
-        """Add a slice. Those of one track must lie inside of each other or apart.
-
-        Arrows go from the slice with a number in `out` to the one with the same in `into` (0: none).
-        """
+        """Add a slice, inside of another one of the track or apart. Arrows go from a number in `out` to that `into`."""
         self.events += 1
         place = {"pid": group, "tid": track, "ts": begin, "cat": _CATEGORY}
         self._add({"ph": "X", **place, "name": name, "args": args}, end - begin)
@@ -114,13 +111,10 @@ def _micros(ns: int) -> str:
 
 
 class Lanes:
-    """As many tracks as slices of one kind need. They come in order of their begin, an outer one before those in it.
-
-    `new` makes a track, given how many there are, and returns its number.
-    """
+    """As many tracks as slices of one kind need. They come in order of their begin, an outer one before those in it."""
 
     def __init__(self, new: Callable[[int], int]) -> None:
-        self._new = new
+        self._new = new  # makes a track, given how many there are, and returns its number
         self._open: list[tuple[int, list[int]]] = []  # numbers of tracks, and the ends of what is open there
 
     def place(self, begin: int, end: int) -> int:

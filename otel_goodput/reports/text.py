@@ -73,10 +73,7 @@ def doubts(report: Mapping[str, Any]) -> Iterator[Note]:
 
 
 def dispatch_only(report: Mapping[str, Any]) -> bool:
-    """Return whether the step times look like asynchronous dispatch, although no asynchronous runtime was detected.
-
-    This is the only check for attempts recorded by versions that did not detect such runtimes.
-    """
+    """Return whether the step times look like asynchronous dispatch, although no asynchronous runtime was detected."""
     times, cadence = report.get("step_time"), report.get("step_cadence_s")
     if not times or not cadence or report.get("observed_steps") or times["count"] < DISPATCH_STEPS:
         return False

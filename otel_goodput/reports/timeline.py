@@ -179,7 +179,7 @@ class Timeline:
         """Yield the rows as events ordered by attempt and time, as known at time `at` (ns; None: at the end)."""
         entries = self._entries
         if at is not None:
-            entries = sorted(_as_known(entry, at) for entry in entries if _begun(entry) <= at)
+            entries = sorted(known for entry in entries if (known := _as_known(entry, at)) is not None)
         compiling = {entry[0] for entry in entries if entry[6][2] == rules.COMPILE}
         for number, attempt in groupby(entries, itemgetter(0)):
             mine = list(attempt)
@@ -283,15 +283,11 @@ def _segments(row: Row, start: int, end: int, device_end: int) -> tuple[tuple[in
     return tuple(sorted(segments))
 
 
-def _begun(entry: _Entry) -> int:
-    """When it is known that the entry has begun, ns: of a suspension, when it is over."""
+def _as_known(entry: _Entry, at: int) -> _Entry | None:
+    """Return the entry as known at time `at` (ns): what ends later has not ended; None if it has not begun."""
     event = entry.event
-    return event.time + event.key if event.kind == ev.SUSPENDED else entry.start
-
-
-def _as_known(entry: _Entry, at: int) -> _Entry:
-    """Return the entry as known at time `at` (ns): what ends later has not ended."""
-    event = entry.event
+    if entry.start + (event.key if event.kind == ev.SUSPENDED else 0) > at:  # that is known when it is over
+        return None
     if event.kind != ev.START:
         return entry
     if event.arg > at:
