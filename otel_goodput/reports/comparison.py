@@ -254,30 +254,24 @@ def _summary(side: Side) -> dict[str, Any]:
 
 
 class Comparison:
-    """Run B compared with run A.
-
-    Attributes:
-        sides: both, by the names that texts have for them.
-        sources: categories that either run has time in, the largest first.
-        ratios: B's step time over A's, by statistic; empty if either is not known.
-        figures: by the names that ``compare --fail-if`` knows.
-    """
+    """Run B compared with run A."""
 
     def __init__(self, a: Side, b: Side) -> None:
         self.a, self.b = a, b
-        self.sides = {"A": a, "B": b}
+        self.sides = {"A": a, "B": b}  # by the names that texts have for them
         held: dict[tuple[str, str], list[float]] = {}
         for at, side in enumerate((a, b)):
             for category, name, seconds in sources(side.answer["seconds"]):
                 held.setdefault((category, name), [0.0, 0.0])[at] = seconds
-        self.sources = []
+        self.sources = []  # categories that either run has time in, the largest first
         for (category, name), (one, other) in held.items():
             share = Figure(SHARE, a.share(one), b.share(other))
             per_step = Figure(TIME, a.per_step(one), b.per_step(other))
             self.sources.append(Source(category, name, one, other, share, per_step))
         self.sources.sort(key=lambda source: (source.category != Category.PRODUCTIVE, -source.a - source.b, source[:2]))
+        # B's step time over A's, by statistic; empty if either is not known.
         self.ratios = {name: ratio(one, b.estimates[name]) for name, one in a.estimates.items() if b.estimates}
-        first, second = a.figures(), b.figures()
+        first, second = a.figures(), b.figures()  # by the names that ``compare --fail-if`` knows
         self.figures = {name: Figure(kind, first[name], second[name]) for name, kind in FIGURES.items()}
 
     @property
