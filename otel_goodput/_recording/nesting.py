@@ -104,7 +104,6 @@ class Nested(trace_api.Span):
     outer: Nested | None = None  # the phase that the caller was in when it was opened
     _shown: SpanContext | None = None
     touched = False  # somebody has asked for its identity, or set anything on it
-
     _line: Any  # records it
 
     @property

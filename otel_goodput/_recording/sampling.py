@@ -202,8 +202,7 @@ class Admission:
     def gate(self, phase: str, name: str, aside: bool = False) -> Gate:
         """Return the gate for phases of kind `phase` with this `name`.
 
-        Those that do not block (`aside`) have another one, so that a save and its background part are both sampled or
-        not.
+        Those that do not block (`aside`) have another one: a save and its background part are both sampled, or neither.
         """
         gate = self._gates.get((phase, name, aside))
         if gate is None:
