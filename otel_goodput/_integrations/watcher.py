@@ -404,7 +404,7 @@ class Watcher:
             return now, True
         queue, typical = self.queue, self.lengths.usual
         target = queue[count - 1]
-        steps = sum([len(each.keys) for each in islice(queue, count)])
+        steps = sum([len(queue[at].keys) for at in range(count)])  # iterating fails if a step is dispatched meanwhile
         begun = max(queue[0].start, self._end)
         before = max(begun, min(target.busy_at, now))
         usual = max(begun + typical * steps, target.starts[-1] + typical)  # the last one has begun, too
