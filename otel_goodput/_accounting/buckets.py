@@ -26,7 +26,7 @@ def add(bucket: Bucket, category: int, duration: int) -> None:
 
 def _add_all(bucket: Bucket, more: Bucket, sign: int = 1) -> None:
     for category, duration in more.items():
-        add(bucket, category, sign * duration)
+        bucket[category] = bucket.get(category, 0) + sign * duration
 
 
 def _without_zeros(bucket: Bucket) -> Bucket:

@@ -266,3 +266,26 @@ def test_a_step_that_was_left_has_done_its_work_or_never_began(length: int, kept
     alone = Ledger()
     alone.feed(job(start(0, rules.STEP, 9, 2), end(1, rules.STEP, 9, ev.FAILED | ev.LEFT)))
     assert alone.totals(2 * S).kept == 1, "there is nothing to hold it against"
+
+
+def test_what_older_snapshots_hold_besides_is_ignored() -> None:
+    """They also had what follows from other members, such as how many exclusions are open."""
+    events = [Event(0, ev.ATTEMPT, step=0), Event(1, ev.START, rules.JOB, 1)]
+    for number in range(10):
+        events.append(Event(number * S + 1, ev.START, rules.STEP, 10 + number, number))
+        events.append(Event(number * S + S // 2, ev.END, rules.STEP, 10 + number))
+    events.append(Event(9 * S + S // 4, ev.START, rules.EXCLUSION, 2))
+    ledger = Ledger((5 * S,))
+    ledger.feed(sorted(events))
+    head, blobs = ledger.dump()
+    head = json.loads(json.dumps(head))
+    head["account"]["open_windows"] |= {"next": 0, "excluded": 1, "opened": 0}
+    for window in head["account"]["steps"]["windows"]:
+        window["kept_total"] = sum(time for _, time in window["kept"])
+    for segment in head["account"]["steps"]["step_segments"]:
+        segment["begin"] = 1
+    older = Ledger.load(head, b"".join(map(bytes, blobs)), (5 * S,))
+    for each in (ledger, older):
+        each.feed([Event(11 * S, ev.END, rules.EXCLUSION, 2), Event(14 * S, ev.END, rules.JOB, 1)])
+    assert older.totals() == ledger.totals() and older.overview() == ledger.overview()
+    assert older.totals().excluded == 2 * S - S // 4 and older.totals().run.elapsed == 12 * S + S // 4 - 1
