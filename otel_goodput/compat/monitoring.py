@@ -254,9 +254,8 @@ class GoodputMonitor:
         self._windows: tuple[int, ...] = ()
         self._drawn = -1  # the highest step whose deviation is written
         self._slices = False
-        every, deviations_every = upload_interval, step_deviation_interval_seconds
-        self._uploaders[_GOODPUT] = Uploader(_GOODPUT, every, self._upload_goodput, self._google.close)
-        self._uploaders[_WINDOWS] = Uploader(_WINDOWS, every, self._upload_windows, self._google_windows.close)
+        self._interval, deviations_every = upload_interval, step_deviation_interval_seconds
+        self._uploaders[_GOODPUT] = Uploader(_GOODPUT, self._interval, self._upload_goodput, self._google.close)
         if include_step_deviation:
             self._uploaders[_DEVIATION] = Uploader(_DEVIATION, deviations_every, self._upload_step_deviation)
 
@@ -270,6 +269,8 @@ class GoodputMonitor:
         if self._uploaders:
             self._windows = tuple(round(seconds * NS) for seconds in rolling_windows_seconds if seconds >= 1)
             self._add_windows()
+            last = self._google_windows.close
+            self._uploaders.setdefault(_WINDOWS, Uploader(_WINDOWS, self._interval, self._upload_windows, last))
             self._start_windows()
 
     # --- uploads, on the uploaders' threads ---------------------------------------------------------------------------
