@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import re
+import struct
 import threading
 import time
 from collections import deque
@@ -26,12 +27,17 @@ from otel_goodput._journal.records import (
     CAPACITY,
     COMPOUND,
     HEADER_SIZE,
+    LEFT_STEP,
+    LEFT_STEP_AT,
+    LOAD,
     LOADING,
     RECORD,
     SEALED,
     SEGMENT_BYTES,
     SIZE,
     STEPPING,
+    TURN,
+    TURN_BODY,
 )
 from otel_goodput._runtime import files
 from otel_goodput._text.redact import encodable, redacting_logger, without_credentials
@@ -45,8 +51,9 @@ NAME_BYTES: Final = 192
 # A hole is a place that a thread has taken and not written yet. After this time, assume that it never will.
 HOLE_NS: Final = 1_000_000_000
 
-_pack, _seal_into = BODY.pack, SEALED.pack_into
-_TURNS: Final = re.compile(b"%c?(?:%c%c){3,}" % (LOADING, STEPPING, LOADING))  # a few, because a run has its price
+_pack, _pack_turn, _seal_into, _leave_into = BODY.pack, TURN_BODY.pack, SEALED.pack_into, LEFT_STEP.pack_into
+# A few, because a run has its price.
+_TURNS: Final = re.compile(b"%c{3,}|%c?(?:%c%c){3,}" % (TURN, LOADING, STEPPING, LOADING))
 _event = tuple.__new__  # makes an Event without calling its constructor, because this runs for every record
 
 
@@ -136,6 +143,9 @@ class Journal:
         # Reentrant, because a KeyboardInterrupt can leave it held and the same thread must be able to go on.
         self._changing = threading.RLock()
         self._torn = 0  # number of interrupted appends: up to so many holes will never be filled
+        # The open data load, if its begin is not recorded yet: the key of the step before, the number of its step, and
+        # its begin, ns. Whoever removes it records it.
+        self._left: list[tuple[int, int, int]] = []
         first.adopt(attempt, process, 0)
         self.current = first
         self._segments: deque[Segment] = deque([first])
@@ -147,6 +157,8 @@ class Journal:
 
     def append(self, kind: int, phase: int, flags: int, name: int, key: int, step: int, moment: int) -> None:
         """Record one event at `moment` (ns). Neither waits nor makes a system call, unless a new segment is needed."""
+        if self._left:
+            self._record_left()
         body = _pack(kind, phase, flags, name, key, step, moment)  # pack first: an error must not take a place
         try:
             segment = self.current
@@ -158,6 +170,48 @@ class Journal:
         except BaseException:
             self._torn += 1  # e.g. Ctrl-C: a place may have been taken that nobody will write to
             raise
+
+    def leave_step(self, key: int, number: int, now: int) -> None:
+        """Note that the step `key` ended at `now` (ns), and that the data load of step `number` began.
+
+        The segment's header says so in case the process is killed. A record follows: by :meth:`turn` or, if that takes
+        a while, before any other record or when the journal is read.
+        """
+        _leave_into(self.current.buffer, LEFT_STEP_AT, now, key ^ now)
+        self._left.append((key, number, now))
+
+    def turn(self, load: int, number: int, now: int) -> None:
+        """Record that the data load `load` ended at `now` (ns), and that its step began; with what was left, if any."""
+        try:
+            key, _, ended = left = self._left.pop()
+        except IndexError:
+            with self._changing:  # another thread records that, which comes first
+                pass
+            self.append(STEPPING, 0, 0, 0, load, number, now)
+            return
+        try:
+            body = _pack_turn(TURN, 0, 0, 0, key, now - ended, number, now)
+            segment = self.current
+            place = next(segment.places)
+            while place >= CAPACITY:
+                segment = self.roll(segment)
+                place = next(segment.places)
+            _seal_into(segment.buffer, HEADER_SIZE + place * SIZE, body, crc32(body) & 0xFFFF)
+        except struct.error:  # an integer is too large for this kind of record
+            self._left.append(left)
+            self.append(STEPPING, 0, 0, 0, load, number, now)
+        except BaseException:
+            self._torn += 1
+            self._left.append(left)
+            raise
+
+    def _record_left(self) -> None:
+        with self._changing:
+            try:
+                key, number, ended = self._left.pop()
+            except IndexError:
+                return
+            self.append(LOADING, 0, 0, 0, key, number, ended)
 
     def roll(self, full: Segment) -> Segment:
         """Continue in the next segment: a prepared spare, or else one in memory."""
@@ -225,6 +279,8 @@ class Journal:
         """
         events: list[Event | Turns] = []
         count = 0
+        if self._left:
+            self._record_left()
         for segment in list(self._segments):
             count += self._drain(segment, events, most - count)
             if count >= most or (segment.read < segment.end and segment is not self.current):
@@ -257,7 +313,11 @@ class Journal:
             self._decode_each(chunk[at * SIZE : begin * SIZE], events)
             rows = RECORD.iter_unpack(chunk[begin * SIZE : end * SIZE])
             _, _, flags, _, keys, numbers, times, _ = zip(*rows, strict=True)
-            events.append(Turns(kinds[begin] == STEPPING, times, keys, numbers, tuple([flag & 0xFF for flag in flags])))
+            if kinds[begin] == TURN:
+                events.append(_turns(keys, numbers, times))
+            else:
+                loaded = kinds[begin] == STEPPING
+                events.append(Turns(loaded, times, keys, numbers, tuple([flag & 0xFF for flag in flags])))
             at = end
         self._decode_each(chunk[at * SIZE : len(kinds) * SIZE], events)
 
@@ -300,3 +360,11 @@ class Journal:
         while segments[0] is not self.current and (not drained or segments[0].read >= segments[0].end):
             full.append(segments.popleft())
         return full
+
+
+def _turns(keys: tuple[int, ...], loads: tuple[int, ...], times: tuple[int, ...]) -> Turns:
+    """The turns that ``TURN`` records stand for; `loads` is the number and the length of each."""
+    moments = [moment for load, time in zip(loads, times, strict=True) for moment in (time - load % LOAD, time)]
+    ended = [key for step in keys for key in (step, (step + ev.STRIDE) & ev.KEYS)]
+    numbers = [number for load in loads for number in (load // LOAD,) * 2]
+    return Turns(False, tuple(moments), tuple(ended), tuple(numbers), (0,) * len(moments))

@@ -1,6 +1,6 @@
 """The journal's wire format: records of 32 bytes in segments with a header, little-endian, with checksums.
 
-A record is an :class:`~otel_goodput._accounting.events.Event`, or several at once (``LOADING``, ``STEPPING``,
+A record is an :class:`~otel_goodput._accounting.events.Event`, or several at once (``TURN``, ``LOADING``, ``STEPPING``,
 ``DEVICE_ENDS``), or one of the kinds below, which describe names and spans.
 A reader skips records that it cannot verify, so a segment may be cut or torn anywhere. It reports what it skipped, and
 :mod:`~otel_goodput._timeline.damage` interprets that.
@@ -25,15 +25,20 @@ from otel_goodput._accounting.events import KEYS, STRIDE, Event, following
 from otel_goodput._runtime import files
 from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES, REASONS
 
-# Several events in one record: all that reads records gets those, see events_in(). A loop writes the first two in each
-# turn. The key of what begins follows from that of what ends.
+# Several events in one record: all that reads records gets those, see events_in(). A loop writes a TURN each turn, or
+# the first two. The key of what begins follows from that of what ends.
 LOADING: Final = 17  # the step `key` ended, and the data load of step `step` began
 STEPPING: Final = 18  # the data load `key` ended, and its step `step` began
 # The steps of `phase` successive turns, from `key` on, left the device, the last at `time`. The others took `step` ns
 # each: one right after the other if `BUSY`, else from the begin of the step or the end of the one before.
 DEVICE_ENDS: Final = 19
 MOST_ENDS: Final = 64  # of one record: what a forged file can make of few bytes is bounded
-COMPOUND: Final = (LOADING, STEPPING, DEVICE_ENDS)
+# The step `key` ended and the data load of the next one began; at `time`, that load ended and its step began. None
+# of them is exported. `step` holds two integers of 32 bits: how long the load took (ns), and the number of its step. If
+# one of them is too large for that, there are the two records above.
+TURN: Final = 20
+LOAD: Final = 1 << 32
+COMPOUND: Final = (LOADING, STEPPING, DEVICE_ENDS, TURN)
 
 # Kinds in addition to those of accounting.events.
 NAME: Final = 64  # `phase` is the index of the part, `name` the id; the rest holds 24 bytes of UTF-8
@@ -63,6 +68,7 @@ KINDS: Final[dict[int, int]] = {
     LOADING: 2,
     STEPPING: 2,
     DEVICE_ENDS: MOST_ENDS + 1,
+    TURN: 1,
     **dict.fromkeys(range(NAME, ERROR + 1), ANY),
     CONTINUED: 2,
 }
@@ -90,10 +96,11 @@ BODY: Final = struct.Struct("<BBHHQqq")
 RECORD: Final = struct.Struct("<BBHHQqqH")
 UNCHECKED: Final = struct.Struct("<BBHHQqq2x")  # without the checksum
 SEALED: Final = struct.Struct(f"<{BODY.size}sH")  # the same: a body and its checksum
+TURN_BODY: Final = struct.Struct("<BBHHQIIq")
 SIZE: Final = RECORD.size
 _NAME_BODY: Final = struct.Struct("<BBHH24s")
 NAME_PART: Final = 24
-assert SIZE == 32 and _NAME_BODY.size == BODY.size
+assert SIZE == 32 and _NAME_BODY.size == TURN_BODY.size == BODY.size
 
 # Magic, version, process, attempt, number, pid, and their checksum.
 HEADER: Final = struct.Struct("<8sHHIIII")
@@ -102,6 +109,10 @@ HEADER_SIZE: Final = 64
 HEARTBEAT: Final = struct.Struct("<qI")
 HEARTBEAT_AT: Final = HEADER.size
 _HEARTBEAT_END: Final = HEARTBEAT_AT + HEARTBEAT.size
+# When the loop's step ended that ended last (ns), and its key, by XOR with that time, which serves as a checksum. The
+# TURN that says so is written once the data load is over.
+LEFT_STEP: Final = struct.Struct("<qQ")
+LEFT_STEP_AT: Final = HEADER_SIZE - LEFT_STEP.size
 _FRAMED: Final = HEADER.size - 4
 _CHECK: Final = 4
 MAGIC: Final = b"OGOODPUT"
@@ -112,7 +123,7 @@ _BLOCK: Final = 4096
 _ZEROS: Final = bytes(_BLOCK)
 _make: Final = tuple.__new__  # a third of the time of a named tuple's constructor
 _SIGNED: Final = 1 << 63
-TURN: Final = 2 * STRIDE  # between the keys of the steps of two turns
+TURN_STRIDE: Final = 2 * STRIDE  # between the keys of the steps of two turns
 LARGEST: Final = _SIGNED - 1  # number of a step, and time in ns, that a record holds; the least time is -LARGEST
 
 Fields = tuple[int, int, int, int, int, int, int]  # of a record: kind, phase, flags, name, key, step, time
@@ -120,7 +131,7 @@ Fields = tuple[int, int, int, int, int, int, int]  # of a record: kind, phase, f
 
 def successive(keys: Sequence[int]) -> bool:
     """Whether these are the keys of the steps of successive turns of one loop."""
-    return keys[-1] == (keys[0] + (len(keys) - 1) * TURN) & KEYS
+    return keys[-1] == (keys[0] + (len(keys) - 1) * TURN_STRIDE) & KEYS
 
 
 def events_in(record: tuple[int, int, int, int, int, int, int, int]) -> tuple[Fields, ...]:
@@ -130,6 +141,15 @@ def events_in(record: tuple[int, int, int, int, int, int, int, int]) -> tuple[Fi
     0; its `flags` are those of the END.
     """
     kind, phase, flags, _, key, step, time, _ = record
+    if kind == TURN:
+        number, length = divmod(unsigned(step), LOAD)
+        load, begun = following(key), time - length
+        return (
+            (ev.END, rules.STEP, 0, 0, key, number - 1, begun),
+            (ev.START, rules.DATA_LOADING, 0, 0, load, number, begun),
+            (ev.END, rules.DATA_LOADING, 0, 0, load, number, time),
+            (ev.START, rules.STEP, 0, 0, following(load), number, time),
+        )
     if kind == LOADING:
         end = (ev.END, rules.STEP, flags, 0, key, step - 1, time)
         return end, (ev.START, rules.DATA_LOADING, EXPORT if phase else 0, 0, following(key), step, time)
@@ -142,7 +162,7 @@ def events_in(record: tuple[int, int, int, int, int, int, int, int]) -> tuple[Fi
             ends = [(ev.NO_STEP, max(-LARGEST, time - at * step)) for at in before]
         else:
             ends = [(max(0, step), time)] * len(before)
-        keys = map(KEYS.__and__, count(key, TURN))
+        keys = map(KEYS.__and__, count(key, TURN_STRIDE))
         return tuple(
             (ev.DEVICE_END, rules.STEP, 0, 0, each, took, end)
             for each, (took, end) in zip(keys, (*ends, (ev.NO_STEP, time))[:phase], strict=False)
@@ -191,6 +211,14 @@ class SegmentHeader(NamedTuple):
     heartbeat: int = 0  # time of the last heartbeat, ns; 0 if there is none
     reached: int = 0  # number of records certainly written by then; 0 if not known
     torn: bool = False  # the heartbeat does not match its checksum
+
+
+def left_step(data: bytes) -> tuple[int, int]:
+    """The key of the loop's step that ended last by the header of a segment, and when, ns; zeros if none is there."""
+    if len(data) < HEADER_SIZE:
+        return 0, 0
+    ended, mixed = LEFT_STEP.unpack_from(data, LEFT_STEP_AT)
+    return mixed ^ (ended & KEYS), ended
 
 
 class NewerVersion(ValueError):

@@ -1,8 +1,9 @@
-"""The short way through an undisturbed loop: two records a turn instead of four, and no new objects for most steps.
+"""The short way through an undisturbed loop: one record a turn instead of four, and no new objects for most steps.
 
-One record ends a step and begins the data load of the next one, the other ends that load and begins its step. They are
-two and not one, because a load may hang, or be killed: the journal must have seen the step complete by then. If nobody
-has requested the identity of the load or set anything on its span, that object becomes the span of its step.
+The record ends a step, begins and ends the data load of the next one, and begins that. It is written after the load; if
+the process is killed meanwhile, the header of the segment says that the step was complete. If one of the two is
+exported, or observed on the device, there are two records instead, the first before the load. If nobody has requested
+the identity of the load or set anything on its span, that object becomes the span of its step.
 
 A span and its context are used again two turns later, unless somebody still holds them or has touched the span. A task
 that was made in a step holds the context of that step, for example.
@@ -48,8 +49,8 @@ class Turns:
 
     __slots__ = (
         "_alone", "_announces", "_append", "_attach", "_clean", "_covered", "_current", "_due", "_hooks", "_inside",
-        "_job", "_jobs", "_line", "_outside", "_parents", "_policy", "_postpone", "_recent", "_sampler", "_seen",
-        "_short", "_spans", "_spare", "_thin", "_thread", "_volume", "latest",
+        "_job", "_jobs", "_leave_step", "_line", "_outside", "_parents", "_policy", "_postpone", "_recent", "_sampler",
+        "_seen", "_short", "_spans", "_spare", "_thin", "_thread", "_turn", "_volume", "latest",
     )  # fmt: skip
 
     def __init__(self, line: StepLine) -> None:
@@ -66,6 +67,7 @@ class Turns:
         self._due = 0  # number of the next step that may be sampled
         # Looked up once.
         self._append: Callable[..., None] = line.account.append
+        self._leave_step, self._turn = line.account.journal.leave_step, line.account.journal.turn
         self._postpone = line.emitter.postpone
         self._current, self._attach = line.current, line.attach
         self._spans, self._short, self._jobs, self._thread = line.spans, line.spans.short, line.jobs, line.thread
@@ -139,7 +141,10 @@ class Turns:
             load._sampled = True
         # Registered as open before anything is recorded, so that it will be ended even if an interrupt comes now.
         self.latest = self._short[load._entry] = load
-        self._append(LOADING, load._sampled, flags, 0, key, number, now)
+        if exported or load._sampled or flags:
+            self._append(LOADING, load._sampled, flags, 0, key, number, now)
+        else:
+            self._leave_step(key, number, now)
         before, self._inside = self._inside, inside
         self._attach(inside)
         if load._outermost:
@@ -198,9 +203,11 @@ class Turns:
         if step is not load:
             self._short[step._entry] = step
         try:
-            self._append(STEPPING, step._sampled, EXPORT if exported else 0, 0, key, number, now)
             if step is load:
+                self._turn(key, number, now)
                 load._phase, load._key, load._start = STEP, begun, now
+            else:
+                self._append(STEPPING, step._sampled, EXPORT if exported else 0, 0, key, number, now)
         except BaseException:
             if step is load:  # whether or not that is recorded: the loop ends the step, and nobody else would the load
                 line.account.end(DATA_LOADING, key, 0, now)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
 from otel_goodput._accounting.device import NEVER, left_at, place
-from otel_goodput._accounting.events import Event
+from otel_goodput._accounting.events import Event, following
 from otel_goodput._accounting.phase_history import Phases
 from otel_goodput._journal import records
 from otel_goodput._journal.notes import Note
@@ -45,10 +45,12 @@ class Reached:
     # Places before that which read as empty or damaged, in segments that may still be written.
     holes: set[Position] = field(default_factory=set)
     phases: Phases[Any] = field(default_factory=Phases)  # those that are open before the segment at `position`
+    step: Record | None = None  # the open one; of several, the latest
+    left: int = 0  # key of the step whose end was read from a header, before its record was there; 0 if there is none
 
     def enter(self, attempt: int) -> None:
         """Go on with the next attempt."""
-        self.attempt, self.names, self.begun = attempt, Names(), False
+        self.attempt, self.names, self.begun, self.step, self.left = attempt, Names(), False, None, 0
         self.phases.die()
 
     def begin(self, entries: list[Record]) -> None:
@@ -174,6 +176,7 @@ class Reader:
             damages.left_out(segment.path.name, error)
             return []
         self._move(segment, max(skip, records.used(data)), [at for at, why in skipped if why != records.UNKNOWN])
+        self._end_step(entries, *records.left_step(data))
         entries = self.overlaps.kept(segment.attempt, entries)
         times = [one.time for one in entries if one.kind < NAME]
         sealed = segment.path.suffix == ".gz"
@@ -184,6 +187,26 @@ class Reader:
             for one in entries:
                 reached.phases.take(one.kind, one.key, one)
         return entries
+
+    def _end_step(self, entries: list[Record], key: int, ended: int) -> None:
+        """End the loop's step `key` at `ended` (ns), and begin the next data load, as the header of a segment says.
+
+        A loop records both after the load, see :meth:`~otel_goodput._journal.journal.Journal.leave_step`. They are not
+        read a second time then.
+        """
+        reached = self.reached
+        if reached.left:
+            again = (ev.END, reached.left), (ev.START, following(reached.left))
+            entries[:] = [one for one in entries if (one.kind, one.key) not in again]
+        reached.step = step = _open_step(entries, reached.step)
+        if step is None or step.key != key or ended < step.time:
+            return
+        at = len(entries) - (bool(entries) and entries[-1].kind == ev.HEARTBEAT)
+        entries[at:at] = [
+            Record(ev.END, rules.STEP, 0, "", key, step.step, ended),
+            Record(ev.START, rules.DATA_LOADING, 0, "", following(key), step.step + 1, ended),
+        ]
+        reached.step, reached.left = None, key
 
     def _move(self, segment: SegmentFile, end: int, lost: list[int]) -> None:
         """Note that a segment has been read up to the record `end`, of which those at `lost` cannot be read."""
@@ -197,6 +220,18 @@ class Reader:
         self.reached.position = segment.attempt, segment.number, end
         if segment.path.suffix != ".gz":
             self.reached.holes |= {(segment.attempt, segment.number, at) for at in holes}
+
+
+def _open_step(entries: Sequence[Record], before: Record | None) -> Record | None:
+    """Return the step that began last and is open after `entries`; `before`: the one before them."""
+    ended: set[int] = set()
+    for one in reversed(entries):
+        if one.kind == ev.END:
+            ended.add(one.key)
+        elif one.kind == ev.START and one.phase == rules.STEP:
+            before = one
+            break
+    return None if before is None or before.key in ended else before
 
 
 # --- the events of a whole run ----------------------------------------------------------------------------------------

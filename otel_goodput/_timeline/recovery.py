@@ -142,7 +142,9 @@ def _from_snapshot(run: RunDirectory, process: int, spans: Sequence[int]) -> Res
         attempt, number, read = (whole(one, _PLACES) for one in head["position"])
         names = records.Names(dict(enumerate(map(str, head["names"]))))
         phases = Phases({entry.key: entry for entry in index.opened})
-        reached = Reached(attempt, names, True, (attempt, number, read), phases=phases)
+        steps = (one for one in reversed(phases.opened.values()) if one.phase == rules.STEP)
+        step = next((Record(ev.START, rules.STEP, 0, "", one.key, one.step, one.start) for one in steps), None)
+        reached = Reached(attempt, names, True, (attempt, number, read), phases=phases, step=step)
         restored = Restored(ledger, index, reached, index.last_sign)
         _prove(restored)
         return restored

@@ -12,7 +12,7 @@ from otel_goodput._accounting.codec import FLAG, KEY, NUMBER, TEXT, Each, Pairs,
 from otel_goodput._accounting.events import following
 from otel_goodput._accounting.phase_history import Phases
 from otel_goodput._journal import records
-from otel_goodput._journal.records import EXPORT, LOADING, NAME, STEPPING
+from otel_goodput._journal.records import EXPORT, LOAD, LOADING, NAME, STEPPING, TURN
 from otel_goodput._journal.thinning import SUMMARY, SUMMARY_ENTRY, Summary, Thinner
 from otel_goodput.semconv import PHASES
 
@@ -223,6 +223,15 @@ class SpanIndex(State):
                 begun, export = following(key), EXPORT if phase else 0
                 which = rules.DATA_LOADING if kind == LOADING else rules.STEP
                 opened.setdefault(begun, _entry(SpanEntry, (begun, which, "", step, export, time, 0, 0, None, 0)))
+            elif kind == TURN:
+                entry = opened.pop(key, None)
+                if entry is not None:
+                    self._thin(self._thinner, entry.step, entry.start, time - step % LOAD)
+                begun = following(following(key))
+                opened.setdefault(
+                    begun,
+                    _entry(SpanEntry, (begun, rules.STEP, "", step // LOAD, 0, time, 0, 0, None, 0)),
+                )
             else:
                 if kind and kind != NAME:
                     self._take(kind, phase, flags, name if names is None else names[name], key, step, time)

@@ -213,29 +213,38 @@ def _kept(bodies: Sequence[bytes], begin: int, end: int) -> list[Row]:
     three segments that are read, a window is often a small part. Which blocks have any is seen without a loop.
     """
     blocks = [block for body in bodies for block in _blocks(body)]
+    latest = end + records.LOAD  # a TURN has the time of its end, and begins up to so much earlier
     keys = {
         row[4]
         for body, times, _ in blocks
-        if min(times) <= end and max(times) >= begin
-        for row in _sound(body, [at for at, time in enumerate(times) if begin <= time <= end])
-        if row[0] in _KEYED
+        if min(times) <= latest and max(times) >= begin
+        for row in _sound(body, [at for at, time in enumerate(times) if begin <= time <= _last(body, at, end, latest)])
+        if row[0] in _KEYED and row[6] <= end and (row[6] >= begin or row[0] == ev.DEVICE_END)
     }
     shared = bytes([records.DEVICE_ENDS])  # such a record is of the keys of many steps, which end before it
-    written = keys | {preceding(key) for key in keys}  # the record of a loop's turn has the first of two keys
+    before = {preceding(key) for key in keys}
+    written = keys | before | {preceding(key) for key in before}  # the record of a loop's turn has the first key
     return [
         row
         for body, times, ids in blocks
-        if (min(times) <= end and max(times) >= begin) or not written.isdisjoint(ids) or shared in body[::SIZE]
+        if (min(times) <= latest and max(times) >= begin) or not written.isdisjoint(ids) or shared in body[::SIZE]
         for row in _sound(
             body,
             [
                 at
                 for at, (time, key) in enumerate(zip(times, ids, strict=True))
-                if begin <= time <= end or key in written or (body[at * SIZE] == records.DEVICE_ENDS and time > end)
+                if begin <= time <= _last(body, at, end, latest)
+                or key in written
+                or (body[at * SIZE] == records.DEVICE_ENDS and time > end)
             ],
         )
         if _belongs(row, keys, begin, end)
     ]
+
+
+def _last(body: bytes, at: int, end: int, latest: int) -> int:
+    """Up to which time (ns) the record at `at` may belong to a window that ends at `end`."""
+    return latest if body[at * SIZE] == records.TURN else end
 
 
 def _blocks(body: bytes) -> Iterator[tuple[bytes, list[int], list[int]]]:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -322,3 +322,29 @@ def test_a_segment_that_cannot_be_read_is_left_out_once(record: Callable[..., Re
         follower.poll()
         compared(follower)
     assert follower.state.ledger.totals().kept == 0 and follower.restored == 2
+
+
+def test_a_step_that_only_the_header_says_is_over(recording: Recording) -> None:
+    """Its record is written after the data load: until then, and after it, a follower has its end once."""
+    follower = Follower(RunDirectory(recording.folder))
+    looks: list[tuple[int, int]] = []
+
+    def batches() -> Iterator[int]:
+        for number in range(200):
+            if number % 50 == 49:
+                for _ in range(2):
+                    follower.poll()
+                    compared(follower)
+                looks.append((number, follower.state.ledger.totals().executed))
+            yield number
+
+    with goodput.job():
+        for _ in goodput.steps(batches()):
+            pass
+    assert looks == [(number, number) for number in (49, 99, 149, 199)]
+    recording.recorder.totals()
+    follower.poll()
+    compared(follower)
+    assert follower.state.ledger.totals().to_json()["steps"] == recording.report()["steps"]
+    begun = [one.record.step for one in follower.recent if one.record.kind == ev.START and one.record.phase == STEP]
+    assert begun == sorted(set(begun))

@@ -19,7 +19,9 @@ from journal.again import Training
 from journal.test_golden import NAMES, unpack
 
 from otel_goodput._accounting import events as ev
+from otel_goodput._accounting.events import events_of, following
 from otel_goodput._journal import records
+from otel_goodput._journal.journal import Journal, Segment
 from otel_goodput._journal.records import Record
 from otel_goodput._journal.rundir import RunDirectory, runs
 from otel_goodput._timeline.damage import Damages
@@ -217,3 +219,33 @@ def test_made(files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory)
     run = written(tmp_path_factory.getbasetemp() / "made", files)
     same(run)
     positions(run)
+
+
+numbers = st.integers(0, 2**32 - 3) | st.integers(2**32 - 3, 2**40)
+loads = st.integers(0, 10**6) | st.integers(2**32 - 2, 2**34) | st.integers(-5, 0)
+
+
+@given(number=numbers, turns=st.lists(st.tuples(st.integers(0, 10**7), loads, st.booleans()), max_size=20))
+def test_a_turn_is_what_its_two_halves_are(number: int, turns: list[tuple[int, int, bool]]) -> None:
+    """Whatever comes between them, live and from the disk."""
+    one, two = (Journal(0, 0, Segment(None)) for _ in range(2))
+    time, key = BASE, 1
+    for took, load, disturbed in turns:
+        time += took
+        one.leave_step(key, number, time)
+        two.append(records.LOADING, 0, 0, 0, key, number, time)
+        if disturbed:
+            for journal in (one, two):
+                journal.append(ev.SLICES, 0, 1, 0, 1, 1, time)
+        time, key = time + load, following(key)
+        one.turn(key, number, time)
+        two.append(records.STEPPING, 0, 0, 0, key, number, time)
+        number, key = number + 1, following(key)
+    raw = [bytes(journal.current.buffer) for journal in (one, two)]
+    decoded = [list(records.decode_segment(data, records.Names())) for data in raw]
+    assert decoded[0] == decoded[1]
+    live = [events_of(journal.drain()[0]) for journal in (one, two)]
+    events = [
+        [(one.time, one.kind, one.phase, one.key) for one in some] for some in (*live, *map(records.events_of, decoded))
+    ]
+    assert events[0] == events[1] == events[2] == events[3]

@@ -91,7 +91,7 @@ def test_what_belongs_to_a_phase_of_the_window_is_in_it(long: RunDirectory) -> N
 def test_steps_of_a_window_whose_shared_end_is_recorded_behind_it(tmp_path: Path, busy: int) -> None:
     run = RunDirectory(tmp_path / "run")
     run.make()
-    turns = [(at * records.TURN & KEYS, BEGIN + at * MS) for at in range(60)]
+    turns = [(at * records.TURN_STRIDE & KEYS, BEGIN + at * MS) for at in range(60)]
     body = [sealed(ev.ATTEMPT, 0, 0, 0, BEGIN)]
     for number, (key, at) in enumerate(turns):
         body += [sealed(ev.START, STEP, key, number, at), sealed(ev.END, STEP, key, ev.NO_STEP, at + MS // 2)]

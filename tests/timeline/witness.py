@@ -22,10 +22,12 @@ PHASE_COUNTS = {
     17: 2,
     18: 2,
     19: 65,
+    20: 1,
 }
-KINDS = {*range(1, 20), *range(64, 71)}
+KINDS = {*range(1, 21), *range(64, 71)}
 DEVICE_END = 8
-LOADING, STEPPING, DEVICE_ENDS, EXPORT, BUSY = 17, 18, 19, 256, 256
+LOADING, STEPPING, DEVICE_ENDS, TURN, EXPORT, BUSY = 17, 18, 19, 20, 256, 256
+STRIDE = 0x9E3779B97F4A7C15
 STEP, LOAD = PHASES.index("step"), PHASES.index("data_loading")
 
 
@@ -92,10 +94,24 @@ def segments(folder: Path, process: int = 0) -> list[Segment]:
     found: list[Segment] = []
     names: dict[int, str] = {}
     attempt = -1
+    step: Read | None = None  # the latest that is open
+    left = 0  # key of the step whose end the header has told
     for (number, serial), (_, data) in sorted(there.items()):
         if number != attempt:
-            attempt, names = number, {}
-        found.append(Segment(number, serial, _records(data, names)))
+            attempt, names, step, left = number, {}, None, 0
+        read = [one for one in _records(data, names) if not left or (one.kind, one.key) not in _end_of(left)]
+        for one in read:
+            if one.kind == START and one.phase == STEP:
+                step = one
+            elif one.kind == END and step is not None and one.key == step.key:
+                step = None
+        time, mixed = struct.unpack("<qQ", data[48:64]) if len(data) >= 64 else (0, 0)
+        if step is not None and mixed ^ (time % 2**64) == step.key and time >= step.time:
+            left, at = step.key, len(read) - (read[-1:] != [] and read[-1].kind == HEARTBEAT)
+            read.insert(at, Read(END, STEP, 0, "", left, step.step, time))
+            read.insert(at + 1, Read(START, LOAD, 0, "", (left + STRIDE) % 2**64, step.step + 1, time))
+            step = None
+        found.append(Segment(number, serial, read))
     firsts = {number: head for (number, serial), (head, _) in there.items() if serial == 0}
     numbers = sorted({one.attempt for one in found})
     for one in found:
@@ -105,6 +121,10 @@ def segments(folder: Path, process: int = 0) -> list[Segment]:
         if until is not None and last and last[0] > until:  # else it is a time that somebody gave
             one.records[:] = [record for record in one.records if record.kind >= NAME or record.time <= until]
     return found
+
+
+def _end_of(key: int) -> list[tuple[int, int]]:
+    return [(END, key), (START, (key + STRIDE) % 2**64)]
 
 
 def _until(data: bytes) -> int | None:
@@ -129,17 +149,22 @@ def _records(data: bytes, names: dict[int, str]) -> list[Read]:
                 names[name] = parts[name].rstrip(b"\0").decode("utf-8", "replace")
         elif kind in (LOADING, STEPPING):
             ended, begun = (STEP, LOAD) if kind == LOADING else (LOAD, STEP)
-            after = (key + 0x9E3779B97F4A7C15) % 2**64
+            after = (key + STRIDE) % 2**64
             found.append(Read(END, ended, flags, "", key, step - (kind == LOADING), time))
             found.append(Read(START, begun, phase * EXPORT, "", after, step, time))
+        elif kind == TURN:
+            took, number = step % 2**32, step % 2**64 // 2**32
+            load, begun = (key + STRIDE) % 2**64, time - took
+            found.append(Read(END, STEP, 0, "", key, number - 1, begun))
+            found.append(Read(START, LOAD, 0, "", load, number, begun))
+            found.append(Read(END, LOAD, 0, "", load, number, time))
+            found.append(Read(START, STEP, 0, "", (load + STRIDE) % 2**64, number, time))
         elif kind == DEVICE_ENDS:
             for at in range(phase):
                 left = phase - 1 - at
-                after = (key + 2 * at * 0x9E3779B97F4A7C15) % 2**64
-                took, end = (
-                    (max(0, step), time) if left and not flags & BUSY else (-1, max(1 - 2**63, time - left * step))
-                )
-                found.append(Read(DEVICE_END, STEP, 0, "", after, took, end))
+                after = (key + 2 * at * STRIDE) % 2**64
+                took, end = (max(0, step), time) if not flags & BUSY else (-1, max(1 - 2**63, time - left * step))
+                found.append(Read(DEVICE_END, STEP, 0, "", after, *((took, end) if left else (-1, time))))
         else:
             found.append(Read(kind, phase, flags, names.get(name, "") if name else "", key, step, time))
     beat = data[28:44]
