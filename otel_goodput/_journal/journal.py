@@ -144,8 +144,9 @@ class Journal:
         self._changing = threading.RLock()
         self._torn = 0  # number of interrupted appends: up to so many holes will never be filled
         # The open data load, if its begin is not recorded yet: the key of the step before, the number of its step, and
-        # its begin, ns. Whoever removes it records it.
+        # its begin, ns. Whoever removes it records it; it may be recorded twice, but not after its end.
         self._left: list[tuple[int, int, int]] = []
+        self._latest_left = (0, 0, 0)
         first.adopt(attempt, process, 0)
         self.current = first
         self._segments: deque[Segment] = deque([first])
@@ -178,10 +179,14 @@ class Journal:
         a while, before any other record or when the journal is read.
         """
         _leave_into(self.current.buffer, LEFT_STEP_AT, now, key ^ now)
-        self._left.append((key, number, now))
+        self._latest_left = left = (key, number, now)
+        self._left.append(left)
 
     def turn(self, load: int, number: int, now: int) -> None:
-        """Record that the data load `load` ended at `now` (ns), and that its step began; with what was left, if any."""
+        """Record that the data load `load` ended at `now` (ns), and that its step began.
+
+        If this is interrupted, the caller must record the begin and the end of the load: whether it is, is not known.
+        """
         try:
             key, _, ended = left = self._left.pop()
         except IndexError:
@@ -202,16 +207,18 @@ class Journal:
             self.append(STEPPING, 0, 0, 0, load, number, now)
         except BaseException:
             self._torn += 1
-            self._left.append(left)
             raise
 
     def _record_left(self) -> None:
         with self._changing:
             try:
                 key, number, ended = self._left.pop()
+                self.append(LOADING, 0, 0, 0, key, number, ended)
             except IndexError:
                 return
-            self.append(LOADING, 0, 0, 0, key, number, ended)
+            except BaseException:  # e.g. Ctrl-C: whether it is recorded is not known
+                self._left[:] = [self._latest_left]
+                raise
 
     def roll(self, full: Segment) -> Segment:
         """Continue in the next segment: a prepared spare, or else one in memory."""

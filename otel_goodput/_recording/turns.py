@@ -23,7 +23,7 @@ from typing import Final
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanContext
 
-from otel_goodput._accounting.events import KEYS, ON_DEVICE, STRIDE
+from otel_goodput._accounting.events import KEYS, ON_DEVICE, STRIDE, preceding
 from otel_goodput._accounting.rules import DATA_LOADING, STEP
 from otel_goodput._journal.records import EXPORT, LOADING, OUTLIER, STEPPING
 from otel_goodput._journal.thinning import pack
@@ -210,6 +210,7 @@ class Turns:
                 self._append(STEPPING, step._sampled, EXPORT if exported else 0, 0, key, number, now)
         except BaseException:
             if step is load:  # whether or not that is recorded: the loop ends the step, and nobody else would the load
+                line.account.append(LOADING, 0, 0, 0, preceding(key), number, load._start)
                 line.account.end(DATA_LOADING, key, 0, now)
                 load._phase, load._key, load._start = STEP, begun, now
             raise

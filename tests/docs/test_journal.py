@@ -38,7 +38,9 @@ def test_the_header() -> None:
     assert layout([["0", *rows[7][1:]], ["8", *rows[8][1:]]]) == records.HEARTBEAT.format
     assert rows[7][0].startswith(str(records.HEARTBEAT_AT))
     assert rows[9][0].startswith(str(records.HEARTBEAT_AT + records.HEARTBEAT.size))
-    assert rows[10][0] == f"{records.HEARTBEAT_AT + records.HEARTBEAT.size + check}–{records.HEADER_SIZE - 1}"
+    assert rows[10][0] == f"{records.HEARTBEAT_AT + records.HEARTBEAT.size + check}–{records.LEFT_STEP_AT - 1}"
+    assert rows[11][0].startswith(str(records.LEFT_STEP_AT)) and rows[12][0].endswith(str(records.HEADER_SIZE - 1))
+    assert layout([["0", *rows[11][1:]], ["8", *rows[12][1:]]]) == records.LEFT_STEP.format
     assert f"{records.CAPACITY:,} records of {records.SIZE} bytes" in TEXT
     assert f"`{records.MAGIC.decode()}`" in rows[0][2] and str(records.VERSION) in rows[1][2]
 
