@@ -141,6 +141,7 @@ class Account:
         another ledger when totals are first read.
         """
         self.append = nothing
+        self.journal.orphan()
         self.listeners = Listeners()
         self._looking = threading.Lock()
         if not self.lock.acquire(blocking=False):

@@ -232,6 +232,14 @@ class Journal:
         self.rolled.set()
         return self.current
 
+    def orphan(self) -> None:
+        """Write no more to the segments, which a forked child shares with its parent.
+
+        A loop that goes on in the child has bound methods of this journal.
+        """
+        self._left.clear()
+        self.current = Segment(None)
+
     def leave(self) -> None:
         """Continue in the next segment before this one is full: this one is in memory, and the next one has a file."""
         segment = self.current

@@ -12,6 +12,7 @@ import pytest
 import warm
 
 from otel_goodput._journal.rundir import RunDirectory
+from otel_goodput.reports.run import RecordedRun
 
 # One thread asks for totals all the time, which holds the account's lock; the main thread trains and forks.
 ASKED = """
@@ -94,3 +95,46 @@ def test_a_child_does_not_keep_a_dead_parent_alive(tmp_path: Path) -> None:
         parent.wait(60)
         assert not run.alive(0, 0), "the child holds its parent's lock"
         parent.stdin.close()
+
+
+GOES_ON = """
+import os, pathlib, signal, sys
+import otel_goodput as goodput
+from otel_goodput._live import keeper
+keeper.TICK_S = 600  # only the loop writes records
+goodput.configure("forks", run_id="run", directory=sys.argv[1], exporters="none", integrations="none")
+
+def journal():
+    (segment,) = pathlib.Path(sys.argv[1]).glob("run/journal/*-000000.segment")
+    return segment.read_bytes()[64:]  # without the heartbeat
+
+def batches():
+    for number in range(400):
+        if number in (150, 250):
+            before = journal()
+            child = os.fork()
+            if child:
+                assert os.waitpid(child, 0)[1] == 0 and journal() == before
+            else:
+                signal.alarm(30)
+                goodput.totals()
+        yield number
+
+parent = os.getpid()
+with goodput.job():
+    for step, _ in goodput.steps(batches()):
+        pass
+    if os.getpid() != parent:
+        os._exit(0)
+print(goodput.totals().kept)
+"""
+
+
+def test_a_child_that_goes_on_with_the_loop_harms_no_record_of_its_parent(tmp_path: Path) -> None:
+    """It was forked in a data load, and is in the loop before that notices."""
+    done = warm.run(
+        [sys.executable, "-c", GOES_ON, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "400\n"), done.stderr
+    report = RecordedRun(RunDirectory(tmp_path / "run")).report().to_json()
+    assert report["steps"] == {"executed": 400, "kept": 400, "lost": 0} and not report["damage"]
