@@ -19,7 +19,7 @@ from otel_goodput.reports.run_view import RunView
 
 
 def test_what_auto_chose_is_told_and_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_auto", lambda *_: ["gcp", "file"])
+    monkeypatch.setattr(registry, "reason", lambda name, _: name if name in ("gcp", "file") else "")
     monkeypatch.setenv("OTEL_GOODPUT_GCP_PROJECT", "my-project")
     monkeypatch.setenv("OTEL_GOODPUT_GCP_ENDPOINT", "https://localhost:1")
     monkeypatch.delenv("OTEL_GOODPUT_EXPORTERS", raising=False)
