@@ -35,18 +35,27 @@ __all__ = [
     "BadputType",
     "ElasticGoodputCalculator",
     "ElasticGoodputRecorder",
+    "ElasticIntervalWorkloadMetricDetails",
+    "ElasticWorkloadMetricDetails",
     "Event",
     "GoodputCalculator",
     "GoodputRecorder",
     "GoodputType",
     "IntervalMetricType",
+    "IntervalWorkloadMetricDetails",
     "MetricType",
     "UnproductiveTimeDict",
+    "WorkloadMetricDetails",
     "compute_ideal_step_time",
 ]
 
 P = ParamSpec("P")
+# Programs import these from here.
 UnproductiveTimeDict = utils.UnproductiveTimeDict
+WorkloadMetricDetails = utils.WorkloadMetricDetails
+IntervalWorkloadMetricDetails = utils.IntervalWorkloadMetricDetails
+ElasticWorkloadMetricDetails = utils.ElasticWorkloadMetricDetails
+ElasticIntervalWorkloadMetricDetails = utils.ElasticIntervalWorkloadMetricDetails
 compute_ideal_step_time = utils.compute_ideal_step_time
 
 REMEMBERED: Final = 100_000  # step times, for the deviation of each step
@@ -216,11 +225,19 @@ class GoodputRecorder:
     Args:
         job_name, logger_name: name the account; recorders with the same names are one.
         logging_enabled: whether this process records. One process of a job does.
-        cloud_logger, and those of the background thread: of no effect here.
+        cloud_logger, background_grace_period_s, background_batch_size, background_max_latency_s: of no effect here.
     """
 
     def __init__(
-        self, job_name: str, logger_name: str, logging_enabled: bool = False, cloud_logger: object = None, **_: object
+        self,
+        job_name: str,
+        logger_name: str,
+        logging_enabled: bool = False,
+        cloud_logger: object = None,
+        *,
+        background_grace_period_s: float = 5.0,
+        background_batch_size: int = 100,
+        background_max_latency_s: float = 2.0,
     ) -> None:
         self.job_name = job_name
         self._handle: Handle | None = open_handle(job_name, logger_name) if logging_enabled else None
@@ -268,7 +285,8 @@ class GoodputRecorder:
         """
         named = {}
         if event is Event.CUSTOM:
-            named["custom_badput_event_type"], args = str(args[0]) if args else "unknown", ()
+            named["custom_badput_event_type"] = str(args[0]) if args else "unknown"
+            args = ()
         getattr(self, f"record_{event.value}_start_time")(*args, **named)
         yield
         if event is not Event.STEP:

@@ -81,6 +81,23 @@ def test_both_libraries_in_one_process(tmp_path: Path) -> None:
     assert "was imported before otel_goodput.compat.install()" in done.stdout
 
 
+def test_names_that_programs_import_from_the_originals_modules() -> None:
+    from otel_goodput.compat import goodput, goodput_utils
+
+    for kind in ("", "Interval", "Elastic", "ElasticInterval"):
+        name = f"{kind}WorkloadMetricDetails"
+        assert getattr(goodput, name) is getattr(goodput_utils, name)
+
+
+def test_an_argument_that_a_recorder_does_not_have() -> None:
+    """A misspelled ``logging_enabled`` must not be a recorder that records nothing."""
+    from otel_goodput.compat.goodput import GoodputRecorder
+
+    GoodputRecorder("job", "goodput_job", background_batch_size=10)
+    with pytest.raises(TypeError, match="logging_enable"):
+        GoodputRecorder("job", "goodput_job", logging_enable=True)  # type: ignore[call-arg]
+
+
 def test_beside_this_packages_own_functions(tmp_path: Path, place: Path) -> None:
     program = textwrap.dedent("""
         import otel_goodput, otel_goodput.compat
