@@ -74,8 +74,7 @@ class Progress:
         self._entry = entry = same[-1]
         self.offset, self.lines, self.doubt = entry["offset"], entry["lines"], entry["doubt"]
         self.losses = Losses(**{name: entry[name] for name in _LOSSES})
-        content.seek(max(self.offset - 1, 0))
-        if self.size() < self.offset or (self.offset and content.read(1) != b"\n"):
+        if self.size() < self.offset or not self._at_end_of_line():
             raise GoodputError(f"{path} has changed since the last send; use --again to send it from the beginning")
 
     def _from_other_names(self) -> list[dict[str, Any]]:
@@ -101,6 +100,10 @@ class Progress:
     def size(self) -> int:
         """Return the size of the file in bytes. Raises OSError."""
         return os.fstat(self.content.fileno()).st_size
+
+    def _at_end_of_line(self) -> bool:
+        self.content.seek(max(self.offset - 1, 0))
+        return not self.offset or self.content.read(1) == b"\n"
 
     def write(self, offset: int, lines: int, losses: Losses, *, doubt: bool) -> None:
         """Save the progress atomically, with mode 0600. Raises OSError."""
