@@ -128,8 +128,9 @@ def of_driver(gpus: Path = DRIVER) -> dict[str, Value]:
         ]
     except OSError:
         return {}
-    name, *others = {text(match[1]) if match is not None else None for match in models} or {None}
-    if name is None or others:
+    names = {text(match[1]) if match is not None else None for match in models}
+    name = names.pop() if len(names) == 1 else None
+    if name is None:
         return {}
     chip = find_chip(name)
     return _attributes(name.removeprefix("NVIDIA ") if chip is None else chip.name, len(models))

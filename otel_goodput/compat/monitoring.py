@@ -349,8 +349,15 @@ class ElasticGoodputMonitor(GoodputMonitor):
         **options: Any,
     ) -> None:
         super().__init__(
-            *(job_name, logger_name, tensorboard_dir, upload_interval, monitoring_enabled, True),
-            *(include_badput_breakdown, include_step_deviation, configured_ideal_step_time),
+            job_name,
+            logger_name,
+            tensorboard_dir,
+            upload_interval,
+            monitoring_enabled,
+            pathway_enabled=True,
+            include_badput_breakdown=include_badput_breakdown,
+            include_step_deviation=include_step_deviation,
+            configured_ideal_step_time=configured_ideal_step_time,
             **options,
         )
         self._slices = include_slice_efficiency

@@ -121,7 +121,8 @@ class SafeSpanExporter(_Safe, SpanExporter):
             return self._exporter.export([fitting(self._redacted(span)) for span in spans])
 
         result = self._call("exporting", send, SpanExportResult.FAILURE)
-        self._failed += 0 if result is SpanExportResult.SUCCESS else len(spans)
+        if result is not SpanExportResult.SUCCESS:
+            self._failed += len(spans)
         return result
 
     def _redacted(self, span: ReadableSpan) -> ReadableSpan:

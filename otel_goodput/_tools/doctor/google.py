@@ -181,8 +181,12 @@ def _words(error: Exception) -> str:
 
 _USUAL: Final = tuple(name for name, spec in GOOGLE.items() if spec.automatic)  # what `auto` selects on Google Cloud
 _DISTRIBUTIONS: Final = (
-    *("google-auth", "google-cloud-monitoring", "google-cloud-trace", "grpcio"),
-    *("opentelemetry-exporter-gcp-monitoring", "opentelemetry-exporter-gcp-trace"),
+    "google-auth",
+    "google-cloud-monitoring",
+    "google-cloud-trace",
+    "grpcio",
+    "opentelemetry-exporter-gcp-monitoring",
+    "opentelemetry-exporter-gcp-trace",
 )
 
 _PLACE: Final = "google cloud"
@@ -294,7 +298,8 @@ class Google:
             measure = partial(clock_lead, connection, "/computeMetadata/v1/instance/id", host, dict([FLAVOR]))
             with suppress(TimeoutError):
                 seconds = within(2 * self._timeout_s, measure)
-                self._clocks += [] if seconds is None else [("the metadata server's", seconds)]
+                if seconds is not None:
+                    self._clocks.append(("the metadata server's", seconds))
 
     def _known(self) -> Finding:
         """Return what is known about the credentials without sending any request."""

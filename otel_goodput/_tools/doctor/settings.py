@@ -82,7 +82,8 @@ def rows(environ: Mapping[str, str]) -> list[Row]:
         reason = refusal(variable, text) if text else ""
         ignored = redact(f"{text!r}: {reason}") if reason else ""
         used = text and (not reason or variable.name in _PARTLY)
-        value, source, note = text if used else variable.default, "environment" if used else "default", ""
+        value, source = (text, "environment") if used else (variable.default, "default")
+        note = ""
         if variable.name == Settings.directory.variable:
             value = config.directory
         elif variable.name == Settings.run_id.variable and not text:
@@ -162,8 +163,11 @@ def unknown(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 _PACKAGES: Final = (
-    *("opentelemetry-api", "opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-grpc"),
-    *("opentelemetry-exporter-otlp-proto-http", "fsspec"),
+    "opentelemetry-api",
+    "opentelemetry-sdk",
+    "opentelemetry-exporter-otlp-proto-grpc",
+    "opentelemetry-exporter-otlp-proto-http",
+    "fsspec",
 )
 
 

@@ -7,6 +7,7 @@ import importlib
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -77,19 +78,16 @@ def signals_of(path: Path) -> tuple[str, ...]:
     """Return the signals that the file may contain, now or later; raises ConfigurationError if it holds none."""
     if not path.is_file():
         raise ConfigurationError(f"{path} is not a file")
-    first, unread = None, 0
+    first = None  # the signal of the first line that can be parsed
     with files.open_named(path) as file:
-        if file.read(1) not in (b"", b"{", b"\0"):
-            unread = _NEIGHBORS
-        for _, _, data in () if unread else whole_lines(file):
-            if unread == _NEIGHBORS:
-                break
+        wrong = file.read(1) not in (b"", b"{", b"\0")
+        for _, _, data in islice(whole_lines(file), 0 if wrong else _NEIGHBORS):
             try:
                 first = read(data).signal
                 break
             except ValueError:
-                unread += 1
-    if unread and first is None:
+                wrong = True
+    if wrong and first is None:
         raise ConfigurationError(f"{path} holds no OTLP JSON lines of traces or metrics")
     named = _EXPORTERS_OWN.fullmatch(path.name)
     return (named[1],) if named and first in (None, named[1]) else (TRACES, METRICS)
