@@ -178,6 +178,9 @@ class Journal:
         The segment's header says so in case the process is killed. A record follows: by :meth:`turn` or, if that takes
         a while, before any other record or when the journal is read.
         """
+        if number >= LOAD:  # a TURN has no room for it
+            self.append(LOADING, 0, 0, 0, key, number, now)
+            return
         _leave_into(self.current.buffer, LEFT_STEP_AT, now, key ^ now)
         self._latest_left = left = (key, number, now)
         self._left.append(left)
@@ -235,10 +238,15 @@ class Journal:
     def orphan(self) -> None:
         """Write no more to the segments, which a forked child shares with its parent.
 
-        A loop that goes on in the child has bound methods of this journal.
+        A loop that goes on in the child has bound methods of this journal. What the parent records later is not read.
         """
+        self._changing = threading.RLock()  # a thread of the parent may have held it
         self._left.clear()
+        self.spares.clear()
+        segment = self.current
+        segment.end = min(next(segment.places), CAPACITY)
         self.current = Segment(None)
+        self._segments.append(self.current)
 
     def leave(self) -> None:
         """Continue in the next segment before this one is full: this one is in memory, and the next one has a file."""
@@ -381,5 +389,5 @@ def _turns(keys: tuple[int, ...], loads: tuple[int, ...], times: tuple[int, ...]
     """The turns that ``TURN`` records stand for; `loads` is the number and the length of each."""
     moments = [moment for load, time in zip(loads, times, strict=True) for moment in (time - load % LOAD, time)]
     ended = [key for step in keys for key in (step, (step + ev.STRIDE) & ev.KEYS)]
-    numbers = [number for load in loads for number in (load // LOAD,) * 2]
+    numbers = [number for load in loads for number in (records.unsigned(load) // LOAD,) * 2]
     return Turns(False, tuple(moments), tuple(ended), tuple(numbers), (0,) * len(moments))

@@ -403,7 +403,7 @@ class SegmentFile:
     def has_any(self, places: Collection[int]) -> bool:
         """Whether there is a sound record at any of these places. Raises as :meth:`contents`."""
         data = self._contents().data
-        there = (data[HEADER_SIZE + place * SIZE :][:SIZE] for place in places)
+        there = (data[at : at + SIZE] for at in (HEADER_SIZE + place * SIZE for place in places))
         return any(len(record) == SIZE and sound(record) for record in there)
 
     def contents(self) -> Contents:

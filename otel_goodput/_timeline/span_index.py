@@ -227,11 +227,8 @@ class SpanIndex(State):
                 entry = opened.pop(key, None)
                 if entry is not None:
                     self._thin(self._thinner, entry.step, entry.start, time - step % LOAD)
-                begun = following(following(key))
-                opened.setdefault(
-                    begun,
-                    _entry(SpanEntry, (begun, rules.STEP, "", step // LOAD, 0, time, 0, 0, None, 0)),
-                )
+                begun, number = following(following(key)), records.unsigned(step) // LOAD
+                opened.setdefault(begun, _entry(SpanEntry, (begun, rules.STEP, "", number, 0, time, 0, 0, None, 0)))
             else:
                 if kind and kind != NAME:
                     self._take(kind, phase, flags, name if names is None else names[name], key, step, time)

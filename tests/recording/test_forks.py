@@ -101,7 +101,7 @@ GOES_ON = """
 import os, pathlib, signal, sys
 import otel_goodput as goodput
 from otel_goodput._live import keeper
-keeper.TICK_S = 600  # only the loop writes records
+keeper.Keeper.tick = lambda keeper: None  # only the loop writes records
 goodput.configure("forks", run_id="run", directory=sys.argv[1], exporters="none", integrations="none")
 
 def journal():
@@ -138,3 +138,42 @@ def test_a_child_that_goes_on_with_the_loop_harms_no_record_of_its_parent(tmp_pa
     assert (done.returncode, done.stdout) == (0, "400\n"), done.stderr
     report = RecordedRun(RunDirectory(tmp_path / "run")).report().to_json()
     assert report["steps"] == {"executed": 400, "kept": 400, "lost": 0} and not report["damage"]
+
+
+HELD = """
+import os, signal, sys, threading
+from otel_goodput import api
+import otel_goodput as goodput
+goodput.configure("forks", directory=sys.argv[1], exporters="none", integrations="none")
+with goodput.job():
+    for step, _ in goodput.steps(range(10)):
+        pass
+    journal = api._recorder._account.journal
+    held, go = threading.Event(), threading.Event()
+
+    def hold():
+        with journal._changing:  # as while a segment is changed
+            held.set()
+            go.wait()
+
+    threading.Thread(target=hold).start()
+    held.wait()
+    child = os.fork()
+    if not child:
+        signal.alarm(30)
+        for _ in range(2):  # the parent goes on meanwhile
+            print(goodput.totals().executed, flush=True)
+            journal.roll(journal.current)
+        os._exit(0)
+    go.set()
+    assert os.waitpid(child, 0)[1] == 0
+    for step, _ in goodput.steps(range(10)):
+        pass
+print(goodput.totals().executed)
+"""
+
+
+def test_a_child_waits_for_no_thread_of_its_parent_that_changed_the_journal(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HELD, str(tmp_path)]
+    done = warm.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "10\n10\n20\n"), done.stderr

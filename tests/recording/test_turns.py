@@ -307,6 +307,16 @@ def test_a_processor_that_hangs_in_the_background_holds_up_nobody(record: Record
     assert hangs.took.count("step") == 400 and hangs.took.count("eval") == 50
 
 
+@pytest.mark.parametrize("start", [2**31 - 150, 2**32 - 150])
+def test_large_numbers(recording: Recording, start: int) -> None:
+    """As of a loop that counts samples or tokens: all steps are kept, here and in the journal."""
+    with goodput.job():
+        for _ in goodput.steps(range(300), start=start):
+            pass
+    assert recording.report()["steps"] == {"executed": 300, "kept": 300, "lost": 0}
+    assert recording.report_on_disk()["steps"] == recording.report()["steps"]
+
+
 @pytest.mark.parametrize("recorded", [False, True])
 def test_an_interrupt_while_a_load_becomes_a_step(
     recording: Recording, monkeypatch: pytest.MonkeyPatch, recorded: bool

@@ -6,6 +6,7 @@ import gzip
 import os
 import random
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from otel_goodput._journal.records import Record
 from otel_goodput._journal.rundir import RunDirectory, runs
 from otel_goodput._timeline.damage import Damages
 from otel_goodput._timeline.reader import Reader
+from otel_goodput._timeline.span_index import SpanIndex
 from otel_goodput._timeline.time_index import TimeIndex
 
 from . import witness
@@ -221,7 +223,7 @@ def test_made(files: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory)
     positions(run)
 
 
-numbers = st.integers(0, 2**32 - 3) | st.integers(2**32 - 3, 2**40)
+numbers = st.integers(0, 2**32 - 3) | st.integers(2**32 - 30, 2**40)
 loads = st.integers(0, 10**6) | st.integers(2**32 - 2, 2**34) | st.integers(-5, 0)
 
 
@@ -246,6 +248,22 @@ def test_a_turn_is_what_its_two_halves_are(number: int, turns: list[tuple[int, i
     assert decoded[0] == decoded[1]
     live = [events_of(journal.drain()[0]) for journal in (one, two)]
     events = [
-        [(one.time, one.kind, one.phase, one.key) for one in some] for some in (*live, *map(records.events_of, decoded))
+        [(one.time, one.kind, one.phase, one.key, one.kind == ev.START and one.step) for one in some]
+        for some in (*live, *map(records.events_of, decoded))
     ]
     assert events[0] == events[1] == events[2] == events[3]
+    spans = []
+    for data in raw:
+        index = SpanIndex(0)
+        index.follow(records.UNCHECKED.iter_unpack(data[records.HEADER_SIZE :]), [""])
+        spans.append([(entry.key, entry.phase, entry.step, entry.start) for entry in index.opened])
+    assert spans[0] == spans[1]
+
+
+def test_a_number_that_no_record_holds_spoils_no_other_record() -> None:
+    journal = Journal(0, 0, Segment(None))
+    with pytest.raises(struct.error):
+        journal.leave_step(1, 2**63, BASE)
+    journal.turn(following(1), 5, BASE + 1)
+    journal.append(ev.SLICES, 0, 1, 0, 1, 1, BASE + 2)
+    assert [one.kind for one in events_of(journal.drain()[0])] == [ev.END, ev.START, ev.SLICES]
