@@ -45,13 +45,12 @@ class Integrations:
             for name, (library, module) in LIBRARIES.items():
                 if name not in self._waiting or library not in sys.modules:
                     continue
-                self._waiting.remove(name)
+                remove: Remove | None = nothing  # an installation that fails is not tried again
                 with containing(f"integration {name}"):
-                    remove: Remove | None = import_module(module).install(self._tracer)
-                    if remove is None:
-                        self._waiting.append(name)
-                    else:
-                        self._removers.append(remove)
+                    remove = import_module(module).install(self._tracer)
+                if remove is not None:
+                    self._removers.append(remove)
+                    self._waiting = [one for one in self._waiting if one != name]
             if not self._waiting:
                 self._tracer.hooks.look_around(nothing)
         finally:

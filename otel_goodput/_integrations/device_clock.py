@@ -368,7 +368,10 @@ class DeviceClock:
         return last if last.mark is None and last.own and last.phase == rules.STEP else None
 
     def _follow(self, key: int, phase: int, since: int, end: int, mark: Mark | None) -> Observation:
-        """Follow the work of `since` to `end` (ns) with the steps that wait for a mark; without one, wait, too."""
+        """Follow the work dispatched between `since` and `end` (ns), and with it the steps that wait for a mark.
+
+        Without a mark, it joins those.
+        """
         self._missed = mark is None
         if mark is None:
             return self._join(key, since, end)

@@ -148,7 +148,8 @@ class Compilations:
         thread = self._threads[get_ident()]
         current = thread.current
         if current is not None and thread.depth == 1:
-            current.hit = current.hit if hit is None else hit
+            if hit is not None:
+                current.hit = hit
             current.retrieval += retrieval
 
     def _take_up(self, title: object, start: int, function: Callable[[], object] | None = None) -> Compilation:

@@ -339,7 +339,7 @@ def _compiled(jax: Any, devices: tuple[Any, ...], *, wait: bool) -> Program:
     return Program(devices, argument, call)
 
 
-_CAPTURES: Final = {"capture_begin": 1, "capture_end": -1}
+_CAPTURES: Final = {"capture_begin": True, "capture_end": False}  # whether it begins a capture
 
 
 class EventMark(NamedTuple):
@@ -370,24 +370,26 @@ class TorchMarker(Marker):
         self._captures = getattr(device, "is_current_stream_capturing", lambda: False)
         self._originals: dict[str, Any] = {}
         if all(hasattr(self._graph, name) for name in _CAPTURES):
-            for name, count in _CAPTURES.items():
-                self._count(name, count)
+            for name, begins in _CAPTURES.items():
+                self._count(name, begins=begins)
 
-    def _count(self, name: str, count: int) -> None:
+    def _count(self, name: str, *, begins: bool) -> None:
         """Wrap a method that begins or ends a capture, to count captures: PyTorch shows other threads none."""
         original = getattr(self._graph, name)
 
         @wraps(original)
         def counted(*args: Any, **kwargs: Any) -> Any:
-            over = count < 0
-            self.capturing += not over
+            if begins:
+                self.capturing += 1
             try:
                 return original(*args, **kwargs)
             except BaseException:
-                over = True
+                if begins:
+                    self.capturing -= 1
                 raise
             finally:
-                self.capturing = max(0, self.capturing - over)
+                if not begins:
+                    self.capturing = max(0, self.capturing - 1)
 
         self._originals[name] = self._graph.__dict__.get(name) if self._graph is not None else None
         setattr(self._graph, name, counted)

@@ -68,7 +68,12 @@ def checkpoint_logger(
     It is an alternative to wrapped methods, and records nothing while :func:`install` is in effect.
     """
     import_module(f"{PACKAGE}.logging").AbstractLogger.register(CheckpointLogger)
-    return CheckpointLogger(lambda: None if (tracer := find()) in _hooks else tracer, leads)
+
+    def unwatched() -> PhaseTracer | None:
+        tracer = find()
+        return None if tracer in _hooks else tracer
+
+    return CheckpointLogger(unwatched, leads)
 
 
 class Saving:

@@ -384,7 +384,8 @@ class Watcher:
                 each = queue[at]
                 if not each.phase == target.phase == rules.STEP or (each.mark is not None and not ready(each.mark)):
                     break
-                count = count if each.mark is None else at + 1
+                if each.mark is not None:
+                    count = at + 1
             target = queue[count - 1]
             now = self._clock()
         end, measured = self._end_of(count, min(now, target.ready_at or now), polled)

@@ -120,8 +120,8 @@ _STRONG: Final = rf"passw(?:or)?d|passphrase|passcode|connection[-_]?string|(?:{
 _WEAK: Final = "secret|credentials?|token|signature|googleaccessid"
 _NAME: Final = re.compile(rf"(?:(?P<strong>{_STRONG})|{_WEAK})(?![\w.-])")  # in lower case: the search is faster so
 _LITERALS: Final = (
-    *("passw", "passphrase", "passcode", "string", "key", "accessid", "signature", "secret", "cred", "token"),
-)
+    "passw", "passphrase", "passcode", "string", "key", "accessid", "signature", "secret", "cred", "token",
+)  # fmt: skip
 # What may stand before such a name, at the end of what is there.
 _BEFORE: Final = 64  # characters
 _IS_VOCABULARY: Final = re.compile(rf"(?:^|[^a-z0-9])(?:{_VOCABULARY})[-_]?$", re.IGNORECASE)

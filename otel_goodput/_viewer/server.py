@@ -341,5 +341,8 @@ def _say_once(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 def address(host: str, port: int, token: str | None) -> str:
-    name = socket.gethostname() if host in WILDCARDS else f"[{host}]" if ":" in host else host
+    """Return the address to open in a browser."""
+    name = f"[{host}]" if ":" in host else host
+    if host in WILDCARDS:
+        name = socket.gethostname()
     return f"http://{name}:{port}/{f'?token={token}' if token else ''}"

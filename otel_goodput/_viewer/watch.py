@@ -181,13 +181,11 @@ class _Made(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """How a server shows runs: steps and phases that a page has one by one from the start, where the server listens,
-    and after how long without a request it stops, if ever.
-    """
+    """How a server shows runs."""
 
-    spans: int = SPANS
-    port: int | None = None
-    idle_s: float | None = None
+    spans: int = SPANS  # steps and phases that a page has one by one from the start
+    port: int | None = None  # where the server listens; None: not known
+    idle_s: float | None = None  # after how long without a request it stops; None: never
 
 
 class _Followed:

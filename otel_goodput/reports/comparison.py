@@ -388,8 +388,11 @@ class Comparison:
         change, text = 0.0, ""
         for source in self.sources:
             _, a, b = source.share
-            if source.category != Category.PRODUCTIVE and a is not None and b is not None and abs(b - a) > abs(change):
-                change, more = b - a, "more" if b > a else "less"
+            if source.category == Category.PRODUCTIVE or a is None or b is None:
+                continue
+            if abs(b - a) > abs(change):
+                change = b - a
+                more = "more" if change > 0 else "less"
                 text = f"B spends {more} time in {source.name}: {100 * b:.1f} % instead of {100 * a:.1f} %"
         return text if abs(change) >= _MENTIONED else ""
 

@@ -85,8 +85,8 @@ def excerpt(
         progress: called with windows read, all windows, and what is read.
     """
     at += _latest_shift(overview)
-    lead = LEAD * _cadence(overview, at)
-    windows = _windows(overview, at, lead // LEAD, spans)
+    cadence = _cadence(overview, at)
+    windows = _windows(overview, at, cadence, spans)
     index, undone = TimeIndex(run, once=True), undone_by(overview.disruptions)
     shown = Excerpt(Detail(overview.begin, at, tuple(overview.names)))
     number = 0
@@ -95,7 +95,7 @@ def excerpt(
         if number >= spans:
             shown.missing.append(f"{len(windows) - done} of {len(windows)} windows, for there are too many")
             break
-        read = _between(index, overview, begin - lead, end, _RECORDS)
+        read = _between(index, overview, begin - LEAD * cadence, end, _RECORDS)
         shown.missing += [f"{name}: {why}" for name, why in read.missing]
         end = min(end, read.until)
         number += _add(shown.detail, _part(read, overview, end, undone, died=died), begin, end)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from contextlib import ExitStack
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+from otel_goodput import Recorder
 
 PROGRAM = """
 import sys
@@ -38,3 +43,45 @@ def test_a_restore_is_the_first_thing_in_the_job(tmp_path: Path) -> None:
     pytest.importorskip("orbax.checkpoint")
     ran(tmp_path)
     assert ran(tmp_path, "again") == "3"
+
+
+class Manager:
+    """Orbax's, as far as it is wrapped."""
+
+    def save(self) -> None: ...
+
+    def restore(self) -> None: ...
+
+    def wait_until_finished(self) -> None: ...
+
+
+class InterruptedOnce(ModuleType):
+    """Orbax, with a user who presses Ctrl-C when the training thread first looks into it, once it is `imported`."""
+
+    imported = pressed = False
+    AsyncCheckpointer = type("AsyncCheckpointer", (Manager,), {})
+
+    @property
+    def CheckpointManager(self) -> type[Manager] | None:
+        if not self.pressed:
+            if not self.imported or threading.current_thread() is not threading.main_thread():
+                return None
+            self.pressed = True
+            raise KeyboardInterrupt
+        return Manager
+
+
+def test_an_interrupted_installation_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a notebook, where the process goes on after Ctrl-C."""
+    orbax = InterruptedOnce("orbax.checkpoint")
+    monkeypatch.setitem(sys.modules, "orbax.checkpoint", orbax)
+    recorder = Recorder("job", directory=tmp_path, exporters="none", integrations="orbax")
+    with ExitStack() as stack, recorder.job():
+        stack.callback(recorder.shutdown)
+        orbax.imported = True
+        with pytest.raises(KeyboardInterrupt), recorder.training_prep():
+            pass
+        with recorder.training_prep():
+            pass
+        assert hasattr(Manager.save, "__wrapped__"), "what Orbax saves is recorded"
+    assert not hasattr(Manager.save, "__wrapped__")
