@@ -207,8 +207,10 @@ class StepSegment(State):
     def make_room(self, index: int, own: bool) -> None:
         """Follow an insertion into the kept stack at `index`; `own`: the entry belongs to this segment."""
         below = self.low > index or (self.low == index and not own)
-        self.low += below
-        self.high += below or own or self.high > index
+        if below or own or self.high > index:
+            self.high += 1
+        if below:
+            self.low += 1
         if self.first_index is not None and self.first_index >= index:
             self.first_index += 1
         self._known = None

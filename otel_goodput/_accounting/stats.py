@@ -105,7 +105,7 @@ def straggler(paces: Sequence[Pace]) -> Straggler | None:
 
 
 def late(paces: Sequence[Pace]) -> Straggler | None:
-    """Return the process that spends most time outside steps, and that share of its cadence; None as above."""
+    """Return the process that spends most time outside steps, and that share of its cadence; None as `straggler`."""
     known = _known(paces)
     if not known:
         return None

@@ -61,6 +61,7 @@ def corrected(
         return totals, {}
     counts = Counter(totals.disruptions)
     known = restarts(totals.history)
+    # Attempts before this one may have begun with a disruption that is no longer remembered; 0: all are.
     oldest = min(known, default=0) if len(totals.history) >= REMEMBERED else 0
     corrections: dict[int, Correction] = {}
     inferred = {

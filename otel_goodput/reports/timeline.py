@@ -335,7 +335,7 @@ def account_timeline(
     exclusions: Sequence[tuple[int, int]] = (),
     ideal_step_time: float | None = None,
 ) -> Totals:
-    """Do as :func:`account` does with a timeline, and leave out what its rows exclude.
+    """Account for a timeline, without what its rows exclude. Arguments as for :func:`account`.
 
     If `at` is None, it is the latest time of all rows, or of the latest attempt if its clock was behind.
     """
