@@ -118,6 +118,23 @@ def test_nothing_is_asked_or_recorded_while_a_graph_is_captured(recorder: Record
     assert totals.kept == 10 and totals.clock == "device" and recorder._observers.device_clock.lost == 0
 
 
+def test_a_capture_that_cannot_begin_is_none(recorder: Recorder, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_begin", refuse)
+    torch.initialized = True
+    with recorder.job():
+        for number, _ in recorder.steps(range(10)):
+            work = torch.stream.dispatch(10 * MS)
+            if number == 3:
+                with pytest.raises(RuntimeError, match="out of memory"):
+                    torch.cuda.CUDAGraph().capture_begin()
+        time.sleep(max(0, work.end - torch.stream.clock()) / 1e9)
+    totals = recorder.totals()
+    assert totals.kept == 10 and totals.clock == "device" and recorder._observers.device_clock.lost == 0
+
+
 def test_what_was_changed_is_taken_back(recorder: Recorder, torch: Any) -> None:
     before = dict(torch.cuda.CUDAGraph.__dict__)
     torch.initialized = True
