@@ -141,7 +141,7 @@ class TimeIndex:
             data = self._data(segment, missing)
             if data is not None:
                 self._learn(segment, data)
-                bodies.append(data[HEADER_SIZE:])
+                bodies.append(_with_left_step(data) if segment is segments[-1] else data[HEADER_SIZE:])
         kept = _kept(bodies, begin, end)
         reached = None
         if len(kept) > most:
@@ -206,6 +206,23 @@ class TimeIndex:
 
 def _first_time(entries: Iterable[Record]) -> int | None:
     return next((record.time for record in entries if record.kind in _TIMED), None)
+
+
+def _with_left_step(data: bytes) -> bytes:
+    """The records of an attempt's last segment, with the end of a loop's step that only its header knows yet."""
+    body = data[HEADER_SIZE : HEADER_SIZE + (len(data) - HEADER_SIZE) // SIZE * SIZE]
+    key, ended = records.left_step(data)
+    if not ended:
+        return body
+    before = preceding(key)
+    written = {key, before, preceding(before)}  # keys of the records that may begin or end the step
+    rows = list(_sound(body, [at for at, one in enumerate(_column(body, _KEY_AT, "Q")) if one in written]))
+    begun = next((row for row in rows if row[0] == ev.START and row[4] == key), None)
+    if begun is None or begun[6] > ended or begun[5] >= records.LARGEST:
+        return body
+    if any(row[0] == ev.END and row[4] == key for row in rows):
+        return body
+    return body + records.seal(records.BODY.pack(records.LOADING, 0, 0, 0, key, begun[5] + 1, ended))
 
 
 def _kept(bodies: Sequence[bytes], begin: int, end: int) -> list[Row]:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from otel_goodput._journal import records
 from otel_goodput._journal.rundir import RunDirectory, runs
 from otel_goodput._recording.trace_layout import steps_in_a_trace
 from otel_goodput._timeline.recovery import restore
+from otel_goodput._timeline.time_index import TimeIndex
 from otel_goodput.reports.run import RecordedRun
 
 
@@ -372,6 +374,9 @@ def test_killed_in_a_data_load(tmp_path: Path, last: int) -> None:
         assert report["steps"] == {"executed": last * (attempt + 1), "kept": last, "lost": last * attempt}
         totals = restore(run).ledger.totals(dead=True)
         assert totals.executed == last * (attempt + 1)
+        entries = TimeIndex(run).between(0, time.time_ns(), 10**6).parts[-1].records
+        last_two = [(one.kind, one.phase, one.step) for one in entries if one.kind in (ev.START, ev.END)][-2:]
+        assert last_two == [(ev.END, rules.STEP, last - 1), (ev.START, rules.DATA_LOADING, last)]
 
 
 def test_whatever_interrupts_a_load_comes_after_its_begin(recording: Recording) -> None:
