@@ -72,10 +72,12 @@ def reach(target: str, *, encrypted: bool, timeout_s: float) -> tuple[str, float
     connection.response_class = BoundedResponse
     where, do, stage = f"{peer[0]}:{peer[1]}", _FIREWALL, "TCP"
     if proxy is not None:
-        where, do, stage = f"the proxy {where}", _PROXY, f"proxy {where}"
-        pair = f"{unquote(proxy.username or '')}:{unquote(proxy.password or '')}"
-        authorization = {"Proxy-Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
-        connection.set_tunnel(host, port, authorization if proxy.username is not None else {})
+        stage, where, do = f"proxy {where}", f"the proxy {where}", _PROXY
+        authorization = {}
+        if proxy.username is not None:
+            pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+            authorization["Proxy-Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+        connection.set_tunnel(host, port, authorization)
     took: list[str] = []
     ahead_s = None
     try:

@@ -208,8 +208,9 @@ class Connection:
                 # forever for a lock that a call held at the fork.
                 with suppress(ImportError, AttributeError):  # this is not gRPC's public interface
                     load("grpc._cython.cygrpc").fork_unregister_channel(channel)
-                signed = credentials is not None
-                self._channels[target] = grpc.intercept_channel(channel, self._signer(grpc)) if signed else channel
+                if credentials is not None:
+                    channel = grpc.intercept_channel(channel, self._signer(grpc))
+                self._channels[target] = channel
             return self._channels[target]
 
     def _signer(self, grpc: Any) -> Any:

@@ -49,8 +49,9 @@ class _Requests:
                 wanted = {semconv.GCP_PROJECT_ID: project, semconv.SERVICE_INSTANCE_ID: self._process}
                 if not known & {semconv.CLOUD_REGION, semconv.CLOUD_AVAILABILITY_ZONE, semconv.LOCATION}:
                     wanted[semconv.LOCATION] = where
-                for key in (key for key in wanted if key not in known):
-                    group.resource.attributes.add(key=key).value.string_value = wanted[key]
+                for key, value in wanted.items():
+                    if key not in known:
+                        group.resource.attributes.add(key=key).value.string_value = value
             self.rejections.note(accepted(stub(self._signal, self._connection).Export(request, timeout=seconds)))
 
         return send
