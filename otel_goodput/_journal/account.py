@@ -5,6 +5,7 @@ There is no other way in, so a restart reads back exactly what the live figures 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from otel_goodput._runtime.host import Clock, Suspensions
 
 # If the journal grows faster than the ledger can follow, callers must not wait forever.
 PATIENCE_S: Final = 1.0
+WAITING: Final = 4096  # durations that wait to be recorded; beyond, whoever feeds the ledger records them
 _LONGEST: Final = (1 << 62) - 1  # less than device.NEVER
 
 
@@ -31,23 +33,29 @@ def fitting(number: int) -> int:
 
 
 OnEvents = Callable[[list[ev.Event]], None]
-OnSteps = Callable[[list[int]], None]
-OnPhases = Callable[[list[tuple[EndedPhases, str]]], None]
+OnDurations = Callable[[list[int], list[tuple[EndedPhases, str]]], None]
+Record = Callable[[float, int], bool]
 
 
 @dataclass(slots=True)
 class Listeners:
-    """The listeners of one account. They are called on whichever thread feeds the ledger."""
+    """The listeners of one account. They are called on whichever thread feeds the ledger, while it is locked."""
 
-    on_events: OnEvents | None = None  # with the events that the ledger takes, while it is locked
-    on_steps: OnSteps | None = None  # with the durations of completed steps, ns
-    on_phases: OnPhases | None = None  # with phases that have ended, each with its ``error.type``, which may be empty
+    on_events: OnEvents | None = None  # with the events that the ledger takes
+    # With the durations of completed steps, ns, and phases that have ended, each with its ``error.type`` or "". They
+    # wait until they are recorded, which takes longer.
+    on_durations: OnDurations | None = None
+    record: Record | None = None
 
     def listen_to_events(self, on_events: OnEvents | None) -> None:
         self.on_events = on_events
 
-    def listen_to_durations(self, on_steps: OnSteps, on_phases: OnPhases) -> None:
-        self.on_steps, self.on_phases = on_steps, on_phases
+    def listen_to_durations(self, on_durations: OnDurations, record: Record) -> None:
+        self.on_durations, self.record = on_durations, record
+
+    def record_durations(self, seconds: float = math.inf, keep: int = 0) -> bool:
+        """Record durations that wait, for about so many seconds, until `keep` are left; return whether more are."""
+        return self.record is not None and self.record(seconds, keep)
 
 
 class Account:
@@ -192,11 +200,9 @@ class Account:
                 if listeners.on_events is not None:
                     listeners.on_events([*events_of(events)])
             finished, ended = self.ledger.take_collected()
-            phases = [(one, self.journal.errors.pop(one.key, "")) for one in ended if listeners.on_phases is not None]
-        if finished and listeners.on_steps is not None:
-            listeners.on_steps(finished)
-        if phases and listeners.on_phases is not None:
-            listeners.on_phases(phases)
+            if listeners.on_durations is not None and (finished or ended):
+                listeners.on_durations(finished, [(one, self.journal.errors.pop(one.key, "")) for one in ended])
+        listeners.record_durations(keep=WAITING)
         return count >= most
 
     def totals(self, at: int | None = None, patience: float = PATIENCE_S) -> Totals:

@@ -44,7 +44,9 @@ from otel_goodput._text.redact import encodable, redacting_logger, without_crede
 
 logger = redacting_logger(__name__)
 
-DRAINED: Final = 4096  # events per drain, so that a ledger that has fallen behind does not need memory for all of them
+# Events per drain, so that a ledger that has fallen behind neither needs memory for all of them nor is locked for long.
+DRAINED: Final = 512
+ERRORS: Final = 4096  # kept of phases whose end has not been drained
 NAMES_BOUND: Final = 1000
 OVERFLOW: Final = "overflow"
 NAME_BYTES: Final = 192
@@ -358,7 +360,7 @@ class Journal:
             elif kind < records.NAME:
                 events.append(records.event_of(kind, phase, flags, names[name], key, step, moment))
             elif kind == records.ERROR:
-                if len(self.errors) >= DRAINED:
+                if len(self.errors) >= ERRORS:
                     self.errors.clear()  # nobody collects them
                 self.errors[key] = names[name]
 

@@ -99,7 +99,7 @@ class LiveAccount:
 
     def hear(self, record: Durations) -> None:
         """Record the durations of steps and phases."""
-        self.account.listeners.listen_to_durations(record.steps, record.phases)
+        self.account.listeners.listen_to_durations(record.take, record.record)
 
     def close(self, seconds: float, *, release: bool = False) -> bool:
         """Stop the keeper, which writes the rest of the journal, and `release` the lock.

@@ -31,11 +31,14 @@ from otel_goodput._timeline.span_index import SpanIndex
 TICK_S: Final = 0.25
 HEARTBEAT_NS: Final = 1_000_000_000
 ROUNDS: Final = 64  # at most so many rounds of feeding the ledger in one tick
-# A thread that computes holds the GIL for 5 ms, whoever waits for it. So the ledger is fed a little at a time:
+# A thread that computes holds the GIL for 5 ms, whoever waits for it. So the ledger is fed a little at a time, and
+# between two bites the durations in them are recorded, which takes longer:
 BITE: Final = 64  # records
-PAUSE_S: Final = 0.0002  # between two bites, for the training thread;
-BITES: Final = 256  # in a tick at most; beyond, and
-LATE_PAUSES_S: Final = 0.01  # if pauses took so much longer, because the training thread keeps the GIL, all at once;
+HOLD_S: Final = 0.0001  # of recording durations
+PAUSE_S: Final = 0.0002  # between two of either, for the training thread;
+BITES: Final = 512  # in a tick at most; beyond, and
+LATE_PAUSES_S: Final = 0.01  # if pauses took so much longer, because the training thread keeps the GIL, without pauses
+STRETCH_S: Final = 0.005  # and at most so long at a stretch, for others who wait for the ledger;
 TIMELY_S: Final = 0.001  # a pause that is less late than that is so because of the system's timer
 SYNC_S: Final = 5.0
 LAST_S: Final = 0.3  # for the ledger to catch up at the end; what it misses is in the journal
@@ -119,7 +122,7 @@ class Keeper:
             self._sync,
         )
 
-    def _do(self, *jobs: Callable[[], None]) -> None:
+    def _do(self, *jobs: Callable[[], object]) -> None:
         with self._pass:
             for job in jobs:
                 try:
@@ -136,6 +139,7 @@ class Keeper:
                 self._finish()
             except OSError as error:
                 self._spares.trouble(error)
+        self._do(self.account.listeners.record_durations)
 
     def abandon(self) -> None:
         """Stop the thread and give up the journal, without writing anything more."""
@@ -216,14 +220,16 @@ class Keeper:
             self._spares.lay()
 
     def _follow_up(self) -> None:
-        """Feed the ledger until it has caught up; do the urgent work on the journal in between."""
-        journal = self.account.journal
-        late = 0.0
+        """Feed the ledger and record durations until all is done; do the urgent work on the journal in between."""
+        journal, record = self.account.journal, self.account.listeners.record_durations
+        late, more = 0.0, True
         for _ in range(BITES):
             if self._behind or late > LATE_PAUSES_S or self._stop.is_set():
                 break
-            if not self.account.take_some(BITE):
-                return
+            if not record(HOLD_S):
+                if not more:
+                    return
+                more = self.account.take_some(BITE)
             self._beat()
             self._between()
             began = time.monotonic()
@@ -232,8 +238,9 @@ class Keeper:
             if overrun > TIMELY_S:
                 late += overrun
         for _ in range(ROUNDS):
-            self._behind = self.account.take_some()
-            if not self._behind or self._stop.is_set():
+            self._behind = not self.account.refresh(STRETCH_S)
+            recording = record(STRETCH_S)
+            if not (self._behind or recording) or self._stop.is_set():
                 break
             self._beat()
             self._between()

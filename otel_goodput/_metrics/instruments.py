@@ -5,15 +5,17 @@ Metrics of this process that are not part of the account restart with each attem
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.metrics import CallbackOptions, Histogram, Meter, Observation
 
 from otel_goodput import semconv
 from otel_goodput._accounting import Partition, Totals
@@ -73,6 +75,7 @@ def _create(meter: Meter, metric: Metric, rows: Callable[[], Rows]) -> None:
     creators[metric.kind](metric.name, [observe], metric.unit, metric.brief)
 
 
+PATIENCE_S: Final = 1.0
 MOST_TIMED: Final = 300  # names with durations: each has a series per value of blocking and of error.type
 
 
@@ -93,35 +96,68 @@ _NAMED: Final = frozenset({CUSTOM_PHASE, PART})  # phases that users name
 
 
 class Durations:
-    """The histograms of durations; recorded to on the keeper's thread."""
+    """The histograms of durations.
+
+    The SDK takes microseconds for each, so durations wait until somebody records them: the keeper, a little at a time,
+    or a collection of the metrics.
+    """
 
     def __init__(self, meter: Meter) -> None:
         metrics = semconv.STEP_DURATION, semconv.PHASE_DURATION, semconv.PART_DURATION
         histograms = (meter.create_histogram(metric.name, metric.unit, metric.brief) for metric in metrics)
         self._step, self._phase, self._part = histograms
         self._names = Names()
+        # Each with its lengths in ns, the latest first.
+        self._waiting: deque[tuple[Histogram, dict[str, str | bool] | None, list[int]]] = deque()
+        self._taken = self._recorded = 0
+        self._recording = threading.RLock()
 
-    def steps(self, nets: list[int]) -> None:
-        """Record net step times, ns."""
-        for net in nets:
-            self._step.record(net / NS)
+    def take(self, nets: list[int], ended: list[tuple[EndedPhases, str]]) -> None:
+        """Take net step times, ns, and phases that have ended, each with its ``error.type``, which may be empty.
 
-    def phases(self, ended: list[tuple[EndedPhases, str]]) -> None:
-        """Record phases that have ended, each with its ``error.type``, which may be empty."""
+        The caller holds the lock of the ledger.
+        """
+        self._wait(self._step, None, nets)
         for (phase, name, blocking, _, lengths), error in ended:
             name = self._names(name if phase in _NAMED else "", MOST_TIMED)
-            record = self._part.record
-            attributes: dict[str, str | bool] = {semconv.GOODPUT_PART_NAME: name}
-            if phase != PART:
-                record = self._phase.record
-                attributes = {
-                    semconv.GOODPUT_PHASE: semconv.PHASES[phase],
-                    semconv.GOODPUT_CUSTOM_NAME: name,
-                    semconv.GOODPUT_BLOCKING: blocking,
-                    semconv.ERROR_TYPE: error,
-                }
-            for length in lengths:
-                record(max(0, length) / NS, attributes)
+            if phase == PART:
+                self._wait(self._part, {semconv.GOODPUT_PART_NAME: name}, lengths)
+                continue
+            attributes: dict[str, str | bool] = {
+                semconv.GOODPUT_PHASE: semconv.PHASES[phase],
+                semconv.GOODPUT_CUSTOM_NAME: name,
+                semconv.GOODPUT_BLOCKING: blocking,
+                semconv.ERROR_TYPE: error,
+            }
+            self._wait(self._phase, attributes, lengths)
+
+    def _wait(self, histogram: Histogram, attributes: dict[str, str | bool] | None, lengths: Sequence[int]) -> None:
+        self._waiting.append((histogram, attributes, list(reversed(lengths))))
+        self._taken += len(lengths)
+
+    def record(self, seconds: float = math.inf, keep: int = 0) -> bool:
+        """Record what waits now, for about so many seconds, except the latest `keep`; return whether more is left.
+
+        What another thread is recording has been recorded when this returns.
+        """
+        until, last = time.monotonic() + seconds, self._taken - keep
+        if keep and self._recorded >= last:
+            return False
+        if not self._recording.acquire(timeout=PATIENCE_S):
+            return True  # in a forked child, or if something of the user's hangs
+        try:
+            while self._recorded < last:
+                histogram, attributes, lengths = self._waiting[0]
+                if lengths:
+                    self._recorded += 1
+                    histogram.record(max(0, lengths.pop()) / NS, attributes)
+                    if time.monotonic() >= until:
+                        break
+                else:
+                    self._waiting.popleft()
+            return self._recorded < last
+        finally:
+            self._recording.release()
 
 
 CARDINALITY: Final = 2000  # https://opentelemetry.io/docs/specs/otel/metrics/sdk/#cardinality-limits
@@ -319,8 +355,15 @@ def register(
         ready = queue_depth()
         return _present(None if ready is None else int(ready))  # the user's function may return anything
 
-    register_account(meter, totals)
+    durations = Durations(meter)
+
+    def collected() -> Totals | None:
+        account = totals()
+        durations.record()  # so that the histograms, which are collected after this, have what the account has
+        return account
+
+    register_account(meter, collected)
     _create(meter, semconv.QUEUE_DEPTH, depth)
     _create(meter, semconv.OVERHEAD, lambda: _present(overhead() / NS))
     _create(meter, semconv.DROPPED, lambda: ((count, signal) for signal, count in dropped().items()))
-    return Durations(meter)
+    return durations

@@ -54,7 +54,7 @@ class Run:
             flags = ev.ON_DEVICE if observed else 0
             told = [Event(start, ev.START, STEP, key, self.number), Event(start + NS // 2, ev.END, 0, key, flags=flags)]
             self.ledger.feed(told + [Event(self.now, ev.DEVICE_END, 0, key)] * observed)
-        self.durations.steps(self.ledger.take_collected()[0])
+        self.durations.take(self.ledger.take_collected()[0], [])
 
     def totals(self) -> Totals:
         """With all that the ledger alone does not know."""

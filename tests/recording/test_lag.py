@@ -47,6 +47,20 @@ def test_an_account_that_is_behind_says_so(recording: Recording) -> None:
         assert caught_up.kept == 12_000 and caught_up.at >= middle
 
 
+def test_the_ledger_is_not_held_for_long(recording: Recording) -> None:
+    """However much there is to follow."""
+    account = recording.recorder._account
+    with goodput.job(), account.lock:  # whoever else feeds the ledger waits
+        for number in range(12_000):
+            with goodput.step(number):
+                pass
+        began = time.thread_time()
+        assert not account.refresh(0.0)
+        held = time.thread_time() - began
+        assert account.refresh(60.0)
+        assert held < (time.thread_time() - began) / 25
+
+
 def test_a_report_that_is_behind_says_so(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     account = recording.recorder._account
     with goodput.job():
@@ -167,7 +181,7 @@ def test_a_snapshot_of_a_ledger_that_is_behind(record: Callable[..., Recording])
                 with goodput.step(number):
                     pass
             for _ in range(12):
-                account.take_some()
+                account.take_some(4096)
             keeper._snapshot()
         assert account.ledger.totals().kept < steps
         report = RecordedRun(RunDirectory(recording.folder)).report().to_json()
