@@ -66,7 +66,7 @@ def _unreported(record: logging.LogRecord) -> bool:
     return not any(getattr(one, _REPORTED, False) for one in arguments)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)  # an endpoint may hold a password
 class _Checked:
     """Passes requests on to `adapter`, and judges the answers of the receiver at `place`."""
 
@@ -202,7 +202,7 @@ class Listener:
         return False
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)  # an endpoint may hold a password
 class _Receiver:
     """OpenTelemetry's exporter of a signal, which waits for its receiver at the end. All else is the exporter's.
 

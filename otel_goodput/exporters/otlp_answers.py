@@ -89,7 +89,7 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Rejections:
     """How many items `receiver` has rejected of requests that it accepted; each reason is reported once."""
 

@@ -93,6 +93,17 @@ def test_a_malformed_header_is_told_by_its_place(
     assert caplog.messages == [told]
 
 
+@pytest.mark.parametrize("wire", BACKENDS)
+def test_an_exporter_does_not_show_the_password_of_its_endpoint(wire: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", wire)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://someone:correct-horse@localhost:4318")
+    opened = open_exporter("otlp", ExporterContext("job", "run", environ=os.environ))
+    for exporter in opened.by_signal().values():
+        while exporter is not None:
+            assert "correct-horse" not in repr(exporter)
+            exporter = vars(exporter).get("_exporter")  # the one that it wraps
+
+
 def test_a_header_that_grpc_cannot_send_is_told_before_the_first_export(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=1,authorization=Bearer%20s3cr3t%0A2")
     with pytest.raises(ExporterUnavailable) as told:
