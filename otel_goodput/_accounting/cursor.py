@@ -228,6 +228,8 @@ class Cursor(AccountState):
                 execution = hosts[-1]
                 if execution.net > slack or flags & FAILED or execution.parts or execution.spots:
                     break
+                if device and not execution.segments:
+                    break  # it is over before the ones that are on the device
                 hosts.clear()
                 execution.on_host, execution.wall = False, time - execution.start
                 if not execution.segments:

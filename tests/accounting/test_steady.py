@@ -227,6 +227,10 @@ UNUSUAL = {
         begin(20, 4, 2), begin(21, 5, 2), end(25, 5, ev.FAILED), end(30, 4), begin(31, 6, 3), end(35, 6),
     ],
     "a step ends after a later one": [begin(20, 4, 2), begin(21, 5, 3), end(25, 5), end(30, 4), begin(31, 6, 4)],
+    "a step is over while the one before it is on the device": [
+        Event(20, ev.START, rules.STEP, 4, 2, arg=40), end(25, 4, ev.ON_DEVICE), begin(26, 5, 3), end(26, 5),
+        load(41, 6), loaded(42, 6), begin(43, 7, 3), end(45, 7),
+    ],
     "a step that failed is trained again, and then a checkpoint holds it": [
         begin(20, 4, 2), Event(21, ev.START, rules.SAVE, 5, 2), Event(22, ev.END, rules.SAVE, 5, flags=ev.PENDING),
         Event(22, ev.START, rules.SAVE, 6, 1), Event(23, ev.END, rules.SAVE, 6, flags=ev.PENDING),
