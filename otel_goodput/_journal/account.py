@@ -34,7 +34,7 @@ def fitting(number: int) -> int:
 
 OnEvents = Callable[[list[ev.Event]], None]
 OnDurations = Callable[[list[int], list[tuple[EndedPhases, str]]], None]
-Record = Callable[[float, int], bool]
+RecordSome = Callable[[float, int], bool]
 
 
 @dataclass(slots=True)
@@ -45,12 +45,12 @@ class Listeners:
     # With the durations of completed steps, ns, and phases that have ended, each with its ``error.type`` or "". They
     # wait until they are recorded, which takes longer.
     on_durations: OnDurations | None = None
-    record: Record | None = None
+    record: RecordSome | None = None
 
     def listen_to_events(self, on_events: OnEvents | None) -> None:
         self.on_events = on_events
 
-    def listen_to_durations(self, on_durations: OnDurations, record: Record) -> None:
+    def listen_to_durations(self, on_durations: OnDurations, record: RecordSome) -> None:
         self.on_durations, self.record = on_durations, record
 
     def record_durations(self, seconds: float = math.inf, keep: int = 0) -> bool:
