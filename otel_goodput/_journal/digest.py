@@ -103,6 +103,7 @@ def _step_bin(row: Row) -> StepBin:
 
 
 # How the values of a column become integers, and are made of them again.
+_PACK, _UNPACK = range(2)
 _COLUMNS: Final[dict[str, tuple[Callable[[Any, Texts], int], Callable[[int, Texts], Any]]]] = {
     "key": (lambda key, _: signed(key), lambda number, _: number & MASK),
     "flag": (lambda flag, _: int(flag), lambda number, _: bool(_number(number, 0, 1))),
@@ -124,12 +125,12 @@ class Table:
     whole: Callable[[list[Any]], Any] = list  # makes the field of its entries
 
     def pack(self, field: Any, texts: Texts) -> list[Row]:
-        return self._each(0, self.rows(field), texts)
+        return self._converted(self.rows(field), _PACK, texts)
 
     def unpack(self, rows: list[Row], texts: Texts) -> Any:
-        return self.whole(list(map(self.make, self._each(1, rows, texts))))
+        return self.whole(list(map(self.make, self._converted(rows, _UNPACK, texts))))
 
-    def _each(self, way: int, rows: Iterable[Iterable[Any]], texts: Texts) -> list[Any]:
+    def _converted(self, rows: Iterable[Iterable[Any]], way: int, texts: Texts) -> list[Any]:
         columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
         for name, places in self.others.items() if columns else ():
             for at in places:

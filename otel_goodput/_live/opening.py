@@ -182,7 +182,8 @@ def open_journal(config: Config, clock: Clock, *, begun: bool = False, only: str
         )
         if begun and agreement is None:
             # The other one may not know yet either which process it is, and leave as soon as it does.
-            agreement = Agreement(other, "", partial(str, run_id), text)
+            wanted = partial(str, run_id)  # known already: it is only its place that is not free yet
+            agreement = Agreement(other, "", wanted, text)
         else:
             logger.warning("%s", text)
         series = other

@@ -104,12 +104,14 @@ def rank_stages(run: RunDirectory, process: int, own: Mapping[str, StageSums]) -
     A living process writes them up to half a minute late. Processes whose files cannot be read are left out.
     """
     listed, stages, unread = ListedRun(run.path), {process: own}, READ_ANEW
-    for index in listed.there - {process}:
+    for index in sorted(listed.there - {process}):
         try:
             stages[index] = read_digest(listed, index, only=()).overview.stages
         except (OSError, ValueError):  # there is none if it was killed early
+            if not unread:
+                continue
             unread -= 1
             with suppress(Exception):  # whatever one process left must not hide the others
-                known = overview_of(listed, index) if unread >= 0 else None
-                stages[index] = {} if known is None else known.overview.stages
+                if (known := overview_of(listed, index)) is not None:
+                    stages[index] = known.overview.stages
     return [RankStages(index, sums) for index, sums in sorted(stages.items()) if sums]
