@@ -6,10 +6,10 @@ after another, and phases that block them) are applied together: one by one, the
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Sequence
-from operator import sub
+from operator import le, sub
 from typing import Final
 
 from otel_goodput._accounting import events as ev
@@ -188,7 +188,7 @@ class Cursor(AccountState):
                     break
                 device.popleft()
                 execution.segments = 0
-                execution.busy = max(0, end - max(begin, self.freed))
+                execution.busy += max(0, end - max(begin, self.freed))
                 self.freed = max(self.freed, end)
                 if not execution.on_host:
                     del running[execution.key]
@@ -290,6 +290,73 @@ class Cursor(AccountState):
         steps.push(over, [end + shift for end in ends])
         self.clock = self.fallback
         return count
+
+    def undisturbed(self) -> bool:
+        """Whether this may be a steady loop in which a data load is open, nothing else on the host."""
+        return not self.hosts and [*self.blockers.values()] == [rules.DATA_LOADING_TIME] and self._steady()
+
+    def apply_dispatched(self, turns: Turns) -> bool:
+        """Apply steady whole turns whose device ends are known; False, and nothing is done, if something else is due.
+
+        A step is over when both host and device are done with it. It owns the time since the one before was over, but
+        for what passed before it began.
+        """
+        steps, shift, offset, device, now = self.steps, self.shift, self.steps.offset, self.device, self.now
+        begins, ends = [[time + shift for time in turns.times[at::2]] for at in (0, 1)]
+        keys, until, waiting = turns.keys[1::2], ends[-1], list(steps.running.values())
+        numbers = [one.number for one in waiting] + [number + offset for number in turns.numbers[::2]]
+        freed = [self.freed, *(one.end for one in device), *(end + shift for end in turns.left)]
+        if (
+            begins[0] < now or until >= self._next_edge() or turns.keys[0] not in self.blockers
+            or not self.undisturbed() or len(device) != len(waiting) or (device and device[0].end <= now)
+            or freed[-1] >= NEVER or any(one.parts or one.spots for one in waiting)
+            or numbers[len(waiting)] <= max(steps.progress.top, steps.safe, *numbers[: len(waiting)])
+            or not all(map(le, freed, freed[1:])) or not all(map(le, begins, freed[len(device) + 1 :]))
+            or not steps.running.keys().isdisjoint(turns.keys)
+        ):  # fmt: skip
+            return False
+        overs = [now, *map(max, [now] * len(waiting) + ends, freed[1:])]
+        owned = list(map(max, [now] * len(waiting) + begins, overs))
+        nets, outsides = list(map(sub, overs[1:], owned)), list(map(sub, owned, overs))
+        limit = steps.limit or STALLED_SLACK
+        if max(nets) + (waiting[0].net if waiting else 0) > min([limit, *(one.limit for one in waiting)]):
+            return False
+        count = bisect_right(overs, until) - 1  # so many are over
+        dispatches = [one.begin for one in device] + begins
+        busy = list(map(sub, freed[1:], map(max, dispatches, freed)))
+        walls = [one.wall for one in waiting] + list(map(sub, ends, begins))
+        starts, every = [one.start for one in waiting] + begins, [one.key for one in waiting] + [*keys]
+        for at, one in enumerate(waiting[:count]):
+            device.popleft()
+            del steps.running[one.key]
+            nets[at] += one.net
+            busy[at] += one.busy
+        life, segment = steps.life.number, len(steps.segments) - 1
+        for at in range(max(count, len(waiting)), len(every)):
+            key, start = every[at], starts[at]
+            one = steps.running[key] = Execution(numbers[at], key, start, life, segment)
+            one.loop, one.fixed, one.limit, one.wall = steps.loop, steps.limit, limit, walls[at]
+            one.on_host, one.segments, one.timed = False, 1, True
+            device.append(DeviceSegment(key, rules.OTHER, start, freed[at + 1]))
+        if count < len(every):
+            steps.running[every[count]].net += until - owned[count]
+        outside = self._outside_steps()
+        self.totals[rules.DATA_LOADING_TIME] += sum(outsides[: count + 1])
+        self.blockers = {following(turns.keys[-1]): rules.DATA_LOADING_TIME}
+        self.now, self.freed = until, freed[count]
+        steps.latest, steps.previous, steps.last_step = keys[-1], steps.last_step, numbers[-1]
+        if len(keys) > 1:
+            steps.previous = numbers[-2]
+        steps.observed = True
+        if count:
+            between = outside + sum(outsides[:count])
+            outsides[0] = NOT_KNOWN if self._between is None else outside + outsides[0] - self._between
+            self._between = between
+            rows = numbers, starts, nets, walls, outsides, busy, every
+            steps.push(tuple(row[:count] for row in rows), overs[1 : count + 1])
+            self.clock = ClockState.DEVICE
+        self.choose()
+        return True
 
     def _begin_attempt(self, number: int) -> None:
         """Start a new attempt. Whatever was open ended with the last sign of life of the old process (rule R2)."""

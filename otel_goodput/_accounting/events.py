@@ -81,6 +81,8 @@ KEYS: Final = (1 << 64) - 1
 _make: Final = tuple.__new__  # a third of the time of a named tuple's constructor
 _STRIDES: Final = frozenset({STRIDE, STRIDE - KEYS - 1})
 
+_LEAST: Final = -(KEYS >> 1)  # time that a record holds, ns
+
 Column: TypeAlias = "tuple[int, ...]"
 
 
@@ -98,7 +100,8 @@ class Turns(NamedTuple):
     """Successive moments in which a phase of a loop ends and the next one begins: loads and steps alternate.
 
     In the first of the `times` (ns), a load ends if `loaded`, else a step. `keys` and `flags` are of what ends,
-    `numbers` of the steps that begin, or whose loads begin.
+    `numbers` of the steps that begin, or whose loads begin. If they are known, `left` is when the steps that begin left
+    the device, ns.
     """
 
     loaded: bool
@@ -106,6 +109,7 @@ class Turns(NamedTuple):
     keys: Column
     numbers: Column
     flags: Column
+    left: Column = ()
 
     @property
     def time(self) -> int:
@@ -114,39 +118,78 @@ class Turns(NamedTuple):
 
     @property
     def steady(self) -> bool:
-        """Whether time and numbers go on, what begins is what ends next, and nothing fails."""
-        _, times, keys, numbers, flags = self
+        """Whether they go on, and all steps end by the host's clock."""
+        return not any(self.flags) and self._going_on
+
+    @property
+    def dispatching(self) -> bool:
+        """Whether they go on, and all steps end by the device's clock."""
+        ends = self.flags[self.loaded :: 2]
+        return not any(self.flags[not self.loaded :: 2]) and ends.count(ON_DEVICE) == len(ends) and self._going_on
+
+    @property
+    def _going_on(self) -> bool:
+        """Whether time and numbers go on, and what begins is what ends next."""
+        _, times, keys, numbers, _, _ = self
         return not (
-            any(flags)
-            or not all(map(le, times, islice(times, 1, None)))
+            not all(map(le, times, islice(times, 1, None)))
             or not _STRIDES.issuperset(map(sub, islice(keys, 1, None), keys))
             or not all(map(lt, numbers[not self.loaded :: 2], numbers[2 + (not self.loaded) :: 2]))
         )
 
     def slice(self, begin: int, end: int | None = None) -> Turns:
         """Return those at the places from `begin` up to, not including, `end`."""
-        _, times, keys, numbers, flags = self
+        _, times, keys, numbers, flags, _ = self
         part = slice(begin, end)
         return Turns(self.loaded is (begin % 2 == 0), times[part], keys[part], numbers[part], flags[part])
 
     def followed(self, turns: Turns) -> Turns:
         """Return these and those that follow."""
-        return Turns(self.loaded, *(mine + theirs for mine, theirs in zip(self[1:], turns[1:], strict=True)))
+        return Turns(self.loaded, *(mine + theirs for mine, theirs in zip(self[1:5], turns[1:5], strict=True)))
 
     def events(self) -> Iterator[Event]:
         """Yield the events of each moment."""
-        loaded, *columns = self
+        loaded, *columns, left = self
+        ends = iter(left)
         for time, key, number, flags in zip(*columns, strict=True):
             ended, begun = (DATA_LOADING, STEP) if loaded else (STEP, DATA_LOADING)
             yield _make(Event, (time, END, ended, key, number, flags, 0, ""))
-            yield _make(Event, (time, START, begun, following(key), number, 0, 0, ""))
+            known = next(ends, 0) if loaded else 0
+            yield _make(Event, (time, START, begun, following(key), number, 0, known, ""))
             loaded = not loaded
 
 
-def events_of(items: Iterable[Event | Turns]) -> Iterator[Event]:
-    """Yield events, with those of turns one by one."""
+class DeviceEnds(NamedTuple):
+    """The steps of `count` successive turns, from `key` on, left the device, the last at `time` (ns).
+
+    The others took `took` ns each: one right after the other if `busy`, else from the begin of the step or the end of
+    the one before.
+    """
+
+    time: int
+    key: int
+    count: int  # type: ignore[assignment]
+    took: int
+    busy: bool
+
+    def events(self) -> Iterator[Event]:
+        """Yield the DEVICE_END of each step."""
+        time, key, count, took, busy = self
+        for behind in range(count - 1, -1, -1):
+            if behind and busy:
+                yield _make(Event, (max(_LEAST, time - behind * took), DEVICE_END, STEP, key, NO_STEP, 0, 0, ""))
+            else:
+                yield _make(Event, (time, DEVICE_END, STEP, key, max(0, took) if behind else NO_STEP, 0, 0, ""))
+            key = (key + 2 * STRIDE) & KEYS
+
+
+Item: TypeAlias = "Event | Turns | DeviceEnds"
+
+
+def events_of(items: Iterable[Item]) -> Iterator[Event]:
+    """Yield events, with those of turns and of device ends one by one."""
     for item in items:
-        if isinstance(item, Turns):
-            yield from item.events()
-        else:
+        if isinstance(item, Event):
             yield item
+        else:
+            yield from item.events()

@@ -1,12 +1,14 @@
 """The ledger of one run: takes events in order of arrival, late ones included, and can give totals at any moment.
 
 Events before the *watermark*, the earliest dispatch of a step whose end on the device is not known, are settled. The
-others wait; to give totals, a clone of the settled cursor applies them. An event older than the settled ones (callers
-may record phases with times of their own) sends the cursor back to one of two checkpoints, to replay the log since.
+others wait; to give totals, a clone of the settled cursor applies them. Turns of an undisturbed loop wait, and are
+settled, together. An event older than the settled ones (callers may record phases with times of their own) sends the
+cursor back to one of two checkpoints, to replay the log since.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from operator import itemgetter, sub
@@ -17,7 +19,7 @@ from otel_goodput._accounting import events as ev
 from otel_goodput._accounting.codec import FLAG, KEY, NUMBER, Blob, Blobs, Each, Pairs, Part, State, field
 from otel_goodput._accounting.cursor import Cursor
 from otel_goodput._accounting.device import NEVER, left_at, place
-from otel_goodput._accounting.events import EVENT, Event, Turns, events_of, following, preceding
+from otel_goodput._accounting.events import EVENT, DeviceEnds, Event, Item, Turns, events_of, following, preceding
 from otel_goodput._accounting.overview import Overview
 from otel_goodput._accounting.phase_history import EndedPhases, PhaseHistory
 from otel_goodput._accounting.resuming import Past
@@ -29,7 +31,9 @@ CHECKPOINT: Final = 2048  # settled events from one checkpoint to the next
 WAITING: Final = 4096  # events that may wait for the watermark; beyond that, the oldest step ends by the host clock
 
 _time = itemgetter(0)
-_LOAD: Final = (DATA_LOADING, 0, 0, "")  # phase, flags, arg and name of the START of a turn's load
+# Phase, flags, arg and name of the START of a turn's step, and of its load.
+_STEP: Final = (STEP, 0, 0, "")
+_LOAD: Final = (DATA_LOADING, 0, 0, "")
 
 
 class Ledger(State):
@@ -54,6 +58,9 @@ class Ledger(State):
     _device_ends: dict[int, int] = field(Pairs(KEY, NUMBER), make=dict)
     _mark: int = field(NUMBER, 0, key="settled_until")  # time of the latest settled event
     _marking: bool = field(FLAG, False, key="clock_unknown")  # phases may be marked
+    # In place of pending events: turns that wait together for the device, and the ends of the first of their steps.
+    _dispatched: Turns | None = None
+    _left: list[int]
     _free = 0  # the latest end on the device that was recorded, ns
     late = 0
 
@@ -73,6 +80,7 @@ class Ledger(State):
 
     def clone(self, spans: Sequence[int] | None = None) -> Ledger:
         """Return an independent copy; `spans` are its rolling windows if they are other ones, ns."""
+        self._disperse()
         twin = super().clone()
         if spans is not None:
             twin.settled.change_spans(spans)
@@ -90,20 +98,28 @@ class Ledger(State):
         """The START events of the phases that are open."""
         return tuple(self._phase_history.opened.values())
 
-    def feed(self, events: Iterable[Event | Turns]) -> None:
+    def feed(self, events: Iterable[Item]) -> None:
         """Take events, in order of arrival."""
         single: list[Event] = []
         for one in events:
+            if isinstance(one, Event):
+                if single or not self._take_end(one):
+                    single.append(one)
+                continue
+            self._take(single)
+            single = []
             if isinstance(one, Turns):
-                self._take(single)
-                single = []
                 self._take_turns(one)
-            else:
-                single.append(one)
+            elif not self._take_ends(one):
+                self._take([*one.events()])
         self._take(single)
+        self._settle_dispatched()
 
     def _take_turns(self, turns: Turns) -> None:
         """Take the turns of a loop together, as far as it is undisturbed and nothing else is due."""
+        if turns.dispatching and self._dispatch(turns):
+            return
+        self._disperse()
         while count := self._take_undisturbed(turns):
             if count == len(turns.times):
                 return
@@ -145,10 +161,132 @@ class Ledger(State):
         self._note_settled([taken], count, time)
         return count - (whole is not turns)
 
+    def _dispatch(self, turns: Turns) -> bool:
+        """Let turns wait together, whose steps end by the device's clock; False if something else waits, or is due."""
+        times, keys, numbers = turns[1:4]
+        opened, before = self._phase_history.opened, self._dispatched
+        begun = opened.get(keys[0])
+        step = numbers[0] if turns.loaded else numbers[1] if len(numbers) > 1 else None
+        if (
+            begun is None or times[0] < max(begun.time, self._mark)
+            or begun[2:3] + begun[5:] != (_LOAD if turns.loaded else _STEP)
+            or (before is None and not self._gather())
+        ):  # fmt: skip
+            return False
+        waiting = self._dispatched
+        if waiting is not None:
+            if turns.loaded is (len(waiting.times) % 2 == 1) or keys[0] != following(waiting.keys[-1]) or (
+                step is not None and step <= waiting.numbers[(len(waiting.numbers) - 1) & ~1]
+            ) or len(waiting.times) + len(times) > WAITING // 2:  # fmt: skip
+                return False
+            self._dispatched = waiting.followed(turns)
+        elif turns.loaded:
+            self._dispatched, self._left = turns, []
+        else:
+            return False
+        del opened[keys[0]]
+        last = following(keys[-1])
+        phase = STEP if turns.loaded is (len(times) % 2 == 1) else DATA_LOADING
+        opened[last] = Event(times[-1], ev.START, phase, last, numbers[-1])
+        lengths = list(map(sub, times, (begun.time, *times)))
+        self._phase_history.take_turns(lengths[turns.loaded :: 2], lengths[not turns.loaded :: 2])
+        return True
+
+    def _gather(self) -> bool:
+        """If only turns are pending whose steps wait for the device, let them wait together; else return False."""
+        pending, held = self.pending, self._held
+        moments = len(pending) // 2
+        if (
+            len(held) != (moments + 1) // 2 or len(pending) != 2 * moments or moments > WAITING // 4
+            or self._observed != self._half_known or len(self._observed) != moments // 2 or self._device_ends
+            or not self.settled.undisturbed()
+        ):  # fmt: skip
+            return False
+        if not moments:
+            return True
+        times, _, _, keys, numbers, flags, _, _ = zip(*pending, strict=True)
+        turns = Turns(True, times[::2], keys[::2], numbers[1::2], flags[::2])
+        if not turns.dispatching or any(
+            mine[:4] + mine[5:] != theirs[:4] + theirs[5:] for mine, theirs in zip(pending, turns.events(), strict=True)
+        ):
+            return False
+        steps = [*map(following, turns.keys[::2])]
+        if steps != [*held] or not self._observed.issuperset(steps[: moments // 2]):
+            return False
+        self._dispatched, self._left = turns, []
+        for one in (pending, held, self._observed, self._half_known):
+            one.clear()
+        return True
+
+    def _disperse(self) -> None:
+        """Let the turns that wait together wait as single events."""
+        if self._dispatched is None:
+            return
+        turns, left = self._dispatched, self._left
+        self._dispatched = None
+        self.pending += turns.events()
+        for at, key in enumerate(map(following, turns.keys[::2])):
+            if at < len(left):
+                self._device_ends[key] = left[at]
+                continue
+            self._held[key] = turns.times[2 * at]
+            if 2 * at + 1 < len(turns.times):
+                self._observed.add(key)
+                self._half_known.add(key)
+
+    def _take_ends(self, ends: DeviceEnds) -> bool:
+        """Take the ends of the next of the steps that wait together; False if they are of others."""
+        turns = self._dispatched
+        if turns is None:
+            return False
+        first = 2 * len(self._left)
+        starts = turns.times[first : first + 2 * ends.count : 2]
+        if len(starts) < ends.count or not starts or following(turns.keys[first]) != ends.key:
+            return False
+        time, _, count, took, busy = ends
+        free, least = self._free, max(0, took)
+        for behind, begin in zip(range(count - 1, -1, -1), starts, strict=True):
+            if busy or not behind:
+                end = max(1, time - behind * took)
+            else:
+                end = max(1, min(time, (begin if begin > free else free) + least))
+            self._left.append(end)
+            if end > free:
+                free = end
+        self._free = free
+        return True
+
+    def _take_end(self, event: Event) -> bool:
+        """The same for a single event."""
+        if self._dispatched is None or event.kind != ev.DEVICE_END or event.step >= 0:
+            return False
+        return self._take_ends(DeviceEnds(event.time, event.key, 1, 0, True))
+
+    def _settle_dispatched(self) -> None:
+        """Apply those of the turns that wait together that begin before any step whose end is not known."""
+        turns = self._dispatched
+        if turns is None or not self._left:
+            return
+        left = self._left
+        known = 2 * len(left)
+        ends = turns.times[1:known:2]
+        count = bisect_left(ends, turns.times[known]) if known < len(turns.times) else len(ends)
+        if not count:
+            return
+        taken = turns.slice(0, 2 * count)._replace(left=tuple(left[:count]))
+        if not self.settled.apply_dispatched(taken):
+            self._disperse()
+            self._settle_pending()
+            return
+        self._dispatched = turns.slice(2 * count) if 2 * count < len(turns.times) else None
+        del left[:count]
+        self._note_settled([taken], 2 * count, ends[count - 1])
+
     def _take(self, events: Sequence[Event]) -> None:
         """Take events one by one."""
         if not events:
             return
+        self._disperse()
         pending, held, observed = self.pending, self._held, self._observed
         latest = pending[-1][0] if pending else self._mark
         ordered = True
@@ -205,8 +343,12 @@ class Ledger(State):
             pending.append(event)
         phase_history.gather()
         self._arrange(ordered)
+        self._settle_pending()
+
+    def _settle_pending(self) -> None:
+        held = self._held
         self._settle(self._watermark())
-        while len(pending) > WAITING and held:
+        while len(self.pending) > WAITING and held:
             self._release(min(held, key=lambda key: held[key]))
             self._settle(self._watermark())
 
@@ -349,6 +491,7 @@ class Ledger(State):
 
     def provisional(self, at: int | None, *, dead: bool, overview: bool = False) -> Cursor:
         """The cursor after all events, brought to `at`; a copy. Arguments as for `totals`."""
+        self._disperse()
         cursor = self.settled.clone(overview=overview)
         self._run_out(cursor)
         if at is None:
@@ -360,6 +503,7 @@ class Ledger(State):
 
     def dump(self) -> tuple[dict[str, Any], list[Blob]]:
         """Everything a restart needs, as (JSON-able head, blobs). Events fed later do not change it."""
+        self._disperse()
         blobs = Blobs()
         return self.to_plain(blobs), blobs.written
 

@@ -120,7 +120,8 @@ class PhaseHistory(State):
 
     def take_turns(self, executions: Sequence[int], loads: Sequence[int]) -> None:
         """Count steps, and data loads that held up training, by their lengths (ns); `opened` is as after them."""
-        self._count(STEP, "", False, executions)
+        if executions:
+            self._count(STEP, "", False, executions)
         if loads:
             self._end_loads(loads)
 

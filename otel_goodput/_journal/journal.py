@@ -20,12 +20,13 @@ from typing import Final
 from zlib import crc32
 
 from otel_goodput._accounting import events as ev
-from otel_goodput._accounting.events import Event, Turns
+from otel_goodput._accounting.events import Event, Item, Turns
 from otel_goodput._journal import records
 from otel_goodput._journal.records import (
     BODY,
     CAPACITY,
     COMPOUND,
+    DEVICE_ENDS,
     HEADER_SIZE,
     LEFT_STEP,
     LEFT_STEP_AT,
@@ -54,8 +55,12 @@ NAME_BYTES: Final = 192
 HOLE_NS: Final = 1_000_000_000
 
 _pack, _pack_turn, _seal_into, _leave_into = BODY.pack, TURN_BODY.pack, SEALED.pack_into, LEFT_STEP.pack_into
-# A few, because a run has its price.
-_TURNS: Final = re.compile(b"%c{3,}|%c?(?:%c%c){3,}" % (TURN, LOADING, STEPPING, LOADING))
+# Of a loop: a few turns, because a run has its price; any number beside device ends, and where what was read is cut.
+_RUN: Final = "(?:L|(?=S))(?:SL)*S?"
+_WORDS: Final = {"T": chr(TURN), "L": chr(LOADING), "S": chr(STEPPING), "Z": r"\Z"}
+_WORDS["D"] = f"[{chr(DEVICE_ENDS)}{chr(ev.DEVICE_END)}]"
+_PATTERN: Final = f"T{{3,}}|L?(?:SL){{3,}}S?|(?:^|(?<=D)){_RUN}|{_RUN}(?=D|Z)"
+_TURNS: Final = re.compile(re.sub("[A-Z]", lambda word: _WORDS[word[0]], _PATTERN).encode())
 _event = tuple.__new__  # makes an Event without calling its constructor, because this runs for every record
 
 
@@ -297,12 +302,12 @@ class Journal:
 
     # --- reading back -------------------------------------------------------------------------------------------------
 
-    def drain(self, most: int = DRAINED) -> tuple[list[Event | Turns], int]:
+    def drain(self, most: int = DRAINED) -> tuple[list[Item], int]:
         """Return the events appended since the last call, in order of their places, and of how many records they are.
 
         Those are about `most` at most.
         """
-        events: list[Event | Turns] = []
+        events: list[Item] = []
         count = 0
         if self._left:
             self._record_left()
@@ -312,7 +317,7 @@ class Journal:
                 break
         return events, count
 
-    def _drain(self, segment: Segment, events: list[Event | Turns], most: int) -> int:
+    def _drain(self, segment: Segment, events: list[Item], most: int) -> int:
         count = 0
         while segment.read < segment.end and count < most:
             at = HEADER_SIZE + segment.read * SIZE
@@ -330,7 +335,7 @@ class Journal:
                 break
         return count
 
-    def _decode(self, chunk: bytes, kinds: bytes, events: list[Event | Turns]) -> None:
+    def _decode(self, chunk: bytes, kinds: bytes, events: list[Item]) -> None:
         """Add the events of records, whose `kinds` are given; runs of a loop's turns are taken together."""
         at = 0
         for run in _TURNS.finditer(kinds):
@@ -346,12 +351,14 @@ class Journal:
             at = end
         self._decode_each(chunk[at * SIZE : len(kinds) * SIZE], events)
 
-    def _decode_each(self, chunk: bytes, events: list[Event | Turns]) -> None:
+    def _decode_each(self, chunk: bytes, events: list[Item]) -> None:
         names = self.names
         for record in RECORD.iter_unpack(chunk):
             kind, phase, flags, name, key, step, moment, _ = record
             if kind == ev.START or kind == ev.END:
                 events.append(_event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, names[name])))
+            elif kind == DEVICE_ENDS:
+                events.append(records.device_ends(record))
             elif kind in COMPOUND:
                 events += [
                     _event(Event, (moment, kind, phase, key, step, flags & 0xFF, 0, ""))

@@ -13,7 +13,6 @@ import struct
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
 from mmap import mmap
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,7 +20,7 @@ from zlib import crc32
 
 from otel_goodput._accounting import events as ev
 from otel_goodput._accounting import rules
-from otel_goodput._accounting.events import KEYS, STRIDE, Event, following
+from otel_goodput._accounting.events import KEYS, STRIDE, DeviceEnds, Event, following
 from otel_goodput._runtime import files
 from otel_goodput.semconv import FALLBACK_CLOCKS, PHASES, REASONS
 
@@ -157,17 +156,17 @@ def events_in(record: tuple[int, int, int, int, int, int, int, int]) -> tuple[Fi
         end = (ev.END, rules.DATA_LOADING, flags, 0, key, step, time)
         return end, (ev.START, rules.STEP, EXPORT if phase else 0, 0, following(key), step, time)
     if kind == DEVICE_ENDS:
-        before = range(min(phase, MOST_ENDS) - 1, 0, -1)  # the last one, by how many steps
-        if flags & BUSY:
-            ends = [(ev.NO_STEP, max(-LARGEST, time - at * step)) for at in before]
-        else:
-            ends = [(max(0, step), time)] * len(before)
-        keys = map(KEYS.__and__, count(key, TURN_STRIDE))
         return tuple(
             (ev.DEVICE_END, rules.STEP, 0, 0, each, took, end)
-            for each, (took, end) in zip(keys, (*ends, (ev.NO_STEP, time))[:phase], strict=False)
+            for end, _, _, each, took, _, _, _ in device_ends(record).events()
         )
     return (record[:7],)
+
+
+def device_ends(record: tuple[int, int, int, int, int, int, int, int]) -> DeviceEnds:
+    """What a ``DEVICE_ENDS`` stands for."""
+    _, phase, flags, _, key, step, time, _ = record
+    return DeviceEnds(time, key, min(phase, MOST_ENDS), step, bool(flags & BUSY))
 
 
 class Record(NamedTuple):

@@ -242,6 +242,10 @@ UNUSUAL = {
         Event(20, ev.START, rules.STEP, 4, 2, arg=22), load(25, 5), loaded(26, 5), load(27, 6), loaded(28, 6),
         end(30, 4),
     ],
+    "a step is on the device for the second time": [
+        Event(20, ev.START, rules.STEP, 4, 2, arg=22), Event(24, ev.MARK, 0, 7, 4, arg=40), end(30, 4),
+        begin(50, 6, 4), end(55, 6),
+    ],
     "the clock is known again": [
         Event(20, ev.CLOCK, 1), begin(20, 4, 2), end(25, 4), Event(26, ev.CLOCK, 0), begin(30, 5, 3), end(35, 5),
     ],
