@@ -156,7 +156,9 @@ def test_nobody_accepts(wire: str, traces: Path, port: int) -> None:
 @pytest.mark.parametrize("wire", BACKENDS)
 def test_nobody_agrees_upon_tls(wire: str, traces: Path, port: int) -> None:
     with listening(silent, port):
-        assert "no connection within 1 s" in late(traces, port, wire, "https")
+        said = late(traces, port, wire, "https")
+    # gRPC gives up the handshake by itself where it is sooner than we are.
+    assert "no connection within 1 s" in said or (wire == GRPC and "failed to connect" in said), said
 
 
 @pytest.mark.parametrize("wire", BACKENDS)
