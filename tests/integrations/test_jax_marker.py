@@ -5,6 +5,7 @@ Longer than other files: jax is loaded once for all its loops.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import sys
@@ -31,8 +32,11 @@ NS = 1_000_000_000
 
 
 @pytest.fixture(autouse=True)
-def _marking(monkeypatch: pytest.MonkeyPatch) -> None:
+def _marking(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("OTEL_GOODPUT_DEVICE_CLOCK", "auto")
+    gc.disable()  # a collection of all that the tests hold takes half a second, in a step or beside the witness
+    yield
+    gc.enable()
 
 
 @pytest.fixture
