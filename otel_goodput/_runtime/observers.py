@@ -35,7 +35,8 @@ class Observers:
     """The observers of one recorder.
 
     `flush` and `finish` export everything so far, and end the recorder, within so many seconds; `before` returns when
-    the attempt before began, ns, if that is known.
+    the attempt before began, ns, if that is known. Threads and signal handlers begin with :meth:`start`, because they
+    call these, which may need the observers.
     """
 
     def __init__(
@@ -69,16 +70,21 @@ class Observers:
         self._signals: Signals | None = None
         if "signals" in config.integrations:
             self._signals = Signals(self.notices, clock, config.grace_period, finish)
-            self._signals.install()
-            tracer.hooks.at_tick(self._signals.renew)  # libraries replace handlers silently
         self._maintenance: Maintenance | None = None
         if "maintenance" in config.integrations and (host := metadata_host()) is not None:
             self._maintenance = Maintenance(self.notices, clock, host)
-            self._maintenance.start()
         if config.leads and (text := unseen(attempt)):
             logger.warning("%s", text)
+
+    def start(self, config: Config) -> None:
+        """Listen to signals, to the platform and to the cluster."""
+        if self._signals is not None:
+            self._signals.install()
+            self._tracer.hooks.at_tick(self._signals.renew)  # libraries replace handlers silently
+        if self._maintenance is not None:
+            self._maintenance.start()
         if config.leads and "kubernetes" in config.integrations:
-            self._ask_cluster(clock(), submitted=config.submitted_at is None)
+            self._ask_cluster(self._tracer.clock(), submitted=config.submitted_at is None)
 
     def announce(self, reason: str, seconds: float) -> bool:
         """Take note of `reason`, one of ``semconv.REASONS``; return whether what follows was done within `seconds`."""

@@ -180,6 +180,7 @@ class Recorder(Phases):
         self._observers = Observers(
             config, tracer, self._productivity, self.totals, live.usage, self.flush, self.shutdown, live.before
         )
+        self._observers.start(config)
         live.facts.watch(lambda: hooks.waits, hooks.compile_cache.to_json)
         if config.leads:  # last, because a reader may collect all metrics immediately
             if self._durations is None:

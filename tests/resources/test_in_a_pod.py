@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -83,6 +84,23 @@ def test_a_recorder_in_a_pod_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert any("PartialObjectMetadata" in one.headers["Accept"] for one in api.asked) == (submitted is None)
     for path in (path for path in runs.rglob("*") if path.is_file()):
         assert TOKEN.encode() not in path.read_bytes()
+
+
+def test_a_cluster_that_answers_before_the_recorder_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seek = kubernetes.seek
+
+    def answered(*args: Any, **options: Any) -> None:
+        thread = seek(*args, **options)
+        assert thread is not None
+        thread.join(30)
+
+    monkeypatch.setattr(kubernetes, "seek", answered)
+    with in_a_pod(tmp_path, monkeypatch):
+        recorder = otel_goodput.Recorder("job", run_id="run", directory=tmp_path / "runs", exporters="none")
+        with recorder.job(), recorder.step(0):
+            pass
+        recorder.shutdown()
+    assert "scheduling" in recorder.report().to_json()
 
 
 def test_a_recorder_that_is_started_again_in_its_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
