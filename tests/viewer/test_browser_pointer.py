@@ -68,6 +68,7 @@ def test_a_drag_moves_the_view_and_shift_drag_selects_a_range(timeline: Look) ->
     assert timeline.state("selected") is None
     for shift, height in ((True, 150), (False, 35)):  # with Shift on the lanes, or without on the scale
         timeline.press("Escape")
+        timeline.settle()  # the bar of the range before is gone, and nothing moves any more
         x, y = timeline.place(200, height)
         edges = [round(timeline.js("goodput.timeline.timeAt(told)", at)) for at in (200, 450)]
         if shift:
