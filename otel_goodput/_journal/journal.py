@@ -206,7 +206,7 @@ class Journal:
             return
         try:
             body = _pack_turn(TURN, 0, 0, 0, key, now - ended, number, now)
-            segment = self.current
+            segment = self.current  # written as by append(), without the call: each turn of a loop comes here
             place = next(segment.places)
             while place >= CAPACITY:
                 segment = self.roll(segment)
