@@ -95,16 +95,19 @@ class Steps(Generic[T]):
                 contain("steps", error)
             batch = next(self._batches)
             try:
-                now = line.clock()
                 place = self._place
                 if id(asking) != place.frame or asking.f_lasti != place.at:  # else it is the same loop
                     place.ask(asking)
                     if get_ident() != self._thread:
                         place.elsewhere = True
                         line.misused.pulled(self._thread)
-                step = None if load is None or turns is None else turns.step(load, number, now)
-                self._step = step or self._begin_step(line, load, number, now)
-                self._handed = now if step is not None else line.clock()
+                step = None if load is None or turns is None else turns.step(load, number)
+                if step is None:
+                    step = self._begin_step(line, load, number, line.clock())
+                    self._handed = line.clock()
+                else:
+                    self._handed = step._start
+                self._step = step
             except Exception as error:
                 contain("steps", error)
             self._number = number + 1

@@ -49,8 +49,8 @@ class Turns:
 
     __slots__ = (
         "_alone", "_announces", "_append", "_attach", "_clean", "_covered", "_current", "_due", "_hooks", "_inside",
-        "_job", "_jobs", "_leave_step", "_line", "_outside", "_parents", "_policy", "_postpone", "_recent", "_sampler",
-        "_seen", "_short", "_spans", "_spare", "_thin", "_thread", "_turn", "_volume", "latest",
+        "_job", "_jobs", "_leave_step", "_left", "_line", "_outside", "_parents", "_policy", "_postpone", "_recent",
+        "_sampler", "_seen", "_short", "_spans", "_spare", "_thin", "_thread", "_turn", "_volume", "latest",
     )  # fmt: skip
 
     def __init__(self, line: StepLine) -> None:
@@ -77,6 +77,7 @@ class Turns:
         # By phase, for as long as a trace and a job last: the parent, and whether a begin is to be announced.
         self._parents: dict[int, tuple[SpanContext | None, bool]] = {}
         self._announces = False  # the begin of the span that was sampled last is to be announced
+        self._left = False  # the end of the latest step is only in the segment's header
         self._volume = -1
         self._job: object = None
 
@@ -108,9 +109,9 @@ class Turns:
         took, flags = now - began, 0
         sampler = self._sampler
         self._recent(took)
-        sampler.until_review = left = sampler.until_review - 1
+        sampler.until_review = until = sampler.until_review - 1
         exported = step._sampled or step._keep
-        slow = (took > sampler.threshold or left <= 0) and sampler.judge(took)
+        slow = (took > sampler.threshold or until <= 0) and sampler.judge(took)
         if slow and (exported or self._policy.affords_slow(step)):
             exported, flags = True, OUTLIER
         observation, device = step.observation, hooks.device
@@ -141,7 +142,8 @@ class Turns:
             load._sampled = True
         # Registered as open before anything is recorded, so that it will be ended even if an interrupt comes now.
         self.latest = self._short[load._entry] = load
-        if exported or load._sampled or flags:
+        self._left = left = not (exported or load._sampled or flags)
+        if not left:
             self._append(LOADING, load._sampled, flags, 0, key, number, now)
         else:
             self._leave_step(key, number, now)
@@ -170,8 +172,11 @@ class Turns:
             line.sample_overhead(line.clock() - now)
         return load
 
-    def step(self, load: FastSpan, number: int, now: int) -> FastSpan | None:
-        """End `load` at `now` (ns) and begin the step `number`; return the step."""
+    def step(self, load: FastSpan, number: int) -> FastSpan | None:
+        """End `load` now and begin the step `number`; return the step.
+
+        The clock is read just before that is recorded, so that little of this is in the step's own time.
+        """
         line, thread, hooks = self._line, self._thread, self._hooks
         if (
             load is not self.latest
@@ -188,24 +193,24 @@ class Turns:
         due = number >= self._due
         step, inside = load, self._inside
         if exported or due or load.touched:
-            step, inside = self._next(load, STEP, number, begun, now)
+            step, inside = self._next(load, STEP, number, begun, load._start)
             if due:
                 if self._policy.sample(number) and self._affords(step, STEP):
                     step._sampled = True
                 self._due = self._sampler.due_after(number)
+        line.latest = self._spans.step = self.latest = step
+        if step is not load:
+            self._short[step._entry] = step
+        now = line.clock()
         if device is not None and device.awake:
             if now < device.short_until:
                 device.step = step
             else:
                 device.loaded(now)
                 device.begin(begun, STEP, now)
-        line.latest = self._spans.step = self.latest = step
-        if step is not load:
-            self._short[step._entry] = step
         try:
-            if step is load:
+            if step is load and self._left:
                 self._turn(key, number, now)
-                load._phase, load._key, load._start = STEP, begun, now
             else:
                 self._append(STEPPING, step._sampled, EXPORT if exported else 0, 0, key, number, now)
         except BaseException:
@@ -214,7 +219,10 @@ class Turns:
                 line.account.end(DATA_LOADING, key, 0, now)
                 load._phase, load._key, load._start = STEP, begun, now
             raise
-        if step is not load:
+        step._start = now
+        if step is load:
+            step._phase, step._key = STEP, begun
+        else:
             load._ended = True
             self._inside = inside
             self._attach(inside)
