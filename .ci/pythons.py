@@ -27,7 +27,7 @@ LEFT_OUT = ("tests/otelcol", "tests/collector")
 class Outcome(NamedTuple):
     version: str
     passed: bool
-    said: str
+    summary: str
 
 
 def interpreter(version: str) -> tuple[str, str]:
@@ -41,9 +41,9 @@ def interpreter(version: str) -> tuple[str, str]:
         done = subprocess.run(
             [sys.executable, "-m", "uv", "python", word, version], capture_output=True, text=True, check=False
         )
-        found = done.stdout.strip()
-        if word == "find" and done.returncode == 0 and _is(found, version):
-            return found, ""
+        path = done.stdout.strip()
+        if word == "find" and done.returncode == 0 and _is(path, version):
+            return path, ""
         if word == "install" and done.returncode:
             why = (done.stderr.strip().splitlines() or [""])[-1].strip()  # the innermost cause
             break
@@ -92,8 +92,10 @@ def run(version: str, python: str, arguments: list[str], *, lowest: bool) -> Out
                 sys.stdout.flush()
             if re.search(r"\b(passed|failed|error)", line):
                 closing = line.strip(" =\n")
-    said = closing or "it did not come to its closing line"
-    return Outcome(version, process.returncode == 0, said if process.returncode == 0 else f"{said}; see {log}")
+    closing_line = closing or "it did not come to its closing line"
+    return Outcome(
+        version, process.returncode == 0, closing_line if process.returncode == 0 else f"{closing_line}; see {log}"
+    )
 
 
 def read(version: str, place: Path) -> str:
@@ -125,16 +127,16 @@ def main() -> int:
         print(f"Python {version} ({python}) ...", flush=True)
         outcome = run(version, python, arguments, lowest=options.lowest)
         unclaimed = version in UNCLAIMED and not options.python
-        print(f"Python {version}: {outcome.said}{' (it is not claimed)' if unclaimed else ''}", flush=True)
+        print(f"Python {version}: {outcome.summary}{' (it is not claimed)' if unclaimed else ''}", flush=True)
         if not unclaimed:
             outcomes.append(outcome)
     for version, why in absent:
         # The tests need the interpreter; whether the code is of that version can be read with another one.
         place = next((ROOT / f".venv-{one.version}" for one in reversed(outcomes)), None)
-        found = "no other Python was run to check it with" if place is None else read(version, place)
-        print(f"Python {version}: NOT RUN, {why}; {found or 'mypy and vermin find nothing'}", flush=True)
-        if place is not None and found and version not in UNCLAIMED:
-            outcomes.append(Outcome(version, False, found))
+        other = "no other Python was run to check it with" if place is None else read(version, place)
+        print(f"Python {version}: NOT RUN, {why}; {other or 'mypy and vermin find nothing'}", flush=True)
+        if place is not None and other and version not in UNCLAIMED:
+            outcomes.append(Outcome(version, False, other))
     return int(not outcomes or not all(one.passed for one in outcomes))
 
 

@@ -53,12 +53,12 @@ def main() -> int:
         "dropin": dropin.measure,
         "integrations": integrations.measure,
     }
-    asked = [name for name in options.only.split(",") if name] or list(scenarios)
-    if unknown := set(asked) - set(scenarios):
+    chosen = [name for name in options.only.split(",") if name] or list(scenarios)
+    if unknown := set(chosen) - set(scenarios):
         parser.error(f"--only: {', '.join(sorted(unknown))} is none of {', '.join(scenarios)}")
     described = machine.describe()
     samples, rows = Samples(), []
-    for name in asked:
+    for name in chosen:
         began = time.monotonic()
         print(f"{name} …", end=" ", file=sys.stderr, flush=True)
         rows += scenarios[name](samples, fast=options.fast)

@@ -73,7 +73,7 @@ CASES: Final = (
 FAST: Final = (Case("2,000 steps, 4 ranks", 2_000, 4, 2000.0, 25.0),)
 
 
-class Found(NamedTuple):
+class Measured(NamedTuple):
     """Milliseconds of opening and of frames, how many spans and rows there were, and bytes of the tab."""
 
     opened: list[float]
@@ -87,9 +87,9 @@ class Found(NamedTuple):
 def _resident(browser: Any) -> float:
     """Bytes that the process of the page holds of its own, or 0 where the system does not tell."""
     session = browser.new_browser_cdp_session()
-    told = session.send("SystemInfo.getProcessInfo")["processInfo"]
+    processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
     held = [0.0]
-    for one in told:
+    for one in processes:
         status = Path(f"/proc/{one['id']}/status")
         if one["type"] == "renderer" and status.exists():
             lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
@@ -97,7 +97,7 @@ def _resident(browser: Any) -> float:
     return max(held)
 
 
-def _measured(browser: Any, path: Path) -> Found:
+def _measured(browser: Any, path: Path) -> Measured:
     opened: list[float] = []
     for number in range(OPENED):
         context = browser.new_context(viewport=SIZE)
@@ -107,14 +107,14 @@ def _measured(browser: Any, path: Path) -> Found:
         opened.append(page.evaluate(OPEN_JS))
         if number + 1 < OPENED:
             context.close()
-    told = page.evaluate(FRAMES_JS, LOOKS)
+    times = page.evaluate(FRAMES_JS, LOOKS)
     session = context.new_cdp_session(page)
     session.send("HeapProfiler.collectGarbage")
     heap = page.evaluate("performance.memory.usedJSHeapSize")
     resident = _resident(browser)
     context.close()
-    frames = [ms for kind in ("pan", "zoom", "scroll") for ms in told[kind]]
-    return Found(opened, frames, told["spans"], told["lanes"], heap, resident)
+    frames = [ms for kind in ("pan", "zoom", "scroll") for ms in times[kind]]
+    return Measured(opened, frames, times["spans"], times["lanes"], heap, resident)
 
 
 def _chromium() -> str:
@@ -122,8 +122,8 @@ def _chromium() -> str:
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     for place in (str(Path(sys.executable).parent), None):
         for name in names:
-            if found := shutil.which(name, path=place):
-                return found
+            if executable := shutil.which(name, path=place):
+                return executable
     raise LookupError("no Chromium: see `make parts`")
 
 
@@ -142,15 +142,15 @@ def _rows(cases: tuple[Case, ...]) -> Iterator[str]:
                 path.write_text(of_run(RecordedRun(write(Path(folder), case.steps, case.processes))), encoding="utf-8")
                 browser = driver.chromium.launch(executable_path=_chromium(), args=flags)
                 try:
-                    found = _measured(browser, path)
+                    measured = _measured(browser, path)
                 finally:
                     browser.close()
-            p95 = statistics.quantiles(found.frames, n=20)[-1]
+            p95 = statistics.quantiles(measured.frames, n=20)[-1]
             yield (
-                f"| {case.what} | {found.spans:,}, {found.lanes} | {statistics.median(found.opened):.0f} ms "
-                f"| {max(found.opened):.0f} ms | {case.opens:.0f} ms | {statistics.median(found.frames):.1f} ms "
+                f"| {case.what} | {measured.spans:,}, {measured.lanes} | {statistics.median(measured.opened):.0f} ms "
+                f"| {max(measured.opened):.0f} ms | {case.opens:.0f} ms | {statistics.median(measured.frames):.1f} ms "
                 f"| {p95:.1f} ms | {case.frame:.0f} ms "
-                f"| {found.heap / 2**20:.0f} MiB | {found.resident / 2**20:.0f} MiB |"
+                f"| {measured.heap / 2**20:.0f} MiB | {measured.resident / 2**20:.0f} MiB |"
             )
 
 
@@ -164,7 +164,7 @@ def main() -> int:
         lines.append(line)
     if options.fast:
         return 0
-    told = "\n".join(lines)
+    body = "\n".join(lines)
     described = "\n".join(f"- {what}: {value}" for what, value in machine.describe()[:4])
     before, served = "# What the page of a run costs\n\n", ""
     if RESULTS.exists():
@@ -177,7 +177,7 @@ def main() -> int:
         f"{LOOKS} scrolls. `heap`: of its scripts, after "
         "a collection; `tab`: what the process of the page holds of its own."
     )
-    mine = f"{BROWSER}\n\n## In a browser\n\n{about}\n\n{described}\n\n{told}\n"
+    mine = f"{BROWSER}\n\n## In a browser\n\n{about}\n\n{described}\n\n{body}\n"
     RESULTS.write_text(f"{before}{mine}{served and chr(10)}{served}", encoding="utf-8")
     return 0
 

@@ -36,16 +36,16 @@ PACKAGES = ("opentelemetry-exporter-gcp-trace", "opentelemetry-exporter-gcp-moni
 
 
 class Ended(NamedTuple):
-    """A job that is over: what it said, and how long its exit took (s)."""
+    """A job that is over: its figures, and how long its exit took (s)."""
 
-    said: dict[str, float]
+    figures: dict[str, float]
     exit_s: float
 
 
 @contextmanager
-def started(variant: str, google: GoogleEmulator, environ: dict[str, str], **asked: Any) -> Any:
-    told = json.dumps({"endpoint": google.endpoint, **asked})
-    command = [sys.executable, "-m", "benchmarks.cloud_job", variant, told]
+def started(variant: str, google: GoogleEmulator, environ: dict[str, str], **options: Any) -> Any:
+    settings = json.dumps({"endpoint": google.endpoint, **options})
+    command = [sys.executable, "-m", "benchmarks.cloud_job", variant, settings]
     environ = {**environment(), **environ}
     with subprocess.Popen(
         command, cwd=ROOT, env=environ, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -58,14 +58,14 @@ def run(
     google: GoogleEmulator,
     environ: dict[str, str] | None = None,
     over: Callable[[], None] = lambda: None,
-    **asked: Any,
+    **options: Any,
 ) -> Ended:
     """Run a job to its end; `over` is called when its loop is.
 
     Raises:
         RuntimeError: it ended without a word.
     """
-    with started(variant, google, environ or {}, **asked) as job:
+    with started(variant, google, environ or {}, **options) as job:
         line = job.stdout.readline()
         over()
         began = time.monotonic()
@@ -102,7 +102,7 @@ def losses(rounds: int) -> list[Row]:
             with GoogleEmulator() as google:
                 seconds = 4.3 + 2.0 * number / max(1, rounds - 1)
                 ended = run(variant, google, {"OTEL_METRIC_EXPORT_INTERVAL": "4000"}, steps=10**6, seconds=seconds)
-                lost[variant].append(ended.said["steps"] - counted(google))
+                lost[variant].append(ended.figures["steps"] - counted(google))
     return [
         Row(group, "stock exporters", "", _lost(lost["stock"])),
         Row(group, "otel_goodput, gcp", "", _lost(lost["ours"]), "0", not any(lost["ours"])),
@@ -111,12 +111,12 @@ def losses(rounds: int) -> list[Row]:
 
 def counted(google: GoogleEmulator) -> float:
     """Steps that the newest point tells of."""
-    found = [
+    sizes = [
         points[-1].value
         for key, points in google.series.items()
         if key.type.endswith((STEPS, "goodput.step.count")) and "lost" not in dict(key.labels).values()
     ]
-    return float(max(found, default=0))
+    return float(max(sizes, default=0))
 
 
 def _lost(steps: list[float]) -> str:
@@ -137,7 +137,7 @@ def traffic(seconds: float) -> list[Row]:
             ended = run(variant, google, steps=10**7, seconds=seconds)
             by_method = Counter(request.method for request in google.requests)
             spans = len(google.spans)
-        steps = ended.said["steps"]
+        steps = ended.figures["steps"]
         each = ", ".join(f"{count} {method}" for method, count in sorted(by_method.items()))
         rows.append(Row(group, name, "", f"{sum(by_method.values())}: {each}; {spans:,} spans of {steps:,.0f} steps"))
     return rows
@@ -157,7 +157,7 @@ def cpu(samples: Samples, rounds: int) -> list[Row]:
             with GoogleEmulator() as google:
                 environ = {"OTEL_METRIC_EXPORT_INTERVAL": "5000"}
                 ended = run(variant, google, environ, steps=10_000, warm=500, flush=True)
-            samples.add(f"cpu {variant}", ended.said["cpu"])
+            samples.add(f"cpu {variant}", ended.figures["cpu"])
     base = next(iter(variants))
     return [
         Row(

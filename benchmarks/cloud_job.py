@@ -117,21 +117,21 @@ VARIANTS: dict[str, Callable[[str], tuple[Callable[[int], None], Callable[[], ob
 
 def main() -> None:
     warnings.simplefilter("ignore", DeprecationWarning)  # Google's exporters
-    asked = json.loads(sys.argv[2])
-    step, flush = VARIANTS[sys.argv[1]](asked["endpoint"])
-    warm = asked.get("warm", 0)
+    settings = json.loads(sys.argv[2])
+    step, flush = VARIANTS[sys.argv[1]](settings["endpoint"])
+    warm = settings.get("warm", 0)
     for number in range(warm):
         step(number)
     if warm:
         flush()  # imports, connections and descriptors are there
     before = thread_cpu()
-    until = time.monotonic() + asked.get("seconds", 1e9)
+    until = time.monotonic() + settings.get("seconds", 1e9)
     number = warm
-    for number in range(warm, warm + asked["steps"]):
+    for number in range(warm, warm + settings["steps"]):
         step(number)
         if time.monotonic() > until:
             break
-    if asked.get("flush"):
+    if settings.get("flush"):
         flush()
     print(json.dumps({"cpu": thread_cpu() - before, "steps": number + 1}), flush=True)
 

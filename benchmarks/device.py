@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from benchmarks import probes
-from benchmarks.probes import PACE_S, TOLD, recorded
+from benchmarks.probes import PACE_S, WARM_UP, recorded
 from benchmarks.step import Discard, work_of
 
 KNOWN_MS = 20  # of the steps whose length is known
@@ -108,22 +108,22 @@ def watch(milliseconds: float, bound: str, how: str, steps: int, warm: int) -> d
                 waiting = loss
 
         sleeper = Sleeper(length)
-        loop(TOLD, warm)
+        loop(WARM_UP, warm)
         watcher = next(thread for thread in threading.enumerate() if thread.name == WATCHER)
         threads = {"cpu": (watcher, _cpu), "sleep": (sleeper, _cpu), "wakeups": (watcher, _wakeups)}
         before = {name: ask(thread) for name, (thread, ask) in threads.items()}
         slept, began = sleeper.slept, time.perf_counter()
-        loop(TOLD + warm, steps)
+        loop(WARM_UP + warm, steps)
         wall = (time.perf_counter() - began) / steps
         after = {name: ask(thread) for name, (thread, ask) in threads.items()}
         per = {"cpu": steps, "wakeups": steps, "sleep": max(1, sleeper.slept - slept)}
         sleeper.over = True
-    found = {
+    shares = {
         name: (end - begin) / per[name]
         for name, end in after.items()
         if end is not None and (begin := before[name]) is not None
     }
-    return {**found, "wall": wall}
+    return {**shares, "wall": wall}
 
 
 def mark(steps: int) -> dict[str, float]:
@@ -136,11 +136,11 @@ def mark(steps: int) -> dict[str, float]:
     with recorded(PACE_S) as recorder:
         jax.numpy.float32(1.0).block_until_ready()
         recorder.flush()
-        with recorder.step(TOLD):
+        with recorder.step(WARM_UP):
             pass
         recorder.totals()
         device = recorder.tracer.hooks.device
-        for number in range(TOLD + 1, TOLD + 1 + steps):
+        for number in range(WARM_UP + 1, WARM_UP + 1 + steps):
             work()
             with recorder.step(number) as step:
                 began = clock()
@@ -182,21 +182,21 @@ def slowdown(milliseconds: float, pairs: int, steps: int) -> dict[str, float]:
             loss.block_until_ready()
             return time.perf_counter() - began
 
-        bare(), marked(TOLD)
+        bare(), marked(WARM_UP)
         ratios = []
         for at in range(pairs):
-            first = TOLD + (1 + at) * steps
+            first = WARM_UP + (1 + at) * steps
             if at % 2:
                 ours, alone = marked(first), bare()
             else:
                 alone, ours = bare(), marked(first)
             ratios.append(ours / alone)
     draw = random.Random(1)
-    found: dict[str, float] = {"pairs": pairs}
+    medians: dict[str, float] = {"pairs": pairs}
     for name, middle in (("mean", statistics.fmean), ("median", statistics.median)):
-        found[name] = middle(ratios)
-        found[f"{name} upper"] = sorted(middle(draw.choices(ratios, k=pairs)) for _ in range(2000))[1900]
-    return found
+        medians[name] = middle(ratios)
+        medians[f"{name} upper"] = sorted(middle(draw.choices(ratios, k=pairs)) for _ in range(2000))[1900]
+    return medians
 
 
 def short(milliseconds: float, blocks: int, steps: int) -> dict[str, float]:
@@ -237,7 +237,7 @@ def short(milliseconds: float, blocks: int, steps: int) -> dict[str, float]:
         stack.callback(provider.shutdown)
         span = provider.get_tracer("benchmark").start_as_current_span
         for name in ("marks", "host", "SDK"):
-            first = TOLD
+            first = WARM_UP
             with ExitStack() as of_one:
                 if name != "SDK":
                     clock_of = "auto" if name == "marks" else "host"
@@ -251,8 +251,8 @@ def short(milliseconds: float, blocks: int, steps: int) -> dict[str, float]:
                         taken["bare"].append(bare)
                         taken[name].append(ours)
     return {
-        f"{name} {kind}": statistics.median(each[at] for each in found)
-        for name, found in taken.items()
+        f"{name} {kind}": statistics.median(each[at] for each in values)
+        for name, values in taken.items()
         for at, kind in enumerate(("mean", "p95", "background"))
     }
 

@@ -104,9 +104,9 @@ def measure(samples: Samples, *, fast: bool) -> list[Row]:
         }
         for _ in range(rounds):
             for (whose, size), worker in workers.items():
-                found = worker.ask()
-                samples.add(f"drop-in call: {whose} {size}", found["call"], loops=STEPS * CALLS)
-                samples.add(f"drop-in refresh: {whose} {size}", found["refresh"])
+                answer = worker.ask()
+                samples.add(f"drop-in call: {whose} {size}", answer["call"], loops=STEPS * CALLS)
+                samples.add(f"drop-in refresh: {whose} {size}", answer["refresh"])
     rows = []
     first = sizes[0]
     for what, name in (("call", "`record_…_time()`, a call"), ("refresh", "`get_job_goodput()`")):

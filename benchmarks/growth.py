@@ -134,15 +134,15 @@ class Hot:
                 if number == WARM:
                     before = resident() or 0
             looped = time.perf_counter() - began
-            self.found = {"growth": (resident() or 0) - before, "loop": steps / looped}
+            self.figures = {"growth": (resident() or 0) - before, "loop": steps / looped}
             began = time.perf_counter()
             totals = recorder.totals()
-            self.found["totals"] = time.perf_counter() - began
-            self.found["followed"] = totals.executed / (time.perf_counter() - began + looped)
-            self.found["behind"] = totals.behind / 1e9
+            self.figures["totals"] = time.perf_counter() - began
+            self.figures["followed"] = totals.executed / (time.perf_counter() - began + looped)
+            self.figures["behind"] = totals.behind / 1e9
         began = time.perf_counter()
         recorder.shutdown()
-        self.found["shutdown"] = time.perf_counter() - began
+        self.figures["shutdown"] = time.perf_counter() - began
 
 
 def _mean(act: Callable[[], None], times: int) -> float:
@@ -157,10 +157,10 @@ def main() -> None:
     whose, steps = sys.argv[1], int(sys.argv[2])
     with ExitStack() as stack:
         if whose == "hot":
-            found = Hot(stack, steps).found
+            figures = Hot(stack, steps).figures
 
             def answer() -> dict[str, float]:
-                return found
+                return figures
 
         elif whose == "ours":
             job = Ours(stack, steps)
@@ -168,12 +168,12 @@ def main() -> None:
             constant = Constant(stack, job)
 
             def answer(times: int) -> dict[str, float]:
-                found = {
+                means = {
                     "totals": _mean(job.totals, times),
                     "collect": _mean(job.collect, times),
                     "SDK": _mean(constant.collect, times),
                 }
-                return found if job.growth is None else {**found, "growth": job.growth}
+                return means if job.growth is None else {**means, "growth": job.growth}
 
         else:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="otel-goodput-bench-"))
@@ -205,11 +205,11 @@ def measure(samples: Samples, *, fast: bool) -> list[Row]:
             worker.ask(times=1)
         for at in range(rounds):
             for size, worker in ours.items():
-                found = worker.ask(times=30)
+                answer = worker.ask(times=30)
                 for kind in (*REFRESHED, "SDK"):
-                    samples.add(f"refresh {kind}: {size}", found[kind], loops=30)
-                if "growth" in found and size == sizes[-1]:
-                    growth.append(found["growth"])
+                    samples.add(f"refresh {kind}: {size}", answer[kind], loops=30)
+                if "growth" in answer and size == sizes[-1]:
+                    growth.append(answer["growth"])
             for size, worker in theirs.items():
                 if at < 5:
                     samples.add(f"refresh rival: {size}", worker.ask(times=1)["rival"])
@@ -230,20 +230,20 @@ def measure(samples: Samples, *, fast: bool) -> list[Row]:
 def _hot(steps: int) -> list[Row]:
     """A loop that runs ahead of its ledger, in a process of its own."""
     with Worker("growth", "hot", steps) as worker:
-        found = worker.ask()
+        answer = worker.ask()
     group = f"A hot loop of {steps:,} steps with nothing in them, a metric reader listening"
     return [
-        Row(group, "steps of the loop", "", table.per_second(found["loop"])),
-        Row(group, "steps that the ledger followed meanwhile", "", table.per_second(found["followed"])),
-        Row(group, "`totals()` in its midst", "", table.seconds(found["totals"]), "< 3 s", found["totals"] < 3),
-        Row(group, "how far that is behind, as it says", "", table.seconds(found["behind"])),
+        Row(group, "steps of the loop", "", table.per_second(answer["loop"])),
+        Row(group, "steps that the ledger followed meanwhile", "", table.per_second(answer["followed"])),
+        Row(group, "`totals()` in its midst", "", table.seconds(answer["totals"]), "< 3 s", answer["totals"] < 3),
+        Row(group, "how far that is behind, as it says", "", table.seconds(answer["behind"])),
         Row(
-            group, "`shutdown()` right behind it", "", table.seconds(found["shutdown"]), "< 10 s",
-            found["shutdown"] < 10,
+            group, "`shutdown()` right behind it", "", table.seconds(answer["shutdown"]), "< 10 s",
+            answer["shutdown"] < 10,
         ),
         Row(
-            group, "growth of memory", "", table.mebibytes(found["growth"]), f"≤ {table.mebibytes(HOT_TARGET)}",
-            found["growth"] <= HOT_TARGET,
+            group, "growth of memory", "", table.mebibytes(answer["growth"]), f"≤ {table.mebibytes(HOT_TARGET)}",
+            answer["growth"] <= HOT_TARGET,
         ),
     ]  # fmt: skip
 

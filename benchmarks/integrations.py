@@ -90,14 +90,14 @@ def measure(samples: Samples, *, fast: bool) -> list[Row]:
         for at in range(1 if fast else 3):
             if with_jax:
                 _round(samples, workers, tally, fast)
-            found = workers["accuracy"].ask(steps=known, seed=1 + at)
-            if found.pop("kept") != known:
+            answer = workers["accuracy"].ask(steps=known, seed=1 + at)
+            if answer.pop("kept") != known:
                 raise RuntimeError(f"of {known} observed steps some are not in the account")
-            _add(samples, "accuracy", found)
+            _add(samples, "accuracy", answer)
         if with_jax:
-            found = workers["slowdown"].ask(milliseconds=20, pairs=3 if fast else 120, steps=10)
-            tally.pairs = round(found.pop("pairs"))
-            _add(samples, "slowdown", found)
+            answer = workers["slowdown"].ask(milliseconds=20, pairs=3 if fast else 120, steps=10)
+            tally.pairs = round(answer.pop("pairs"))
+            _add(samples, "slowdown", answer)
     if not with_jax:
         return [
             Row("Watching jax", "its compilations, the training thread, the device", "", MISSING),
@@ -117,28 +117,28 @@ def measure(samples: Samples, *, fast: bool) -> list[Row]:
 
 def _round(samples: Samples, workers: Mapping[str, Worker], tally: Tally, fast: bool) -> None:
     _add(samples, "observe", workers["observe"].ask(chunks=2 if fast else 6), inner=CHUNK)
-    found = workers["compilation"].ask(replays=300 if fast else 500)
-    tally.compiling = round(found.pop("events"))
-    _add(samples, "compilation", found)
+    answer = workers["compilation"].ask(replays=300 if fast else 500)
+    tally.compiling = round(answer.pop("events"))
+    _add(samples, "compilation", answer)
     times = 5_000 if fast else 20_000
     for again in range(4 if fast else 8):
-        found = workers["dispatches"].ask(times=times, ours_first=bool(again % 2))
-        tally.events += round(found.pop("events"))
+        answer = workers["dispatches"].ask(times=times, ours_first=bool(again % 2))
+        tally.events += round(answer.pop("events"))
         tally.dispatches += 2 * times
-        _add(samples, "dispatch", found, inner=times)
+        _add(samples, "dispatch", answer, inner=times)
     _add(samples, "mark", workers["mark"].ask(steps=200 if fast else 1_000))
     _add(samples, "short", workers["short"].ask(milliseconds=SHORT_MS, blocks=3 if fast else 20, steps=500))
     for length, bound, how in WATCHED:
         steps = max(5, (200 if fast else 1_200) // length)
         question = {"milliseconds": length, "bound": bound, "how": how, "steps": steps, "warm": max(5, steps // 4)}
-        found = workers["watch"].ask(**question)
-        if "wakeups" in found:
-            tally.woken[length, bound, how].append(found.pop("wakeups"))
-        _add(samples, f"watch {length} {bound} {how}", found, inner=steps)
+        answer = workers["watch"].ask(**question)
+        if "wakeups" in answer:
+            tally.woken[length, bound, how].append(answer.pop("wakeups"))
+        _add(samples, f"watch {length} {bound} {how}", answer, inner=steps)
 
 
-def _add(samples: Samples, what: str, found: dict[str, float], inner: int = 1) -> None:
-    for name, value in found.items():
+def _add(samples: Samples, what: str, figures: dict[str, float], inner: int = 1) -> None:
+    for name, value in figures.items():
         samples.add(f"{what}: {name}", value, inner=inner)
 
 
@@ -178,18 +178,18 @@ def _compilation(samples: Samples, tally: Tally) -> list[Row]:
         title = f"One of the {tally.compiling} events that jax tells of a compilation, replayed in a row: {how}"
         alone = f"compilation: {kind} alone"
         for name, what in LISTENING.items():
-            found = f"compilation: {kind} {name}"
+            key = f"compilation: {kind} {name}"
             if name == "alone":
-                rows.append(Row(title, what, "1×", _ranged(samples.values(found))))
+                rows.append(Row(title, what, "1×", _ranged(samples.values(key))))
                 continue
-            more = [a - b for a, b in zip(samples.values(found), samples.values(alone), strict=True)]
+            more = [a - b for a, b in zip(samples.values(key), samples.values(alone), strict=True)]
             ours, cpu = name != "idle", kind == "cpu"
             rows.append(
                 Row(
                     title,
                     what,
-                    table.compared(samples.ratios(found, alone)),
-                    f"{table.seconds(samples.median(found))}, that is {_ranged(more)} more",
+                    table.compared(samples.ratios(key, alone)),
+                    f"{table.seconds(samples.median(key))}, that is {_ranged(more)} more",
                     *(_at_most(more, EVENT_TARGET_S) if ours and cpu else ()),
                 )
             )

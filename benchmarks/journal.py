@@ -57,12 +57,12 @@ def answer(directory: str) -> dict[str, float]:
 def _restarted(samples: Samples, journal: Path, steps: int, copy: Path) -> None:
     shutil.copytree(journal, copy)
     try:
-        found = once("journal", directory=str(copy))
+        answer = once("journal", directory=str(copy))
     finally:
         shutil.rmtree(copy)
-    if found["kept"] < steps - 1:
-        raise RuntimeError(f"of {steps} steps a restart found {found['kept']}")
-    samples.add(f"restart: {steps}", found["restart"])
+    if answer["kept"] < steps - 1:
+        raise RuntimeError(f"of {steps} steps a restart found {answer['kept']}")
+    samples.add(f"restart: {steps}", answer["restart"])
 
 
 def _command(*arguments: object) -> float:

@@ -116,11 +116,11 @@ def write(directory: Path, steps: int, processes: int = 1, *, name: str = "long"
 
 
 def write_events(
-    run: RunDirectory, told: Iterable[Event], processes: int = 1, names: Sequence[str] = NAMES
+    run: RunDirectory, events: Iterable[Event], processes: int = 1, names: Sequence[str] = NAMES
 ) -> RunDirectory:
-    """Write the journal of a run that `told` happened in; `names` are those of its events, the first is empty."""
+    """Write the journal of a run that `events` happened in; `names` are those of its events, the first is empty."""
     segments, ledger, batch, last = _Segments(run, 0, names), Ledger(), list[Event](), BEGIN
-    for event in told:
+    for event in events:
         segments.take(event)
         batch.append(event)
         last = event.time

@@ -91,7 +91,7 @@ class Walk:
         print(f"  {self.taken[-1].seconds:7.1f} s  {command}", flush=True)
 
     @contextmanager
-    def beside(self, command: str) -> Iterator[None]:
+    def in_background(self, command: str) -> Iterator[None]:
         """A program that runs on while the next commands are typed."""
         with (self.place / "beside.log").open("ab") as log:
             child = subprocess.Popen(shlex.split(command), cwd=self.place, env=self.environment, stdout=log, stderr=log)
@@ -104,10 +104,10 @@ class Walk:
 
 def block(page: str, name: str) -> str:
     """The file `name` as a page shows it: the Python block that begins with its name."""
-    found = re.search(rf"^```python\n(# {re.escape(name)}\n.*?)^```$", (ROOT / page).read_text("utf-8"), re.M | re.S)
-    if found is None:
+    match = re.search(rf"^```python\n(# {re.escape(name)}\n.*?)^```$", (ROOT / page).read_text("utf-8"), re.M | re.S)
+    if match is None:
         raise LookupError(f"{page} shows no {name}")
-    return found[1]
+    return match[1]
 
 
 def right(walk: Walk, steps: int) -> None:
@@ -156,8 +156,8 @@ def to_a_dashboard(home: Path) -> Walk:
     walk.run("otel-goodput collector config local > config.yaml")
     begun = time.monotonic()
     with (
-        walk.beside(f"{COLLECTOR} --config=config.yaml"),
-        walk.beside(f"{PROMETHEUS} --config.file=prometheus.yml --web.listen-address=127.0.0.1:9090"),
+        walk.in_background(f"{COLLECTOR} --config=config.yaml"),
+        walk.in_background(f"{PROMETHEUS} --config.file=prometheus.yml --web.listen-address=127.0.0.1:9090"),
     ):
         until(lambda: get("http://localhost:13133") and get("http://localhost:9090/-/ready"))
         walk.take("otelcol-contrib --config=config.yaml & prometheus --config.file=prometheus.yml &", begun)
@@ -176,10 +176,10 @@ def to_gke(home: Path) -> Walk:
     walk = Walk(home, "gke")
     walk.environment["PATH"] = f"{home}/clone/.venv/bin{os.pathsep}{os.environ['PATH']}"
     page = (ROOT / "docs/google-cloud/gke.md").read_text("utf-8")
-    found = re.search(r"^otel-goodput collector k8s jobset .*?> manifest\.yaml$", page, re.M | re.S)
-    if found is None:
+    match = re.search(r"^otel-goodput collector k8s jobset .*?> manifest\.yaml$", page, re.M | re.S)
+    if match is None:
         raise LookupError("docs/google-cloud/gke.md writes no JobSet")
-    walk.run(found[0], "otel-goodput collector k8s jobset … > manifest.yaml")
+    walk.run(match[0], "otel-goodput collector k8s jobset … > manifest.yaml")
     commands = sum(
         len(re.findall(r"^(?:gcloud|kubectl|for) ", one, re.M))
         for one in re.findall(r"^```bash\n(.*?)^```$", page.partition("## 6")[0], re.M | re.S)

@@ -21,7 +21,7 @@ from benchmarks.rounds import serve
 from benchmarks.step import Discard, work_of
 
 PACE_S = 0.0015  # of work between two steps of which the costs of observe() are taken
-TOLD = 128  # steps told before a measurement, so that no longer every one is exported
+WARM_UP = 128  # steps told before a measurement, so that no longer every one is exported
 CHUNK = 50  # steps in a row that are observed alike
 RUN = 500  # dispatches in a row; a busy system disturbs some of such runs and not their median
 RECORDED = {  # by jax.monitoring, and what registers a listener
@@ -52,9 +52,9 @@ def recorded(length: float, device_clock: str = "auto") -> Iterator[Any]:
             )
         )
         ns = round(length * 1e9)
-        start = time.time_ns() - (TOLD + 1) * ns
+        start = time.time_ns() - (WARM_UP + 1) * ns
         stack.enter_context(recorder.job(start_time=start))
-        for number in range(TOLD):
+        for number in range(WARM_UP):
             at = start + number * ns
             with recorder.step(number, start_time=at, end_time=at + ns):
                 pass
@@ -106,7 +106,7 @@ def observe(chunks: int) -> dict[str, float]:
     spent: dict[str, list[int]] = {name: [] for name in acts}
     work = work_of(PACE_S)
     with recorded(PACE_S) as recorder:
-        numbers = itertools.count(TOLD)
+        numbers = itertools.count(WARM_UP)
         for _ in range(chunks):
             for name, act in acts.items():
                 for _ in range(CHUNK):
@@ -117,20 +117,20 @@ def observe(chunks: int) -> dict[str, float]:
                     spent[name].append(took)
     provider.shutdown()
     own = statistics.median(spent.pop("timer"))
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     for name, values in spent.items():
-        found[f"median {name}"] = (statistics.median(values) - own) / 1e9
-        found[f"p99 {name}"] = (sorted(values)[len(values) * 99 // 100] - own) / 1e9
-    return found
+        figures[f"median {name}"] = (statistics.median(values) - own) / 1e9
+        figures[f"p99 {name}"] = (sorted(values)[len(values) * 99 // 100] - own) / 1e9
+    return figures
 
 
-def _listen(heard: Callable[[str], Callable[..., None]]) -> Any:
-    """Register ``heard(kind)`` for every kind of event that this jax has; returns the module that records them."""
+def _listen(listener: Callable[[str], Callable[..., None]]) -> Any:
+    """Register ``listener(kind)`` for every kind of event that this jax has; returns the module that records them."""
     from jax._src import monitoring
 
     for record, register in RECORDED.items():
         if hasattr(monitoring, register):
-            getattr(monitoring, register)(heard(record))
+            getattr(monitoring, register)(listener(record))
     return monitoring
 
 
@@ -146,7 +146,7 @@ def _compilation() -> tuple[Callable[[], None], ...]:
     import jax
 
     events: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
-    monitoring = _listen(lambda kind: lambda *said, **more: events.append((kind, said, more)))
+    monitoring = _listen(lambda kind: lambda *arguments, **more: events.append((kind, arguments, more)))
     state = jax.numpy.ones((8, 8)).block_until_ready()
 
     def train_step(a: Any) -> Any:
@@ -155,7 +155,7 @@ def _compilation() -> tuple[Callable[[], None], ...]:
     events.clear()
     jax.jit(train_step)(state).block_until_ready()
     _deafen(monitoring)
-    return tuple(partial(getattr(monitoring, kind), *said, **more) for kind, said, more in events)
+    return tuple(partial(getattr(monitoring, kind), *arguments, **more) for kind, arguments, more in events)
 
 
 def _ignore(*_: object, **__: object) -> None:
@@ -170,16 +170,16 @@ def compilation(replays: int) -> dict[str, float]:
         return nullcontext()
 
     def spent(clock: Callable[[], int], calls: Sequence[Callable[[], None]], around: Callable[[int], Any]) -> list[int]:
-        found: list[int] = []
-        for number in range(TOLD, TOLD + replays):
+        lengths: list[int] = []
+        for number in range(WARM_UP, WARM_UP + replays):
             with around(number):
                 began = clock()
                 for call in calls:
                     call()
-                found.append(clock() - began)
-        return found
+                lengths.append(clock() - began)
+        return lengths
 
-    found: dict[str, float] = {"events": len(calls)}
+    figures: dict[str, float] = {"events": len(calls)}
 
     def take(name: str, around: Callable[[int], Any] = nothing, rest: Callable[[], object] = lambda: None) -> None:
         for kind, clock, average in (
@@ -188,7 +188,7 @@ def compilation(replays: int) -> dict[str, float]:
         ):
             own = average(spent(clock, (), around))
             rest()
-            found[f"{kind} {name}"] = (average(spent(clock, calls, around)) - own) / len(calls) / 1e9
+            figures[f"{kind} {name}"] = (average(spent(clock, calls, around)) - own) / len(calls) / 1e9
             rest()
 
     take("warm-up")
@@ -200,7 +200,7 @@ def compilation(replays: int) -> dict[str, float]:
         # In between the keeper catches up: no job compiles thousands of times in a row.
         take("outside", rest=recorder.flush)
         take("inside", recorder.step, recorder.flush)
-    return found
+    return figures
 
 
 @cache
@@ -208,23 +208,23 @@ def _dispatched() -> tuple[Callable[[Any], Any], Any, dict[str, int]]:
     """A compiled function that does next to nothing, its argument, and a count of all events of jax from now on."""
     import jax
 
-    heard = {"events": 0}
+    counter = {"events": 0}
 
     def count(*_: object, **__: object) -> None:
-        heard["events"] += 1
+        counter["events"] += 1
 
     state = jax.numpy.float32(1.0)
     _listen(lambda _: count)
     function = jax.jit(lambda a: a + 1)
     function(state).block_until_ready()
-    if not heard["events"]:
+    if not counter["events"]:
         raise RuntimeError("jax compiled and told nothing of it: nor would it of a dispatch")
-    return function, state, heard
+    return function, state, counter
 
 
 def dispatches(times: int, ours_first: bool) -> dict[str, float]:
     """Seconds a dispatch of what is compiled already, with our listeners and alone; events of jax meanwhile."""
-    function, state, heard = _dispatched()
+    function, state, counter = _dispatched()
 
     def dispatched() -> float:
         took = []
@@ -237,13 +237,13 @@ def dispatches(times: int, ours_first: bool) -> dict[str, float]:
         return statistics.median(took)
 
     dispatched()
-    found: dict[str, float] = {"events": 0}
+    figures: dict[str, float] = {"events": 0}
     for ours in (ours_first, not ours_first):
         with recorded(PACE_S) if ours else nullcontext():
-            heard["events"] = 0
-            found["ours" if ours else "alone"] = dispatched()
-            found["events"] += heard["events"]
-    return found
+            counter["events"] = 0
+            figures["ours" if ours else "alone"] = dispatched()
+            figures["events"] += counter["events"]
+    return figures
 
 
 ANSWERS: dict[str, Callable[..., dict[str, float]]] = {

@@ -67,8 +67,8 @@ def main() -> int:
         f"second, {WINDOWS} windows of {WINDOW_S} s that were not asked for before."
     )
     before = RESULTS.read_text(encoding="utf-8").partition(SERVER)[0].rstrip() if RESULTS.exists() else "# Results"
-    told = "\n".join(rows)
-    RESULTS.write_text(f"{before}\n\n{SERVER}\n\n## Served\n\n{about}\n\n{described}\n\n{told}\n", encoding="utf-8")
+    body = "\n".join(rows)
+    RESULTS.write_text(f"{before}\n\n{SERVER}\n\n## Served\n\n{about}\n\n{described}\n\n{body}\n", encoding="utf-8")
     return 0
 
 
@@ -119,9 +119,9 @@ def _others(run: RunDirectory) -> None:
     while not run.file("pace", 0).exists():
         assert time.monotonic() < deadline, "the job told no pace"
         time.sleep(0.1)
-    told = read_json(run.file("pace", 0))
+    pace = read_json(run.file("pace", 0))
     for index in range(1, PROCESSES):
-        run.file("pace", index).write_bytes(checked_json({**told, "process": index}))
+        run.file("pace", index).write_bytes(checked_json({**pace, "process": index}))
 
 
 def _measure(server: int, port: int, clients: int, seconds: float) -> Iterator[tuple[str, str, str]]:

@@ -92,8 +92,8 @@ def main() -> int:
         return 0
     before = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
     kept = before.partition(BROWSER)[2] if BROWSER in before else "\n\n## In a browser\n\nNot measured yet.\n"
-    told = "\n".join(lines)
-    RESULTS.write_text(f"{PREFACE}{described}\n\n{told}\n\n{BROWSER}{kept}", encoding="utf-8")
+    body = "\n".join(lines)
+    RESULTS.write_text(f"{PREFACE}{described}\n\n{body}\n\n{BROWSER}{kept}", encoding="utf-8")
     return 0
 
 

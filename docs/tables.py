@@ -149,7 +149,7 @@ def outcomes() -> ModuleType:
 
 
 def one_job() -> str:
-    rows = ((name + each.more, each.otlp, each.classic) for name, each in outcomes().BESIDE.items())
+    rows = ((name + each.more, each.otlp, each.classic) for name, each in outcomes().AT_SIDECAR.items())
     return table(("fault", "`gcp-sidecar`", "`gcp-sidecar-classic`"), rows)
 
 

@@ -106,7 +106,7 @@ class Count(NamedTuple):
         return Count(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
-def found(scenario: Scenario) -> list[Path]:
+def paths_of(scenario: Scenario) -> list[Path]:
     """Its files that there are."""
     tests = ROOT / "tests"
     paths = {path for form in scenario.files for path in tests.glob(form)}
@@ -135,7 +135,7 @@ def table(counts: dict[str, Count]) -> list[tuple[str, Count]]:
     rows, left = [], dict(counts)
     for scenario in SCENARIOS:
         total = Count()
-        for path in found(scenario):
+        for path in paths_of(scenario):
             module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
             total = total.plus(left.pop(module, Count()))
         rows.append((scenario.name, total))
@@ -170,9 +170,9 @@ def main() -> int:
     options = parser.parse_args()
     if options.list:
         for scenario in SCENARIOS:
-            print(scenario.name, *(f"  {path.relative_to(ROOT)}" for path in found(scenario)), sep="\n")
+            print(scenario.name, *(f"  {path.relative_to(ROOT)}" for path in paths_of(scenario)), sep="\n")
         return 0
-    paths = sorted({str(path) for scenario in SCENARIOS for path in found(scenario)})
+    paths = sorted({str(path) for scenario in SCENARIOS for path in paths_of(scenario)})
     with tempfile.TemporaryDirectory() as place:
         short, long = Path(place) / "short.xml", Path(place) / "long.xml"
         # One after the other: what takes long is not to be slowed down by the rest.

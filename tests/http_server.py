@@ -39,7 +39,7 @@ class Response(NamedTuple):
 Answer = Callable[[Request], Response | Iterable[bytes] | None]
 
 
-def not_found(request: Request) -> Response:
+def no_such_page(request: Request) -> Response:
     return Response(404)
 
 
@@ -76,7 +76,7 @@ class HttpServer:
     `port`: that one, else any; `tls`: speak TLS, with this. `requests` are in the order in which they were read whole.
     """
 
-    def __init__(self, answer: Answer = not_found, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, answer: Answer = no_such_page, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.answer = answer
         self.requests: list[Request] = []
         self.over = threading.Event()

@@ -15,7 +15,7 @@ def test_it_is_the_wall_clock() -> None:
     clock, _ = leaping()
     readings = [(time.time_ns(), clock(), time.time_ns()) for _ in range(1000)]
     closest = min(after - before for before, _, after in readings)
-    assert any(before - closest <= told <= after + closest for before, told, after in readings)
+    assert any(before - closest <= ours <= after + closest for before, ours, after in readings)
     assert all(first[1] <= second[1] for first, second in pairwise(readings))
 
 

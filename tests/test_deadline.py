@@ -24,17 +24,17 @@ def stuck() -> Iterator[threading.Event]:
 
 def test_all_run_at_the_same_time_and_are_told_what_remains() -> None:
     meeting = threading.Barrier(3)
-    told: list[int] = []
+    given: list[int] = []
 
     def close(ms: int) -> None:
         meeting.wait(30)  # would never be over if they ran one after the other
-        told.append(ms)
+        given.append(ms)
 
     started = time.monotonic()
     assert close_all([("a", close), ("b", close), ("c", close)], 30) == []
     assert time.monotonic() - started < 25
-    assert len(told) == 3
-    assert all(0 < ms <= 30_000 for ms in told)
+    assert len(given) == 3
+    assert all(0 < ms <= 30_000 for ms in given)
 
 
 def test_the_stuck_are_named_and_the_others_are_done(stuck: threading.Event) -> None:

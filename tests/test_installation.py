@@ -61,9 +61,9 @@ def test_from_a_wheel(installed: Path, tmp_path: Path) -> None:
 
 def test_from_a_repository(installed: Path) -> None:
     direct(installed, "https://me:swordfish@example.test/x.git", vcs_info={"vcs": "git", "commit_id": "abc"})
-    told = install_command("otlp")
-    assert shlex.split(told)[2].startswith("otel-goodput[otlp] @ git+https://")
-    assert "example.test/x.git@abc" in told and "swordfish" not in told
+    command = install_command("otlp")
+    assert shlex.split(command)[2].startswith("otel-goodput[otlp] @ git+https://")
+    assert "example.test/x.git@abc" in command and "swordfish" not in command
 
 
 @pytest.mark.parametrize("text", ["not json", "[]", '{"url": 7}', "{}"])

@@ -23,11 +23,11 @@ from otel_goodput.errors import ConfigurationError
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("asked", [otel_goodput.configure, Recorder], ids=["configure", "Recorder"])
-def test_help_shows_every_option_with_its_meaning(asked: Any) -> None:
+@pytest.mark.parametrize("documented", [otel_goodput.configure, Recorder], ids=["configure", "Recorder"])
+def test_help_shows_every_option_with_its_meaning(documented: Any) -> None:
     out = io.StringIO()
-    pydoc.Helper(output=out).help(asked)
-    parameters = inspect.signature(asked).parameters
+    pydoc.Helper(output=out).help(documented)
+    parameters = inspect.signature(documented).parameters
     for name, option in OPTIONS.items():
         assert option.meaning and f"{name}: {option.meaning}" in out.getvalue()
         assert parameters[name].default == option.default
@@ -46,25 +46,25 @@ def test_every_variable_of_ours_is_an_option_or_none_of_a_recorder() -> None:
 
 
 def test_what_is_no_option_is_refused_as_by_any_function(tmp_path: Path) -> None:
-    for asked in (otel_goodput.configure, Recorder):
+    for entry in (otel_goodput.configure, Recorder):
         with pytest.raises(TypeError, match="unexpected keyword argument 'step_samplin'"):
-            asked("job", directory=tmp_path, step_samplin=1)
+            entry("job", directory=tmp_path, step_samplin=1)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
-    ("option", "given", "found"),
+    ("option", "given", "expected"),
     [
         ("trace_spans", 200, 200),
         ("device_clock", "host", "host"),
         ("windows", ["10m", "1h"], (600 * 10**9, 3600 * 10**9)),
     ],
 )
-def test_an_argument_wins_over_the_variable(option: str, given: Any, found: Any) -> None:
+def test_an_argument_wins_over_the_variable(option: str, given: Any, expected: Any) -> None:
     row: Any = OPTIONS[option]
     environ = {row.variable: row.usual}
     options: Any = {option: given}
-    assert getattr(config.read("job", environ=environ, **options), option) == found
+    assert getattr(config.read("job", environ=environ, **options), option) == expected
     assert config.read("job", environ=environ, **options).settings[row.variable].source == "configure()"
 
 

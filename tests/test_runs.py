@@ -33,8 +33,8 @@ NS = 10**9
 
 def live(directory: Path, name: str, first: int, last: int, *, dies: bool = False) -> None:
     """One attempt of a job as a process of its own, see ``life.py``."""
-    told = json.dumps({"directory": str(directory), "name": name, "first": first, "last": last, "dies": dies})
-    done = warm.run([sys.executable, str(LIFE), told], env=environment(), timeout=60, check=False)
+    settings = json.dumps({"directory": str(directory), "name": name, "first": first, "last": last, "dies": dies})
+    done = warm.run([sys.executable, str(LIFE), settings], env=environment(), timeout=60, check=False)
     assert done.returncode == (-signal.SIGKILL if dies else 0)
 
 
@@ -65,9 +65,9 @@ def recorded(directory: Path, name: str, steps: int = 3) -> Path:
 
 def test_the_report_is_that_of_the_command(run: Run, lived: Path) -> None:
     assert (run.run_id, run.job_name, repr(run)) == ("lived", "lived", "<Run 'lived'>")
-    asked = json.loads(succeeded(goodput("report", lived, "--json")))
-    assert run.report().to_json() == asked
-    assert run.totals().run.goodput == asked["goodput"]
+    report = json.loads(succeeded(goodput("report", lived, "--json")))
+    assert run.report().to_json() == report
+    assert run.totals().run.goodput == report["goodput"]
     assert str(run.report()) == succeeded(goodput("report", lived))
 
 
@@ -76,17 +76,17 @@ def test_questions_are_those_of_the_command(run: Run, lived: Path) -> None:
     start, part = whole["started_at"], whole["elapsed_s"] / 4
     begin, middle, end, late = (start + at * part for at in (1, 2, 3, 3.9))
     words = ("--window", f"{begin}", f"{middle}", "--exclude", f"{middle}", f"{end}", "--at", f"{late}")
-    asked = json.loads(succeeded(goodput("report", lived, "--json", *words)))
-    assert run.report(window=(begin, middle), exclude=[(middle, end)], at=late).to_json() == asked
-    assert [window["elapsed_s"] for window in asked["windows"]] == [pytest.approx(part, abs=1e-5)]
-    assert asked["excluded_s"] == pytest.approx(part, abs=1e-5)
+    report = json.loads(succeeded(goodput("report", lived, "--json", *words)))
+    assert run.report(window=(begin, middle), exclude=[(middle, end)], at=late).to_json() == report
+    assert [window["elapsed_s"] for window in report["windows"]] == [pytest.approx(part, abs=1e-5)]
+    assert report["excluded_s"] == pytest.approx(part, abs=1e-5)
 
     def moment(seconds: float) -> datetime:
         return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=seconds)
 
     window = (moment(begin), moment(middle).astimezone(timezone(timedelta(hours=5, minutes=30))))
-    [told] = run.report(window=[window], at=moment(late)).to_json()["windows"]
-    assert told["elapsed_s"] == pytest.approx(part, abs=1e-5)
+    [answered] = run.report(window=[window], at=moment(late)).to_json()["windows"]
+    assert answered["elapsed_s"] == pytest.approx(part, abs=1e-5)
     several = run.report(window=[("0ms", "10ms"), ["10ms", "30ms"]]).to_json()["windows"]
     assert [one["elapsed_s"] for one in several] == [pytest.approx(0.01), pytest.approx(0.02)]
     numpy = pytest.importorskip("numpy")
@@ -130,21 +130,21 @@ def test_a_page_is_written(run: Run, tmp_path: Path) -> None:
 
 
 def test_steps_and_phases_are_those_of_the_journal(run: Run, lived: Path) -> None:
-    attempt, begun, found = 0, dict[int, Any](), Counter[tuple[int, str, int, int | None]]()
+    attempt, begun, counts = 0, dict[int, Any](), Counter[tuple[int, str, int, int | None]]()
     for event in all_events(RunDirectory(lived / "lived")):
         if event.kind == ev.ATTEMPT:
-            found.update((one[0], one[1], one[2].time, None) for one in begun.values())
+            counts.update((one[0], one[1], one[2].time, None) for one in begun.values())
             attempt, begun = event.step + 1, {}
         elif event.kind == ev.START:
             kind = PHASES[event.phase]
             begun[event.key] = (attempt, kind, event)
         elif event.kind == ev.END and event.key in begun:
             whose, kind, start = begun.pop(event.key)
-            found[whose, kind, start.time, event.time] += 1
+            counts[whose, kind, start.time, event.time] += 1
     steps, phases = list(run.steps()), list(run.phases())
-    told = Counter((one.attempt, "step", one.start_ns, one.end_ns) for one in steps)
-    told.update((one.attempt, one.phase, one.start_ns, one.end_ns) for one in phases)
-    assert told == found
+    listed = Counter((one.attempt, "step", one.start_ns, one.end_ns) for one in steps)
+    listed.update((one.attempt, one.phase, one.start_ns, one.end_ns) for one in phases)
+    assert listed == counts
     assert all(isinstance(one, StepRecord) for one in steps) and all(isinstance(one, PhaseRecord) for one in phases)
     assert [one.start_ns for one in steps] == sorted(one.start_ns for one in steps)
 
@@ -170,23 +170,23 @@ def test_dataframes(run: Run, library: Any) -> None:
     pytest.importorskip(library)
     steps, phases = run.to_dataframe(library=library), run.to_dataframe("phases", library=library)
     assert type(steps).__module__.startswith(library)
-    told = list(run.steps())
-    assert len(steps) == len(told) and len(phases) == len(list(run.phases()))
+    listed = list(run.steps())
+    assert len(steps) == len(listed) and len(phases) == len(list(run.phases()))
     assert list(steps.columns) == [name.replace("net_ns", "net_s").removesuffix("_ns") for name in StepRecord._fields]
-    assert list(steps["step"]) == [one.step for one in told]
-    assert float(steps["net_s"].sum()) == pytest.approx(sum(one.net_ns for one in told) / NS)
+    assert list(steps["step"]) == [one.step for one in listed]
+    assert float(steps["net_s"].sum()) == pytest.approx(sum(one.net_ns for one in listed) / NS)
     kinds = [str(frame.schema[name] if library == "polars" else frame.dtypes[name]).lower() for frame, name in (
         (steps, "attempt"), (steps, "failed"), (phases, "step"), (phases, "blocking")
     )]  # fmt: skip
     assert kinds == ["int64", "bool" + "ean" * (library == "polars"), "int64", "bool" + "ean" * (library == "polars")]
     first = steps["start"][0]
-    assert first.tzinfo is not None and first.timestamp() == pytest.approx(told[0].start_ns / NS, abs=2e-6)
+    assert first.tzinfo is not None and first.timestamp() == pytest.approx(listed[0].start_ns / NS, abs=2e-6)
     ends = steps["end"].to_list()
     open_rows = [at for at, end in enumerate(ends) if end is None or str(end) == "NaT"]
-    assert open_rows == [at for at, one in enumerate(told) if one.end_ns is None] != []
+    assert open_rows == [at for at, one in enumerate(listed) if one.end_ns is None] != []
     longest = (steps["end"] - steps["start"]).max()
     assert longest.total_seconds() == pytest.approx(
-        max(one.end_ns - one.start_ns for one in told if one.end_ns is not None) / NS, abs=1e-6
+        max(one.end_ns - one.start_ns for one in listed if one.end_ns is not None) / NS, abs=1e-6
     )
 
 

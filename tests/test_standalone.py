@@ -55,9 +55,9 @@ class Theirs:
 
 @pytest.fixture
 def theirs() -> Iterator[Theirs]:
-    found = Theirs()
-    yield found
-    found.close()
+    stand_in = Theirs()
+    yield stand_in
+    stand_in.close()
 
 
 def tell(theirs: Theirs, rows: list[dict[str, Any]], base: int) -> None:
@@ -206,10 +206,10 @@ def test_where_work_is_handed_to_a_device_no_share_is_made_up(
     job.end(base + 20 * NS)
     assert (theirs.report()["clock"], theirs.report()["goodput"]) == ("host", 0.5)
     memory[0] = 1
-    found = theirs.report()
+    report = theirs.report()
     theirs.close()
-    assert (found["clock"], found["goodput"]) == (("host", 0.5) if clock == "host" else ("unknown", None))
-    assert found["elapsed_s"] == 20.0 and found["seconds"]["productive"] == 10.0
+    assert (report["clock"], report["goodput"]) == (("host", 0.5) if clock == "host" else ("unknown", None))
+    assert report["elapsed_s"] == 20.0 and report["seconds"]["productive"] == 10.0
 
 
 def test_a_flush_that_fails_is_contained(theirs: Theirs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,8 +72,8 @@ def by_the_command(directory: Path) -> dict[str, Any]:
         timeout=60,
         check=True,
     )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def test_it_is_in_no_category_anywhere(tmp_path: Path) -> None:
@@ -82,11 +82,11 @@ def test_it_is_in_no_category_anywhere(tmp_path: Path) -> None:
     try:
         outside = by_the_command(tmp_path)
         longest = time.monotonic() - begun
-        for found in (inside, outside):
-            assert found["suspended_s"] == pytest.approx(SLEPT, abs=1)
-            assert found["excluded_s"] == 0
-            assert 60 * 0.005 <= found["seconds"]["productive"] <= found["elapsed_s"] <= longest
-            assert found["step_time"]["max_s"] <= longest and found["seconds"].get("stalled", 0) <= longest
+        for report in (inside, outside):
+            assert report["suspended_s"] == pytest.approx(SLEPT, abs=1)
+            assert report["excluded_s"] == 0
+            assert 60 * 0.005 <= report["seconds"]["productive"] <= report["elapsed_s"] <= longest
+            assert report["step_time"]["max_s"] <= longest and report["seconds"].get("stalled", 0) <= longest
     finally:
         process.communicate("\n", timeout=60)
     assert process.returncode == 9
@@ -94,9 +94,9 @@ def test_it_is_in_no_category_anywhere(tmp_path: Path) -> None:
     process, again = start(tmp_path, 60, 70)
     process.communicate("\n", timeout=60)
     longest = time.monotonic() - begun
-    for found in (again, by_the_command(tmp_path)):
-        assert found["attempts"] == 2 and found["suspended_s"] == pytest.approx(SLEPT, abs=1)
-        assert found["elapsed_s"] <= longest and found["seconds"].get("infrastructure_recovery", 0) <= longest
+    for report in (again, by_the_command(tmp_path)):
+        assert report["attempts"] == 2 and report["suspended_s"] == pytest.approx(SLEPT, abs=1)
+        assert report["elapsed_s"] <= longest and report["seconds"].get("infrastructure_recovery", 0) <= longest
 
 
 def test_what_else_moves_the_clocks_is_no_suspension(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,20 +35,20 @@ class Lines:
     def __init__(self, descriptor: int, lacking: Callable[[], object] = lambda: "") -> None:
         self._descriptor = descriptor
         self._lacking = lacking
-        self._said = b""
+        self._received = b""
         self.ended = False
 
     def next(self, deadline: float) -> str | None:
         """The next line, without its newline; None where the pipe was closed. `deadline` by time.monotonic()."""
-        while b"\n" not in self._said and not self.ended:
+        while b"\n" not in self._received and not self.ended:
             readable, _, _ = select.select([self._descriptor], [], [], max(0.0, deadline - time.monotonic()))
             assert readable, f"it says nothing more: {self._lacking()}"
-            found = os.read(self._descriptor, 1 << 16)
-            self.ended = not found
-            self._said += found
-        if not self._said:
+            chunk = os.read(self._descriptor, 1 << 16)
+            self.ended = not chunk
+            self._received += chunk
+        if not self._received:
             return None
-        line, _, self._said = self._said.partition(b"\n")
+        line, _, self._received = self._received.partition(b"\n")
         return line.decode()
 
     def until(self, wanted: Callable[[str], object], what: object, seconds: float = PATIENCE_S) -> str:

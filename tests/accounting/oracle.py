@@ -161,12 +161,12 @@ class Execution:
     @property
     def stalled(self) -> list[Span]:
         """What it owns beyond its limit."""
-        left, found = self.limit, []
+        left, moments = self.limit, []
         for a, b in () if self.usual or self.limit == OPEN else sorted(self.counted):
             if b - a > left:
-                found.append((int(a + left), b))
+                moments.append((int(a + left), b))
             left = max(0, left - (b - a))
-        return found
+        return moments
 
     @property
     def overran(self) -> bool:
@@ -244,7 +244,7 @@ def nanoseconds(row: dict[str, Any], key: str) -> int | None:
 
 def leader_rows(rows: Iterable[dict[str, Any]]) -> list[Row]:
     """The leader's rows, each once (R9); what is no row of ours is left out."""
-    found: dict[tuple[Any, ...], Row] = {}
+    by_identity: dict[tuple[Any, ...], Row] = {}
     for order, row in enumerate(rows):
         start, step = nanoseconds(row, "start"), row.get("step")
         if row.get("kind") not in KINDS or start is None or row.get("process", 0) != 0:
@@ -300,8 +300,8 @@ def leader_rows(rows: Iterable[dict[str, Any]]) -> list[Row]:
             read.total,
             read.limit,
         )
-        found.setdefault(identity, read)
-    return list(found.values())
+        by_identity.setdefault(identity, read)
+    return list(by_identity.values())
 
 
 def read_segments(row: dict[str, Any], start: int, end: int | None) -> tuple[tuple[int, float], ...]:
@@ -315,11 +315,11 @@ def read_segments(row: dict[str, Any], start: int, end: int | None) -> tuple[tup
     else:
         pairs += [(s * 1e9, None if e is None else e * 1e9) for s, e in row.get("device") or ()]
     last = OPEN if end is None else end
-    found = []
+    segments = []
     for a, b in pairs:
         s = int(min(max(round(a), start), last))
-        found.append((s, OPEN if b is None else max(s, round(b))))
-    return tuple(sorted(found))
+        segments.append((s, OPEN if b is None else max(s, round(b))))
+    return tuple(sorted(segments))
 
 
 def stamps(row: Row) -> list[int]:
@@ -407,16 +407,16 @@ def stays(rows: list[Row]) -> list[Stay]:
         for which in range(len(row.segments))
     )
     free = -OPEN
-    found = []
+    placed = []
     for turn, (moment, _, _, row, end) in enumerate(segments):
         if moment[0] != OPEN:
             begin = max(free, moment[0])
             free = max(free, end)
-            found.append(Stay(row, begin, free, turn))
-    return found
+            placed.append(Stay(row, begin, free, turn))
+    return placed
 
 
-def told(row: Row, which: int) -> Moment:
+def dispatch_moment(row: Row, which: int) -> Moment:
     """When the phase begins to dispatch the segment."""
     start = row.segments[which][0]
     return (*row.begins, which) if start == row.start else (start, 0, row.order, which)
@@ -424,12 +424,12 @@ def told(row: Row, which: int) -> Moment:
 
 def dispatched(rows: list[Row], row: Row, which: int) -> Moment:
     """When the segment can have been dispatched: not before the last compilation inside it, which may go on."""
-    moment = told(row, which)
+    moment = dispatch_moment(row, which)
     compilations = [c for c in rows if c.kind == "compile" and c.blocking is not False]
     if not compilations:
         return moment
     end = row.segments[which][1]
-    later = [told(row, other) for other in range(len(row.segments)) if told(row, other) > moment]
+    later = [dispatch_moment(row, other) for other in range(len(row.segments)) if dispatch_moment(row, other) > moment]
     inside = [c for c in compilations if moment < c.begins < min([row.ends, *later]) and innermost(rows, c) is row]
     if end == OPEN and row.end == OPEN and any(c.end == OPEN for c in inside):
         return (OPEN,)
@@ -755,9 +755,9 @@ def play(
 
     def clock_known(execution: Execution, moment: float) -> bool:
         words = [row for row in rows if row.kind == "clock" and row.start <= moment]
-        told = max(words, key=lambda row: row.begins).state if words else "host"
+        latest = max(words, key=lambda row: row.begins).state if words else "host"
         parts = range(len(execution.row.segments))
-        return told != "unknown" or any(dispatched(rows, execution.row, part)[0] <= moment for part in parts)
+        return latest != "unknown" or any(dispatched(rows, execution.row, part)[0] <= moment for part in parts)
 
     def judge(execution: Execution, moment: float) -> None:
         """It has owned as much as the least limit."""
@@ -815,8 +815,8 @@ def play(
 
     def clock_known_at_the_end(execution: Execution) -> bool:
         words = [row for row in rows if row.kind == "clock" and row.begins < execution.over]
-        told = max(words, key=lambda row: row.begins).state if words else "host"
-        return execution.over[0] == OPEN or bool(execution.row.segments) or told != "unknown"
+        latest = max(words, key=lambda row: row.begins).state if words else "host"
+        return execution.over[0] == OPEN or bool(execution.row.segments) or latest != "unknown"
 
     def reach(execution: Execution, at: float) -> None:
         """What the job has reached with this execution."""

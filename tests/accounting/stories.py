@@ -73,12 +73,12 @@ def story(text: str) -> list[dict[str, Any]]:
 
 
 def read_event(sentence: str) -> dict[str, Any]:
-    told = EVENT.fullmatch(sentence)
-    if told is None:
+    match = EVENT.fullmatch(sentence)
+    if match is None:
         raise ValueError(f"cannot read {sentence!r}")
-    word, about, options = told["word"], told["about"], told["options"]
-    start = float(told["start"])
-    end = start if told["dash"] is None else float(told["end"]) if told["end"] else None
+    word, about, options = match["word"], match["about"], match["options"]
+    start = float(match["start"])
+    end = start if match["dash"] is None else float(match["end"]) if match["end"] else None
     row: dict[str, Any] = {"kind": WORDS.get(word, word), "start": start, "end": end}
     if word == "slices":
         row["kind"] = "slice_counts"

@@ -284,9 +284,9 @@ def spread(rows: Rows) -> Rows:
             places.append(((start, 3, -(start if end is None else end), -index), row, "start_ns"))
             if end is not None:
                 places.append(((end, 0, -start, index), row, "end_ns"))
-        told = [(row, "device_end_ns", row.get("device_end_ns"))]
-        told += [(piece, side, time) for piece in row.get("device_ns", ()) for side, time in enumerate(piece)]
-        places += [((time, 4 if time == start else 1, index), at, key) for at, key, time in told if time is not None]
+        moments = [(row, "device_end_ns", row.get("device_end_ns"))]
+        moments += [(piece, side, time) for piece in row.get("device_ns", ()) for side, time in enumerate(piece)]
+        places += [((time, 4 if time == start else 1, index), at, key) for at, key, time in moments if time is not None]
     for count, (order, at, key) in enumerate(sorted(places, key=lambda place: place[0])):
         at[key] = order[0] * 1024 + count
     return spread_rows

@@ -48,12 +48,12 @@ def test_a_window_that_comes_later_is_as_if_it_had_always_been_there(before: int
     late.add_windows([span])
     late.feed(events[cut:])
     always.feed(events)
-    found, expected = windows(late), windows(always)
-    assert found.keys() == expected.keys()
+    actual, expected = windows(late), windows(always)
+    assert actual.keys() == expected.keys()
     for length, (elapsed, spent) in expected.items():
-        assert found[length][0] == elapsed
+        assert actual[length][0] == elapsed
         for name in ("productive", "data_loading"):
-            assert abs(found[length][1].get(name, 0) - spent.get(name, 0)) <= BUCKET
+            assert abs(actual[length][1].get(name, 0) - spent.get(name, 0)) <= BUCKET
 
 
 def test_much_finer_windows_begin_anew() -> None:
@@ -62,9 +62,9 @@ def test_much_finer_windows_begin_anew() -> None:
     ledger.feed(events[: 2 + 4 * 360])
     ledger.add_windows([60 * S])
     ledger.feed(events[2 + 4 * 360 :])
-    found = windows(ledger)
-    assert found[60 * S] == (60 * S, {"productive": 42 * S, "data_loading": 18 * S})
-    assert found[24 * HOUR][0] == 3600 * S, "what was before is not known as finely"
+    shares = windows(ledger)
+    assert shares[60 * S] == (60 * S, {"productive": 42 * S, "data_loading": 18 * S})
+    assert shares[24 * HOUR][0] == 3600 * S, "what was before is not known as finely"
 
 
 def test_added_windows_outlive_a_restart_with_fewer() -> None:

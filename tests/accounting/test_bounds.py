@@ -167,34 +167,36 @@ def test_an_overview_is_bounded_and_says_what_it_leaves_out(
     monkeypatch.setattr(overview, "LIVES", 100)  # because so many attempts take long
     count, cut = STREAMS[stream]
     ledger = fed(stream(count))
-    found = ledger.overview()
-    assert (found.left_out > 0) is cut
-    assert len(found.bins) <= overview.BINS and len(found.step_bins) <= overview.BINS + 1
+    summary = ledger.overview()
+    assert (summary.left_out > 0) is cut
+    assert len(summary.bins) <= overview.BINS and len(summary.step_bins) <= overview.BINS + 1
     assert (
-        len(found.groups) <= 2 * phase_history.NAMES
-        and len(found.phases) <= overview.PHASES_KEPT + phase_history.OPENED
+        len(summary.groups) <= 2 * phase_history.NAMES
+        and len(summary.phases) <= overview.PHASES_KEPT + phase_history.OPENED
     )
-    assert len(found.steps) <= overview.STEPS_KEPT and len(found.jobs) <= overview.LIVES
-    assert len(found.shifts) <= overview.LIVES
-    assert len(found.at_risk) <= overview.CORNERS + 2
-    for told in (found.saves, found.notices, found.slices, found.excluded):
-        assert len(told) <= phase_history.MOST_NOTICES
-    assert sum(sum(one.values()) for one in found.bins) == ledger.totals().run.elapsed, "and nothing of the time"
+    assert len(summary.steps) <= overview.STEPS_KEPT and len(summary.jobs) <= overview.LIVES
+    assert len(summary.shifts) <= overview.LIVES
+    assert len(summary.at_risk) <= overview.CORNERS + 2
+    for part in (summary.saves, summary.notices, summary.slices, summary.excluded):
+        assert len(part) <= phase_history.MOST_NOTICES
+    assert sum(sum(one.values()) for one in summary.bins) == ledger.totals().run.elapsed, "and nothing of the time"
     steps = ledger.settled.steps
     assert len(steps.saves) <= step_history.SAVES and len(steps.recoverable) <= step_history.RECOVERABLE
     head, blobs = ledger.dump()
     text = json.dumps(head)
     assert len(text) + sum(len(bytes(blob)) for blob in blobs) < ALL // 2
     again = Ledger.load(json.loads(text), b"".join(bytes(blob) for blob in blobs))
-    assert again.overview() == found
+    assert again.overview() == summary
 
 
 def test_what_is_left_out_is_counted_one_by_one() -> None:
-    told = fed(saves(5_000)).overview()
-    assert len(told.saves) + len(told.phases) + told.left_out == 2 * 5_000 + 1  # a save is a phase too; the job is open
+    summary = fed(saves(5_000)).overview()
+    assert (
+        len(summary.saves) + len(summary.phases) + summary.left_out == 2 * 5_000 + 1
+    )  # a save is a phase too; the job is open
     for stream, kept in ((notices, "notices"), (slices, "slices")):
-        told = fed(stream(5_000)).overview()
-        assert len(getattr(told, kept)) + told.left_out == 5_000
+        summary = fed(stream(5_000)).overview()
+        assert len(getattr(summary, kept)) + summary.left_out == 5_000
 
 
 def training(first: int, last: int) -> Iterator[Event]:

@@ -37,13 +37,13 @@ def near(expected: Any) -> Any:
 
 
 def badput(seconds: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    badput_by_name: dict[str, Any] = {}
     for category, value in seconds.items():
         if category == "custom":
-            found["CUSTOM_BADPUT_EVENTS"] = {name.upper(): s for name, s in value.items()}
+            badput_by_name["CUSTOM_BADPUT_EVENTS"] = {name.upper(): s for name, s in value.items()}
         elif category != "productive":
-            found[BADPUT[category]] = found.get(BADPUT[category], 0.0) + value
-    return found
+            badput_by_name[BADPUT[category]] = badput_by_name.get(BADPUT[category], 0.0) + value
+    return badput_by_name
 
 
 def check_times(answer: dict[str, Any], truth: dict[str, Any]) -> None:
@@ -52,9 +52,9 @@ def check_times(answer: dict[str, Any], truth: dict[str, Any]) -> None:
     assert answer["seconds"].get("productive", 0.0) == near(truth["productive_s"])
     assert answer["goodput"] * 100 == near(truth["goodput_pct"])
     wanted = dict(truth["badput_s"])
-    found = badput(answer["seconds"])
-    assert found.pop("CUSTOM_BADPUT_EVENTS", {}) == near(wanted.pop("CUSTOM_BADPUT_EVENTS", {}))
-    assert found == near(wanted)
+    seconds = badput(answer["seconds"])
+    assert seconds.pop("CUSTOM_BADPUT_EVENTS", {}) == near(wanted.pop("CUSTOM_BADPUT_EVENTS", {}))
+    assert seconds == near(wanted)
 
 
 def check_slices(answer: dict[str, Any], truth: dict[str, Any]) -> None:
@@ -113,9 +113,9 @@ def test_truth_with_exclusions(name: str, solve: Any) -> None:
 def test_net_step_times(name: str, solve: Any) -> None:
     """The truth speaks of the kept steps' net times before start-up is taken apart."""
     case = CASES[name]
-    found = solve(case["events"], at=case["query_at"])["step_time"]
+    step_time = solve(case["events"], at=case["query_at"])["step_time"]
     truth = case["truth"]["net_step_s"]
-    assert found["median_s"] == near(truth["median"])
-    assert found["min_s"] == near(truth["min"])
-    assert found["max_s"] == near(truth["max"])
-    assert found["count"] == case["truth"]["steps"]["kept"]
+    assert step_time["median_s"] == near(truth["median"])
+    assert step_time["min_s"] == near(truth["min"])
+    assert step_time["max_s"] == near(truth["max"])
+    assert step_time["count"] == case["truth"]["steps"]["kept"]

@@ -35,33 +35,33 @@ def part(key: int, name: str, begin: int, end: int, flags: int = 0) -> list[Even
     ]
 
 
-def summed(found: list[int], name: str = NAMES[0]) -> StageSums:
+def summed(durations: list[int], name: str = NAMES[0]) -> StageSums:
     stages = Stages()
-    for length in found:
+    for length in durations:
         stages.add(name, length)
     return stages.sums[name]
 
 
 @given(st.lists(lengths, min_size=1, max_size=50))
-def test_they_are_those_of_the_lengths(found: list[int]) -> None:
-    sums = summed(found)
-    assert sums[:4] == (len(found), sum(found), min(found), max(found))
-    assert isclose(sums.mean, statistics.fmean(found), rel_tol=1e-12)
-    exact = statistics.variance(map(Fraction, found)) if len(found) > 1 else Fraction(0)
+def test_they_are_those_of_the_lengths(durations: list[int]) -> None:
+    sums = summed(durations)
+    assert sums[:4] == (len(durations), sum(durations), min(durations), max(durations))
+    assert isclose(sums.mean, statistics.fmean(durations), rel_tol=1e-12)
+    exact = statistics.variance(map(Fraction, durations)) if len(durations) > 1 else Fraction(0)
     assert isclose(sums.deviation, sqrt(exact), rel_tol=1e-9)
     stored = json.loads(json.dumps(STAGES.dump({NAMES[0]: sums}, Blobs())))
     assert STAGES.load(stored, Blobs()) == {NAMES[0]: sums}
 
 
 @given(st.lists(lengths, min_size=1, max_size=20), st.randoms(use_true_random=False))
-def test_their_order_does_not_matter(found: list[int], fate: random.Random) -> None:
-    shuffled = found.copy()
+def test_their_order_does_not_matter(durations: list[int], fate: random.Random) -> None:
+    shuffled = durations.copy()
     fate.shuffle(shuffled)
-    assert summed(found) == summed(shuffled)
+    assert summed(durations) == summed(shuffled)
 
 
-Told = list[tuple[str, int, int, int]]
-told = st.lists(
+Parts = list[tuple[str, int, int, int]]
+part_lists = st.lists(
     st.tuples(
         st.sampled_from((*NAMES[:3], "forward")),
         st.integers(1, 50),
@@ -72,17 +72,17 @@ told = st.lists(
 )
 
 
-@given(told, st.integers(0, 20))
-def test_live_replayed_and_restarted_are_the_same(parts: Told, cut: int) -> None:
+@given(part_lists, st.integers(0, 20))
+def test_live_replayed_and_restarted_are_the_same(parts: Parts, cut: int) -> None:
     """A part that failed or is open counts nowhere, and one of another name than a stage's neither."""
     events = [Event(0, ev.ATTEMPT), Event(0, ev.START, rules.JOB, 1)]
     for at, (name, begin, length, flags) in enumerate(parts):
         events += part(100 + at, name, begin, begin + length, flags)
     events.append(Event(60, ev.START, rules.PART, 999, name=NAMES[0]))
     known = {
-        name: summed(found, name)
+        name: summed(durations, name)
         for name in NAMES
-        if (found := [length for told, _, length, flags in parts if told == name and not flags])
+        if (durations := [length for name_of_part, _, length, flags in parts if name_of_part == name and not flags])
     }
     ledger = Ledger()
     ledger.feed(events[: 2 + cut])

@@ -24,10 +24,10 @@ def clock(time: int, state: str) -> Event:
 def step(number: int, start: int, end: int, device: int = 0) -> list[Event]:
     """A step, its times in seconds; `device`: when it left the device."""
     key = 100 + number
-    told = [Event(device * S, ev.DEVICE_END, rules.STEP, key)] if device else []
+    device_end = [Event(device * S, ev.DEVICE_END, rules.STEP, key)] if device else []
     flags = ev.ON_DEVICE if device else 0
     opened = Event(start * S, ev.START, rules.STEP, key, number)
-    return [opened, Event(end * S, ev.END, rules.STEP, key, flags=flags), *told]
+    return [opened, Event(end * S, ev.END, rules.STEP, key, flags=flags), *device_end]
 
 
 def job(*events: list[Event] | Event, end: int = 0) -> list[Event]:
@@ -53,9 +53,9 @@ def answer(events: list[Event], at: int) -> Totals:
 
 
 def test_without_a_word_of_a_clock_steps_count_by_the_host() -> None:
-    found = answer(job(step(1, 0, 10), step(2, 10, 20)), 30)
-    assert found.clock == ClockState.HOST and found.run.known and found.run.unknown == 0
-    assert found.to_json()["reason"] is None and found.to_json()["clock"] == ClockState.HOST
+    totals = answer(job(step(1, 0, 10), step(2, 10, 20)), 30)
+    assert totals.clock == ClockState.HOST and totals.run.known and totals.run.unknown == 0
+    assert totals.to_json()["reason"] is None and totals.to_json()["clock"] == ClockState.HOST
 
 
 def test_before_the_first_step_the_clock_is_the_fallback() -> None:
@@ -66,10 +66,10 @@ def test_before_the_first_step_the_clock_is_the_fallback() -> None:
 def test_what_lies_under_steps_of_unknown_clock_is_counted() -> None:
     events = job(clock(0, ClockState.UNKNOWN), step(1, 0, 10), step(2, 20, 30), step(3, 40, 45, device=50), end=90)
     assert answer(events, 15).run.unknown == 5 * S
-    found = answer(events, 100)
-    assert found.run.unknown == 40 * S, "from the end of the first to the end of the one that is known"
-    assert found.clock == ClockState.DEVICE
-    assert sum(found.run.categories.values()) == found.run.elapsed == 90 * S
+    totals = answer(events, 100)
+    assert totals.run.unknown == 40 * S, "from the end of the first to the end of the one that is known"
+    assert totals.clock == ClockState.DEVICE
+    assert sum(totals.run.categories.values()) == totals.run.elapsed == 90 * S
 
 
 def test_the_end_of_the_job_ends_it() -> None:
@@ -81,30 +81,30 @@ def test_the_end_of_the_job_ends_it() -> None:
 
 def test_figures_that_rest_on_the_fate_of_steps_are_null_with_a_reason() -> None:
     events = job(clock(0, ClockState.UNKNOWN), *(step(n, 10 * n, 10 * n + 5) for n in range(20)))
-    found = answer(events, 200)
-    assert not found.run.known and found.run.goodput is None
-    text = found.to_json()
+    totals = answer(events, 200)
+    assert not totals.run.known and totals.run.goodput is None
+    text = totals.to_json()
     assert {name: text[name] for name in FATE} == dict.fromkeys(FATE)
     assert text["reason"] == "not known: dispatch only" and text["clock"] == ClockState.UNKNOWN
     assert text["seconds"] and text["elapsed_s"] == 200 and text["steps"]["executed"] == 20
-    assert found.productivity is None
+    assert totals.productivity is None
 
 
 @pytest.mark.parametrize(("whole", "known"), [(1000, True), (999, False)])
 def test_a_hundredth_of_the_time_may_be_unknown(whole: int, known: bool) -> None:
     events = job(clock(0, ClockState.UNKNOWN), step(1, 0, 10), step(2, 15, 20, device=20), clock(20, ClockState.HOST))
-    found = answer(events, whole)
-    assert found.run.unknown == 10 * S and found.run.known is known
-    assert (found.to_json()["reason"] is None) is known and (found.run.goodput is None) is not known
+    totals = answer(events, whole)
+    assert totals.run.unknown == 10 * S and totals.run.known is known
+    assert (totals.to_json()["reason"] is None) is known and (totals.run.goodput is None) is not known
 
 
 def test_windows_know_how_much_of_them_is_unknown() -> None:
     events = job(clock(0, ClockState.UNKNOWN), step(1, 0, 100), step(2, 100, 150, device=200), end=3000)
     windows = [(0, 50 * S), (90 * S, 120 * S), (300 * S, 3000 * S)]
     placed = [event._replace(arg=200 * S) if event.kind == ev.START and event.step == 2 else event for event in events]
-    found = account(placed, at=None, windows=windows, exclusions=[(110 * S, 115 * S)])
-    assert [one.unknown // S for *_, one in found.windows] == [0, 15, 0]
-    assert [one["reason"] is None for one in found.to_json()["windows"]] == [True, False, True]
+    answered = account(placed, at=None, windows=windows, exclusions=[(110 * S, 115 * S)])
+    assert [one.unknown // S for *_, one in answered.windows] == [0, 15, 0]
+    assert [one["reason"] is None for one in answered.to_json()["windows"]] == [True, False, True]
 
 
 def test_rolling_windows_look_back_over_it_and_no_further() -> None:
@@ -123,8 +123,8 @@ def test_parts_of_a_step_own_nothing() -> None:
         Event(9 * S, ev.END, rules.PART, 7),
     ]
     opened, over = step(1, 0, 10)
-    found = answer(job(opened, *parts, over), 12)
-    assert found.run.rows() == [("productive", "", 9 * S), ("data_loading", "", S), ("other", "", 2 * S)]
+    totals = answer(job(opened, *parts, over), 12)
+    assert totals.run.rows() == [("productive", "", 9 * S), ("data_loading", "", S), ("other", "", 2 * S)]
     dead = [*job(opened, *parts), Event(50 * S, ev.ATTEMPT, step=1), Event(50 * S, ev.START, rules.JOB, 7)]
     assert answer(dead, 50).run.categories["infrastructure_recovery"] == 41 * S, "they are signs of life"
 
@@ -132,7 +132,7 @@ def test_parts_of_a_step_own_nothing() -> None:
 def test_steps_that_the_device_has_after_the_end_of_the_job_have_no_step_time() -> None:
     """The job hands over its steps and ends; half of them are done later, and nobody waited for them."""
     events = job(*(step(n, n, n + 1, device=10 * (n + 1)) for n in range(10)), end=45)
-    found = answer(sorted(events, key=lambda event: event.time), 200)
-    assert found.kept == 10 and found.run.productive == 45 * S
-    assert found.step_time is not None and found.step_time.count == 5
-    assert (found.step_time.median, found.ideal_step_time) == (10 * S, 9 * S), "the fifth was cut in half"
+    totals = answer(sorted(events, key=lambda event: event.time), 200)
+    assert totals.kept == 10 and totals.run.productive == 45 * S
+    assert totals.step_time is not None and totals.step_time.count == 5
+    assert (totals.step_time.median, totals.ideal_step_time) == (10 * S, 9 * S), "the fifth was cut in half"

@@ -22,7 +22,7 @@ class Step(NamedTuple):
     host: int
     device: int
     lost: bool
-    said_at: str  # observe: by a record of its own; end: by its span's end; both
+    observed_by: str  # observe: by a record of its own; end: by its span's end; both
     answered: int  # 0: before the span's end, 1: at once after it, 2: when the job is over
 
 
@@ -61,10 +61,10 @@ def timeline(steps: list[Step]) -> tuple[list[dict[str, Any]], list[Event]]:
         row = {"kind": "step", "start_ns": start, "end_ns": end, "step": number}
         rows.append(row if step.lost else {**row, "device_end_ns": free})
         events.append(Event(start, ev.START, rules.STEP, key, number))
-        if step.said_at != "end":
+        if step.observed_by != "end":
             events.append(Event(start, ev.OBSERVED, rules.STEP, key))
         answer = Event(end if step.lost else free, ev.UNOBSERVED if step.lost else ev.DEVICE_END, rules.STEP, key)
-        over = Event(end, ev.END, rules.STEP, key, flags=ev.ON_DEVICE if step.said_at != "observe" else 0)
+        over = Event(end, ev.END, rules.STEP, key, flags=ev.ON_DEVICE if step.observed_by != "observe" else 0)
         if step.answered == 0:
             events += [answer, over]
         elif step.answered == 1:
@@ -87,8 +87,8 @@ def test_however_ends_on_the_device_are_told(steps: list[Step], chunk: int) -> N
         ledger.feed(events[first : first + chunk])
         live = ledger.totals(max(event.time for event in events[: first + chunk]))
         assert sum(live.run.categories.values()) + sum(live.run.custom.values()) == live.run.elapsed
-    found = ledger.totals().to_json()
+    figures = ledger.totals().to_json()
     known = replay(rows)
     for figure in ("elapsed_s", "seconds", "steps", "max_productive_step"):
-        assert found[figure] == known[figure], figure
+        assert figures[figure] == known[figure], figure
     assert not ledger.pending, "nothing is waited for any more"

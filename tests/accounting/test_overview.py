@@ -44,13 +44,15 @@ def _bins(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def summed(overview: Overview) -> dict[str, int]:
     """ns by category, those of custom phases as custom/NAME."""
-    found: Counter[str] = Counter()
+    by_category: Counter[str] = Counter()
     for one in overview.bins:
         for category, duration in one.items():
             assert duration > 0
             fixed = category < rules.FIXED
-            found[CATEGORIES[category] if fixed else f"custom/{overview.names[category - rules.FIXED]}"] += duration
-    return dict(found)
+            by_category[CATEGORIES[category] if fixed else f"custom/{overview.names[category - rules.FIXED]}"] += (
+                duration
+            )
+    return dict(by_category)
 
 
 def by_category(totals: Totals) -> dict[str, int]:
@@ -105,9 +107,9 @@ def check_stream(rows: Rows, seed: int) -> None:
     whole.feed(events)
     last = max(event.time for event in events)
     for at, dead in ((last, False), (None, True)):
-        found, known = check(ledger, at, dead=dead), check(whole, at, dead=dead)
+        actual, known = check(ledger, at, dead=dead), check(whole, at, dead=dead)
         for field in fields(Overview):
-            assert getattr(found, field.name) == getattr(known, field.name), field.name
+            assert getattr(actual, field.name) == getattr(known, field.name), field.name
 
 
 @SOME
@@ -149,10 +151,10 @@ PHASES = [phase for phase in range(len(semconv.PHASES)) if phase != rules.JOB]
         max_size=60,
     )
 )
-def test_groups_are_a_group_by(told: list[tuple[int, str, bool, int]]) -> None:
+def test_groups_are_a_group_by(phases: list[tuple[int, str, bool, int]]) -> None:
     events = [Event(1, ev.ATTEMPT, step=0), Event(1, ev.START, rules.JOB, 1)]
     known: dict[tuple[int, str, bool], list[tuple[int, bool]]] = {}
-    for at, (phase, name, background, length) in enumerate(told):
+    for at, (phase, name, background, length) in enumerate(phases):
         start = 10 * at + 2
         background = background and phase != rules.STEP
         events.append(Event(start, ev.START, phase, at + 2, at, ev.NONBLOCKING if background else 0, name=name))
@@ -165,13 +167,13 @@ def test_groups_are_a_group_by(told: list[tuple[int, str, bool, int]]) -> None:
     for at in range(0, len(events), 7):
         ledger.feed(events[at : at + 7])
         ledger = through_snapshot(ledger)
-    found = {tuple(one[:3]): tuple(one[3:]) for one in ledger.overview().groups if one.phase != rules.JOB}
+    groups = {tuple(one[:3]): tuple(one[3:]) for one in ledger.overview().groups if one.phase != rules.JOB}
     wanted = {}
     for key, rows in known.items():
         ended = [length for length, _ in rows if length < 9]
         failed = sum(failed for length, failed in rows if length < 9)
         wanted[key] = len(rows), sum(ended), min(ended, default=0), max(ended, default=0), failed
-    assert found == wanted
+    assert groups == wanted
 
 
 def test_a_month_without_an_event_takes_no_time() -> None:

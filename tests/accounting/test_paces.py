@@ -31,5 +31,7 @@ def test_an_outage_is_not_in_the_cadence() -> None:
 def test_short_steps_with_long_gaps_before_and_after_them_are_not_taken_for_dispatch() -> None:
     """Of an outage, a long preparation and an open hang it was concluded that the device is not waited for."""
     steps = " / ".join(f"step {n} @{7200 + n / 10:.1f}-{7200.1 + n / 10:.1f}" for n in range(40))
-    told = answer(f"job 0- / steps 0..1 @0 every 4\nattempt 2\njob 3600- / prep 3600-7200 / {steps} / heartbeat @9999")
-    assert told["step_cadence_s"] == pytest.approx(0.1) and list(doubts(told)) == []
+    report = answer(
+        f"job 0- / steps 0..1 @0 every 4\nattempt 2\njob 3600- / prep 3600-7200 / {steps} / heartbeat @9999"
+    )
+    assert report["step_cadence_s"] == pytest.approx(0.1) and list(doubts(report)) == []

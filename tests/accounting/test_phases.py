@@ -46,18 +46,18 @@ def test_the_account_counts_the_same_phases(events: list[Event]) -> None:
     ledger = Ledger()
     ledger.feed(events)
     groups = ledger.overview().groups
-    found = list(paired(events))
-    assert Counter((one.phase, one.name) for one in found) == {(one.phase, one.name): one.count for one in groups}
-    failed = Counter((one.phase, one.name) for one in found if one.fate == FAILED)
+    executions = list(paired(events))
+    assert Counter((one.phase, one.name) for one in executions) == {(one.phase, one.name): one.count for one in groups}
+    failed = Counter((one.phase, one.name) for one in executions if one.fate == FAILED)
     assert failed == {(one.phase, one.name): one.failed for one in groups if one.failed}
     lengths: Counter[tuple[int, str]] = Counter()
-    for one in found:
+    for one in executions:
         if one.end != NOT_KNOWN:
             lengths[one.phase, one.name] += one.length
     assert {key: ns for key, ns in lengths.items() if ns} == {
         (one.phase, one.name): one.total for one in groups if one.total
     }
-    assert all((one.fate == DIED) == (one.end == NOT_KNOWN) for one in found)
+    assert all((one.fate == DIED) == (one.end == NOT_KNOWN) for one in executions)
 
 
 def test_how_phases_end() -> None:

@@ -34,13 +34,13 @@ def ns(seconds: float) -> int:
 
 def by_category(answer: dict[str, Any]) -> dict[str, int]:
     """Nanoseconds by category, the custom phases under `custom/NAME`."""
-    found = {}
+    shares = {}
     for category, value in answer["seconds"].items():
         if category == "custom":
-            found.update({f"custom/{name}": ns(s) for name, s in value.items()})
+            shares.update({f"custom/{name}": ns(s) for name, s in value.items()})
         else:
-            found[category] = ns(value)
-    return found
+            shares[category] = ns(value)
+    return shares
 
 
 def close(value: Any) -> Any:
@@ -54,14 +54,14 @@ def close(value: Any) -> Any:
 
 def check_agreement(question: Question) -> None:
     expected = account(question.rows, **question.arguments())
-    found = replay(question.rows, **question.arguments())
+    actual = replay(question.rows, **question.arguments())
     # Times are whole nanoseconds: there the two agree exactly.
-    for mine, theirs in ((expected, found), *zip(expected["windows"], found["windows"], strict=True)):
+    for mine, theirs in ((expected, actual), *zip(expected["windows"], actual["windows"], strict=True)):
         assert by_category(theirs) == by_category(mine)
         assert ns(theirs["elapsed_s"]) == ns(mine["elapsed_s"])
     if crossing(question.rows):
         del expected["at_risk_s"]
-    assert {key: found.get(key) for key in expected} == close(expected)
+    assert {key: actual.get(key) for key in expected} == close(expected)
 
 
 # --- the ledger is the oracle ---------------------------------------------------------------------------------------

@@ -563,9 +563,9 @@ def test_each_attempt_and_each_rollback_is_a_disruption(ask: Ask) -> None:
     assert answer["disruptions"] == 3
     assert answer["attempts"] == 3
     assert answer["disruption_reasons"] == {"restart": 1, "crash": 1, "rollback": 1}
-    nothing_said = {"first_reason", "said_by", "note", "ended_by", "process", "process_known"}
-    nothing_said |= {"error_type", "error_message"}
-    listed = [{name: one[name] for name in one.keys() - nothing_said} for one in answer["disruption_list"]]
+    unset = {"first_reason", "said_by", "note", "ended_by", "process", "process_known"}
+    unset |= {"error_type", "error_message"}
+    listed = [{name: one[name] for name in one.keys() - unset} for one in answer["disruption_list"]]
     assert listed == [
         {"attempt": 2, "reason": "restart", "recovery_s": 6, "wasted_s": 0, "from_step": 5, "to_step": 6}
         | {"time": 30, "died_at": 24, "startup_s": 0, "restored_s": 0, "cost_s": 6}
@@ -997,5 +997,5 @@ def test_a_short_first_step_whose_number_was_given_is_no_skipped_batch(
     """Steps take 4 s, the first after the restore takes 1 s; its number, 3, says that it is the one that follows."""
     text = "job 0-20 / steps 0..4 @0 every 4 / save 2 @12-12\nattempt 2\njob 30-50 / restore 2 @30-31"
     first = {"kind": "step", "step": 3, "start": 31, "end": 32, "attempt": 2, "numbered": numbered}
-    told = answer([*story(text), first, *story("attempt 2\nsteps 4..6 @32 every 4")])
-    assert (told["steps"]["kept"], told["skipped_batches"]) == (kept, skipped)
+    report = answer([*story(text), first, *story("attempt 2\nsteps 4..6 @32 every 4")])
+    assert (report["steps"]["kept"], report["skipped_batches"]) == (kept, skipped)

@@ -48,15 +48,15 @@ class Loop:
 
     def seconds(self, *, ended: bool = True, at: float | None = None, **more: Any) -> dict[str, Any]:
         rows = [{"kind": "job", "start": 0, "end": self.now if ended else None, **more}, *self.rows]
-        found = replay(rows, at=at)
-        assert by_category(account(rows, at=at)) == by_category(found), "the oracle says otherwise"
-        return found["seconds"]  # type: ignore[no-any-return]
+        expected = replay(rows, at=at)
+        assert by_category(account(rows, at=at)) == by_category(expected), "the oracle says otherwise"
+        return expected["seconds"]  # type: ignore[no-any-return]
 
 
 def test_a_step_far_beyond_the_usual_is_stalled_beyond_its_limit() -> None:
     """4 min 18 s among steps of 160 ms: 10 s more than usual may be work, and the rest is none."""
-    found = Loop().steps(*[0.16] * 99, 258, *[0.16] * 100).seconds()
-    assert found == pytest.approx({"productive": 199 * 0.16 + 10.16, "stalled": 258 - 10.16})
+    seconds = Loop().steps(*[0.16] * 99, 258, *[0.16] * 100).seconds()
+    assert seconds == pytest.approx({"productive": 199 * 0.16 + 10.16, "stalled": 258 - 10.16})
 
 
 def test_the_limit_is_ten_times_the_usual_where_that_is_more() -> None:
@@ -83,15 +83,15 @@ def test_what_stalled_of_a_lost_or_interrupted_step_stays_stalled() -> None:
     rows[-1]["end"] = None
     again = [{"kind": "job", "start": 100, "end": 110, "attempt": 2}]
     again += [{"kind": "step", "start": 100 + n, "end": 101 + n, "step": 8 + n, "attempt": 2} for n in range(10)]
-    found = replay([*rows, *again])["seconds"]
-    assert found == {"productive": 18, "wasted_progress": 12, "stalled": 49, "infrastructure_recovery": 31}
-    assert account([*rows, *again])["seconds"] == found
+    seconds = replay([*rows, *again])["seconds"]
+    assert seconds == {"productive": 18, "wasted_progress": 12, "stalled": 49, "infrastructure_recovery": 31}
+    assert account([*rows, *again])["seconds"] == seconds
     rows = [{"kind": "job", "start": 0, "end": None}, *Loop().steps(*[1] * 8, 60).rows]
     rows[-1]["end"] = None
     died = [*rows, {"kind": "heartbeat", "start": 68}, *again]
-    found = replay(died)["seconds"]
-    assert found == {"productive": 18, "wasted_progress": 11, "stalled": 49, "infrastructure_recovery": 32}
-    assert account(died)["seconds"] == found
+    seconds = replay(died)["seconds"]
+    assert seconds == {"productive": 18, "wasted_progress": 11, "stalled": 49, "infrastructure_recovery": 32}
+    assert account(died)["seconds"] == seconds
 
 
 def test_eight_long_ones_in_a_row_are_the_new_usual() -> None:
@@ -110,8 +110,8 @@ def test_long_ones_at_a_regular_distance_are_long_steps() -> None:
 
 
 def test_hangs_at_no_regular_distance_stay_stalled() -> None:
-    found = Loop().steps(*[1] * 20, 60, *[1] * 9, 60, *[1] * 8, 60, *[1] * 10, 60).seconds()
-    assert found == {"productive": 47 + 4 * 11, "stalled": 4 * 49}
+    seconds = Loop().steps(*[1] * 20, 60, *[1] * 9, 60, *[1] * 8, 60, *[1] * 10, 60).seconds()
+    assert seconds == {"productive": 47 + 4 * 11, "stalled": 4 * 49}
     row = Loop().steps(*[1] * 20, 60, 60, 60, *[1] * 5).seconds()
     assert row == {"productive": 25 + 3 * 11, "stalled": 3 * 49}
 
@@ -135,10 +135,10 @@ def test_a_suspension_inside_a_step_comes_first() -> None:
     """8 h of sleep are in no category, and the step has its own time only."""
     loop = Loop().steps(*[1] * 8, 28803, *[1] * 8)
     loop.rows.append({"kind": "suspended", "start": 10, "end": 28810})
-    found = replay([{"kind": "job", "start": 0, "end": loop.now}, *loop.rows], windows=[(5, 28815)])
-    assert loop.seconds() == found["seconds"] == {"productive": 19}
-    assert (found["suspended_s"], found["excluded_s"], found["elapsed_s"]) == (28800, 0, 19)
-    assert found["step_time"]["max_s"] == 3 and found["windows"][0]["elapsed_s"] == 10
+    report = replay([{"kind": "job", "start": 0, "end": loop.now}, *loop.rows], windows=[(5, 28815)])
+    assert loop.seconds() == report["seconds"] == {"productive": 19}
+    assert (report["suspended_s"], report["excluded_s"], report["elapsed_s"]) == (28800, 0, 19)
+    assert report["step_time"]["max_s"] == 3 and report["windows"][0]["elapsed_s"] == 10
 
 
 def test_nobody_is_accused_while_the_clock_is_unknown() -> None:
@@ -292,9 +292,9 @@ def check_arrival(seed: int) -> None:
         binned = sum(bin.get(rules.STALLED, 0) for bin in seen.bins)
         assert binned == live.run.categories["stalled"]
         assert sum(sum(bin.values()) for bin in seen.bins) == live.run.elapsed
-    found, expected = ledger.totals(known.at), whole.totals(known.at)
-    assert found.to_json() == known.to_json()
-    assert found.rolling == expected.rolling
+    resumed, expected = ledger.totals(known.at), whole.totals(known.at)
+    assert resumed.to_json() == known.to_json()
+    assert resumed.rolling == expected.rolling
     # One after the other, the intervals are the same account.
     trace = traced(timeline.events(), at=known.at)
     for category, name in ((rules.STALLED, "stalled"), (rules.PRODUCTIVE, "productive")):
@@ -304,9 +304,9 @@ def check_arrival(seed: int) -> None:
 
 def test_long_steps_that_recur_are_said_with_the_line_to_write() -> None:
     loop = Loop().steps(*[1] * 20, 60, *[1] * 9, 60, *[1] * 9, 60, *[1] * 5)
-    found = replay([{"kind": "job", "start": 0, "end": loop.now}, *loop.rows])
-    assert found["long_steps"] == {"every": 10, "long_s": 60, "usual_s": 1}
-    (note,) = [note for note in doubts(found) if note.kind == "long steps"]
+    report = replay([{"kind": "job", "start": 0, "end": loop.now}, *loop.rows])
+    assert report["long_steps"] == {"every": 10, "long_s": 60, "usual_s": 1}
+    (note,) = [note for note in doubts(report) if note.kind == "long steps"]
     assert "One step in 10 takes" in note.text and "custom()" in note.text
     loop = Loop().steps(*[1] * 20, 60, *[1] * 9, 60)
     assert "long_steps" not in replay([{"kind": "job", "start": 0, "end": loop.now}, *loop.rows])
@@ -322,11 +322,11 @@ def test_of_loads_saves_and_custom_phases_the_excess_is_flagged() -> None:
     ledger.feed(Timeline(rows).events())
     head, blobs = ledger.dump()
     for one in (ledger, Ledger.load(json.loads(json.dumps(head)), b"".join(bytes(blob) for blob in blobs))):
-        found = one.totals().to_json()
+        figures = one.totals().to_json()
         excess = {"count": 1, "excess_s": 289, "longest_s": 300}
-        assert sorted(found["long_phases"], key=str) == sorted(
+        assert sorted(figures["long_phases"], key=str) == sorted(
             [{"phase": "data_loading", "name": "", **excess}, {"phase": "custom", "name": "eval", **excess}], key=str
         )
-        assert (found["seconds"]["data_loading"], found["seconds"]["custom"]) == (309, {"eval": 309})
-    (note,) = [note for note in doubts(found) if note.kind == "long phases"]
+        assert (figures["seconds"]["data_loading"], figures["seconds"]["custom"]) == (309, {"eval": 309})
+    (note,) = [note for note in doubts(figures) if note.kind == "long phases"]
     assert "1 x eval (longest" in note.text

@@ -28,7 +28,7 @@ MARKS = 1 << 63  # keys of marks, which are as large as span ids may be
 def recorded(events: list[Event], fate: random.Random) -> Iterator[Event]:
     """One attempt's events as they are recorded: a mark when its phase is over, its end some time later."""
     waiting: dict[int, list[Event]] = {}  # marks by the phase that is still open
-    told: list[Event] = []  # ends on their way
+    on_their_way: list[Event] = []  # ends on their way
     phases = {event.key: event.phase for event in events if event.kind == ev.START}
     begins: dict[int, int] = {}
     free = 0
@@ -47,24 +47,24 @@ def recorded(events: list[Event], fate: random.Random) -> Iterator[Event]:
             yield Event(event.time, ev.OBSERVED, rules.STEP, event.key)
             begins[event.key] = event.time
             if event.arg < NEVER:
-                told.append(Event(event.arg, ev.DEVICE_END, rules.STEP, event.key))
+                on_their_way.append(Event(event.arg, ev.DEVICE_END, rules.STEP, event.key))
         elif event.kind == ev.MARK:
             key = MARKS + fate.getrandbits(40)
             begins[key] = event.time
             waiting.setdefault(event.step, []).append(event._replace(key=key, arg=0))
             if event.arg < NEVER:
-                told.append(Event(event.arg, ev.DEVICE_END, phases[event.step], key))
+                on_their_way.append(Event(event.arg, ev.DEVICE_END, phases[event.step], key))
         else:
             if event.kind == ev.END:
                 yield from waiting.pop(event.key, ())
             yield event
         untold = {mark.key for marks in waiting.values() for mark in marks}
-        late = [end for end in told if end.key in untold or fate.random() < 0.5]
-        yield from (answer(end) for end in told if end not in late)
-        told = late
+        late = [end for end in on_their_way if end.key in untold or fate.random() < 0.5]
+        yield from (answer(end) for end in on_their_way if end not in late)
+        on_their_way = late
     for marks in waiting.values():
         yield from marks
-    yield from map(answer, told)
+    yield from map(answer, on_their_way)
 
 
 def arrivals(timeline: Timeline, fate: random.Random) -> list[Event]:
@@ -102,8 +102,8 @@ def check_stream(rows: Rows, seed: int) -> None:
             ledger = through_snapshot(ledger)
         live = ledger.totals(max(event.time for event in events[:first]))
         assert sum(live.run.categories.values()) + sum(live.run.custom.values()) == live.run.elapsed
-    found = ledger.totals(known.at)
-    assert found.to_json() == known.to_json()
+    totals = ledger.totals(known.at)
+    assert totals.to_json() == known.to_json()
 
 
 @MANY

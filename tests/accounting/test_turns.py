@@ -213,10 +213,10 @@ def state(cursor: Cursor) -> tuple[Any, list[bytes]]:
 
 
 def lengths(ended: list[EndedPhases]) -> dict[tuple[int, str, bool], list[int]]:
-    found: dict[tuple[int, str, bool], list[int]] = {}
+    by_group: dict[tuple[int, str, bool], list[int]] = {}
     for phase, name, blocking, _, some in ended:
-        found.setdefault((phase, name, blocking), []).extend(some)
-    return {group: sorted(some) for group, some in found.items()}
+        by_group.setdefault((phase, name, blocking), []).extend(some)
+    return {group: sorted(some) for group, some in by_group.items()}
 
 
 def check(sequence: list[Item], fate: random.Random, spans: Sequence[int], most: int = 6) -> float:

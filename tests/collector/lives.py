@@ -5,13 +5,13 @@ from __future__ import annotations
 from otel_goodput import semconv
 from otel_goodput.semconv import Category, ClockState, JobState, Reason
 
-from .stories import Figure, Told
+from .stories import Figure, RunMetric
 
 HOUR = {semconv.GOODPUT_WINDOW: "1h"}
 ACTIVITIES = {"in_step": semconv.IN_STEP, "elsewhere": semconv.BETWEEN_STEPS}
 LOADING = {**HOUR, semconv.GOODPUT_CATEGORY: Category.DATA_LOADING}
-TOLD_CLOCKS = (ClockState.DEVICE, ClockState.UNKNOWN)
-TOLD_STATES = (JobState.RUNNING, JobState.ENDED)
+SHOWN_CLOCKS = (ClockState.DEVICE, ClockState.UNKNOWN)
+SHOWN_STATES = (JobState.RUNNING, JobState.ENDED)
 
 
 def flat(value: float) -> Figure:
@@ -40,43 +40,49 @@ HEALTHY: dict[str, Figure] = {
 }  # fmt: skip
 
 
-def run(name: str = "run-7", **figures: Figure) -> list[Told]:
+def run(name: str = "run-7", **figures: Figure) -> list[RunMetric]:
     """What a run tells; a healthy one, but for what is given."""
     figure = {**HEALTHY, **figures}
     productive = {semconv.GOODPUT_CATEGORY: Category.PRODUCTIVE}
     crash, rollback = ({semconv.GOODPUT_DISRUPTION_REASON: reason} for reason in (Reason.CRASH, Reason.ROLLBACK))
     return [
-        Told(name, semconv.TIME, figure["elapsed"], productive),
+        RunMetric(name, semconv.TIME, figure["elapsed"], productive),
         *(
-            Told(name, semconv.STEP_AGE, figure[place], {semconv.GOODPUT_ACTIVITY: activity})
+            RunMetric(name, semconv.STEP_AGE, figure[place], {semconv.GOODPUT_ACTIVITY: activity})
             for place, activity in ACTIVITIES.items()
         ),
-        Told(name, semconv.TIME, flat(7), {semconv.GOODPUT_CATEGORY: Category.IN_FLIGHT}),
-        Told(name, semconv.TIME, flat(0), {semconv.GOODPUT_CATEGORY: Category.WASTED_PROGRESS}),
-        Told(name, semconv.RATIO, figure["whole"], {semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN}),
-        Told(name, semconv.STEP_MAX, figure["highest"]),
-        Told(name, semconv.RATIO, figure["ratio"], HOUR),
-        Told(name, semconv.RATIO, flat(0.1), {semconv.GOODPUT_WINDOW: "24h"}),
-        Told(name, semconv.STEP_IDEAL, figure["ideal"]),
-        Told(name, semconv.AT_RISK, figure["at_risk"]),
-        Told(name, semconv.BADPUT_RATIO, figure["loading"], LOADING),
-        Told(name, semconv.BADPUT_RATIO, flat(0.5), {**LOADING, semconv.GOODPUT_CATEGORY: Category.OTHER}),
-        Told(name, semconv.DISRUPTIONS, figure["crashes"], crash),
-        Told(name, semconv.DISRUPTIONS, flat(1), rollback),
-        *(Told(name, semconv.CLOCK, figure[state], {semconv.GOODPUT_CLOCK_STATE: state}) for state in TOLD_CLOCKS),
-        *(Told(name, semconv.JOB_STATE, figure[state], {semconv.GOODPUT_JOB_STATE: state}) for state in TOLD_STATES),
-        Told(name, semconv.LAST_SIGN, figure["heard"]),
+        RunMetric(name, semconv.TIME, flat(7), {semconv.GOODPUT_CATEGORY: Category.IN_FLIGHT}),
+        RunMetric(name, semconv.TIME, flat(0), {semconv.GOODPUT_CATEGORY: Category.WASTED_PROGRESS}),
+        RunMetric(name, semconv.RATIO, figure["whole"], {semconv.GOODPUT_WINDOW: semconv.WINDOW_RUN}),
+        RunMetric(name, semconv.STEP_MAX, figure["highest"]),
+        RunMetric(name, semconv.RATIO, figure["ratio"], HOUR),
+        RunMetric(name, semconv.RATIO, flat(0.1), {semconv.GOODPUT_WINDOW: "24h"}),
+        RunMetric(name, semconv.STEP_IDEAL, figure["ideal"]),
+        RunMetric(name, semconv.AT_RISK, figure["at_risk"]),
+        RunMetric(name, semconv.BADPUT_RATIO, figure["loading"], LOADING),
+        RunMetric(name, semconv.BADPUT_RATIO, flat(0.5), {**LOADING, semconv.GOODPUT_CATEGORY: Category.OTHER}),
+        RunMetric(name, semconv.DISRUPTIONS, figure["crashes"], crash),
+        RunMetric(name, semconv.DISRUPTIONS, flat(1), rollback),
+        *(
+            RunMetric(name, semconv.CLOCK, figure[state], {semconv.GOODPUT_CLOCK_STATE: state})
+            for state in SHOWN_CLOCKS
+        ),
+        *(
+            RunMetric(name, semconv.JOB_STATE, figure[state], {semconv.GOODPUT_JOB_STATE: state})
+            for state in SHOWN_STATES
+        ),
+        RunMetric(name, semconv.LAST_SIGN, figure["heard"]),
     ]
 
 
-def lives(*times: range, ended: tuple[int, ...] = (), **figures: Figure) -> list[Told]:
+def lives(*times: range, ended: tuple[int, ...] = (), **figures: Figure) -> list[RunMetric]:
     """A run that tells of itself at these times only; in the minutes `ended` its last metrics say so."""
     known: dict[str, Figure] = {
         "running": lambda minute: float(minute not in ended),
         "ended": lambda minute: float(minute in ended),
     }
-    heard = {minute for time in times for minute in time}
+    present = {minute for time in times for minute in time}
     return [
-        one._replace(figure=lambda minute, figure=one.figure: figure(minute) if minute in heard else None)
+        one._replace(figure=lambda minute, figure=one.figure: figure(minute) if minute in present else None)
         for one in run(**{**known, **figures})
     ]

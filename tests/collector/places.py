@@ -23,8 +23,8 @@ UNITS = {"Mi": 1 << 20, "Gi": 1 << 30, "MiB": 1 << 20}
 
 
 def kustomize(directory: Path) -> subprocess.CompletedProcess[str]:
-    found = shutil.which("kustomize", path=str(Path(sys.executable).parent)) or shutil.which("kustomize")
-    command = [found, "build"] if found else [shutil.which("kubectl") or "", "kustomize"]
+    executable = shutil.which("kustomize", path=str(Path(sys.executable).parent)) or shutil.which("kustomize")
+    command = [executable, "build"] if executable else [shutil.which("kubectl") or "", "kustomize"]
     if not command[0]:
         pytest.skip("neither kustomize nor kubectl is here; go install sigs.k8s.io/kustomize/kustomize/v5@v5.7.1")
     return subprocess.run([*command, str(directory)], capture_output=True, text=True, timeout=60, check=False)
@@ -57,18 +57,18 @@ def jobs(manifest: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def pod(name: str) -> dict[str, Any]:
     """The pod in which the training runs."""
-    (found,) = (job for manifest in built(name) for job in jobs(manifest))
-    return found["spec"]["template"]["spec"]
+    (single,) = (job for manifest in built(name) for job in jobs(manifest))
+    return single["spec"]["template"]["spec"]
 
 
 def collector(name: str) -> dict[str, Any]:
-    (found,) = (each for each in pod(name)["initContainers"] if each["name"] == "collector")
-    return found
+    (container,) = (each for each in pod(name)["initContainers"] if each["name"] == "collector")
+    return container
 
 
 def trainer(name: str) -> dict[str, Any]:
-    (found,) = pod(name)["containers"]
-    return found
+    (container,) = pod(name)["containers"]
+    return container
 
 
 def gateway() -> dict[str, Any]:
@@ -78,8 +78,8 @@ def gateway() -> dict[str, Any]:
 
 def collectors() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     """Each pod with a collector, and the collector in it."""
-    beside = {name: (pod(name), collector(name)) for name in BUILT}
-    return {**beside, "gateway": (gateway(), gateway()["containers"][0])}
+    sidecars = {name: (pod(name), collector(name)) for name in BUILT}
+    return {**sidecars, "gateway": (gateway(), gateway()["containers"][0])}
 
 
 def size(text: str) -> int:
@@ -138,9 +138,9 @@ def mounts(service: str) -> dict[str, Path]:
 
 def settings(text: str) -> dict[str, list[str]]:
     """Each key's values in systemd's files, continued lines joined."""
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for line in text.replace("\\\n", "").splitlines():
         key, equals, value = line.partition("=")
         if equals and not line.startswith("#"):
-            found.setdefault(key, []).append(value)
-    return found
+            values.setdefault(key, []).append(value)
+    return values

@@ -38,8 +38,8 @@ def containers(pod: Pod) -> Iterator[Pod]:
 def reached(where: Pod, path: str) -> Iterator[Any]:
     """What lies at a path such as ``ports[*].hostPort``: of each item, None where a part is missing."""
     part, _, rest = path.partition(".")
-    found = where.get(part.removesuffix("[*]"))
-    for each in (found or []) if part.endswith("[*]") else [found]:
+    inner = where.get(part.removesuffix("[*]"))
+    for each in (inner or []) if part.endswith("[*]") else [inner]:
         if not rest:
             yield each
         elif isinstance(each, dict):
@@ -63,9 +63,9 @@ def set_everywhere(path: str, allowed: Callable[[Any], bool]) -> Callable[[Pod],
 
     def holds(pod: Pod) -> bool:
         (of_pod,) = reached(pod, path)
-        found = [value for each in containers(pod) for value in reached(each, path)]
+        values = [value for each in containers(pod) for value in reached(each, path)]
         return (of_pod is None or allowed(of_pod)) and all(
-            allowed(of_pod if value is None else value) for value in found
+            allowed(of_pod if value is None else value) for value in values
         )
 
     return holds
@@ -145,5 +145,5 @@ CONTROLS = (
 
 def violated(pod: Pod, level: str) -> set[str]:
     """Names of the controls of the level that the pod does not keep."""
-    asked = LEVELS[: LEVELS.index(level) + 1]
-    return {each.name for each in CONTROLS if each.level in asked and not each.holds(pod)}
+    levels = LEVELS[: LEVELS.index(level) + 1]
+    return {each.name for each in CONTROLS if each.level in levels and not each.holds(pod)}

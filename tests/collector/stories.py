@@ -33,7 +33,7 @@ _KEY = re.compile(r'"([a-z]+\.[\w.]+)"(?=[=,)])')  # of an attribute that keeps 
 Figure = Callable[[int], float | None]  # of a minute; None where there is none
 
 
-class Told(NamedTuple):
+class RunMetric(NamedTuple):
     """One metric of a run."""
 
     run: str
@@ -43,13 +43,13 @@ class Told(NamedTuple):
 
 
 class Story(NamedTuple):
-    """What is told, and which alerts must fire, by minute: ``ALERT of RUN`` each.
+    """The metrics of some runs, and which alerts must fire, by minute: ``ALERT of RUN`` each.
 
     `begin` has the minutes in which the run's attempts begin; in Prometheus each has series of its own, and in Cloud
     Monitoring where each `moves` to another zone.
     """
 
-    told: Sequence[Told]
+    metrics: Sequence[RunMetric]
     firing: Mapping[int, set[str]]
     begin: Sequence[int] = (0,)
     moves: bool = False
@@ -58,11 +58,11 @@ class Story(NamedTuple):
         return sum(minute >= start for start in self.begin) - 1
 
 
-def _labels(place: str, told: Told, attempt: int) -> dict[str, str]:
-    attributes = {naming.label(key): value for key, value in told.attributes.items()}
+def _labels(place: str, run_metric: RunMetric, attempt: int) -> dict[str, str]:
+    attributes = {naming.label(key): value for key, value in run_metric.attributes.items()}
     if place != "cloud":
-        return {"job": "llama", "instance": f"{told.run}/{attempt}/0@host-{attempt}", **attributes}
-    resource = {"job": "llama", "namespace": told.run, "location": f"us-east{attempt + 1}-b", "task_id": "0"}
+        return {"job": "llama", "instance": f"{run_metric.run}/{attempt}/0@host-{attempt}", **attributes}
+    resource = {"job": "llama", "namespace": run_metric.run, "location": f"us-east{attempt + 1}-b", "task_id": "0"}
     return {"monitored_resource": naming.CLOUD_RESOURCE, **resource, **attributes}
 
 
@@ -83,22 +83,24 @@ def in_prometheus(query: str) -> str:
 
 
 def series(place: str, story: Story) -> list[dict[str, str]]:
-    found = []
+    entries = []
     apart = story.moves or place != "cloud"
-    for told in story.told:
+    for run_metric in story.metrics:
         for attempt in range(len(story.begin)) if apart else [0]:
-            labels = ", ".join(f"{key}={json.dumps(value)}" for key, value in _labels(place, told, attempt).items())
+            labels = ", ".join(
+                f"{key}={json.dumps(value)}" for key, value in _labels(place, run_metric, attempt).items()
+            )
             mine = [not apart or story.attempt(minute) == attempt for minute in range(MINUTES)]
-            figures = [told.figure(minute) if mine[minute] else None for minute in range(MINUTES)]
+            figures = [run_metric.figure(minute) if mine[minute] else None for minute in range(MINUTES)]
             values = " ".join("_" if figure is None else f"{figure:g}" for figure in figures)
-            found.append({"series": f"{_name(place, told.metric)}{{{labels}}}", "values": values})
-    return found
+            entries.append({"series": f"{_name(place, run_metric.metric)}{{{labels}}}", "values": values})
+    return entries
 
 
 def _rules(place: str) -> dict[str, Any]:
     if place == "prometheus":
-        found: dict[str, Any] = load("alerts/prometheus.yaml")
-        return found
+        group_rules: dict[str, Any] = load("alerts/prometheus.yaml")
+        return group_rules
     if place == "grafana":
         return {"groups": [_of_grafana(group) for group in load("alerts/grafana.yaml")["groups"]]}
     rules = []
@@ -168,37 +170,44 @@ def gone(story: Story) -> list[set[str]]:
     assert policy["combiner"] == "AND_WITH_MATCHING_RESOURCE"
     assert threshold["evaluationMissingData"] == "EVALUATION_MISSING_DATA_NO_OP"
     above: dict[str, bool] = {}
-    found = []
+    stalled = []
     for minute, silences in enumerate(_silences(absence, story)):
-        for told in _selected(threshold, story):
-            figure = told.figure(minute)
+        for run_metric in _selected(threshold, story):
+            figure = run_metric.figure(minute)
             if figure is not None:
-                above[told.run] = figure > threshold["thresholdValue"]
+                above[run_metric.run] = figure > threshold["thresholdValue"]
         long = {run for run, silence in silences.items() if silence > float(absence["duration"].removesuffix("s"))}
-        found.append({run for run in long if above[run]})
-    return found
+        stalled.append({run for run in long if above[run]})
+    return stalled
 
 
 def _silences(condition: Mapping[str, Any], story: Story) -> Iterator[dict[str, float]]:
     """For each minute, how long nothing has been told of the runs that something was told of, in seconds."""
     last: dict[str, int] = {}
     for minute in range(MINUTES):
-        last |= {told.run: minute for told in _selected(condition, story) if told.figure(minute) is not None}
-        yield {run: 60.0 * (minute - heard) for run, heard in last.items()}
+        last |= {
+            run_metric.run: minute
+            for run_metric in _selected(condition, story)
+            if run_metric.figure(minute) is not None
+        }
+        yield {run: 60.0 * (minute - latest) for run, latest in last.items()}
 
 
-def _selected(condition: Mapping[str, Any], story: Story) -> list[Told]:
+def _selected(condition: Mapping[str, Any], story: Story) -> list[RunMetric]:
     """What the filter of a condition takes of what is told; it must keep just the runs apart."""
     (selection,) = selections(condition)
     (aggregation,) = condition["aggregations"]
     assert aggregation["groupByFields"] == ['resource.label."job"', 'resource.label."namespace"']
-    found = []
-    for told in story.told:
-        attributes = {naming.label(key): value for key, value in told.attributes.items()}
-        if naming.cloud_metric(told.metric) == selection.metric and selection.wanted.items() <= attributes.items():
-            found.append(told)
-    assert found
-    return found
+    samples = []
+    for run_metric in story.metrics:
+        attributes = {naming.label(key): value for key, value in run_metric.attributes.items()}
+        if (
+            naming.cloud_metric(run_metric.metric) == selection.metric
+            and selection.wanted.items() <= attributes.items()
+        ):
+            samples.append(run_metric)
+    assert samples
+    return samples
 
 
 def ask(rules: Mapping[str, Any], path: Path, *tests: Mapping[str, Any]) -> None:
@@ -215,7 +224,7 @@ def ask(rules: Mapping[str, Any], path: Path, *tests: Mapping[str, Any]) -> None
 
 def promtool() -> str:
     """Prometheus' tool: beside this interpreter or on the path."""
-    found = shutil.which("promtool", path=str(Path(sys.executable).parent)) or shutil.which("promtool")
-    if found is None:
+    executable = shutil.which("promtool", path=str(Path(sys.executable).parent)) or shutil.which("promtool")
+    if executable is None:
         pytest.skip("promtool is not here; Debian's package prometheus has it")
-    return found
+    return executable

@@ -106,9 +106,11 @@ def test_alerts_fire_when_they_should(place: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(STORIES.keys() - {REPEATED}))  # nobody repeats a point to Cloud Monitoring
 def test_the_policy_by_absence_tells_of_the_same_runs(name: str) -> None:
-    told = gone(STORIES[name])
+    runs_by_minute = gone(STORIES[name])
     for minute, alerts in STORIES[name].firing.items():
-        assert {f"RunGone of {run}" for run in told[minute]} == {one for one in alerts if one.startswith("RunGone")}
+        assert {f"RunGone of {run}" for run in runs_by_minute[minute]} == {
+            one for one in alerts if one.startswith("RunGone")
+        }
 
 
 def test_a_story_that_is_told_wrong_is_noticed(tmp_path: Path) -> None:

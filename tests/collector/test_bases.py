@@ -41,8 +41,8 @@ def test_bases_that_are_out_of_date_are_found_and_renewed(copied: Path) -> None:
     (copied / "overlays" / "fleet" / "names.yaml").unlink()
     stale = bases("--check", root=copied)
     assert stale.returncode == 1
-    found = [line.partition(" ")[0] for line in stale.stderr.splitlines()]
-    assert found == ["overlays/example/base.yaml", "overlays/fleet/names.yaml"]
+    stale_files = [line.partition(" ")[0] for line in stale.stderr.splitlines()]
+    assert stale_files == ["overlays/example/base.yaml", "overlays/fleet/names.yaml"]
     assert bases(root=copied).returncode == 0
     renewed = {name: (copied / "overlays" / name).read_text(encoding="utf-8") for name in names}
     assert renewed.pop("example/base.yaml") == good.pop("example/base.yaml").replace("Limit: 6", "Limit: 7")

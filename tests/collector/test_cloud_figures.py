@@ -35,7 +35,7 @@ class Shown(NamedTuple):
 
     title: str
     kind: str
-    asked: Mapping[str, Any]
+    query: Mapping[str, Any]
 
 
 def shown(name: str) -> Iterator[Shown]:
@@ -48,8 +48,8 @@ def shown(name: str) -> Iterator[Shown]:
 
 def queries(name: str) -> dict[str, str]:
     """What is asked in PromQL, where one value is shown."""
-    single = [one for one in shown(name) if one.kind != "xyChart" and "prometheusQuery" in one.asked]
-    return {one.title: in_prometheus(one.asked["prometheusQuery"]) for one in single}
+    single = [one for one in shown(name) if one.kind != "xyChart" and "prometheusQuery" in one.query]
+    return {one.title: in_prometheus(one.query["prometheusQuery"]) for one in single}
 
 
 def answered(
@@ -61,14 +61,14 @@ def answered(
     path: Path,
 ) -> None:
     """At that minute, by titles: the values by their labels beside those of the run, which are run-7's."""
-    asked = queries(names[place])
+    query_of = queries(names[place])
     questions = [
         {
-            "expr": asked[title],
+            "expr": query_of[title],
             "eval_time": f"{minute}m",
-            "exp_samples": [{"labels": f"{{{RUN[place]}{more}}}", "value": value} for more, value in found.items()],
+            "exp_samples": [{"labels": f"{{{RUN[place]}{more}}}", "value": value} for more, value in figures.items()],
         }
-        for title, found in expected.items()
+        for title, figures in expected.items()
     ]
     ask({"groups": []}, path, {"input_series": series(place, story), "promql_expr_test": questions})
 
@@ -117,7 +117,7 @@ def test_they_are_those_of_the_newest_attempt_wherever_it_runs(place: str, tmp_p
 def test_what_is_zero_is_left_out_where_there_are_many(place: str, tmp_path: Path) -> None:
     times = {', goodput_category="productive"': 3540.0, ', goodput_category="in_flight"': 7.0}
     answered(GOODPUT, place, ENDED, 179, {"Where did the whole run go?": times}, tmp_path)
-    hidden = {one.title for one in shown(GOODPUT[place]) if one.asked.get("prometheusQuery", "").endswith(" > 0")}
+    hidden = {one.title for one in shown(GOODPUT[place]) if one.query.get("prometheusQuery", "").endswith(" > 0")}
     assert hidden == {
         "Where did the last 1h go?", "Where did the whole run go?", "What share of the run is lost?",
         "Is it running, or has it ended?", "Why was it disrupted?", "How often was it disrupted in the last 24h?",
@@ -132,20 +132,20 @@ def test_one_value_is_the_last_of_all_the_time_that_is_shown(name: str) -> None:
     looked_back = 0
     for each in shown(name):
         single = each.kind != "xyChart"
-        assert each.asked.get("outputFullDuration", False) == single, each.title
-        if single and "prometheusQuery" in each.asked:
-            query = each.asked["prometheusQuery"]
-            asked = len(list(selections(each.asked)))
-            assert query.count("last_over_time(") == query.count("[7d]") == asked, query
+        assert each.query.get("outputFullDuration", False) == single, each.title
+        if single and "prometheusQuery" in each.query:
+            query = each.query["prometheusQuery"]
+            windows = len(list(selections(each.query)))
+            assert query.count("last_over_time(") == query.count("[7d]") == windows, query
             looked_back += 1
     assert looked_back > 7 or name.startswith("dashboards/workload")
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_prometheus_takes_all_queries(name: str, tmp_path: Path) -> None:
-    asked = [one.asked["prometheusQuery"] for one in shown(name) if "prometheusQuery" in one.asked]
-    assert asked or name.startswith("dashboards/workload")
-    rules = [{"record": f"query_{number}", "expr": in_prometheus(query)} for number, query in enumerate(asked)]
+    shown_queries = [one.query["prometheusQuery"] for one in shown(name) if "prometheusQuery" in one.query]
+    assert shown_queries or name.startswith("dashboards/workload")
+    rules = [{"record": f"query_{number}", "expr": in_prometheus(query)} for number, query in enumerate(shown_queries)]
     there = {"expr": "vector(1)", "eval_time": "30m", "exp_samples": [{"labels": "{}", "value": 1}]}
     test = {"input_series": series("otlp" if "-otlp" in name else "cloud", MOVED), "promql_expr_test": [there]}
     ask({"groups": [{"name": "dashboard", "rules": rules}]}, tmp_path, test)
@@ -161,9 +161,9 @@ def test_the_traces_of_a_run_are_linked(name: str) -> None:
 def test_a_line_is_the_newest_attempt_s_also_while_the_one_before_it_is_still_there(tmp_path: Path) -> None:
     """By OTLP each attempt has series of its own, and no filter could tell the newest."""
     lines = {
-        one.title: in_prometheus(one.asked["prometheusQuery"])
+        one.title: in_prometheus(one.query["prometheusQuery"])
         for one in shown(GOODPUT["otlp"])
-        if one.kind == "xyChart" and "prometheusQuery" in one.asked
+        if one.kind == "xyChart" and "prometheusQuery" in one.query
     }
     story = Story(lives(range(60), range(61, 180), crashes=stairs(61)), {}, (0, 61))
     of_run = {"What would a crash cost?": {"": 60.0 * (62 % 20)}, "What share of the run is lost?": {}}
@@ -175,15 +175,15 @@ def test_a_line_is_the_newest_attempt_s_also_while_the_one_before_it_is_still_th
         {
             "expr": lines[title],
             "eval_time": "62m",
-            "exp_samples": [{"labels": f"{{{RUN['otlp']}{more}}}", "value": value} for more, value in found.items()],
+            "exp_samples": [{"labels": f"{{{RUN['otlp']}{more}}}", "value": value} for more, value in figures.items()],
         }
-        for title, found in of_run.items()
+        for title, figures in of_run.items()
     ]
     ask({"groups": []}, tmp_path, {"input_series": series("otlp", story), "promql_expr_test": questions})
 
 
 def test_series_of_one_label_and_several_texts_can_be_told_apart() -> None:
     """What comes by OTLP has labels with dots: no legend is made of them, and a text of ours is a label beside."""
-    asked = [one for one in shown(GOODPUT["otlp"]) if one.title == "What share of the slices is in use?"]
-    texts = [one.asked["prometheusQuery"].rpartition('"series", ')[2] for one in asked]
+    charts = [one for one in shown(GOODPUT["otlp"]) if one.title == "What share of the slices is in use?"]
+    texts = [one.query["prometheusQuery"].rpartition('"series", ')[2] for one in charts]
     assert texts == ['"now", "", "")', '"whole run", "", "")', '"last 1h", "", "")']

@@ -96,9 +96,9 @@ def test_aligners_fit_what_they_align(name: str) -> None:
     kinds = {naming.cloud_metric(metric): metric.kind for metric in semconv.METRICS}
     kinds |= {naming.target_metric(metric): metric.kind for metric in semconv.METRICS}
     kinds |= {one.type: semconv.GAUGE for one in workload_series.SERIES}
-    found = list(filters(load(name)))
-    assert found
-    for one in found:
+    texts = list(filters(load(name)))
+    assert texts
+    for one in texts:
         metric = one["filter"].split('"')[1]
         piles = kinds[metric] in (semconv.COUNTER, semconv.HISTOGRAM)
         aligner, reducer = one["aggregation"]["perSeriesAligner"], one["aggregation"]["crossSeriesReducer"]

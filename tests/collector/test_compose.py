@@ -51,9 +51,9 @@ def test_each_is_pinned_and_for_this_machine_only(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["collector", "prometheus", "grafana"])
 def test_every_file_that_is_mounted_is_here(name: str) -> None:
-    found = mounts(name)
-    assert found
-    assert [str(path) for path in found.values() if not path.is_file()] == []
+    mounted = mounts(name)
+    assert mounted
+    assert [str(path) for path in mounted.values() if not path.is_file()] == []
 
 
 @pytest.mark.parametrize("name", [*services()])
@@ -109,9 +109,9 @@ def test_what_one_asks_another_listens_for() -> None:
     assert all(job["honor_labels"] for job in scraped)
     sources = yaml.safe_load((COMPOSE / "grafana" / "datasources.yaml").read_text(encoding="utf-8"))["datasources"]
     hosts = {each["type"]: re.fullmatch(r"http://(\w+):(\d+)", each["url"]) for each in sources}
-    for kind, found in hosts.items():
-        assert found is not None, kind
-        host, port = found.groups()
+    for kind, modes in hosts.items():
+        assert modes is not None, kind
+        host, port = modes.groups()
         assert f"127.0.0.1:{port}:{port}" in services()[host]["ports"]
 
 
@@ -125,10 +125,10 @@ def test_grafana_finds_dashboard_and_datasource() -> None:
     sources = yaml.safe_load((COMPOSE / "grafana" / "datasources.yaml").read_text(encoding="utf-8"))["datasources"]
     for path in shown.values():
         variables = json.loads(path.read_text(encoding="utf-8"))["templating"]["list"]
-        asked = {each["query"]: each.get("hide") for each in variables if each["type"] == "datasource"}
-        assert {kind for kind, hidden in asked.items() if not hidden} == {
+        hidden_by_kind = {each["query"]: each.get("hide") for each in variables if each["type"] == "datasource"}
+        assert {kind for kind, hidden in hidden_by_kind.items() if not hidden} == {
             each["type"] for each in sources if each.get("isDefault")
         }
         # For links to traces.
-        assert {kind for kind, hidden in asked.items() if hidden} in (set(), {"tempo", "jaeger"})
+        assert {kind for kind, hidden in hidden_by_kind.items() if hidden} in (set(), {"tempo", "jaeger"})
     assert "jaeger" in {each["type"] for each in sources}

@@ -83,8 +83,8 @@ def test_what_grafana_does_not_know_is_found(path: tuple[Any, ...]) -> None:
 def rules() -> list[dict[str, Any]]:
     (group,) = load(ALERTS)["groups"]
     assert group["interval"] == "60s" and group["folder"] and group["orgId"] == 1
-    found: list[dict[str, Any]] = group["rules"]
-    return found
+    rules_of_group: list[dict[str, Any]] = group["rules"]
+    return rules_of_group
 
 
 def test_grafana_s_types_hold_all_of_the_alerts() -> None:
@@ -114,8 +114,8 @@ def test_an_alert_fires_for_every_series_of_its_query() -> None:
 
 def test_the_alerts_are_prometheus_s() -> None:
     (theirs,) = load("alerts/prometheus.yaml")["groups"]
-    asked = [(rule["data"][0]["model"]["expr"], rule["for"], rule["labels"]) for rule in rules()]
-    assert asked == [(rule["expr"], rule["for"], rule["labels"]) for rule in theirs["rules"]]
+    written = [(rule["data"][0]["model"]["expr"], rule["for"], rule["labels"]) for rule in rules()]
+    assert written == [(rule["expr"], rule["for"], rule["labels"]) for rule in theirs["rules"]]
 
 
 @pytest.mark.parametrize("name", [NAME, RUNS])
@@ -156,9 +156,9 @@ def test_figures_are_the_last_within_the_time_that_is_shown(name: str) -> None:
             single = panel["type"] in ("stat", "table")
             assert (target["instant"], target["range"]) == (single, not single)
             if single:
-                asked = len(selectors(target["expr"]))
-                assert target["expr"].count("last_over_time(") == target["expr"].count("[$__range]") == asked
-                looked_back += asked
+                expected = len(selectors(target["expr"]))
+                assert target["expr"].count("last_over_time(") == target["expr"].count("[$__range]") == expected
+                looked_back += expected
         if panel["type"] == "stat":
             assert panel["options"]["reduceOptions"]["calcs"] == ["lastNotNull"]
     assert looked_back > 15
@@ -202,9 +202,9 @@ def test_attempts_are_linked_to_their_traces() -> None:
     assert urls["Cloud Trace"] == f"https://console.cloud.google.com/traces/list?tid={'4f' * 16}"
     for name in ("Tempo", "Jaeger"):
         path, _, query = urls[name].partition("?")
-        asked = parse_qs(query, strict_parsing=True)
-        (pane,) = json.loads(asked["panes"][0]).values()
-        assert (path, asked["schemaVersion"]) == ("/explore", ["1"])
+        parameters = parse_qs(query, strict_parsing=True)
+        (pane,) = json.loads(parameters["panes"][0]).values()
+        assert (path, parameters["schemaVersion"]) == ("/explore", ["1"])
         assert pane["datasource"] == f"${{{name.lower()}}}" and pane["queries"][0]["query"] == "4f" * 16
 
 
@@ -233,8 +233,8 @@ def test_slow_steps_are_searched_for_where_traces_are() -> None:
             kind = link["title"].rpartition(" ")[2].lower()
             address = link["url"].replace("${job:percentencode}", "%24job").replace("${run:percentencode}", "%24run")
             (pane,) = json.loads(parse_qs(address.partition("?")[2], strict_parsing=True)["panes"][0]).values()
-            asked = {key: value for key, value in queries[kind].items() if key != "datasource"}
-            assert pane["queries"] == [asked] and pane["range"] == {"from": "${__from}", "to": "${__to}"}
+            query = {key: value for key, value in queries[kind].items() if key != "datasource"}
+            assert pane["queries"] == [query] and pane["range"] == {"from": "${__from}", "to": "${__to}"}
 
 
 def test_the_texts_are_of_one_run() -> None:

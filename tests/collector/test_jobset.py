@@ -62,11 +62,11 @@ def trainers(jobset: dict[str, Any]) -> Iterator[dict[str, str]]:
                 known = {f"metadata.annotations['{key}']": value for key, value in annotations.items()}
                 known |= {f"metadata.labels['{key}']": value for key, value in labels.items()}
                 (container,) = template["spec"]["containers"]
-                told = {
+                environ = {
                     key: known.get(value, f"of-{each}-{pod}") if re.match(r"metadata\.|spec\.", value) else value
                     for key, value in environment(container).items()
                 }
-                yield {**told, "JOB_COMPLETION_INDEX": str(pod), "KUBERNETES_SERVICE_HOST": "127.0.0.1"}
+                yield {**environ, "JOB_COMPLETION_INDEX": str(pod), "KUBERNETES_SERVICE_HOST": "127.0.0.1"}
 
 
 @pytest.fixture
@@ -80,8 +80,8 @@ def scaled(tmp_path: Path) -> dict[str, Any]:
     (overlay / "kustomization.yaml").write_text(yaml.safe_dump(written), encoding="utf-8")
     done = kustomize(overlay)
     assert (done.returncode, done.stderr) == (0, "")
-    (found,) = (each for each in yaml.safe_load_all(done.stdout) if each and each["kind"] == "JobSet")
-    return found
+    (jobset,) = (each for each in yaml.safe_load_all(done.stdout) if each and each["kind"] == "JobSet")
+    return jobset
 
 
 def test_all_slices_are_one_run_with_one_leader(scaled: dict[str, Any], tmp_path: Path) -> None:
@@ -92,10 +92,10 @@ def test_all_slices_are_one_run_with_one_leader(scaled: dict[str, Any], tmp_path
     try:
         processes.extend(
             subprocess.Popen(
-                [sys.executable, "-c", PROGRAM], env={**told, **here, "OTEL_GOODPUT_EXPORTERS": "file"},
+                [sys.executable, "-c", PROGRAM], env={**environ, **here, "OTEL_GOODPUT_EXPORTERS": "file"},
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
             )
-            for told in trainers(scaled)
+            for environ in trainers(scaled)
         )  # fmt: skip
         for process in processes:  # all live at the same time
             assert process.stdout is not None
@@ -107,8 +107,8 @@ def test_all_slices_are_one_run_with_one_leader(scaled: dict[str, Any], tmp_path
             process.wait(30)
     assert [process.returncode for process in processes] == [0] * SLICES * HOSTS, ends
     assert [errors for _, errors in ends if "WARNING" in errors or "Traceback" in errors] == []
-    found = [json.loads(said) for said, _ in ends]
-    assert found == [["trainer", index, SLICES * HOSTS, index == 0] for index in range(SLICES * HOSTS)]
+    answers = [json.loads(out) for out, _ in ends]
+    assert answers == [["trainer", index, SLICES * HOSTS, index == 0] for index in range(SLICES * HOSTS)]
     assert [run.name for run in runs.iterdir()] == ["trainer"]
     spans = read_spans(runs / "trainer")
     assert len({span.trace for span in spans}) == 1
@@ -123,7 +123,7 @@ def test_each_pod_has_a_place_of_its_own(name: str, caplog: pytest.LogCaptureFix
     kinds = jobset["spec"]["replicatedJobs"]
     several = {**jobset, "spec": {**jobset["spec"], "replicatedJobs": [{**kind, "replicas": 3} for kind in kinds]}}
     for each in (jobset, several):
-        places = [config.read(environ=told) for told in trainers(each)]
+        places = [config.read(environ=environ) for environ in trainers(each)]
         assert [(place.process_index, place.process_count) for place in places] == [
             (index, len(places)) for index in range(len(places))
         ]
@@ -135,5 +135,5 @@ def test_a_copied_overlay_tells_its_own_numbers(scaled: dict[str, Any]) -> None:
     """The number of pods a Job has stands in three places of the manifest, and is written once."""
     (job,) = jobs(scaled)
     assert job["spec"]["completions"] == job["spec"]["parallelism"] == HOSTS
-    assert {told["JOB_COMPLETIONS"] for told in trainers(scaled)} == {str(HOSTS)}
+    assert {environ["JOB_COMPLETIONS"] for environ in trainers(scaled)} == {str(HOSTS)}
     assert len([*trainers(scaled)]) == SLICES * HOSTS

@@ -53,11 +53,11 @@ ANNOTATIONS = {
 def unknown(manifest: dict[str, Any]) -> set[str]:
     """What a JobSet has beside what its API reference knows."""
     spec = manifest["spec"]
-    found = {*spec} - JOBSET[""]
+    unknown_fields = {*spec} - JOBSET[""]
     for key in JOBSET.keys() - {""}:
         for each in spec[key] if isinstance(spec[key], list) else [spec[key]]:
-            found |= {*each} - JOBSET[key]
-    return found
+            unknown_fields |= {*each} - JOBSET[key]
+    return unknown_fields
 
 
 @pytest.mark.parametrize("version", [OLDEST, "1.37"])
@@ -117,13 +117,13 @@ def test_the_configurations_that_are_asked_for_are_there(name: str) -> None:
     files = [Path(each.removeprefix("--config=")) for each in container["args"] if each.startswith("--config=/")]
     (volume,) = (each for each in one["volumes"] if each["name"] == "config")
     (mount,) = (each for each in container["volumeMounts"] if each["name"] == "config")
-    (found,) = (
+    (config_map,) = (
         each
         for each in built("overlays/fleet" if name == "gateway" else name)
         if each["kind"] == "ConfigMap" and each["metadata"]["name"] == volume["configMap"]["name"]
     )
     assert {str(file.parent) for file in files} == {mount["mountPath"]}
-    texts = [found["data"][file.name] for file in files]
+    texts = [config_map["data"][file.name] for file in files]
     assert texts == [committed(file.name) for file in files]
     over = ["google-auth.yaml", *([] if name == "gateway" else ["classic-metrics.yaml"])]
     assert [file.name for file in files[1:]] == over + (["spool.yaml"] if name in SPOOLED else [])
@@ -149,23 +149,25 @@ def test_the_collector_does_not_keep_the_job_from_completing_nor_from_starting(n
 
 @pytest.mark.parametrize("name", BUILT)
 def test_the_trainer_is_told_what_our_detection_reads(name: str) -> None:
-    told = environment(trainer(name))
+    variables = environment(trainer(name))
     cluster = {kubernetes.CLUSTER: "10.0.0.1"}
     indices = {"JOB_COMPLETION_INDEX": "3"}  # Kubernetes' own doing
-    given = {key: "1" for key, value in told.items() if value.startswith(("metadata.", "spec."))} | indices | cluster
-    found = kubernetes.attributes({**given, "CONTAINER_NAME": told["CONTAINER_NAME"]}, Path("/nowhere"))
+    given = (
+        {key: "1" for key, value in variables.items() if value.startswith(("metadata.", "spec."))} | indices | cluster
+    )
+    attributes = kubernetes.attributes({**given, "CONTAINER_NAME": variables["CONTAINER_NAME"]}, Path("/nowhere"))
     of_jobset = {fact.key for fact in kubernetes.FACTS if "jobset" in fact.key}
     expected = {fact.key for fact in kubernetes.FACTS} - (set() if of_kind(name, "JobSet") else of_jobset)
-    assert {*found} == expected
+    assert {*attributes} == expected
     prefix = "metadata.annotations['jobset.sigs.k8s.io/"
-    asked = {value.removeprefix(prefix).rstrip("']") for value in told.values() if value.startswith(prefix)}
-    assert asked == (ANNOTATIONS if of_kind(name, "JobSet") else set())
-    assert told["POD_UID"] == "metadata.uid"
-    assert told["NODE_NAME"] == "spec.nodeName"
-    assert told["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://localhost:4317"
-    assert told["OTEL_GOODPUT_EXPORTERS"] == "otlp,workload"
+    annotations = {value.removeprefix(prefix).rstrip("']") for value in variables.values() if value.startswith(prefix)}
+    assert annotations == (ANNOTATIONS if of_kind(name, "JobSet") else set())
+    assert variables["POD_UID"] == "metadata.uid"
+    assert variables["NODE_NAME"] == "spec.nodeName"
+    assert variables["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://localhost:4317"
+    assert variables["OTEL_GOODPUT_EXPORTERS"] == "otlp,workload"
     known = {each.name for each in (*options.ENVVARS, *envvars.STANDARD)}
-    assert {key for key in told if key.startswith("OTEL_")} <= known
+    assert {key for key in variables if key.startswith("OTEL_")} <= known
 
 
 @pytest.mark.parametrize("name", BUILT)
@@ -281,11 +283,14 @@ def test_a_gateway_can_ask_who_sends(way: str, tmp_path: Path) -> None:
     assert [each["kind"] for each in there if refused(each, OLDEST) and each["kind"] != "JobSet"] == []
     (behind,) = (each["spec"]["template"]["spec"] for each in there if each["kind"] == "Deployment")
     (job,) = (each for manifest in there for each in jobs(manifest))
-    beside = job["spec"]["template"]["spec"]
+    sidecar_spec = job["spec"]["template"]["spec"]
     data = {each["metadata"]["name"]: each["data"] for each in there if each["kind"] == "ConfigMap"}
-    (asked,) = behind["containers"]
-    (asks,) = (each for each in beside["initContainers"] if each["name"] == "collector")
-    for pod_spec, container, config in ((behind, asked, f"gateway-{way}.yaml"), (beside, asks, f"fleet-{way}.yaml")):
+    (gateway_container,) = behind["containers"]
+    (asks,) = (each for each in sidecar_spec["initContainers"] if each["name"] == "collector")
+    for pod_spec, container, config in (
+        (behind, gateway_container, f"gateway-{way}.yaml"),
+        (sidecar_spec, asks, f"fleet-{way}.yaml"),
+    ):
         assert f"--config=/etc/otelcol/{config}" in container["args"]
         volumes = {each["name"]: each for each in pod_spec["volumes"]}
         assert config in data[volumes["config"]["configMap"]["name"]]
@@ -302,8 +307,8 @@ def test_a_prefix_reaches_the_gateway_s_name_wherever_it_stands(tmp_path: Path) 
     (service,) = (each for each in there if each["kind"] == "Service")
     (jobset,) = (each for each in there if each["kind"] == "JobSet")
     one = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    told = {each["name"]: each.get("value") for each in one["initContainers"][2]["env"]}
-    assert told["OTELCOL_GOODPUT_GATEWAY"] == service["metadata"]["name"] == "second-otelcol-gateway"
+    variables = {each["name"]: each.get("value") for each in one["initContainers"][2]["env"]}
+    assert variables["OTELCOL_GOODPUT_GATEWAY"] == service["metadata"]["name"] == "second-otelcol-gateway"
     (policy,) = (each for each in there if each["kind"] == "NetworkPolicy")
     (gateway,) = (each for each in there if each["kind"] == "Deployment")
     labels = gateway["spec"]["template"]["metadata"]["labels"].items()

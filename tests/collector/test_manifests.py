@@ -53,9 +53,9 @@ def manifests(kind: str, *options: str) -> list[dict[str, Any]]:
 
 
 def by_name(documents: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
-    found = {(each["kind"], each["metadata"]["name"]): each for each in documents}
-    assert len(found) == len(documents)
-    return found
+    by_key = {(each["kind"], each["metadata"]["name"]): each for each in documents}
+    assert len(by_key) == len(documents)
+    return by_key
 
 
 def containers(document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -76,9 +76,9 @@ def settled(documents: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, 
     return by_name(documents)
 
 
-def told(documents: list[dict[str, Any]]) -> dict[str, Any]:
+def configurations(documents: list[dict[str, Any]]) -> dict[str, Any]:
     """Each collector's whole configuration, by the kind of what it runs in, from the files and pieces in its `args`."""
-    found = {}
+    by_kind = {}
     maps = {each["metadata"]["name"]: each["data"] for each in documents if each["kind"] == "ConfigMap"}
     for document in documents:
         pods = [job["spec"]["template"]["spec"] for job in jobs(document)]
@@ -86,8 +86,8 @@ def told(documents: list[dict[str, Any]]) -> dict[str, Any]:
         for pod in pods:
             (args,) = (each["args"] for each in containers(document) if each["name"] == "collector")
             (name,) = (each["configMap"]["name"] for each in pod["volumes"] if each["name"] == "config")
-            found[document["kind"]] = laid(args, maps[name])
-    return found
+            by_kind[document["kind"]] = laid(args, maps[name])
+    return by_kind
 
 
 def laid(args: list[str], data: dict[str, str]) -> Any:
@@ -127,7 +127,7 @@ def test_it_is_what_kustomize_builds(kind: str, name: str | None, spool: bool, t
     )
     built = list(yaml.safe_load_all(SUFFIX.sub(r"\1", yaml.safe_dump_all(made(tmp_path, mine=overlay)))))
     ours = manifests(kind, *(["--name", name] if name else []), *(["--spool"] if spool else []))
-    assert told(ours) == told(built)
+    assert configurations(ours) == configurations(built)
     text = yaml.safe_dump_all(ours)
     if name:  # so that two fleets in a namespace do not find each other's gateway
         text = text.replace("app.kubernetes.io/name: llama3-otelcol-gateway", "app.kubernetes.io/name: otelcol-gateway")
@@ -142,19 +142,19 @@ def test_it_is_what_kustomize_builds(kind: str, name: str | None, spool: bool, t
 def test_kubernetes_schemas_hold_it(kind: str, version: str) -> None:
     extra = [] if kind == "gateway" else ["--accelerators", "google.com/tpu=4", "--spool"]
     extra += ["--hosts", "8", "--slices", "2"] if kind in ("jobset", "fleet") else []
-    found = manifests(kind, "--name", "llama3", "--create-namespace", *extra)
-    assert {each["metadata"]["name"]: refused(each, version) for each in found if refused(each, version)} == {}
-    assert found[0] == {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "training"}}
-    assert {each["metadata"]["namespace"] for each in found[1:]} == {"training"}
-    by_name(found)
+    documents = manifests(kind, "--name", "llama3", "--create-namespace", *extra)
+    assert {each["metadata"]["name"]: refused(each, version) for each in documents if refused(each, version)} == {}
+    assert documents[0] == {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "training"}}
+    assert {each["metadata"]["namespace"] for each in documents[1:]} == {"training"}
+    by_name(documents)
 
 
 def test_what_is_given_is_where_it_belongs() -> None:
-    found = manifests(
+    listed = manifests(
         "fleet", "--name", "llama3", "--namespace", "ml", "--hosts", "8", "--slices", "2",
         "--accelerators", "google.com/tpu=4", "--account", "me@other.iam.gserviceaccount.com",
     )  # fmt: skip
-    documents = by_name(found)
+    documents = by_name(listed)
     (replicated,) = documents["JobSet", "llama3-trainer"]["spec"]["replicatedJobs"]
     job = replicated["template"]["spec"]
     assert (replicated["replicas"], job["parallelism"], job["completions"]) == (2, 8, 8)
@@ -175,7 +175,7 @@ def test_what_is_given_is_where_it_belongs() -> None:
 
 
 def test_the_configuration_is_that_of_the_files() -> None:
-    (config,) = told(manifests("job")).values()
+    (config,) = configurations(manifests("job")).values()
     wanted = merged("gcp-sidecar.yaml", "google-auth.yaml", "classic-metrics.yaml")
     wanted["extensions"]["health_check"]["endpoint"] = "0.0.0.0:13133"
     assert config == wanted

@@ -224,7 +224,7 @@ def test_what_does_not_exist_is_found(name: str, old: str, new: str, problem: st
     good = load(name)
     spoilt = respelt(good, old, new)
     assert spoilt != good, "nothing was spoilt"
-    assert any(problem in found for found in problems(spoilt)), list(problems(spoilt))
+    assert any(problem in problem_text for problem_text in problems(spoilt)), list(problems(spoilt))
 
 
 def test_filters_that_are_not_understood_are_not_passed_over() -> None:

@@ -80,11 +80,11 @@ def test_the_table_of_components_is_that_of_the_configurations() -> None:
     for at, place in enumerate((cell.strip() for cell in head[1:]), start=1):
         always = {row[0] for row in rows if row[at] == "yes"}
         assert always == components(merged(*LAYERS[place])), place
-        for said, overlay in OPTIONAL.items():
-            more = {row[0] for row in rows if row[at] == said}
+        for need, overlay in OPTIONAL.items():
+            more = {row[0] for row in rows if row[at] == need}
             if more:
                 wanted = components(merged(*LAYERS[place], overlay.format(place)))
-                assert wanted == always | more, (place, said)
+                assert wanted == always | more, (place, need)
 
 
 def test_links_lead_somewhere() -> None:

@@ -38,22 +38,22 @@ def test_the_queue_outlives_the_pod(name: str, disk: str) -> None:
 
 
 def test_pods_on_one_node_do_not_share_a_queue() -> None:
-    before, check, beside = pod("jobset")["initContainers"]
+    before, check, sidecar = pod("jobset")["initContainers"]
     (owned,) = before["volumeMounts"]
-    for other in (check, beside):
+    for other in (check, sidecar):
         (used,) = (each for each in other["volumeMounts"] if each["name"] == "queue")
         assert owned == used
-    asked = {*re.findall(r"\$\((\w+)\)", owned["subPathExpr"])}
-    assert asked == {"POD_NAMESPACE", "K8S_JOB_NAME", "JOB_COMPLETION_INDEX"}
-    assert all(asked <= {*environment(each)} for each in (before, check, beside))
-    user = f"{beside['securityContext']['runAsUser']}:{beside['securityContext']['runAsGroup']}"
+    fields = {*re.findall(r"\$\((\w+)\)", owned["subPathExpr"])}
+    assert fields == {"POD_NAMESPACE", "K8S_JOB_NAME", "JOB_COMPLETION_INDEX"}
+    assert all(fields <= {*environment(each)} for each in (before, check, sidecar))
+    user = f"{sidecar['securityContext']['runAsUser']}:{sidecar['securityContext']['runAsGroup']}"
     assert before["command"] == ["chown", user, owned["mountPath"]]
 
 
 @pytest.mark.parametrize("name", [*BUILT, "gateway"])
 def test_a_broken_queue_is_moved_aside_whenever_the_collector_starts(name: str) -> None:
     """By a container beside it, which neither the pod's start nor its end waits for."""
-    one, beside = collectors()[name]
+    one, sidecar = collectors()[name]
     (check,) = (each for each in one["initContainers"] if each["name"] == "queues")
     assert check["restartPolicy"] == "Always"
     assert not {*check} & {"startupProbe", "readinessProbe", "livenessProbe", "lifecycle", "ports"}
@@ -61,16 +61,16 @@ def test_a_broken_queue_is_moved_aside_whenever_the_collector_starts(name: str) 
     assert (shell, int(seconds) < 10) == ("sh", True)  # the least that a container that has died waits
     (mount,) = (each for each in check["volumeMounts"] if each["name"] == "config")
     (volume,) = (each for each in one["volumes"] if each["name"] == "config")
-    (found,) = (
+    (scripts,) = (
         each["data"]
         for each in of_kind("overlays/fleet" if name == "gateway" else name, "ConfigMap")
         if each["metadata"]["name"] == volume["configMap"]["name"]
     )
     assert Path(script).parent == Path(mount["mountPath"])
-    assert found[Path(script).name] == committed(Path(script).name)
+    assert scripts[Path(script).name] == committed(Path(script).name)
     for what in ("securityContext", "volumeMounts"):
-        assert check[what] == beside[what], "whose files they are, and where"
-    assert environment(check)["OTELCOL_GOODPUT_STATE"] == environment(beside)["OTELCOL_GOODPUT_STATE"]
+        assert check[what] == sidecar[what], "whose files they are, and where"
+    assert environment(check)["OTELCOL_GOODPUT_STATE"] == environment(sidecar)["OTELCOL_GOODPUT_STATE"]
     assert re.search(r":\d+\.\d+\.\d+$", check["image"])
 
 
@@ -81,13 +81,13 @@ def test_what_is_refused_can_be_kept(name: str, tmp_path: Path) -> None:
     there = made(tmp_path, kept=f"resources: [../../{base}]\ncomponents: [../../spool{more}]\n")
     (spooled,) = (job["spec"]["template"]["spec"] for manifest in there for job in jobs(manifest))
     assert [each["kind"] for each in there if refused(each, OLDEST)] == []
-    (beside,) = (each for each in spooled["initContainers"] if each["name"] == "collector")
+    (sidecar,) = (each for each in spooled["initContainers"] if each["name"] == "collector")
     plain = collector(name)
     over = "--config=/etc/otelcol/spool.yaml"
-    assert beside["args"] == [*plain["args"], over]
-    (added,) = (each for each in beside["env"] if each not in plain["env"])
+    assert sidecar["args"] == [*plain["args"], over]
+    (added,) = (each for each in sidecar["env"] if each not in plain["env"])
     assert added["name"] == "OTELCOL_GOODPUT_SPOOL"
-    (disk,) = (each["mountPath"] for each in beside["volumeMounts"] if each["name"] == "queue")
+    (disk,) = (each["mountPath"] for each in sidecar["volumeMounts"] if each["name"] == "queue")
     assert Path(added["value"]).parent == Path(disk)
     assert violated(spooled, RESTRICTED) == violated(pod(name), RESTRICTED)
     (data,) = (each["data"] for each in there if each["kind"] == "ConfigMap" and "spool.yaml" in each["data"])
@@ -104,14 +104,14 @@ def test_a_job_of_the_same_claim_sends_what_was_kept(tmp_path: Path) -> None:
     one, before = job["spec"]["template"]["spec"], training["spec"]["template"]["spec"]
     assert (one["initContainers"], one["volumes"]) == (before["initContainers"], before["volumes"])
     (sender,), (trainer_,) = one["containers"], before["containers"]
-    (beside,) = (each for each in one["initContainers"] if each["name"] == "collector")
+    (sidecar,) = (each for each in one["initContainers"] if each["name"] == "collector")
     program, command, spool, *options = sender["command"]
     assert (program, command) == ("otel-goodput", "send")
-    assert spool == environment(beside)["OTELCOL_GOODPUT_SPOOL"]
+    assert spool == environment(sidecar)["OTELCOL_GOODPUT_SPOOL"]
     assert options == ["--endpoint", environment(trainer_)["OTEL_EXPORTER_OTLP_ENDPOINT"]]
     assert {"name": "queue", "mountPath": str(Path(spool).parent)} in sender["volumeMounts"]
     assert not {*sender["resources"]["limits"]} - {"cpu", "memory"}
-    assert sender["securityContext"]["runAsUser"] == beside["securityContext"]["runAsUser"]
+    assert sender["securityContext"]["runAsUser"] == sidecar["securityContext"]["runAsUser"]
     assert violated(one, RESTRICTED) == set()
 
 

@@ -56,9 +56,9 @@ def test_a_copied_fleet_keeps_the_level_with_a_component(tmp_path: Path) -> None
     (job,) = jobs(jobset)
     one = job["spec"]["template"]["spec"]
     assert violated(one, RESTRICTED) == set()
-    check, beside = one["initContainers"]
-    assert (check["name"], beside["name"]) == ("queues", "collector")
-    assert "/etc/otelcol/fleet-sidecar.yaml" in beside["args"][0]
+    check, sidecar = one["initContainers"]
+    assert (check["name"], sidecar["name"]) == ("queues", "collector")
+    assert "/etc/otelcol/fleet-sidecar.yaml" in sidecar["args"][0]
 
 
 def put(where: dict[str, Any], path: str, value: Any) -> None:
@@ -114,13 +114,13 @@ def test_a_container_that_asks_for_more_is_found(path: str) -> None:
 
 def test_each_control_finds_something() -> None:
     """None of the table's rows is empty."""
-    found: set[str] = set()
+    controls: set[str] = set()
     for bad, of_container in ((BAD_PODS, False), (BAD_CONTAINERS, True)):
         for path, value in bad.items():
             spoilt = copy.deepcopy(pod("job"))
             put(next(iter(containers(spoilt))) if of_container else spoilt, path, value)
-            found |= violated(spoilt, RESTRICTED)
-    assert found == {each.name for each in CONTROLS}
+            controls |= violated(spoilt, RESTRICTED)
+    assert controls == {each.name for each in CONTROLS}
 
 
 @pytest.mark.parametrize("name", BUILT)

@@ -53,28 +53,28 @@ def test_it_can_do_little_harm(tmp_path: Path) -> None:
 
 
 def test_what_was_accepted_is_sent_or_kept() -> None:
-    found = settings(UNIT.read_text(encoding="utf-8"))
-    (stop,), (limit,) = found["ExecStop"], found["TimeoutStopSec"]
+    unit = settings(UNIT.read_text(encoding="utf-8"))
+    (stop,), (limit,) = unit["ExecStop"], unit["TimeoutStopSec"]
     wait = int(stop.removeprefix("/bin/sleep "))
     assert INTERVAL_S < wait < int(limit)
-    assert found["DynamicUser"] == ["yes"]
-    assert found["StateDirectory"] == ["otelcol-goodput"]
-    assert "OTELCOL_GOODPUT_STATE=%S/otelcol-goodput" in found["Environment"]
-    assert "OTELCOL_GOODPUT_SPOOL=%S/otelcol-goodput/spool" in found["Environment"]
-    assert found["Restart"] == ["always"]
+    assert unit["DynamicUser"] == ["yes"]
+    assert unit["StateDirectory"] == ["otelcol-goodput"]
+    assert "OTELCOL_GOODPUT_STATE=%S/otelcol-goodput" in unit["Environment"]
+    assert "OTELCOL_GOODPUT_SPOOL=%S/otelcol-goodput/spool" in unit["Environment"]
+    assert unit["Restart"] == ["always"]
 
 
 def test_memory_is_bounded_before_the_kernel_does_it() -> None:
-    found = settings(UNIT.read_text(encoding="utf-8"))
-    (limit,) = (int(value.removesuffix("M")) for value in found["MemoryMax"])
-    (soft,) = (value.removeprefix("GOMEMLIMIT=") for value in found["Environment"] if value.startswith("GOMEMLIMIT="))
+    unit = settings(UNIT.read_text(encoding="utf-8"))
+    (limit,) = (int(value.removesuffix("M")) for value in unit["MemoryMax"])
+    (soft,) = (value.removeprefix("GOMEMLIMIT=") for value in unit["Environment"] if value.startswith("GOMEMLIMIT="))
     assert 0.79 * limit < int(soft.removesuffix("MiB")) <= 0.8 * limit
 
 
 def test_the_metrics_of_the_host_are_not_hidden() -> None:
-    found = settings(UNIT.read_text(encoding="utf-8"))
-    assert found["ProtectProc"] == ["invisible"]  # others' processes, nothing else of /proc
-    assert {*found} & {"ProcSubset", "PrivateNetwork", "InaccessiblePaths", "TemporaryFileSystem"} == set()
+    unit = settings(UNIT.read_text(encoding="utf-8"))
+    assert unit["ProtectProc"] == ["invisible"]  # others' processes, nothing else of /proc
+    assert {*unit} & {"ProcSubset", "PrivateNetwork", "InaccessiblePaths", "TemporaryFileSystem"} == set()
 
 
 def test_the_environment_has_what_the_unit_asks_for() -> None:

@@ -57,12 +57,12 @@ def selections(content: Any, labels: frozenset[str] = frozenset()) -> Iterator[S
             yield from selections(each)
     if not isinstance(content, dict) or _asks_for_traces(content):
         return
-    beside = labels | set(_beside(content))
+    siblings = labels | set(_sibling_labels(content))
     for key, each in content.items():
         if key in _READERS and isinstance(each, str):
-            yield from _READERS[key](each, beside)
+            yield from _READERS[key](each, siblings)
         else:
-            yield from selections(each, beside if key in _OF_ONE_QUERY else frozenset())
+            yield from selections(each, siblings if key in _OF_ONE_QUERY else frozenset())
 
 
 def _asks_for_traces(content: dict[str, Any]) -> bool:
@@ -71,7 +71,7 @@ def _asks_for_traces(content: dict[str, Any]) -> bool:
     return "refId" in content and isinstance(datasource, dict) and datasource.get("type") in ("tempo", "jaeger")
 
 
-def _beside(content: dict[str, Any]) -> Iterator[str]:
+def _sibling_labels(content: dict[str, Any]) -> Iterator[str]:
     """Labels in the groups of an aggregation, in a legend and in a rule's texts."""
     aggregations = [content.get("aggregation", {}), *content.get("aggregations", [])]
     for field in (field for each in aggregations for field in each.get("groupByFields", [])):
@@ -86,14 +86,14 @@ def _beside(content: dict[str, Any]) -> Iterator[str]:
         yield from _TEMPLATE.findall(text) if isinstance(text, str) else []
 
 
-def _filter(text: str, beside: frozenset[str]) -> Iterator[Selection]:
+def _filter(text: str, siblings: frozenset[str]) -> Iterator[Selection]:
     terms = _TERM.findall(text)
     if _TERM.sub("", text):
         raise ValueError(f"not understood in a filter: {_TERM.sub('', text)!r}")
     named = {key: value for key, _, value in terms if not key.startswith("metric.label")}
     labels = [(match[1], sign, value) for key, sign, value in terms for match in [_LABEL.fullmatch(key)] if match]
     wanted = {label: value for label, sign, value in labels if sign == "="}
-    used = beside | {label for label, _, _ in labels}
+    used = siblings | {label for label, _, _ in labels}
     yield Selection(named["metric.type"], named["resource.type"], wanted, used)
 
 
@@ -105,8 +105,8 @@ def filled(query: str, seconds: float = 3600, to: float = 0.0) -> str:
     return query
 
 
-def _promql(text: str, beside: frozenset[str]) -> Iterator[Selection]:
-    return _below(promql_parser.parse(filled(text)), beside)
+def _promql(text: str, siblings: frozenset[str]) -> Iterator[Selection]:
+    return _below(promql_parser.parse(filled(text)), siblings)
 
 
 def _below(node: Any, labels: frozenset[str]) -> Iterator[Selection]:
@@ -146,12 +146,12 @@ def _selected(node: Any, labels: frozenset[str]) -> Iterator[Selection]:
         yield Selection(name, resource, wanted, labels | frozenset(matchers))
 
 
-def _variable(text: str, beside: frozenset[str]) -> Iterator[Selection]:
+def _variable(text: str, siblings: frozenset[str]) -> Iterator[Selection]:
     """A query, or what a variable of Grafana's takes its values from."""
     if text in ("prometheus", "tempo", "jaeger"):  # kinds of datasources
         return
     match = _VALUES.fullmatch(text)
-    yield from _promql(match["of"], beside | {match["label"]}) if match else _promql(text, beside)
+    yield from _promql(match["of"], siblings | {match["label"]}) if match else _promql(text, siblings)
 
 
 _OF_ONE_QUERY = (

@@ -52,8 +52,8 @@ def entry(call: Call) -> dict[str, Any]:
     """What ml-goodput-measurement writes for the same call."""
     method, seconds, name = call
     kind = method.rpartition("_")[0]
-    found: dict[str, Any] = {"job_name": JOB}
+    arguments: dict[str, Any] = {"job_name": JOB}
     if kind in _NAMES:
-        found[_NAMES[kind]] = name
-    found[_ENTRIES.get(method, f"{method}_time")] = utc(seconds).timestamp()
-    return found
+        arguments[_NAMES[kind]] = name
+    arguments[_ENTRIES.get(method, f"{method}_time")] = utc(seconds).timestamp()
+    return arguments

@@ -20,20 +20,20 @@ CASES = [path for path in sorted(FOLDER.glob("*.json")) if "elastic" not in path
 
 def calls(events: list[dict[str, Any]]) -> list[Call]:
     """The calls of the program, in order; a phase that another one contains starts after it and ends before it."""
-    found = []
+    in_order = []
     for event in events:
         kind = NAMES.get(event["kind"], event["kind"])
         name = event.get("step", event.get("name"))
         end = event.get("end")
-        found.append((event["start"], 1, -(1e9 if end is None else end), (f"{kind}_start", event["start"], name)))
+        in_order.append((event["start"], 1, -(1e9 if end is None else end), (f"{kind}_start", event["start"], name)))
         if end is not None and kind != "step":
-            found.append((end, 0, -event["start"], (f"{kind}_end", end, name)))
-    return [call for *_, call in sorted(found, key=lambda one: one[:3])]
+            in_order.append((end, 0, -event["start"], (f"{kind}_end", end, name)))
+    return [call for *_, call in sorted(in_order, key=lambda one: one[:3])]
 
 
 def lasting(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The same timeline with steps until the next start, or the end of their job; open if that never ended."""
-    found = []
+    sorted_events = []
     for event in events:
         if event["kind"] == "step":
             mine = [other for other in events if other["attempt"] == event["attempt"]]
@@ -43,8 +43,8 @@ def lasting(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
             event = {**event, "end": end, "completed": True}
         elif event["kind"] == "data_loading":
             event = {**event, "blocking": True}
-        found.append(event)
-    return found
+        sorted_events.append(event)
+    return sorted_events
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
@@ -52,9 +52,9 @@ def test_a_sample_timeline(path: Path) -> None:
     case = json.loads(path.read_text())
     cut = [(begin, end) for begin, end in case.get("exclusions", ())]
     expected = replay(lasting(case["events"]), at=case["query_at"], exclusions=cut)
-    told = rows_of([entry(call) for call in calls(case["events"])])
+    rows = rows_of([entry(call) for call in calls(case["events"])])
     shifted = [(begin + BEGIN, end + BEGIN) for begin, end in cut]
-    answer = replay(told, at=case["query_at"] + BEGIN, exclusions=shifted)
+    answer = replay(rows, at=case["query_at"] + BEGIN, exclusions=shifted)
     for one in (*answer["disruption_list"], *expected["disruption_list"]):
         del one["time"], one["died_at"]  # moments, and these timelines begin at another one
     for name in ("elapsed_s", "goodput", "seconds", "max_productive_step", "steps", "attempts", "disruption_list"):

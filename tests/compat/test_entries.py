@@ -40,7 +40,7 @@ SECONDS = {
 }  # fmt: skip
 
 
-def asked(file: Path, *more: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+def replayed(file: Path, *more: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "otel_goodput", "replay", "--format", "ml-goodput", str(file), "--json", *more]
     return warm.run(command, input=stdin, capture_output=True, timeout=60)
 
@@ -65,7 +65,7 @@ def test_each_form(form: str, tmp_path: Path) -> None:
     lines = "".join(json.dumps(one) + "\n" for one in ENTRIES)
     text = {"array": json.dumps(ENTRIES), "exported": json.dumps(exported(ENTRIES), indent=2)}.get(form, lines)
     file.write_text(text)
-    done = asked(Path("-"), stdin=text.encode()) if form == "standard input" else asked(file)
+    done = replayed(Path("-"), stdin=text.encode()) if form == "standard input" else replayed(file)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["seconds"] == SECONDS and answer["elapsed_s"] == 86
@@ -85,11 +85,11 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
         ),
     ):
         file.write_text(text)
-        done = asked(file)
+        done = replayed(file)
         assert done.returncode not in (0, -6) and message in done.stderr, (text, done.stderr)
         assert b"Traceback" not in done.stderr
-    assert json.loads(asked(file, "--job", "job").stdout)["seconds"] == SECONDS
-    assert b"there are entries of 'job', 'other'" in asked(file, "--job", "neither").stderr
+    assert json.loads(replayed(file, "--job", "job").stdout)["seconds"] == SECONDS
+    assert b"there are entries of 'job', 'other'" in replayed(file, "--job", "neither").stderr
 
 
 scalar = st.one_of(st.none(), st.booleans(), st.integers(-10, 10**10), st.floats(), st.text(max_size=4))
@@ -99,8 +99,8 @@ KEYS = [key for one in ENTRIES for key in one]
 @example([{"step_start_time": 0.0, "step_count": None}])
 @given(st.lists(st.dictionaries(st.sampled_from(KEYS), scalar, max_size=3), max_size=8))
 def test_strange_entries_do_no_harm(strange: list[dict[str, Any]]) -> None:
-    told = rows_of([*ENTRIES, *({**one, "job_name": "job"} for one in strange)])
-    answer = replay(told)
+    rows = rows_of([*ENTRIES, *({**one, "job_name": "job"} for one in strange)])
+    answer = replay(rows)
     whole = answer["seconds"]
     spent = sum(value for value in whole.values() if not isinstance(value, dict))
     assert spent + sum(whole.get("custom", {}).values()) == pytest.approx(answer["elapsed_s"])

@@ -48,10 +48,10 @@ def test_an_unchanged_program(tmp_path: Path, as_module: bool) -> None:
     where = ("-m", "package.train") if as_module else ("package/train.py",)
     done = run(*where, "--steps", "5", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["argv"][1:] == ["--steps", "5"] and told["name"] == "__main__"
-    assert told["of"] == "otel_goodput.compat.goodput"
-    assert told["google"] == [], "nothing of Google's is imported"
+    answer = json.loads(done.stdout)
+    assert answer["argv"][1:] == ["--steps", "5"] and answer["name"] == "__main__"
+    assert answer["of"] == "otel_goodput.compat.goodput"
+    assert answer["google"] == [], "nothing of Google's is imported"
     assert calculator().totals().kept == 5
 
 

@@ -50,11 +50,11 @@ def google(monkeypatch: pytest.MonkeyPatch) -> Iterator[GoogleEmulator]:
 def series(google: GoogleEmulator, name: str) -> dict[str, float]:
     """The newest value of a series, by the labels that are not the same for all."""
     return {
-        " ".join(value for key, value in sorted(found.labels) if key not in ("accelerator_type", "cluster_name")): last[
-            -1
-        ].value
-        for found, last in google.series.items()
-        if found.type == f"compute.googleapis.com/workload/{name}"
+        " ".join(
+            value for key, value in sorted(series_type.labels) if key not in ("accelerator_type", "cluster_name")
+        ): last[-1].value
+        for series_type, last in google.series.items()
+        if series_type.type == f"compute.googleapis.com/workload/{name}"
     }
 
 
@@ -76,13 +76,13 @@ def test_tensorboard_gets_the_names_that_dashboards_know(tmp_path: Path) -> None
     monitor.stop_goodput_uploader()
     monitor.stop_step_deviation_uploader()
     monitor.stop_goodput_uploader(skip_final_flush=True)
-    found = scalars(tmp_path / "goodput")
-    assert found["goodput/goodput"] == [(2, pytest.approx(70))]
-    assert found["badput/tpu_initialization"] == [(2, pytest.approx(20))]
-    assert found["badput/custom_badput_events/eval"] == [(2, pytest.approx(10))]
-    assert found["badput/other"] == [(2, 0)]
-    assert {f"badput/{kind.name.lower()}" for kind in BadputType if kind.value not in (10, 12, 13, 14)} < found.keys()
-    assert found["step_deviation"] == [(0, pytest.approx(2.5)), (1, pytest.approx(2.5))]
+    values = scalars(tmp_path / "goodput")
+    assert values["goodput/goodput"] == [(2, pytest.approx(70))]
+    assert values["badput/tpu_initialization"] == [(2, pytest.approx(20))]
+    assert values["badput/custom_badput_events/eval"] == [(2, pytest.approx(10))]
+    assert values["badput/other"] == [(2, 0)]
+    assert {f"badput/{kind.name.lower()}" for kind in BadputType if kind.value not in (10, 12, 13, 14)} < values.keys()
+    assert values["step_deviation"] == [(0, pytest.approx(2.5)), (1, pytest.approx(2.5))]
 
 
 def test_cloud_monitoring_gets_googles_series_with_the_overrides(google: GoogleEmulator, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_cloud_monitoring_gets_googles_series_with_the_overrides(google: GoogleE
     assert series(google, "badput_time")["CUSTOM_BADPUT_EVENTS.EVAL"] == pytest.approx(5)
     assert series(google, "max_productive_steps") == {"": 2}
     assert not google.refusals
-    (one,) = [found for found in google.series if found.type.endswith("/goodput_time")]
+    (one,) = [key for key in google.series if key.type.endswith("/goodput_time")]
     assert dict(one.labels) == {
         "goodput_source": "TOTAL", "accelerator_type": "TPU-v9", "cluster_name": "the-cluster",
     }  # fmt: skip
@@ -117,8 +117,8 @@ def test_two_monitors_one_with_rolling_windows(google: GoogleEmulator, tmp_path:
     of.record_job_end_time()
     cumulative.stop_goodput_uploader()
     rolling.stop_rolling_window_goodput_uploader()
-    found = series(google, "interval_goodput")
-    assert {name.split()[-1] if "TOTAL" not in name.split()[-1] else name.split()[0] for name in found} == {
+    intervals = series(google, "interval_goodput")
+    assert {name.split()[-1] if "TOTAL" not in name.split()[-1] else name.split()[0] for name in intervals} == {
         "900",
         "7200",
     }
@@ -204,8 +204,8 @@ def test_a_tensorboard_folder_that_cannot_be_written(
         monitor = GoodputMonitor(JOB, LOGGER, str(tmp_path / "file"), 30, True)
         monitor.stop_goodput_uploader()
         monitor.stop_goodput_uploader()
-    told = [record.getMessage() for record in caplog.records if "TensorBoard" in record.getMessage()]
-    assert len(told) == 1 and str(tmp_path / "file") in told[0]
+    messages = [record.getMessage() for record in caplog.records if "TensorBoard" in record.getMessage()]
+    assert len(messages) == 1 and str(tmp_path / "file") in messages[0]
 
 
 class CountingFileSystem(MemoryFileSystem):

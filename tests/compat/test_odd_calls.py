@@ -71,8 +71,8 @@ def test_intervals_without_a_time_zone_or_an_end() -> None:
     of.record_step_start_time(0, utc(0))
     of.record_job_end_time(utc(20))
     naive = utc(5).replace(tzinfo=None)
-    found = calculator().get_interval_metric_details(naive, utc(15).astimezone(timezone(timedelta(hours=5.5))))
-    assert found["interval_size"] == 10 and list(found["interval_goodput"].values()) == [100]
+    details = calculator().get_interval_metric_details(naive, utc(15).astimezone(timezone(timedelta(hours=5.5))))
+    assert details["interval_size"] == 10 and list(details["interval_goodput"].values()) == [100]
     with pytest.raises(ValueError, match="two ends"):
         calculator().get_job_goodput_interval(naive, None)  # type: ignore[arg-type]
 

@@ -35,7 +35,7 @@ def seconds(totals: Totals) -> dict[str, float]:
     return {name or category: round(duration / NS, 6) for category, name, duration in totals.run.rows()}
 
 
-def told(*calls: Call) -> Totals:
+def totals_after(*calls: Call) -> Totals:
     """The account of a job told by `calls`, when it is over."""
     of = recorder()
     for call in calls:
@@ -47,7 +47,7 @@ def told(*calls: Call) -> Totals:
 
 
 def test_a_job_as_maxtext_records_it() -> None:
-    totals = told(
+    totals = totals_after(
         ("job_start", 0, None),
         ("tpu_init_start", 0, None),
         ("tpu_init_end", 10, None),
@@ -75,7 +75,7 @@ def test_a_job_as_maxtext_records_it() -> None:
 
 def test_a_start_of_the_job_ends_the_one_before() -> None:
     """As an elastic retry in the same process does: its job never ended."""
-    totals = told(
+    totals = totals_after(
         ("job_start", 0, None),
         ("step_start", 0, 0),
         ("step_start", 10, 1),
@@ -95,7 +95,7 @@ def test_a_start_of_the_job_ends_the_one_before() -> None:
 
 def test_ends_without_a_start_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        totals = told(
+        totals = totals_after(
             ("job_start", 0, None),
             ("tpu_init_end", 1, None),
             ("custom_badput_event_start", 1, "eval"),
@@ -191,9 +191,9 @@ def test_the_events_of_googles_guide() -> None:
                 pass
             with of.record_event(Event.STEP, step):
                 time.sleep(0.01)
-    found = seconds(goodput.open_handle(JOB, LOGGER).recorder.totals())
-    assert found.keys() >= {"productive", "data_loading", "warm-up", "accelerator_init"}
-    assert found["productive"] >= 0.03 and found["warm-up"] >= 0.01
+    by_category = seconds(goodput.open_handle(JOB, LOGGER).recorder.totals())
+    assert by_category.keys() >= {"productive", "data_loading", "warm-up", "accelerator_init"}
+    assert by_category["productive"] >= 0.03 and by_category["warm-up"] >= 0.01
 
 
 def test_killed_and_restarted(place: Path) -> None:

@@ -63,14 +63,14 @@ def read_spans(folder: Path) -> list[Span]:
 
     A SIGKILL may cut a write short: what has no newline is no line, and the next attempt exports its spans.
     """
-    found = []
+    spans = []
     for path in sorted(folder.glob("traces-*.jsonl")):
         for line in path.read_bytes().split(b"\n")[:-1]:
             for resource in json.loads(line)["resourceSpans"]:
                 about = _attributes(resource["resource"]["attributes"])
                 for scope in resource["scopeSpans"]:
-                    found += [_span(span, about) for span in scope["spans"]]
-    return found
+                    spans += [_span(span, about) for span in scope["spans"]]
+    return spans
 
 
 def _span(span: dict[str, Any], resource: dict[str, Any]) -> Span:
@@ -177,14 +177,14 @@ def _check_start(span: Span, edge: Edge) -> None:
 
 def _check_thinning(spans: dict[str, Span], life: Life, completed: Counter[int]) -> None:
     """Each completed step is there, or in one summary."""
-    found: Counter[int] = Counter()
+    exports: Counter[int] = Counter()
     for span in spans.values():
         if span.name == "step" and span.attributes.get("goodput.step.completed", True):
-            found[span.attributes["goodput.step"]] += 1
+            exports[span.attributes["goodput.step"]] += 1
     summarized = sum(span.attributes["goodput.steps.count"] for span in spans.values() if span.name == "steps")
     amid = sum(edge.phase == "step" and not edge.begins and not edge.early for edge in life.amid)
-    total = found.total() + summarized
+    total = exports.total() + summarized
     assert completed.total() <= total <= completed.total() + amid, (
         f"{total} of {completed.total()} steps are in the trace"
     )
-    assert not found - completed - Counter(edge.step for edge in life.amid)
+    assert not exports - completed - Counter(edge.step for edge in life.amid)

@@ -32,7 +32,7 @@ class Process:
     """A job under way."""
 
     popen: warm.Process
-    told: int  # descriptor from which its notices are read
+    notices: int  # descriptor from which its notices are read
     diary: Path
     errors: Path
 
@@ -40,17 +40,17 @@ class Process:
         """Until it has told of `word` (c: configured, j: job, s: shutdown, a: about to configure)."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            readable, _, _ = select.select([self.told], [], [], max(0.0, deadline - time.monotonic()))
+            readable, _, _ = select.select([self.notices], [], [], max(0.0, deadline - time.monotonic()))
             assert readable, f"the job never told {word!r}: {self.errors.read_text()}"
-            found = os.read(self.told, 1).decode()
-            assert found, f"the job ended before it told {word!r}: {self.errors.read_text()}"
-            if found == word:
+            received = os.read(self.notices, 1).decode()
+            assert received, f"the job ended before it told {word!r}: {self.errors.read_text()}"
+            if received == word:
                 return
 
     def end(self) -> int:
         """Its exit status, once it has ended."""
         status = self.popen.wait(PATIENCE_S)
-        os.close(self.told)
+        os.close(self.notices)
         return status
 
 
@@ -76,7 +76,7 @@ class Run:
         number = len(self.lives)
         diary = self.base / f"diary-{number}"
         errors = self.base / f"stderr-{number}"
-        told, notify = os.pipe()
+        notices, notify = os.pipe()
         whole = {
             "directory": str(self.directory),
             "run_id": self.run_id,
@@ -98,7 +98,7 @@ class Run:
                 )
         finally:
             os.close(notify)
-        return Process(popen, told, diary, errors)
+        return Process(popen, notices, diary, errors)
 
     def kill(self, process: Process, with_signal: int = signal.SIGKILL) -> None:
         """Kill this life and note it down."""
@@ -121,8 +121,8 @@ class Run:
     def live(self, status: int = 0, **options: Any) -> Process:
         """A life that ends its job by itself, well where the exit `status` is 0."""
         process = self.start(**options)
-        found = process.end()
-        assert found == status, f"it ended with {found}: {process.errors.read_text()}"
+        status_seen = process.end()
+        assert status_seen == status, f"it ended with {status_seen}: {process.errors.read_text()}"
         self.mark_dead(process, dead=None, ending="crash" if status else "restart")
         return process
 

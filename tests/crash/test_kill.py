@@ -44,17 +44,17 @@ def plan(seed: int) -> Plan:
 
 def tell(base: Path, seed: int) -> None:
     """One run: killed one to five times, looked at each time, then let finish."""
-    told = plan(seed)
+    scenario = plan(seed)
     base.mkdir()
-    run = Run(base, f"run {seed}", environment={"OTEL_BSP_SCHEDULE_DELAY": told.export_delay_ms})
-    for number, delay in enumerate(told.kills):
-        run.live_and_die(delay, seed=seed * 10 + number, style=told.style, ids=told.ids)
+    run = Run(base, f"run {seed}", environment={"OTEL_BSP_SCHEDULE_DELAY": scenario.export_delay_ms})
+    for number, delay in enumerate(scenario.kills):
+        run.live_and_die(delay, seed=seed * 10 + number, style=scenario.style, ids=scenario.ids)
         run.check(run.report())
-    run.live(seed=seed * 10 + 9, style=told.style, ids=told.ids, steps=30)
+    run.live(seed=seed * 10 + 9, style=scenario.style, ids=scenario.ids, steps=30)
     report = run.report_of_command()
     run.check(report)
     assert report["ended"]
-    assert report["attempts"] == len(told.kills) + 1
+    assert report["attempts"] == len(scenario.kills) + 1
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
@@ -92,8 +92,8 @@ def test_the_witness_would_object(tmp_path: Path) -> None:
 
 def test_the_plans_are_many() -> None:
     plans = [plan(seed) for seed in range(GROUPS * RUNS_AT_ONCE)]
-    assert sum(len(told.kills) for told in plans) >= 50
-    assert {told.style for told in plans} == {"iterator", "with"}
+    assert sum(len(plan_of_run.kills) for plan_of_run in plans) >= 50
+    assert {plan_of_run.style for plan_of_run in plans} == {"iterator", "with"}
 
 
 BURST = """

@@ -74,10 +74,10 @@ class Blocking(MetricExporter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked, self.free = threading.Event(), threading.Event()
+        self.exporting, self.free = threading.Event(), threading.Event()
 
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: object) -> MetricExportResult:
-        self.asked.set()
+        self.exporting.set()
         self.free.wait(60)
         return MetricExportResult.SUCCESS
 
@@ -104,7 +104,7 @@ def test_training_waits_for_no_export_and_who_reads_themselves_loses_nothing(tmp
     recorder = Recorder("job", directory=tmp_path, exporters="none", integrations="none", metric_readers=readers)
     with recorder.job(), recorder.step(0):
         pass
-    until(exporter.asked.is_set)
+    until(exporter.exporting.is_set)
     with recorder.job(), recorder.step(1):
         assert not exporter.free.is_set(), "the export is under way, and training goes on"
     assert not pulled.collected

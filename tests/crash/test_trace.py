@@ -59,8 +59,8 @@ def test_attempts_that_die_at_once_leave_their_spans_to_the_one_that_lives(tmp_p
 def test_recover_completes_the_trace_without_a_restart(delay: str, tmp_path: Path) -> None:
     run = Run(tmp_path, environment={"OTEL_BSP_SCHEDULE_DELAY": delay})
     run.live_and_die(0.4, seed=4, ids=True)
-    told = run.command("recover", str(run.directory))
-    assert "exported through file" in told.stdout
+    completed = run.command("recover", str(run.directory))
+    assert "exported through file" in completed.stdout
     spans = read_spans(run.folder)
     check_run(spans, run.run_id, run.lives)
 
@@ -91,8 +91,8 @@ def test_recover_leaves_a_living_job_alone(tmp_path: Path) -> None:
     run = Run(tmp_path)
     process = run.start(seed=9)
     process.wait_for("j")
-    told = run.command("recover", str(run.directory))
-    assert "is still running" in told.stdout
+    completed = run.command("recover", str(run.directory))
+    assert "is still running" in completed.stdout
     run.kill(process)
 
 

@@ -60,7 +60,7 @@ class Life:
     edges: list[Edge]
     amid: list[Edge]
     dead: int | None
-    told: list[str]
+    events: list[str]
     ending: str = "crash"  # what a disruption after it is put down to
 
     @property
@@ -77,12 +77,12 @@ def read_diary(path: Path, dead: int | None) -> Life:
     """The life that wrote this diary; `dead`: ns when it was known to have been killed, None if nobody killed it."""
     edges: list[Edge] = []
     amid: list[Edge] = []
-    told: list[str] = []
+    events: list[str] = []
     lines = path.read_text().split("\n") if path.exists() else [""]
     for line in lines[:-1]:
         mark, time, what = line.split(" ", 2)
         if mark == "!":
-            told.append(what)
+            events.append(what)
         elif mark == "B":
             amid = [_edge(text, int(time)) for text in what.split(",")]
         else:
@@ -93,7 +93,7 @@ def read_diary(path: Path, dead: int | None) -> Life:
                 begun[-1].span = what
             edges += amid
             amid = []
-    return Life(edges, amid, dead, told)
+    return Life(edges, amid, dead, events)
 
 
 def _edge(text: str, time: int) -> Edge:
@@ -155,7 +155,7 @@ class Account:
         else:
             for entry, expected in zip(crashes, self.recoveries, strict=True):
                 yield from self._compare(f"recovery of attempt {entry['attempt']}", entry["recovery_s"], expected)
-        for name, found, wanted in (
+        for name, actual, wanted in (
             ("steps", report["steps"], {"executed": self.executed, "kept": self.kept, "lost": self.lost}),
             ("disruptions", report["disruption_reasons"], self.disruptions),
             ("attempts", report["attempts"], self.attempts),
@@ -163,15 +163,15 @@ class Account:
             ("max productive step", report["max_productive_step"], self.top),
             ("in flight", report["in_flight_step"], None),
         ):
-            if found != wanted:
-                yield f"{name}: {found} instead of {wanted}"
+            if actual != wanted:
+                yield f"{name}: {actual} instead of {wanted}"
 
-    def _compare(self, name: str, found: float, expected: Share) -> Iterator[str]:
+    def _compare(self, name: str, actual: float, expected: Share) -> Iterator[str]:
         # The job's clock and ours are slewed apart by a two-thousandth at most.
         tolerance = expected.off + 200_000 + self.elapsed.time / 2000
-        if abs(found * NS - expected.time) > tolerance:
+        if abs(actual * NS - expected.time) > tolerance:
             yield (
-                f"{name}: {found * 1e3:.3f} ms instead of {expected.time / 1e6:.3f} ms "
+                f"{name}: {actual * 1e3:.3f} ms instead of {expected.time / 1e6:.3f} ms "
                 f"(tolerance {tolerance / 1e6:.3f} ms)"
             )
 
@@ -339,7 +339,7 @@ class _Bookkeeper:
 
     def _startups(self) -> list[tuple[Execution, Share]]:
         """Rule R5: what the first completed step of each segment took longer than the others."""
-        found = []
+        startups = []
         for segment in self.segments:
             completed = [execution for execution in segment if execution.completed]
             if not completed:
@@ -355,5 +355,5 @@ class _Bookkeeper:
                 middle = len(nets) // 2
                 usual = nets[middle] if len(nets) % 2 else (nets[middle - 1] + nets[middle]) / 2
                 off = first.net.off + max(execution.net.off for execution in like)
-                found.append((first, Share(max(0.0, first.net.time - usual), off)))
-        return found
+                startups.append((first, Share(max(0.0, first.net.time - usual), off)))
+        return startups

@@ -16,7 +16,7 @@ MAINTENANCE = "/computeMetadata/v1/instance/maintenance-event"
 PREEMPTED = "/computeMetadata/v1/instance/preempted"
 
 
-class Asked(NamedTuple):
+class Received(NamedTuple):
     path: str
     query: dict[str, str]
 
@@ -26,7 +26,7 @@ class MetadataServer:
 
     def __init__(self, port: int) -> None:
         self.values = {MAINTENANCE: "NONE", PREEMPTED: "FALSE"}
-        self.asked: list[Asked] = []
+        self.requests: list[Received] = []
         self.misbehave: Answer | None = None
         self.changed = threading.Condition()
         self.port = port
@@ -58,12 +58,12 @@ class MetadataServer:
         self._server.start()
 
     def count(self, path: str) -> int:
-        return sum(asked.path == path for asked in self.asked)
+        return sum(request.path == path for request in self.requests)
 
     def _answer(self, request: Request) -> Response | Iterable[bytes] | None:
         parts = urlsplit(request.path)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        self.asked.append(Asked(parts.path, query))
+        self.requests.append(Received(parts.path, query))
         if self.misbehave is not None:
             return self.misbehave(request)
         if request.headers.get("Metadata-Flavor") != "Google":

@@ -60,10 +60,10 @@ def take(flush=lambda seconds: say("flushed"), grace=10.0, finish=None):
 
 @dataclass
 class Ended:
-    """How a program ended: status as ``Popen.returncode`` has it, what it said, what it wrote to stderr."""
+    """How a program ended: status as ``Popen.returncode`` has it, its lines on stdout, and its stderr."""
 
     status: int
-    said: list[str]
+    lines: list[str]
     errors: str
 
 
@@ -83,10 +83,10 @@ class Program:
             text=True,
             env=environment,
         )
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self._errors: list[str] = []
         assert self.popen.stdout is not None
-        self._lines = Lines(self.popen.stdout.fileno(), lambda: self.said)
+        self._lines = Lines(self.popen.stdout.fileno(), lambda: self.lines)
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
@@ -98,7 +98,7 @@ class Program:
         """Until it has said a line that begins with `word`."""
 
         def hear(line: str) -> bool:
-            self.said.append(line)
+            self.lines.append(line)
             return line.startswith(word)
 
         self._lines.until(hear, word)
@@ -110,13 +110,13 @@ class Program:
         try:
             deadline = time.monotonic() + PATIENCE_S
             while (line := self._lines.next(deadline)) is not None:
-                self.said.append(line)
+                self.lines.append(line)
             self.popen.wait(PATIENCE_S)
         finally:
             self.popen.kill()
             with self.popen:
                 self._listener.join(PATIENCE_S)
-        return Ended(self.popen.returncode, self.said, "".join(self._errors))
+        return Ended(self.popen.returncode, self.lines, "".join(self._errors))
 
 
 def signalled(body: str, number: signal.Signals = signal.SIGTERM, *, strict: bool = True, shell: str = "") -> Ended:

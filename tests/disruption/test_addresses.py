@@ -33,8 +33,8 @@ def silent() -> Iterator[int]:
 @pytest.fixture
 def resolve(monkeypatch: pytest.MonkeyPatch) -> Any:
     def set_addresses(*ports: int) -> None:
-        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in ports]
-        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        infos = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port)) for port in ports]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: infos)
 
     return set_addresses
 

@@ -72,10 +72,10 @@ def test_sigterm_to_the_group_with_forked_workers(tmp_path: Path) -> None:
     assert raised or not errors
     assert process.returncode == -signal.SIGTERM or (raised and process.returncode == 1)
     again = start(WORKERS, tmp_path)
-    told = report(tmp_path)
+    answer = report(tmp_path)
     os.killpg(again.pid, signal.SIGKILL)
     again.communicate(timeout=60)
-    assert told["attempts"] == 2 and told["disruption_reasons"] == {"signal": 1}
+    assert answer["attempts"] == 2 and answer["disruption_reasons"] == {"signal": 1}
 
 
 RAISING = """
@@ -159,5 +159,5 @@ def test_process_1_of_a_container_goes_on_and_so_does_its_recording(tmp_path: Pa
     process = start(SURVIVOR, tmp_path, unshare, "-pf", "--mount-proc")
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
-    told = report(tmp_path)
-    assert told["steps"]["kept"] == 60 and told["ended"]
+    answer = report(tmp_path)
+    assert answer["steps"]["kept"] == 60 and answer["ended"]

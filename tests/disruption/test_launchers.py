@@ -45,10 +45,10 @@ def test_launchers_are_known_by_their_variables(environ: dict[str, str], expecte
 @pytest.mark.parametrize("wrong", ["two", "-1", "1.5", "9" * 40, "\u0663", "0x10"])
 def test_a_wrong_value_is_one_warning_and_not_told(wrong: str, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
-        found = launches({"SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": wrong})
-        assert found == (Launch("slurm", None, "17"),)
-    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len(said) == 1 and "SLURM_RESTART_COUNT" in said[0]
+        actual = launches({"SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": wrong})
+        assert actual == (Launch("slurm", None, "17"),)
+    messages = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert len(messages) == 1 and "SLURM_RESTART_COUNT" in messages[0]
 
 
 def test_the_environment_is_the_process_s_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,9 +69,9 @@ def test_starts_that_the_journal_has_not_seen(
     assert recorder.attempt == 1
     assert recorder.resource.attributes["goodput.launcher.name"] == "slurm"
     assert recorder.resource.attributes["goodput.launcher.restarts"] == restarts
-    said = [text for text in caplog.messages if text.startswith("slurm has restarted this job")]
-    assert len(said) == (missing > 0)
-    assert all(f": {missing} starts" in text for text in said)
+    messages = [text for text in caplog.messages if text.startswith("slurm has restarted this job")]
+    assert len(messages) == (missing > 0)
+    assert all(f": {missing} starts" in text for text in messages)
 
 
 @pytest.mark.parametrize(

@@ -22,19 +22,19 @@ from otel_goodput._disruption.notices import Notices
 from .metadata_server import MAINTENANCE, PREEMPTED, MetadataServer, answer, metadata_server
 
 
-class Heard:
+class Announced:
     """What the notices told, in the order they did."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str, str]] = []
+        self.notices: list[tuple[str, str, str]] = []
         self.retracted: list[tuple[str | None, str]] = []
         self.called = 0
-        self.notices = Notices(self._tell, lambda _: None, on_withdrawal=self._retract)
-        self.notices.on_preemption(self._call)
+        self.source = Notices(self._tell, lambda _: None, on_withdrawal=self._retract)
+        self.source.on_preemption(self._call)
 
     def _tell(self, reason: str, moment: int, about: dict[str, Any]) -> None:
         assert abs(moment - time.time_ns()) < 60 * 10**9
-        self.told.append((reason, about["goodput.notice.source"], about["goodput.notice.value"]))
+        self.notices.append((reason, about["goodput.notice.source"], about["goodput.notice.value"]))
 
     def _retract(self, left: str | None, moment: int, about: dict[str, Any]) -> None:
         self.retracted.append((left, about["goodput.notice.value"]))
@@ -48,19 +48,19 @@ def watching_threads() -> list[str]:
 
 
 @contextmanager
-def watching(host: str, **patience: Any) -> Iterator[tuple[Maintenance, Heard]]:
-    heard = Heard()
+def watching(host: str, **patience: Any) -> Iterator[tuple[Maintenance, Announced]]:
+    watch = Announced()
     settings: dict[str, Any] = {"wait_s": 30.0, "patience_s": 10.0, "backoff_s": (0.02, 0.1), **patience}
-    maintenance = Maintenance(heard.notices, time.time_ns, host, **settings)
+    maintenance = Maintenance(watch.source, time.time_ns, host, **settings)
     assert maintenance.start()
     try:
-        yield maintenance, heard
+        yield maintenance, watch
     finally:
         begin = time.monotonic()
         maintenance.stop()
         assert time.monotonic() - begin < 1.0
         until(lambda: not watching_threads())
-        heard.notices.close()
+        watch.source.close()
 
 
 @pytest.fixture
@@ -75,68 +75,71 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def asks_to_wait(server: MetadataServer) -> bool:
     """Whether both keys are asked for by hanging GETs."""
-    return {asked.path for asked in server.asked if "wait_for_change" in asked.query} == {MAINTENANCE, PREEMPTED}
+    return {request.path for request in server.requests if "wait_for_change" in request.query} == {
+        MAINTENANCE,
+        PREEMPTED,
+    }
 
 
 # --- Google's --------------------------------------------------------------------------------------------------------
 
 
 def test_a_preemption_is_told_at_once(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
-    with watching(server.host) as (_, heard):
+    with watching(server.host) as (_, watch):
         until(lambda: asks_to_wait(server))
         server.set(PREEMPTED, "TRUE")
-        until(lambda: heard.told and heard.called, 5)
-        assert heard.told == [("preemption", "instance/preempted", "TRUE")]
+        until(lambda: watch.notices and watch.called, 5)
+        assert watch.notices == [("preemption", "instance/preempted", "TRUE")]
     assert not warnings(caplog)
-    for asked in server.asked:
-        if asked.query:
-            assert set(asked.query) == {"wait_for_change", "last_etag", "timeout_sec"}
-            assert asked.query["wait_for_change"] == "true" and asked.query["timeout_sec"] == "30"
+    for request in server.requests:
+        if request.query:
+            assert set(request.query) == {"wait_for_change", "last_etag", "timeout_sec"}
+            assert request.query["wait_for_change"] == "true" and request.query["timeout_sec"] == "30"
 
 
 def test_maintenance_that_comes_and_goes(server: MetadataServer) -> None:
-    with watching(server.host) as (_, heard):
+    with watching(server.host) as (_, watch):
         for round_ in (1, 2):
             server.set(MAINTENANCE, "TERMINATE_ON_HOST_MAINTENANCE")
-            until(lambda: len(heard.told) == round_)  # noqa: B023
+            until(lambda: len(watch.notices) == round_)  # noqa: B023
             server.set(MAINTENANCE, "NONE")
-            until(lambda: len(heard.retracted) == round_)  # noqa: B023
-        assert heard.told == [("maintenance", "instance/maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE")] * 2
-        assert heard.retracted == [(None, "NONE")] * 2
+            until(lambda: len(watch.retracted) == round_)  # noqa: B023
+        assert watch.notices == [("maintenance", "instance/maintenance-event", "TERMINATE_ON_HOST_MAINTENANCE")] * 2
+        assert watch.retracted == [(None, "NONE")] * 2
 
 
 def test_both_keys_are_watched_at_once(server: MetadataServer) -> None:
-    with watching(server.host) as (_, heard):
+    with watching(server.host) as (_, watch):
         until(lambda: asks_to_wait(server))
         assert [thread.name for thread in threading.enumerate()].count("goodput-maintenance") == 2
         server.set(MAINTENANCE, "MIGRATE_ON_HOST_MAINTENANCE")
-        until(lambda: len(heard.told) == 1)
+        until(lambda: len(watch.notices) == 1)
         server.set(PREEMPTED, "TRUE")
-        until(lambda: len(heard.told) == 2)
-        assert [told[0] for told in heard.told] == ["maintenance", "preemption"]
+        until(lambda: len(watch.notices) == 2)
+        assert [notice[0] for notice in watch.notices] == ["maintenance", "preemption"]
 
 
 def test_what_was_announced_before_the_start_is_told(server: MetadataServer) -> None:
     server.set(PREEMPTED, "TRUE")
-    with watching(server.host) as (_, heard):
-        until(lambda: heard.told)
+    with watching(server.host) as (_, watch):
+        until(lambda: watch.notices)
 
 
 def test_a_wait_that_runs_out_is_no_failure(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
-    with watching(server.host, wait_s=1.0) as (_, heard):
+    with watching(server.host, wait_s=1.0) as (_, watch):
         until(lambda: server.count(PREEMPTED) >= 3)
         server.set(PREEMPTED, "TRUE")
-        until(lambda: heard.told)
+        until(lambda: watch.notices)
     assert not warnings(caplog)
 
 
 def test_a_key_that_the_server_does_not_have(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
     """GKE's metadata server has a few keys only."""
     del server.values[MAINTENANCE]
-    with watching(server.host) as (_, heard):
+    with watching(server.host) as (_, watch):
         until(lambda: server.count(MAINTENANCE))
         server.set(PREEMPTED, "TRUE")
-        until(lambda: heard.told)
+        until(lambda: watch.notices)
         assert server.count(MAINTENANCE) == 1
     assert not warnings(caplog)
 
@@ -164,8 +167,8 @@ def test_an_answer_in_pieces(server: MetadataServer) -> None:
 
     server.set(PREEMPTED, "TRUE")
     server.misbehave = piecemeal
-    with watching(server.host) as (_, heard):
-        until(lambda: heard.told == [("preemption", "instance/preempted", "TRUE")])
+    with watching(server.host) as (_, watch):
+        until(lambda: watch.notices == [("preemption", "instance/preempted", "TRUE")])
 
 
 # --- those that are none ---------------------------------------------------------------------------------------------
@@ -193,33 +196,35 @@ LIES: dict[str, Answer] = {
 def test_a_server_that_lies(lie: str, server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
     """One warning, and it is left alone."""
     server.misbehave = LIES[lie]
-    with watching(server.host) as (_, heard):
+    with watching(server.host) as (_, watch):
         until(lambda: not watching_threads())
-        assert not heard.told
-    said = warnings(caplog)
-    assert len(said) == 1 and "is not Google's" in said[0] and "\x1b" not in said[0] and len(said[0]) < 300
-    assert len(server.asked) <= 2
+        assert not watch.notices
+    messages = warnings(caplog)
+    assert (
+        len(messages) == 1 and "is not Google's" in messages[0] and "\x1b" not in messages[0] and len(messages[0]) < 300
+    )
+    assert len(server.requests) <= 2
 
 
 def test_a_server_that_turns_out_a_liar_later(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
-    with watching(server.host) as (_, heard):
+    with watching(server.host) as (_, watch):
         until(lambda: asks_to_wait(server))
         server.set(PREEMPTED, "PERHAPS")
         until(lambda: not watching_threads())
-        assert not heard.told
+        assert not watch.notices
     assert len(warnings(caplog)) == 1
 
 
 def test_a_server_that_hangs(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
     """Taken for dead after a while, said once, and heard again when it recovers."""
     server.misbehave = hang
-    with watching(server.host, patience_s=0.05) as (_, heard):
-        until(lambda: len(server.asked) >= 6)
+    with watching(server.host, patience_s=0.05) as (_, watch):
+        until(lambda: len(server.requests) >= 6)
         server.misbehave = None
         server.set(PREEMPTED, "TRUE")
-        until(lambda: heard.told)
-    said = warnings(caplog)
-    assert len(said) == 1 and "no answer in time" in said[0]
+        until(lambda: watch.notices)
+    messages = warnings(caplog)
+    assert len(messages) == 1 and "no answer in time" in messages[0]
 
 
 def test_a_server_that_trickles(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
@@ -231,21 +236,21 @@ def test_a_server_that_trickles(server: MetadataServer, caplog: pytest.LogCaptur
 
 
 def test_a_server_that_vanishes_and_comes_back(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
-    with watching(server.host) as (_, heard):
+    with watching(server.host) as (_, watch):
         until(lambda: asks_to_wait(server))
         for _ in range(2):
             server.vanish()
             until(lambda: warnings(caplog))
-            server.asked.clear()
+            server.requests.clear()
             server.come_back()
             until(lambda: asks_to_wait(server))
         server.vanish()
         server.set(PREEMPTED, "TRUE")  # what happens meanwhile is not missed
         server.come_back()
-        until(lambda: heard.told)
-        assert len(heard.told) == 1
-    said = warnings(caplog)
-    assert len(said) == 1 and "will be retried" in said[0]
+        until(lambda: watch.notices)
+        assert len(watch.notices) == 1
+    messages = warnings(caplog)
+    assert len(messages) == 1 and "will be retried" in messages[0]
 
 
 @pytest.mark.parametrize("status", [500, 503, 429])
@@ -253,11 +258,11 @@ def test_a_server_in_trouble_is_asked_again(
     status: int, server: MetadataServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.misbehave = lambda _: answer("try later", status=status)
-    with watching(server.host) as (_, heard):
+    with watching(server.host) as (_, watch):
         until(lambda: server.count(PREEMPTED) >= 3)
         server.misbehave = None
         server.set(PREEMPTED, "TRUE")
-        until(lambda: heard.told)
+        until(lambda: watch.notices)
     assert len(warnings(caplog)) == 1
 
 
@@ -334,11 +339,11 @@ def test_where_no_thread_can_be_started_the_rest_is_closed(
     def fail(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    maintenance = Maintenance(Heard().notices, time.time_ns, "127.0.0.1:1")
+    maintenance = Maintenance(Announced().notices, time.time_ns, "127.0.0.1:1")
     with monkeypatch.context() as crowded:
         crowded.setattr(threading.Thread, "start", fail)
         assert not maintenance.start()
     maintenance.stop()
     assert not watching_threads()
-    (told,) = warnings(caplog)
-    assert "not watched: can't start new thread" in told
+    (warning,) = warnings(caplog)
+    assert "not watched: can't start new thread" in warning

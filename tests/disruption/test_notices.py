@@ -17,11 +17,11 @@ from .processes import Program
 
 class Recorded:
     def __init__(self) -> None:
-        self.told: list[tuple[str, int, dict[str, Any]]] = []
+        self.received: list[tuple[str, int, dict[str, Any]]] = []
         self.left: list[str | None] = []
         self.flushed: list[float] = []
         self.notices = Notices(
-            lambda *notice: self.told.append(notice),
+            lambda *notice: self.received.append(notice),
             self.flushed.append,
             grace_s=7.0,
             on_withdrawal=lambda left, moment, about: self.left.append(left),
@@ -40,7 +40,7 @@ def test_a_notice_is_told_called_back_and_flushed(recorded: Recorded) -> None:
     recorded.notices.on_preemption(lambda: called.append(threading.current_thread().name))
     recorded.notices.announce("preemption", 5, source="here")
     assert recorded.notices.settled(10)
-    assert recorded.told == [("preemption", 5, {"source": "here"})]
+    assert recorded.received == [("preemption", 5, {"source": "here"})]
     assert called == ["goodput-callbacks"] and recorded.flushed == [7.0]
 
 
@@ -51,7 +51,7 @@ def test_the_same_announcement_is_told_once(recorded: Recorded) -> None:
         recorded.notices.announce("signal", moment, signal="SIGTERM")
     recorded.notices.announce("signal", 9, signal="SIGINT")
     assert recorded.notices.settled(10)
-    assert [moment for _, moment, _ in recorded.told] == [0, 9] and len(called) == 2
+    assert [moment for _, moment, _ in recorded.received] == [0, 9] and len(called) == 2
 
 
 def test_a_callback_is_called_once_however_often_it_was_registered(recorded: Recorded) -> None:
@@ -70,14 +70,14 @@ def test_a_signal_after_a_preemption_is_the_preemption(recorded: Recorded) -> No
     recorded.notices.announce("preemption", 1)
     recorded.notices.announce("signal", 2)
     assert recorded.notices.wait_recorded(10)
-    assert [(reason, moment) for reason, moment, _ in recorded.told] == [("preemption", 1), ("preemption", 2)]
+    assert [(reason, moment) for reason, moment, _ in recorded.received] == [("preemption", 1), ("preemption", 2)]
 
 
 def test_a_preemption_after_a_signal_is_the_reason(recorded: Recorded) -> None:
     recorded.notices.announce("signal", 1)
     recorded.notices.announce("preemption", 2)
     assert recorded.notices.wait_recorded(10)
-    assert [reason for reason, _, _ in recorded.told] == ["signal", "preemption"]
+    assert [reason for reason, _, _ in recorded.received] == ["signal", "preemption"]
 
 
 def test_what_is_withdrawn_may_come_again(recorded: Recorded) -> None:
@@ -87,7 +87,7 @@ def test_what_is_withdrawn_may_come_again(recorded: Recorded) -> None:
     recorded.notices.withdraw("maintenance", 3)
     recorded.notices.announce("maintenance", 4)
     assert recorded.notices.wait_recorded(10)
-    assert [reason for reason, _, _ in recorded.told] == ["signal", "maintenance", "maintenance"]
+    assert [reason for reason, _, _ in recorded.received] == ["signal", "maintenance", "maintenance"]
     assert recorded.left == ["signal"]
 
 
@@ -106,20 +106,20 @@ def test_errors_are_one_warning_each_and_hold_up_nothing(caplog: pytest.LogCaptu
     for reason in ("signal", "maintenance", "preemption"):
         notices.announce(reason, 1)
     assert notices.settled(10) and len(called) == 3
-    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(said) == 3
-    assert sum("save failed" in line and "disk on fire" in line for line in said) == 1
+    messages = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(messages) == 3
+    assert sum("save failed" in line and "disk on fire" in line for line in messages) == 1
     notices.close()
 
 
 def test_neither_a_slow_save_nor_a_dead_backend_holds_up_the_next_notice() -> None:
     release = threading.Event()
-    told: list[str] = []
-    notices = Notices(lambda reason, *_: told.append(reason), lambda _: release.wait(20))
+    reasons: list[str] = []
+    notices = Notices(lambda reason, *_: reasons.append(reason), lambda _: release.wait(20))
     notices.on_preemption(lambda: release.wait(20))
     notices.announce("maintenance", 1)
     notices.announce("preemption", 2)
-    assert notices.wait_recorded(10) and told == ["maintenance", "preemption"]
+    assert notices.wait_recorded(10) and reasons == ["maintenance", "preemption"]
     begin = time.monotonic()
     assert not notices.settled(0.05) and time.monotonic() - begin < 5
     release.set()
@@ -134,7 +134,7 @@ def test_nothing_is_told_after_the_end(recorded: Recorded) -> None:
     teller = recorded.notices._teller._thread
     teller.join(10)
     assert not teller.is_alive()
-    assert len(recorded.told) == 1
+    assert len(recorded.received) == 1
 
 
 def test_the_end_waits_for_what_was_announced(recorded: Recorded) -> None:
@@ -147,7 +147,7 @@ def test_the_end_waits_for_what_was_announced(recorded: Recorded) -> None:
     recorded.notices.on_preemption(save)
     recorded.notices.announce("signal", 1)
     assert recorded.notices.close(10)
-    assert saved == [False] and len(recorded.told) == 1
+    assert saved == [False] and len(recorded.received) == 1
 
 
 def test_the_end_waits_no_longer_than_it_may() -> None:
@@ -182,4 +182,4 @@ say("done", count > 100, len(told) > 100)
 """
     )
     ended = program.end()
-    assert ended.status == 0 and ended.said == ["done True True"] and not ended.errors
+    assert ended.status == 0 and ended.lines == ["done True True"] and not ended.errors

@@ -58,8 +58,8 @@ def report(directory: Path) -> dict[str, Any]:
         text=True,
         timeout=60,
     )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
@@ -72,8 +72,8 @@ def test_a_signal_is_the_reason_and_still_ends_the_process(tmp_path: Path, numbe
     assert "otel_goodput" not in errors.partition("Traceback")[0]
     assert (tmp_path / "saved").read_text() == "x"
     _, errors = start(tmp_path, "off").communicate(timeout=60)
-    told = report(tmp_path)
-    assert told["attempts"] == 2 and told["disruption_reasons"] == {"signal": 1}
+    answer = report(tmp_path)
+    assert answer["attempts"] == 2 and answer["disruption_reasons"] == {"signal": 1}
 
 
 def test_a_preemption_is_noted_before_the_signal_that_follows(tmp_path: Path) -> None:

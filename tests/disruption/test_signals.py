@@ -19,7 +19,7 @@ from otel_goodput._disruption.signals import Signals
 
 from .processes import Program, signalled
 
-TOLD = "told signal SIGTERM"
+NOTICE = "told signal SIGTERM"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the sender of a wake-up is known on Linux only")
 
 
@@ -29,13 +29,13 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the sender of a wake
 def test_sigterm_still_kills_after_notice_and_flush() -> None:
     ended = signalled('take(); say("ready"); rest()')
     assert ended.status == -signal.SIGTERM
-    assert ended.said == ["ready", TOLD, "flushed"] and not ended.errors
+    assert ended.lines == ["ready", NOTICE, "flushed"] and not ended.errors
 
 
 def test_a_flush_that_hangs_holds_up_the_end_for_the_grace_period_only() -> None:
     begin = time.monotonic()
     ended = signalled('take(flush=lambda _: time.sleep(60), grace=0.2); say("ready"); rest()')
-    assert ended.status == -signal.SIGTERM and TOLD in ended.said
+    assert ended.status == -signal.SIGTERM and NOTICE in ended.lines
     assert time.monotonic() - begin < 20
 
 
@@ -47,7 +47,7 @@ say("ready"); rest()
 """
     )
     assert ended.status == -signal.SIGTERM
-    assert ended.said == ["ready", TOLD, "flushed", "finished True"]
+    assert ended.lines == ["ready", NOTICE, "flushed", "finished True"]
 
 
 def test_a_hanging_finish_holds_up_the_end_for_the_grace_period_only() -> None:
@@ -67,7 +67,7 @@ notices, signals = take(finish=finish)
 say("ready"); rest()
 """
     )
-    assert ended.status == -signal.SIGTERM and ended.said[-1] == "finished"
+    assert ended.status == -signal.SIGTERM and ended.lines[-1] == "finished"
 
 
 @linux
@@ -83,7 +83,7 @@ libc.pthread_mutex_lock(mutex)
 """
     )
     assert ended.status == -signal.SIGTERM
-    assert ended.said == ["ready", TOLD, "flushed"]
+    assert ended.lines == ["ready", NOTICE, "flushed"]
 
 
 def test_a_callback_saves_before_the_end() -> None:
@@ -99,7 +99,7 @@ say("ready"); rest()
 """
     )
     assert ended.status == -signal.SIGTERM
-    assert ended.said.index("saving") < ended.said.index("saved in True")
+    assert ended.lines.index("saving") < ended.lines.index("saved in True")
 
 
 @pytest.mark.parametrize("error", ["ValueError('disk on fire')", "SystemExit(3)"])
@@ -114,7 +114,7 @@ notices.on_preemption(lambda: say("the next one"))
 say("ready"); rest()
 """
     )
-    assert ended.status == -signal.SIGTERM and "the next one" in ended.said
+    assert ended.status == -signal.SIGTERM and "the next one" in ended.lines
     assert ended.errors.count("the preemption callback save failed; training goes on") == 1
     assert error.partition("(")[0] in ended.errors
 
@@ -138,7 +138,7 @@ assert notices.settled(10)
         program.send(signal.SIGTERM)
         program.wait_for("mine")
     ended = program.end()
-    assert ended.status == 0 and ended.said.count(TOLD) == 1
+    assert ended.status == 0 and ended.lines.count(NOTICE) == 1
 
 
 def test_training_does_not_go_on_while_the_recorders_finish() -> None:
@@ -161,7 +161,7 @@ while True:
 """
     )
     assert ended.status == -signal.SIGTERM and not ended.errors
-    assert ended.said == ["ready", TOLD, "flushed"]
+    assert ended.lines == ["ready", NOTICE, "flushed"]
 
 
 def test_training_goes_on_while_a_callback_waits_for_it_and_not_beyond() -> None:
@@ -185,7 +185,7 @@ while True:
 """
     )
     assert ended.status == -signal.SIGTERM and not ended.errors
-    assert ended.said.count("saved by the loop") == 1 and "training" not in ended.said
+    assert ended.lines.count("saved by the loop") == 1 and "training" not in ended.lines
 
 
 # --- Python handlers -------------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ say("ready"); rest()
 """
     )
     assert ended.status == 7
-    assert ended.said.count("mine 15 True True") == 1 and TOLD in ended.said
+    assert ended.lines.count("mine 15 True True") == 1 and NOTICE in ended.lines
 
 
 def test_the_own_handler_stays_in_place() -> None:
@@ -220,7 +220,7 @@ assert os.wait()[1] == 0
 say("ready"); rest()
 """
     )
-    assert ended.status == 3 and "mine" in ended.said
+    assert ended.status == 3 and "mine" in ended.lines
 
 
 def test_training_goes_on_if_the_own_handler_lets_it() -> None:
@@ -236,7 +236,7 @@ say(len(stop))
 """
     )
     assert ended.status == 0 and not ended.errors
-    assert ended.said == ["ready", TOLD, "flushed", "1"]
+    assert ended.lines == ["ready", NOTICE, "flushed", "1"]
 
 
 def test_what_the_own_handler_raises_reaches_training() -> None:
@@ -253,7 +253,7 @@ except RuntimeError as error:
     say(error)
 """
     )
-    assert ended.status == 0 and TOLD in ended.said and "stop here" in ended.said
+    assert ended.status == 0 and NOTICE in ended.lines and "stop here" in ended.lines
 
 
 def test_sigint_is_a_keyboard_interrupt_at_once() -> None:
@@ -269,7 +269,7 @@ except KeyboardInterrupt:
         signal.SIGINT,
     )
     assert ended.status == 0
-    assert ended.said == ["ready", "told signal SIGINT", "interrupted"]
+    assert ended.lines == ["ready", "told signal SIGINT", "interrupted"]
 
 
 def test_an_uncaught_keyboard_interrupt_ends_as_ever() -> None:
@@ -291,7 +291,7 @@ say("ready"); rest()
 """
     )
     assert ended.status == -signal.SIGTERM
-    assert ended.said == ["ready", "later", TOLD, "flushed"]
+    assert ended.lines == ["ready", "later", NOTICE, "flushed"]
 
 
 def test_a_handler_installed_later_that_does_not_chain_has_the_signal_to_itself() -> None:
@@ -303,7 +303,7 @@ signals.renew()
 say("ready"); rest()
 """
     )
-    assert ended.status == 5 and ended.said == ["ready"]
+    assert ended.status == 5 and ended.lines == ["ready"]
 
 
 # --- ignored ---------------------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ say("ready"); rest()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         program.send(number)
     ended = program.end()
-    assert ended.status == 0 and ended.said == ["ready"]
+    assert ended.status == 0 and ended.lines == ["ready"]
 
 
 # --- handlers of native code -----------------------------------------------------------------------------------------
@@ -359,13 +359,13 @@ say(now.handler == ctypes.cast(libc.close, ctypes.c_void_p).value)
 """
     )
     assert ended.status == 0 and not ended.errors
-    assert ended.said == ["ready", TOLD, "flushed", "True"]
+    assert ended.lines == ["ready", NOTICE, "flushed", "True"]
 
 
 def test_a_native_handler_that_ends_the_process_comes_after_the_notice() -> None:
     ended = signalled('native(signal.SIGTERM, libc._exit); take(); say("ready"); rest()')
     assert ended.status == signal.SIGTERM  # _exit(15), no signal
-    assert ended.said[:2] == ["ready", TOLD]
+    assert ended.lines[:2] == ["ready", NOTICE]
 
 
 def test_a_native_handler_displaces_the_python_handler_before_as_ever() -> None:
@@ -378,7 +378,7 @@ take()
 say("ready"); until(lambda: not is_open(15))
 """
     )
-    assert ended.status == 0 and "displaced" not in ended.said and TOLD in ended.said
+    assert ended.status == 0 and "displaced" not in ended.lines and NOTICE in ended.lines
 
 
 @linux
@@ -416,7 +416,7 @@ say(calls)
 """
     )
     # The flush goes on in another thread, and may end behind it.
-    assert ended.status == 0 and "[(15, 15, True)]" in ended.said
+    assert ended.status == 0 and "[(15, 15, True)]" in ended.lines
 
 
 @linux
@@ -431,7 +431,7 @@ say("ready"); rest()
 """
     )
     assert ended.status == -signal.SIGTERM
-    assert ended.said == ["ready", TOLD, "flushed"]
+    assert ended.lines == ["ready", NOTICE, "flushed"]
     assert ended.errors.count("most recent call first") >= 1
 
 
@@ -452,7 +452,7 @@ say(len(calls))
 """
     )
     assert ended.status == 0
-    assert ended.said == ["ready", TOLD, "flushed", "1"]
+    assert ended.lines == ["ready", NOTICE, "flushed", "1"]
     assert "most recent call first" in ended.errors
 
 
@@ -469,7 +469,7 @@ say("ready"); rest()
 """
     )
     assert ended.status == -signal.SIGTERM
-    assert ended.said == ["ready", TOLD, "flushed"]
+    assert ended.lines == ["ready", NOTICE, "flushed"]
 
 
 def test_native_code_that_ignores_the_signal_is_left_alone() -> None:
@@ -487,7 +487,7 @@ os.kill(os.getpid(), signal.SIGUSR1)
 time.sleep(60)
 """
     )
-    assert ended.said == ["ready"] and ended.status in (0, -signal.SIGTERM)
+    assert ended.lines == ["ready"] and ended.status in (0, -signal.SIGTERM)
 
 
 # --- forks, other people's wake-ups, removal -------------------------------------------------------------------------
@@ -516,10 +516,10 @@ say("ready"); rest()
         strict=False,
     )
     program.wait_for("ready")
-    assert program.said == ["child -15", "ready"]
+    assert program.lines == ["child -15", "ready"]
     program.send(signal.SIGTERM)
     ended = program.end()
-    assert ended.status == -signal.SIGTERM and ended.said[2:] == [TOLD, "flushed"]
+    assert ended.status == -signal.SIGTERM and ended.lines[2:] == [NOTICE, "flushed"]
 
 
 def test_a_forked_child_keeps_the_handlers_there_before() -> None:
@@ -536,7 +536,7 @@ say("ready"); rest()
 """,
         strict=False,
     )
-    assert ended.said[:2] == ["child 4", "ready"] and ended.status == 4
+    assert ended.lines[:2] == ["child 4", "ready"] and ended.status == 4
 
 
 def test_someone_elses_wake_up_descriptor_stays_theirs() -> None:
@@ -555,7 +555,7 @@ asyncio.run(main())
 """
     )
     assert ended.status == -signal.SIGTERM
-    assert ended.said == ["ready", TOLD, "flushed"]
+    assert ended.lines == ["ready", NOTICE, "flushed"]
 
 
 def test_removed_handlers_leave_things_as_they_were() -> None:
@@ -572,7 +572,7 @@ signals.remove(); signals.renew()
 say("ready"); rest()
 """
     )
-    assert ended.status == -signal.SIGTERM and ended.said == ["ready"] and not ended.errors
+    assert ended.status == -signal.SIGTERM and ended.lines == ["ready"] and not ended.errors
 
 
 def test_removal_leaves_a_later_handler_in_place() -> None:
@@ -587,7 +587,7 @@ assert signal.getsignal(signal.SIGTERM) is later
 say("ready"); rest()
 """
     )
-    assert ended.status == -signal.SIGTERM and ended.said == ["ready", "later"]
+    assert ended.status == -signal.SIGTERM and ended.lines == ["ready", "later"]
 
 
 @pytest.mark.parametrize(("before", "status"), [("None", -15), ("lambda *_: sys.exit(6)", 6)])
@@ -601,7 +601,7 @@ thread = threading.Thread(target=signals.remove); thread.start(); thread.join()
 say("ready"); rest()
 """
     )
-    assert ended.status == status and ended.said == ["ready"] and not ended.errors
+    assert ended.status == status and ended.lines == ["ready"] and not ended.errors
 
 
 def test_nothing_is_installed_off_the_main_thread() -> None:
@@ -628,8 +628,8 @@ for which in range(2):
 say("ready"); rest()
 """
     )
-    assert ended.status == -signal.SIGTERM and ended.said.count(TOLD) == 2
-    assert {"flushed 0", "flushed 1", "finished 0", "finished 1"} <= set(ended.said)
+    assert ended.status == -signal.SIGTERM and ended.lines.count(NOTICE) == 2
+    assert {"flushed 0", "flushed 1", "finished 0", "finished 1"} <= set(ended.lines)
 
 
 @pytest.mark.jax
@@ -666,7 +666,7 @@ os._exit(0)
         strict=False,
     )
     assert ended.status == 0, ended.errors
-    assert ended.said == ["ready", TOLD, "flushed", "in sync"]
+    assert ended.lines == ["ready", NOTICE, "flushed", "in sync"]
 
 
 def test_this_process_is_left_as_it_was() -> None:

@@ -65,17 +65,17 @@ def drawing(text: str) -> Drawing:
     killed; in `step` and `device` a digit is the step, `x` the second in which an exception leaves it, `b` a break;
     in `save` and `restore` a digit is the label of the checkpoint."""
     lines = [(line[:9].strip(), line[9:]) for line in text.splitlines() if line.strip()]
-    found: list[dict[str, Any]] = []
+    intervals: list[dict[str, Any]] = []
     attempts: list[tuple[int, int]] = []  # start, number
     for name, line in lines:
         if name == "job":
             for character, start, end in _runs(line):
                 if character == "!":
-                    found[-1]["end"] = None
-                    found.append({"kind": "heartbeat", "start": end, "attempt": attempts[-1][1]})
+                    intervals[-1]["end"] = None
+                    intervals.append({"kind": "heartbeat", "start": end, "attempt": attempts[-1][1]})
                     continue
                 attempts.append((start, int(character)))
-                found.append({"kind": "job", "start": start, "end": end, "attempt": int(character)})
+                intervals.append({"kind": "job", "start": start, "end": end, "attempt": int(character)})
 
     def attempt(start: int) -> int:
         return max(number for begun, number in attempts if begun <= start)
@@ -107,17 +107,17 @@ def drawing(text: str) -> Drawing:
                     row["step"] = int(character)
                 elif name == "save":
                     row["step"] = max((step["step"] for step in steps if step["start"] < start), default=0)
-                found.append(row)
+                intervals.append(row)
         elif name not in ("job", "account"):
             raise ValueError(f"a row called {name!r}")
     account = dict(lines)["account"]
-    return Drawing([*found, *steps], [LETTERS.get(character, "") for character in account], text)
+    return Drawing([*intervals, *steps], [LETTERS.get(character, "") for character in account], text)
 
 
 def drawings(document: str) -> list[tuple[str, Drawing]]:
     """(rule, drawing) of each that stands in a section of the document."""
-    found = []
+    pairs = []
     for section in re.split(r"(?=^### R\d+ )", document, flags=re.MULTILINE):
         rule = re.match(r"### (R\d+) ", section)
-        found += [(rule[1] if rule else "", drawing(text)) for text in FENCE.findall(section)]
-    return found
+        pairs += [(rule[1] if rule else "", drawing(text)) for text in FENCE.findall(section)]
+    return pairs

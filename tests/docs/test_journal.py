@@ -50,15 +50,15 @@ def test_a_record() -> None:
 
 
 def test_every_kind() -> None:
-    said = {int(number): name.strip("`") for number, name, _ in table("kind | name | meaning")}
-    assert said.keys() == records.KINDS.keys()
-    assert all(number == (getattr(events, name, 0) or getattr(records, name)) for number, name in said.items())
+    documented = {int(number): name.strip("`") for number, name, _ in table("kind | name | meaning")}
+    assert documented.keys() == records.KINDS.keys()
+    assert all(number == (getattr(events, name, 0) or getattr(records, name)) for number, name in documented.items())
 
 
 def test_every_flag() -> None:
-    said = [(int(number), name.strip("`")) for number, name, _, _ in table("flag | name | of | meaning")]
-    assert all(getattr(records if number >= 256 else events, name) == number for number, name in said)
-    assert len(said) == 18
+    documented = [(int(number), name.strip("`")) for number, name, _, _ in table("flag | name | of | meaning")]
+    assert all(getattr(records if number >= 256 else events, name) == number for number, name in documented)
+    assert len(documented) == 18
 
 
 def test_exporters_and_snapshots() -> None:

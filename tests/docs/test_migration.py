@@ -74,11 +74,11 @@ def test_the_figures_of_this_package(name: str, tmp_path: Path, capsys: pytest.C
     file = tmp_path / "entries.json"
     file.write_text(json.dumps([{"jsonPayload": entry(call)} for call in JOBS[name]]))
     assert cli.main(["replay", "--format", "ml-goodput", "--json", str(file)]) == 0
-    found = json.loads(capsys.readouterr().out)
-    said = ROWS[name].split("|")[1]
-    assert f"{found['goodput'] * 100:.1f} %" in said
-    assert "one disruption" not in said or found["disruptions"] == 1
-    assert ("`eval`" in said) == ("eval" in found["seconds"].get("custom", {}))
+    report = json.loads(capsys.readouterr().out)
+    cell = ROWS[name].split("|")[1]
+    assert f"{report['goodput'] * 100:.1f} %" in cell
+    assert "one disruption" not in cell or report["disruptions"] == 1
+    assert ("`eval`" in cell) == ("eval" in report["seconds"].get("custom", {}))
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -86,6 +86,6 @@ def test_the_figures_of_the_original(name: str, tmp_path: Path) -> None:
     original = pytest.importorskip("ml_goodput_measurement.src.goodput")
     log = Log([entry(call) for call in JOBS[name]])
     goodput, badput, _ = original.GoodputCalculator(JOB, LOGGER, log, cache_dir=str(tmp_path)).get_job_goodput(True)
-    said = ROWS[name].split("|")[0]
-    assert f"{goodput:.1f} %" in said
-    assert ("`OTHER`" not in said) or badput[original.BadputType.OTHER] > 9
+    cell = ROWS[name].split("|")[0]
+    assert f"{goodput:.1f} %" in cell
+    assert ("`OTHER`" not in cell) or badput[original.BadputType.OTHER] > 9

@@ -74,7 +74,7 @@ class Block(NamedTuple):
 
 
 def blocks(page: str) -> list[Block]:
-    return [Block(*found) for found in re.findall(r"^```(\w+)\n(.*?)^```$", PAGES[page], re.DOTALL | re.MULTILINE)]
+    return [Block(*fence) for fence in re.findall(r"^```(\w+)\n(.*?)^```$", PAGES[page], re.DOTALL | re.MULTILINE)]
 
 
 def lines(block: Block) -> Iterator[str]:
@@ -120,7 +120,7 @@ def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
     from emulators.google import GoogleEmulator
     from exporters.backends import grpc_backend
 
-    said: dict[str, str] = {}
+    outputs: dict[str, str] = {}
     with grpc_backend() as received, GoogleEmulator(projects=["my-project"]) as google:
         # A machine of Google's would tell its project.
         on_google = f"export OTEL_GOODPUT_GCP_ENDPOINT={google.endpoint} OTEL_GOODPUT_GCP_PROJECT=my-project; "
@@ -129,40 +129,40 @@ def test_all_of_it_from_top_to_bottom(page: str, here: Path) -> None:
             if block.language == "python" and block.file:
                 (here / block.file).write_text(block.text)
             elif block.language == "python":
-                said[block.text] = run([sys.executable, "-W", "error", "-c", block.text], here)
+                outputs[block.text] = run([sys.executable, "-W", "error", "-c", block.text], here)
             elif block.language == "sh":
                 for line in lines(block):
                     there = line.replace("http://localhost:4317", received.endpoint)
                     if line.startswith("export "):  # for all that come after it
                         before += f"{there}; "
                     else:
-                        said[line] = run(["bash", "-c", before + there], here)
+                        outputs[line] = run(["bash", "-c", before + there], here)
     for block in blocks(page):
-        commanded = any(line.startswith("python ") and block.file in line.split() for line in said)
+        commanded = any(line.startswith("python ") and block.file in line.split() for line in outputs)
         assert not block.file or commanded or (page, block.file) in RECIPES, f"{block.file} is never run"
     if page == "README.md":
-        printed = said["python train.py"]
+        printed = outputs["python train.py"]
         assert printed.startswith("Goodput of first, 1 attempt, since ") and "200 started = 200 kept" in printed
-        assert said["otel-goodput report"].splitlines()[0] == printed.splitlines()[0].replace("not ended", "ended")
+        assert outputs["otel-goodput report"].splitlines()[0] == printed.splitlines()[0].replace("not ended", "ended")
     if page == "docs/google-cloud/laptop.md":
         assert {"BatchWriteSpans", "CreateTimeSeries"} <= {request.method for request in google.requests}
-        assert said["otel-goodput doctor --gcp"].startswith("Ready: ")
+        assert outputs["otel-goodput doctor --gcp"].startswith("Ready: ")
         assert len({span.name for span in google.spans}) > 100 and google.refusals == []
         assert sum(series.type.startswith("workload.googleapis.com/") for series in google.series) == 95
     if page == "docs/report.md":
-        assert "7.000 s" in said["otel-goodput replay timeline.jsonl"]
+        assert "7.000 s" in outputs["otel-goodput replay timeline.jsonl"]
     if page == "docs/tutorial.md":
         report = json.loads(run(["otel-goodput", "report", "goodput", "--run", "tutorial", "--json"], here))
         assert report["steps"] == {"executed": 300, "kept": 300, "lost": 0}
         assert (here / "report.html").stat().st_size > 100_000
-        assert "tutorial-2" in said["otel-goodput runs"]
-        printed = said["python train.py 300"]
+        assert "tutorial-2" in outputs["otel-goodput runs"]
+        printed = outputs["python train.py 300"]
         assert printed.startswith("Goodput of tutorial, run tutorial-2, 1 attempt, since ")
         for word in ("productive", "data_loading", "checkpoint_save", "custom eval", "300 started = 300 kept"):
             assert word in printed
-        listed = said["ls goodput/tutorial/"]
+        listed = outputs["ls goodput/tutorial/"]
         assert "traces-" in listed and "metrics-" in listed
-        assert json.loads(said["otel-goodput report --json"])["run_id"] == "tutorial"
+        assert json.loads(outputs["otel-goodput report --json"])["run_id"] == "tutorial"
         assert "step" in received.span_names() and "goodput.time" in received.metric_names()
 
 

@@ -41,9 +41,9 @@ def test_every_rule_of_time_is_drawn() -> None:
 def test_a_drawing_is_what_the_ledger_says(drawn: Drawing) -> None:
     seconds = range(len(drawn.account))
     answer = replay(drawn.rows, windows=[(second, second + 1) for second in seconds], at=len(drawn.account))
-    found = []
+    by_second = []
     for window in answer["windows"]:
         owners = [name for name, share in window["seconds"].items() if share]
         assert len(owners) <= 1, f"second {window['start']} belongs to {window['seconds']}"
-        found.append(owners[0] if owners else "")
-    assert found == drawn.account, drawn.text
+        by_second.append(owners[0] if owners else "")
+    assert by_second == drawn.account, drawn.text

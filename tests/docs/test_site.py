@@ -47,7 +47,7 @@ def test_no_markdown_is_left(site: Path) -> None:
         body = page.read_text(encoding="utf-8").partition("<article")[2].partition("</article>")[0]
         code = re.findall(r"<code>(.*?)</code>", body, re.DOTALL)
         text = re.sub(r"<code>.*?</code>|<pre.*?</pre>|<[^>]+>", "", body, flags=re.DOTALL)
-        found = re.findall(r"```|\*\*|\]\(|^ *\| .*", text, re.MULTILINE)
-        found += [one for one in code if "\\|" in one or re.search(r"&amp;(?:lt|gt|amp);", one)]
-        left += [(page.relative_to(site).as_posix(), one) for one in found]
+        marks = re.findall(r"```|\*\*|\]\(|^ *\| .*", text, re.MULTILINE)
+        marks += [one for one in code if "\\|" in one or re.search(r"&amp;(?:lt|gt|amp);", one)]
+        left += [(page.relative_to(site).as_posix(), one) for one in marks]
     assert left == []

@@ -78,7 +78,7 @@ BRITISH = re.compile(
 OF_OTHERS = {"cancelling deletion"}  # Kubernetes
 
 
-def found(text: str) -> list[str]:
+def misspellings(text: str) -> list[str]:
     """British words in `text`; those all in capitals are names in protocols, such as gRPC's ``CANCELLED``."""
     return [word for word in BRITISH.findall(text) if not word.isupper()]
 
@@ -97,33 +97,33 @@ PAGES = [
 
 
 def test_pages() -> None:
-    said = [
+    misspelled = [
         (page.relative_to(ROOT).as_posix(), number, words)
         for page in PAGES
         for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
-        if (words := found(line))
+        if (words := misspellings(line))
     ]
-    assert said == []
+    assert misspelled == []
 
 
 def test_strings_of_the_package() -> None:
-    said = [
+    misspelled = [
         (path.relative_to(PACKAGE).as_posix(), line, words)
         for path in sorted(PACKAGE.rglob("*.py"))
         for line, text in strings(path)
-        if (words := found(text))
+        if (words := misspellings(text))
     ]
-    assert said == []
+    assert misspelled == []
 
 
 def test_strings_of_the_page() -> None:
-    said = [
+    misspelled = [
         (path.name, text)
         for path in sorted((PACKAGE / "viewer" / "assets").glob("*.js"))
         for text in re.findall(r'"[^"\n]*"|`[^`]*`', path.read_text(encoding="utf-8"))
-        if found(text)
+        if misspellings(text)
     ]
-    assert said == []
+    assert misspelled == []
 
 
 @pytest.mark.parametrize(
@@ -137,4 +137,4 @@ def test_strings_of_the_page() -> None:
     ],
 )
 def test_the_words(text: str, british: list[str]) -> None:
-    assert found(text) == british
+    assert misspellings(text) == british

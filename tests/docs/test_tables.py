@@ -95,7 +95,7 @@ PAGE = "docs/reference/configuration.md"
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "refusal"),
     [
         ("## Environment variables\n", "## The demo\n", "'environment' belongs under 'Environment variables'"),
         ("## Arguments without a variable\n", "", "'arguments' belongs under 'Arguments without a variable'"),
@@ -105,13 +105,13 @@ PAGE = "docs/reference/configuration.md"
         ("# Configuration\n", "# Configuration\n\n```text\n# no heading\n```\n", ""),
     ],
 )  # fmt: skip
-def test_a_table_belongs_under_its_heading(old: str, new: str, said: str) -> None:
+def test_a_table_belongs_under_its_heading(old: str, new: str, refusal: str) -> None:
     text = (ROOT / PAGE).read_text(encoding="utf-8")
     assert old in text
-    if not said:
+    if not refusal:
         load().renewed(PAGE, text.replace(old, new, 1))
         return
-    with pytest.raises(ValueError, match=re.escape(said)):
+    with pytest.raises(ValueError, match=re.escape(refusal)):
         load().renewed(PAGE, text.replace(old, new, 1))
 
 
@@ -168,10 +168,10 @@ def test_metrics_in_the_table_are_those_that_are_exported(tmp_path: Path) -> Non
             with recorder.step(number), recorder.part("forward"):
                 pass
     recorder.flush(10)
-    found = set(metrics(reader))
+    exported = set(metrics(reader))
     recorder.shutdown(10)
     listed = set(re.findall(r"^\| `([\w.]+)`", load().metrics(), re.MULTILINE))
-    assert listed == found
+    assert listed == exported
 
 
 def test_attributes_of_the_resource_are_those_that_there_are() -> None:
@@ -225,15 +225,15 @@ def test_every_command_and_option_is_on_the_page_of_the_command_line() -> None:
     names = re.findall(r"^    (\w+) ", top, re.MULTILINE) + re.findall(r"^    (\w+)$", top, re.MULTILINE)
     assert set(names) | {"collector config", "collector systemd", "collector k8s"} == set(sections)
     for name, section in sections.items():
-        told = set(re.findall(r"^  (--[\w-]+)", helped(*name.split()), re.MULTILINE))
-        assert set(re.findall(r"^\| `(--[\w-]+)", section, re.MULTILINE)) == told, name
+        options = set(re.findall(r"^  (--[\w-]+)", helped(*name.split()), re.MULTILINE))
+        assert set(re.findall(r"^\| `(--[\w-]+)", section, re.MULTILINE)) == options, name
 
 
 def helped(*command: str) -> str:
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), pytest.raises(SystemExit):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), pytest.raises(SystemExit):
         cli.main([*command, "--help"])
-    return said.getvalue()
+    return output.getvalue()
 
 
 def test_every_status_that_the_command_ends_with_is_in_its_table() -> None:

@@ -83,7 +83,7 @@ ON_A_DEVICE = [
 ]  # fmt: skip
 
 
-def said(symptom: Symptom, folder: Path) -> str:
+def message_of(symptom: Symptom, folder: Path) -> str:
     """All that its programs print, with notes of reports in one line."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
     environ |= {"OTEL_GOODPUT_EXPORTERS": "none", **symptom.environ}
@@ -101,14 +101,14 @@ def said(symptom: Symptom, folder: Path) -> str:
 @pytest.mark.parametrize("symptom", SYMPTOMS, ids=[one.quoted[:40] for one in SYMPTOMS])
 def test_it_is_said_in_these_words(symptom: Symptom, tmp_path: Path) -> None:
     assert symptom.quoted in PAGE
-    assert symptom.quoted in said(symptom, tmp_path)
+    assert symptom.quoted in message_of(symptom, tmp_path)
 
 
 @pytest.mark.parametrize("symptom", ON_A_DEVICE, ids=[one.quoted[:40] for one in ON_A_DEVICE])
 def test_it_is_said_in_these_words_of_a_device(symptom: Symptom, tmp_path: Path) -> None:
     pytest.importorskip("jax")
     assert symptom.quoted in PAGE
-    assert symptom.quoted in said(symptom, tmp_path)
+    assert symptom.quoted in message_of(symptom, tmp_path)
 
 
 def test_there_are_many_symptoms_and_none_twice() -> None:

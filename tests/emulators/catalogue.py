@@ -56,17 +56,17 @@ _GOOGLES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 def googles() -> dict[str, MetricDescriptor]:
     """Descriptors of the series that Google itself defines."""
-    found = {}
+    descriptors = {}
     for name, (value_type, labels) in _GOOGLES.items():
         metric = f"compute.googleapis.com/workload/{name}"
-        found[metric] = MetricDescriptor(
+        descriptors[metric] = MetricDescriptor(
             type=metric,
             metric_kind=MetricDescriptor.MetricKind.GAUGE,
             value_type=MetricDescriptor.ValueType.Value(value_type),
             labels=[LabelDescriptor(key=key) for key in labels],
             monitored_resource_types=[WORKLOAD],
         )
-    return found
+    return descriptors
 
 
 def domain(metric_type: str) -> str:

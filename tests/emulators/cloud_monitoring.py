@@ -75,8 +75,8 @@ class CloudMonitoring:
     def list_descriptors(self, request: Any, now: int) -> Any:
         admit_project(self._records, request.name, self._projects)
         matches = _filter(request.filter)
-        found = [one for one in self._book.descriptors.values() if matches({"metric.type": one.type})]
-        return ListMetricDescriptorsResponse.pb()(metric_descriptors=found)
+        matching = [one for one in self._book.descriptors.values() if matches({"metric.type": one.type})]
+        return ListMetricDescriptorsResponse.pb()(metric_descriptors=matching)
 
     def list_series(self, request: Any, now: int) -> Any:
         """Series with points whose end time is in the interval (start excluded), newest first."""
@@ -135,8 +135,8 @@ def _filter(text: str) -> Callable[[dict[str, str]], bool]:
     def matches(fields: dict[str, str]) -> bool:
         for condition in filter(None, conditions):
             field, prefix, value = condition.groups()
-            found = fields.get(field)
-            if found is None or not (found.startswith(value) if prefix else found == value):
+            value_of_field = fields.get(field)
+            if value_of_field is None or not (value_of_field.startswith(value) if prefix else value_of_field == value):
                 return False
         return True
 

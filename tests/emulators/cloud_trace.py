@@ -23,8 +23,10 @@ class CloudTrace:
         service = "/google.devtools.cloudtrace.v2.TraceService"
         batch = BatchWriteSpansRequest.pb()
         self.methods = {
-            f"{service}/BatchWriteSpans": Method("BatchWriteSpans", batch, lambda asked: len(asked.spans), self.batch),
-            f"{service}/CreateSpan": Method("CreateSpan", Span, lambda asked: 1, self.create),
+            f"{service}/BatchWriteSpans": Method(
+                "BatchWriteSpans", batch, lambda request: len(request.spans), self.batch
+            ),
+            f"{service}/CreateSpan": Method("CreateSpan", Span, lambda request: 1, self.create),
         }
 
     def batch(self, request: Any, now: int) -> Empty:

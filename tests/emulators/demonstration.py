@@ -93,8 +93,8 @@ def checks(arrived: Arrived, account: dict[str, Any], directory: Path) -> Iterat
     seconds = account["seconds"]
     for category, wanted in sorted(seconds.items()):
         if not isinstance(wanted, dict):
-            found = arrived.last(semconv.TIME.name).get(category)
-            yield Check(found == wanted, f"{semconv.TIME.name} {category}: {found} s; the report says {wanted} s")
+            actual = arrived.last(semconv.TIME.name).get(category)
+            yield Check(actual == wanted, f"{semconv.TIME.name} {category}: {actual} s; the report says {wanted} s")
     good = arrived.last("workload/goodput_time")
     yield Check(
         list(good.values()) == [seconds["productive"]],

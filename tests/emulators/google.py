@@ -175,12 +175,12 @@ class GoogleEmulator:
         with self._records.lock:
             return {key: list(points) for key, points in book.series.items()}
 
-    def _answer(self, method: Method, asked: Any, context: grpc.ServicerContext) -> Any:
+    def _answer(self, method: Method, message: Any, context: grpc.ServicerContext) -> Any:
         metadata = dict(context.invocation_metadata())
-        request = Request(method.name, self._now(), method.items(asked), "", metadata)
+        request = Request(method.name, self._now(), method.items(message), "", metadata)
         self._records.requests.append(request)
         try:
-            answer = self._consider(method, asked, request, context)
+            answer = self._consider(method, message, request, context)
         except Gone:
             request.code = grpc.StatusCode.CANCELLED.name
             return None
@@ -191,7 +191,7 @@ class GoogleEmulator:
         request.code = grpc.StatusCode.OK.name
         return answer
 
-    def _consider(self, method: Method, asked: Any, request: Request, context: grpc.ServicerContext) -> Any:
+    def _consider(self, method: Method, message: Any, request: Request, context: grpc.ServicerContext) -> Any:
         case = CallerCase(str(request.metadata.get("authorization", "")), self._tokens)
         refused = self._records.refuse(CALLER_RULES, case, method.name)
         if refused is not None:
@@ -202,7 +202,7 @@ class GoogleEmulator:
             raise fault.error(method.name)
         with self._records.lock:
             try:
-                answer = method.answer(asked, self._now())
+                answer = method.answer(message, self._now())
             except Refused:
                 if fault is None:
                     raise
@@ -222,7 +222,7 @@ class _Handlers(grpc.GenericRpcHandler):
         if method is None:
             return None
         return grpc.unary_unary_rpc_method_handler(
-            lambda asked, context: self._answer(method, asked, context),
+            lambda message, context: self._answer(method, message, context),
             request_deserializer=method.request.FromString,
             response_serializer=lambda answer: b"" if answer is None else answer.SerializeToString(),  # the client left
         )

@@ -16,12 +16,12 @@ ANSWER = (
 class HtmlProxy:
     """Takes any connection, at `endpoint`, and answers its first words with an HTTP/1.1 403 in HTML; a context manager.
 
-    `asked` are those first words' first lines, such as `CONNECT monitoring.googleapis.com:443 HTTP/1.1`. A bare socket:
-    what comes may be TLS or HTTP/2, of which a server of HTTP would make no request.
+    `requests` has the first line of each, such as `CONNECT monitoring.googleapis.com:443 HTTP/1.1`. It uses a bare
+    socket, since a client may speak TLS or HTTP/2, which an HTTP server would not take for a request.
     """
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve, name="html-proxy")
@@ -44,7 +44,7 @@ class HtmlProxy:
                 if self._stopping:
                     return
                 connection.settimeout(2)  # seconds; a client that says nothing does not hold up the others for long
-                self.asked.append(connection.recv(4096).split(b"\r\n")[0].decode("latin-1"))
+                self.requests.append(connection.recv(4096).split(b"\r\n")[0].decode("latin-1"))
                 connection.sendall(ANSWER)
                 connection.shutdown(socket.SHUT_WR)
                 while connection.recv(4096):  # else what it still sends makes a reset, and the page is lost

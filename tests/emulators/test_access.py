@@ -127,6 +127,6 @@ def test_a_proxy_answers_in_html(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("no_proxy", "")
         with metric_client("monitoring.googleapis.com:443") as client, pytest.raises(ServiceUnavailable):
             client.create_time_series(name=PROJECT, time_series=[series()], timeout=5)
-    assert proxy.asked[0] == "GET /v1/traces HTTP/1.1"
-    assert proxy.asked[1] == "PRI * HTTP/2.0"
-    assert proxy.asked[-1] == "CONNECT monitoring.googleapis.com:443 HTTP/1.1"
+    assert proxy.requests[0] == "GET /v1/traces HTTP/1.1"
+    assert proxy.requests[1] == "PRI * HTTP/2.0"
+    assert proxy.requests[-1] == "CONNECT monitoring.googleapis.com:443 HTTP/1.1"

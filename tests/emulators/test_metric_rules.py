@@ -241,9 +241,9 @@ def test_googles_own_series_are_there_from_the_beginning(google: GoogleEmulator)
         *("stepping_slice_efficiency", "available_slice_efficiency"),
     }
     with metric_client(google.endpoint) as client:
-        found = list(client.list_metric_descriptors(name=PROJECT))
+        descriptors = list(client.list_metric_descriptors(name=PROJECT))
         one = client.get_metric_descriptor(name=f"{PROJECT}/metricDescriptors/{GOODPUT_TIME}")
-    assert {descriptor.type.removeprefix("compute.googleapis.com/workload/") for descriptor in found} == names
+    assert {descriptor.type.removeprefix("compute.googleapis.com/workload/") for descriptor in descriptors} == names
     assert {label.key for label in one.labels} == {"goodput_source", "accelerator_type", "cluster_name"}
     assert (one.metric_kind, one.value_type) == (MetricDescriptor.GAUGE, MetricDescriptor.DOUBLE)
 
@@ -310,8 +310,8 @@ def test_series_are_listed_by_filter_and_interval(google: GoogleEmulator) -> Non
         client.create_time_series(name=PROJECT, time_series=[series(7, rank="1")])
 
         def listed(text: str) -> list[list[int]]:
-            asked = {"name": PROJECT, "filter": text, "interval": interval, "view": "FULL"}
-            return [[point.value.int64_value for point in one.points] for one in client.list_time_series(asked)]
+            arguments = {"name": PROJECT, "filter": text, "interval": interval, "view": "FULL"}
+            return [[point.value.int64_value for point in one.points] for one in client.list_time_series(arguments)]
 
         assert listed('metric.type = "custom.googleapis.com/m"') == [[10, 0], [7]]
         assert listed('metric.type = starts_with("custom") AND metric.labels.rank = "1"') == [[7]]

@@ -119,11 +119,11 @@ def test_what_is_good_is_stored(google: GoogleEmulator) -> None:
     assert [stored.name for stored in google.otlp_spans] == ["step", "step"]
     target = {"project_id": "test-project", "location": "us-central1", "cluster": "", "namespace": ""}
     target |= {"job": "llama", "instance": "0"}
-    found = {
+    first_points = {
         (key.type, dict(key.labels).get("goodput.category")): (points[0].value, points[0].start)
         for key, points in google.otlp_series.items()
     }
-    assert found == {("goodput.time", "productive"): (1.5, None), ("steps", None): (3.0, NOW - 100 * SECOND)}
+    assert first_points == {("goodput.time", "productive"): (1.5, None), ("steps", None): (3.0, NOW - 100 * SECOND)}
     assert {frozenset(target.items())} == {key.resource_labels for key in google.otlp_series}
     assert google.refusals == google.notes == []
     assert (google.spans, google.series) == ([], {})

@@ -164,7 +164,7 @@ REPORT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("changes", "losses", "said"),
+    ("changes", "losses", "failure"),
     [
         ({"seconds": REPORT["seconds"] | {"other": 1.000000001}}, {}, "sum to the elapsed time"),
         ({"seconds": REPORT["seconds"] | {"productive": 4.5, "other": 0.5}}, {}, "productive 4.5"),
@@ -181,7 +181,7 @@ REPORT: dict[str, Any] = {
     ],
 )
 def test_each_check_finds_what_it_is_for(
-    changes: dict[str, Any], losses: dict[int, list[float]], said: str, example: ModuleType
+    changes: dict[str, Any], losses: dict[int, list[float]], failure: str, example: ModuleType
 ) -> None:
     watch = example.Stopwatch()
     # Steps of a second: 0 and 1, lost in 2, back to 1.
@@ -192,7 +192,7 @@ def test_each_check_finds_what_it_is_for(
     assert [text for holds, text in example.checks(REPORT, watch) if not holds] == []
     watch.losses.update(losses)
     failures = [text for holds, text in example.checks(REPORT | changes, watch) if not holds]
-    assert any(said in text for text in failures), failures
+    assert any(failure in text for text in failures), failures
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,8 @@ def test_preempted_job_is_accounted_for(tmp_path: Path, compiled: dict[str, str]
             line, shell=True, cwd=tmp_path, capture_output=True, timeout=60, env={"PATH": "/usr/bin:/bin"}
         )
         assert again.returncode == 0, (line, again.stderr)
-    told, shown = as_words(done.stdout), as_words(README.split("<!-- begin: report -->")[1].split("<!-- end")[0])
-    assert len(shown) > 15 and shown - told - {"text"} <= {"checkpoint_restore", "data_loading", "other"}, (
+    printed, shown = as_words(done.stdout), as_words(README.split("<!-- begin: report -->")[1].split("<!-- end")[0])
+    assert len(shown) > 15 and shown - printed - {"text"} <= {"checkpoint_restore", "data_loading", "other"}, (
         "see README.md"
     )
 
@@ -172,7 +172,7 @@ def failures(changes: dict[str, Any], losses: list[dict[str, Any]]) -> list[str]
 
 
 @pytest.mark.parametrize(
-    ("changes", "losses", "said"),
+    ("changes", "losses", "failure"),
     [
         ({"seconds": REPORT["seconds"] | {"productive": 4.000000001}}, LOSSES, "sum to the elapsed time"),
         ({"seconds": REPORT["seconds"] | {"productive": 1.0, "infrastructure_recovery": 6.0}}, LOSSES, "recovery"),
@@ -185,9 +185,9 @@ def failures(changes: dict[str, Any], losses: list[dict[str, Any]]) -> list[str]
         ({}, [record | {"loss": 5.0} for record in LOSSES], "at last"),
     ],
 )
-def test_preempted_finds_a_wrong_report(changes: dict[str, Any], losses: list[dict[str, Any]], said: str) -> None:
+def test_preempted_finds_a_wrong_report(changes: dict[str, Any], losses: list[dict[str, Any]], failure: str) -> None:
     assert failures({}, LOSSES) == []
-    assert any(said in text for text in failures(changes, losses))
+    assert any(failure in text for text in failures(changes, losses))
 
 
 def test_batches_depend_on_the_step_alone() -> None:

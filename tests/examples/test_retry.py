@@ -61,9 +61,9 @@ def test_the_next_try_is_told_how_the_last_one_ended(tmp_path: Path) -> None:
         "retry.sh: try 1 of 10 ended with status 3; the next one begins in 0 s",
         "retry.sh: try 2 of 10 ended with status 137; the next one begins in 0 s",
     ]
-    told = open_run(tmp_path).report().to_json()
-    assert told["attempts"] == 3 and told["state"] == "ended"
-    assert told["disruption_reasons"] == {"crash": 2}
+    report = open_run(tmp_path).report().to_json()
+    assert report["attempts"] == 3 and report["state"] == "ended"
+    assert report["disruption_reasons"] == {"crash": 2}
 
 
 def test_it_gives_up_with_the_last_status(tmp_path: Path) -> None:
@@ -87,8 +87,8 @@ def test_a_signal_goes_to_the_job_and_ends_the_loop(tmp_path: Path, number: sign
             assert process.stderr is not None and "next one" not in process.stderr.read()
         finally:
             process.kill()
-    told = open_run(tmp_path).report().to_json()
-    assert told["attempts"] == 1 and told["state"] in ("failed", "died")
+    report = open_run(tmp_path).report().to_json()
+    assert report["attempts"] == 1 and report["state"] in ("failed", "died")
 
 
 @pytest.mark.parametrize("words", [("-n", "many"), ("-w", "1.5"), ("-q",), ()])

@@ -41,5 +41,5 @@ def test_a_receiver_that_has_older_values(
         with caplog.at_level(logging.WARNING):
             recorder.shutdown()
         over.set()
-    told = [record.getMessage() for record in caplog.records if LACKS in record.getMessage()]
-    assert len(told) == (at_the_end == "hangs")
+    messages = [record.getMessage() for record in caplog.records if LACKS in record.getMessage()]
+    assert len(messages) == (at_the_end == "hangs")

@@ -89,8 +89,8 @@ def test_a_malformed_header_is_told_by_its_place(
         opened.metric_exporter.shutdown()
         assert received.headers[0]["x-key"] == "1" and "authorization" not in received.headers[0]
     assert "s3cr3t" not in caplog.text
-    told = "item 2 of OTEL_EXPORTER_OTLP_HEADERS is not a header: write NAME=VALUE, not NAME: VALUE; it is left out"
-    assert caplog.messages == [told]
+    warning = "item 2 of OTEL_EXPORTER_OTLP_HEADERS is not a header: write NAME=VALUE, not NAME: VALUE; it is left out"
+    assert caplog.messages == [warning]
 
 
 @pytest.mark.parametrize("wire", BACKENDS)
@@ -106,10 +106,10 @@ def test_an_exporter_does_not_show_the_password_of_its_endpoint(wire: str, monke
 
 def test_a_header_that_grpc_cannot_send_is_told_before_the_first_export(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=1,authorization=Bearer%20s3cr3t%0A2")
-    with pytest.raises(ExporterUnavailable) as told:
+    with pytest.raises(ExporterUnavailable) as failure:
         open_exporter("otlp", ExporterContext("job", "run", environ=os.environ))
-    assert "item 2 of OTEL_EXPORTER_OTLP_HEADERS cannot be sent over grpc" in str(told.value)
-    assert "s3cr3t" not in str(told.value)
+    assert "item 2 of OTEL_EXPORTER_OTLP_HEADERS cannot be sent over grpc" in str(failure.value)
+    assert "s3cr3t" not in str(failure.value)
 
 
 def test_a_converted_span_still_says_what_the_sdk_has_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,18 +138,18 @@ def test_a_success_over_grpc_that_says_that_parts_were_rejected(
 def test_what_is_no_success_is_said_once_and_stays(
     case: str, server: HttpServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answer, said = FAILURES[case]
+    answer, refusal = FAILURES[case]
     server.answer = (lambda _: answer) if isinstance(answer, Response) else answer
     # What is no HTTP at all is asked again by OpenTelemetry's exporters, as long as their time lasts.
-    exporters = opened(20.0 if said else 2.0)
+    exporters = opened(20.0 if refusal else 2.0)
     assert exporters.span_exporter is not None and exporters.metric_exporter is not None
     for _ in range(2):
         assert exporters.span_exporter.export(spans(3)) is SpanExportResult.FAILURE
     assert "s3cr3t" not in caplog.text
-    if said and case != "an endless error":  # OpenTelemetry's exporters say that one, at each export
+    if refusal and case != "an endless error":  # OpenTelemetry's exporters say that one, at each export
         (message,) = caplog.messages
-        assert message.startswith(f"traces to {server.url}/v1/traces") and said in message
-    assert said in caplog.text
+        assert message.startswith(f"traces to {server.url}/v1/traces") and refusal in message
+    assert refusal in caplog.text
     # Nothing is lost: it goes when the receiver is one.
     server.answer = lambda _: Response(headers=PROTOBUF)
     assert exporters.span_exporter.export(spans(1)) is SpanExportResult.SUCCESS

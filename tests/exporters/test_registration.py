@@ -123,9 +123,9 @@ def names(tmp_path: Path) -> list[str]:
     return sorted(line.split()[0] for line in (tmp_path / "archive").read_text().splitlines())
 
 
-@pytest.mark.parametrize("asked", ["archive", "ARCHIVE,file", "auto"])
-def test_it_is_asked_for_like_ours(asked: str, tmp_path: Path, environment: dict[str, str]) -> None:
-    done = train(tmp_path, environment, asked)
+@pytest.mark.parametrize("exporters", ["archive", "ARCHIVE,file", "auto"])
+def test_it_is_asked_for_like_ours(exporters: str, tmp_path: Path, environment: dict[str, str]) -> None:
+    done = train(tmp_path, environment, exporters)
     assert done.returncode == 0, done.stderr
     assert names(tmp_path) == ["attempt", "job", "step"]
 
@@ -144,19 +144,19 @@ def doctor(tmp_path: Path, environment: dict[str, str], exporters: str) -> dict[
     command = [sys.executable, "-m", "otel_goodput", "doctor", "--json"]
     variables = {**environment, "OTEL_GOODPUT_EXPORTERS": exporters, "OTEL_GOODPUT_DIR": str(tmp_path / "runs")}
     done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)
-    found: dict[str, list[str]] = {}
+    by_subject: dict[str, list[str]] = {}
     for finding in json.loads(done.stdout)["findings"]:
         if finding["about"].startswith("exporter"):
-            found.setdefault(finding["about"], []).append(f"{finding['level']}: {finding['what']}")
-    return found
+            by_subject.setdefault(finding["about"], []).append(f"{finding['level']}: {finding['what']}")
+    return by_subject
 
 
 def test_doctor_says_where_it_goes_and_what_is_wrong(tmp_path: Path, environment: dict[str, str]) -> None:
-    asked = doctor(tmp_path, environment, "archive,needy,odd,broken")
-    assert asked["exporter archive"] == [f"ok: traces to {tmp_path / 'archive'}"]
-    assert asked["exporter needy"] == ["problem: cannot be opened: no module named 'not_there'"]
-    assert asked["exporter odd"] == ["problem: cannot be opened: of_others:NONE_AT_ALL is not an ExporterSpec"]
-    assert "ModuleNotFoundError" in asked["exporter broken"][0]
+    findings = doctor(tmp_path, environment, "archive,needy,odd,broken")
+    assert findings["exporter archive"] == [f"ok: traces to {tmp_path / 'archive'}"]
+    assert findings["exporter needy"] == ["problem: cannot be opened: no module named 'not_there'"]
+    assert findings["exporter odd"] == ["problem: cannot be opened: of_others:NONE_AT_ALL is not an ExporterSpec"]
+    assert "ModuleNotFoundError" in findings["exporter broken"][0]
     by_itself = doctor(tmp_path, environment, "auto")
     assert by_itself["exporter archive"] == [f"ok: traces to {tmp_path / 'archive'}"]
     assert "always, but not_there is not installed" in by_itself["exporter needy"][0]

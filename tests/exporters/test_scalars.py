@@ -41,8 +41,8 @@ def test_at_a_url() -> None:
     writer.close()
     names = memory.ls("/logs/goodput", detail=False)
     assert len(names) > 1
-    found = scalars("memory://logs/goodput")["goodput/ratio"]
-    assert [step for step, _ in found] == list(range(count))
+    ratios = scalars("memory://logs/goodput")["goodput/ratio"]
+    assert [step for step, _ in ratios] == list(range(count))
     memory.rm("/logs", recursive=True)
 
 

@@ -30,13 +30,13 @@ def received(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 def times(request: ExportMetricsServiceRequest) -> set[int]:
     """When its points were measured, unix ns, of every kind of metric."""
-    found: set[int] = set()
+    nanoseconds: set[int] = set()
     for resource in request.resource_metrics:
         for scope in resource.scope_metrics:
             for metric in scope.metrics:
                 data = getattr(metric, metric.WhichOneof("data"))
-                found |= {point.time_unix_nano for point in data.data_points}
-    return found
+                nanoseconds |= {point.time_unix_nano for point in data.data_points}
+    return nanoseconds
 
 
 def trained(directory: Path, flushes: int = 0, **settings: Any) -> Recorder:
@@ -86,9 +86,9 @@ def test_whose_they_are_is_on_the_resource(received: Received, tmp_path: Path) -
     data = memory.get_metrics_data()
     recorder.shutdown(10)
     for request in (received.traces[0].resource_spans[0], received.metrics[0].resource_metrics[0]):
-        told = {attribute.key: attribute.value for attribute in request.resource.attributes}
-        assert told["telemetry.distro.name"].string_value == "otel_goodput"
-    assert told["goodput.telemetry.spaced"].bool_value
+        resource = {attribute.key: attribute.value for attribute in request.resource.attributes}
+        assert resource["telemetry.distro.name"].string_value == "otel_goodput"
+    assert resource["goodput.telemetry.spaced"].bool_value
     assert data is not None and "goodput.telemetry.spaced" not in data.resource_metrics[0].resource.attributes
 
 

@@ -41,11 +41,11 @@ def scalars(folder: Path | str) -> dict[str, list[tuple[int, float]]]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.util.tensor_util import make_ndarray
 
-    found = EventAccumulator(str(folder), size_guidance={"tensors": 0})
-    found.Reload()
+    events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+    events.Reload()
     return {
-        tag: [(event.step, float(make_ndarray(event.tensor_proto))) for event in found.Tensors(tag)]
-        for tag in found.Tags()["tensors"]
+        tag: [(event.step, float(make_ndarray(event.tensor_proto))) for event in events.Tensors(tag)]
+        for tag in events.Tags()["tensors"]
     }
 
 
@@ -54,11 +54,11 @@ def shown(folder: Path) -> dict[str, list[tuple[int, float]]]:
     from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
     from tensorboard.util.tensor_util import make_ndarray
 
-    found = EventAccumulator(str(folder))
-    found.Reload()
+    events = EventAccumulator(str(folder))
+    events.Reload()
     return {
-        tag: [(event.step, float(make_ndarray(event.tensor_proto))) for event in found.Tensors(tag)]
-        for tag in found.Tags()["tensors"]
+        tag: [(event.step, float(make_ndarray(event.tensor_proto))) for event in events.Tensors(tag)]
+        for tag in events.Tags()["tensors"]
     }
 
 
@@ -89,9 +89,9 @@ def ran(program: str, *arguments: object, **environ: str) -> subprocess.Complete
 def test_the_last_scalars_are_the_report(tmp_path: Path) -> None:
     with job(tmp_path) as recorder:
         train(recorder, 0, 20)
-    found = scalars(tmp_path / "job" / "tensorboard")
+    series = scalars(tmp_path / "job" / "tensorboard")
     totals = open_run(tmp_path).totals()
-    last = {tag: values[-1] for tag, values in found.items()}
+    last = {tag: values[-1] for tag, values in series.items()}
     assert last["goodput/ratio"] == (19, pytest.approx(totals.run.goodput))
     assert last["seconds/productive"] == (19, pytest.approx(totals.run.productive / 1e9))
     assert last["badput/data_loading"] == (19, pytest.approx(20 / 205))
@@ -99,7 +99,7 @@ def test_the_last_scalars_are_the_report(tmp_path: Path) -> None:
     assert last["steps/kept"] == (19, 20) and last["step_time/ideal_s"] == (19, pytest.approx(9))
     assert last["step_time/mean_s"] == (19, pytest.approx(9))
     assert last["checkpoint/at_risk_s"] == (19, pytest.approx(180))
-    assert "disruptions/crash" not in found and "badput/elastic_slice_down" not in found, "they were always 0"
+    assert "disruptions/crash" not in series and "badput/elastic_slice_down" not in series, "they were always 0"
 
 
 def test_a_restart_goes_on_in_the_same_folder(tmp_path: Path) -> None:
@@ -107,21 +107,21 @@ def test_a_restart_goes_on_in_the_same_folder(tmp_path: Path) -> None:
         train(recorder, 0, 10)
     with job(tmp_path, run_id="run") as recorder:
         train(recorder, 5, 20, BEGIN + 200 * 10**9)
-    found = scalars(tmp_path / "run" / "tensorboard")
-    assert found["steps/kept"][-1] == (19, 20)
-    assert found["steps/lost"][-1] == (19, 5)
-    assert found["disruptions/restart"][-1] == (19, 1)
+    series = scalars(tmp_path / "run" / "tensorboard")
+    assert series["steps/kept"][-1] == (19, 20)
+    assert series["steps/lost"][-1] == (19, 5)
+    assert series["disruptions/restart"][-1] == (19, 1)
 
 
-@pytest.mark.parametrize("beside", ["alone", "a writer of the user's"])
-def test_a_run_that_goes_back_never_goes_back_on_the_axis(beside: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("company", ["alone", "a writer of the user's"])
+def test_a_run_that_goes_back_never_goes_back_on_the_axis(company: str, tmp_path: Path) -> None:
     """After a resume and after a rollback. TensorBoard drops what was written of the steps that are done again."""
     folder = tmp_path / "job" / "tensorboard"
     with job(tmp_path, run_id="job") as recorder:
         train(recorder, 0, 80)
         recorder.flush()
     users = f"events.out.tfevents.{int(time.time()):010d}.host.1.0"
-    if beside != "alone":
+    if company != "alone":
         writer = ScalarWriter(str(folder))
         (own,) = (path for path in folder.iterdir() if path.stat().st_size < 100)
         writer.write("user/loss", 0.5, 70, time.time())
@@ -142,14 +142,14 @@ def test_a_run_that_goes_back_never_goes_back_on_the_axis(beside: str, tmp_path:
             with recorder.step(number), recorder.custom("eval"):
                 pass
         recorder.flush()
-    found = shown(folder)
-    if beside == "alone":
-        for tag, values in found.items():
+    series = shown(folder)
+    if company == "alone":
+        for tag, values in series.items():
             steps = [step for step, _ in values]
             assert steps == sorted(steps), tag
-        assert found["steps/kept"][-1] == (40, 41.0)
+        assert series["steps/kept"][-1] == (40, 41.0)
     else:
-        assert found["user/loss"] == [(70, 0.5)], "what is the user's stays"
+        assert series["user/loss"] == [(70, 0.5)], "what is the user's stays"
 
 
 def test_what_a_killed_job_wrote_is_read(tmp_path: Path) -> None:
@@ -171,8 +171,8 @@ def test_what_a_killed_job_wrote_is_read(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "flushed\n"
         process.send_signal(signal.SIGKILL)
-    found = scalars(tmp_path / "job" / "tensorboard")
-    step, ratio = found["goodput/ratio"][-1]
+    series = scalars(tmp_path / "job" / "tensorboard")
+    step, ratio = series["goodput/ratio"][-1]
     assert step >= 28 and 0.5 < ratio <= 1
 
 
@@ -236,9 +236,9 @@ def test_odd_names_of_phases(tmp_path: Path) -> None:
         for name in ("a/b", "<b>", "mit Umlaut ä", "surrogate \udc80"):
             with recorder.custom(name):
                 time.sleep(0.001)
-    found = scalars(tmp_path / "job" / "tensorboard")
+    series = scalars(tmp_path / "job" / "tensorboard")
     names = ("a/b", "<b>", "mit Umlaut ä", "surrogate ?")
-    assert {f"seconds/custom/{name}" for name in names} <= found.keys()
+    assert {f"seconds/custom/{name}" for name in names} <= series.keys()
 
 
 def test_windows_and_stragglers_and_no_figures_of_others(tmp_path: Path) -> None:
@@ -372,8 +372,8 @@ def test_tensorboard_shows_them_in_a_browser(tmp_path: Path, port: int) -> None:
     with subprocess.Popen([*command, "--port", str(port)], env=environ, **quiet) as process:  # type: ignore[call-overload]
         try:
             until(lambda: _tags(port))
-            (found,) = _tags(port).values()
-            assert {"goodput/ratio", "badput/data_loading", "step_time/ideal_s"} <= found.keys()
+            (tags,) = _tags(port).values()
+            assert {"goodput/ratio", "badput/data_loading", "step_time/ideal_s"} <= tags.keys()
             with launched() as browser:
                 page = browser.new_page()
                 page.set_default_timeout(PATIENCE_MS)
@@ -388,7 +388,7 @@ def _tags(port: int) -> dict[str, dict[str, object]]:
     """Tags by run, as TensorBoard's own server tells them; empty while it does not."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/data/plugin/scalars/tags", timeout=5) as answer:
-            found: dict[str, dict[str, object]] = json.load(answer)
+            tags_by_run: dict[str, dict[str, object]] = json.load(answer)
     except OSError:
         return {}
-    return {run: tags for run, tags in found.items() if tags}
+    return {run: tags for run, tags in tags_by_run.items() if tags}

@@ -94,7 +94,6 @@ class Event:
         self._stream = stream
         self._torch = torch
         self._work: Work | None = None
-        self.asked = 0
 
     def record(self) -> None:
         assert not self._torch.capturing, "nothing of ours is captured"

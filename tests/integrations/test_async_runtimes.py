@@ -207,8 +207,8 @@ def test_one_in_use_that_cannot_be_marked(
     assert recorder.totals().clock == "unknown"
     (text,) = [text for record in caplog.records if "cannot be marked" in (text := record.getMessage())]
     assert text.startswith(name) and text in " ".join(str(recorder.report()).split())
-    (found,) = [each for each in journal.check_run(run_folder(tmp_path), 0, renewable=True) if "not known" in each.what]
-    assert f"({name} cannot be marked)" in found.what
+    (note,) = [each for each in journal.check_run(run_folder(tmp_path), 0, renewable=True) if "not known" in each.what]
+    assert f"({name} cannot be marked)" in note.what
 
 
 @pytest.mark.parametrize("name", sorted(FROM_IMPORT_ON))

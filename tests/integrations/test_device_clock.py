@@ -148,8 +148,8 @@ def loop(directory: Path, train: Callable[[Any], Any], state: Any) -> tuple[int,
 
 def planes(directory: Path) -> list[Any]:
     """What jax's profiler has written there."""
-    [found] = directory.rglob("*.xplane.pb")
-    return list(jax.profiler.ProfileData.from_file(str(found)).planes)
+    [profile] = directory.rglob("*.xplane.pb")
+    return list(jax.profiler.ProfileData.from_file(str(profile)).planes)
 
 
 def annotated(directory: Path) -> set[int]:
@@ -435,7 +435,7 @@ def test_of_a_tree_the_smallest_counts(recorder: Recorder) -> None:
     assert totals.observed and totals.kept == 5 and recorder._observers.device_clock.lost == 0
 
 
-def said(caplog: pytest.LogCaptureFixture, word: str) -> list[str]:
+def messages(caplog: pytest.LogCaptureFixture, word: str) -> list[str]:
     return [record.getMessage() for record in caplog.records if word in record.getMessage()]
 
 
@@ -456,7 +456,7 @@ def test_what_is_no_array(recorder: Recorder, caplog: pytest.LogCaptureFixture, 
         for number in range(3):
             with recorder.step(number) as step:
                 step.observe(what)
-    assert len(said(caplog, "no jax array")) == 1
+    assert len(messages(caplog, "no jax array")) == 1
     totals = recorder.totals()
     assert totals.kept == 3 and totals.pending == 0, "its mark says when it was over"
 
@@ -468,7 +468,7 @@ def test_a_deleted_array(recorder: Recorder, caplog: pytest.LogCaptureFixture) -
             gone.delete()
             with recorder.step(number) as step:
                 step.observe(gone)
-    assert len(said(caplog, "donated")) == 1
+    assert len(messages(caplog, "donated")) == 1
     assert recorder.totals().kept == 3
 
 
@@ -484,7 +484,7 @@ def test_donated_state_is_warned_of_once_and_harms_nothing(
                 step.observe(state)
         loss.block_until_ready()
     recorder.shutdown()
-    assert len(said(caplog, "donated")) == 1
+    assert len(messages(caplog, "donated")) == 1
     assert recorder.totals().kept == 6 and recorder._observers.device_clock.lost >= 4
 
 
@@ -582,7 +582,7 @@ def test_observing_after_the_end_is_said(recorder: Recorder, caplog: pytest.LogC
         with recorder.step(0) as step:
             pass
         step.observe(jax.numpy.ones(3))
-    assert len(said(caplog, "not an open step")) == 1
+    assert len(messages(caplog, "not an open step")) == 1
 
 
 def test_a_traced_step_counts_and_observes_by_itself(recorder: Recorder, spans: Spans) -> None:

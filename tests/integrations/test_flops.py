@@ -87,13 +87,13 @@ def test_element_wise_work_is_free() -> None:
 
 def test_experts_by_ragged_products() -> None:
     tokens, experts = 64, 4
-    found = count_flops(lax.ragged_dot, shape(tokens, 8), shape(experts, 8, 16), shape(experts, dtype=jnp.int32))
-    assert found == 2 * tokens * 8 * 16  # each token meets one expert
+    flops = count_flops(lax.ragged_dot, shape(tokens, 8), shape(experts, 8, 16), shape(experts, dtype=jnp.int32))
+    assert flops == 2 * tokens * 8 * 16  # each token meets one expert
 
 
 def test_a_convolution_without_padding() -> None:
-    found = count_flops(lambda x, k: lax.conv(x, k, (2, 2), "VALID"), shape(2, 3, 17, 17), shape(8, 3, 5, 5))
-    assert found == 2 * (2 * 8 * 7 * 7) * (3 * 5 * 5)
+    flops = count_flops(lambda x, k: lax.conv(x, k, (2, 2), "VALID"), shape(2, 3, 17, 17), shape(8, 3, 5, 5))
+    assert flops == 2 * (2 * 8 * 7 * 7) * (3 * 5 * 5)
 
 
 def met(size: int, window: int, stride: int, low: int, outputs: int, holes: int, spread: int) -> int:
@@ -156,9 +156,9 @@ def test_what_is_computed_again_is_no_work_of_the_model(wrap: Any) -> None:
 def test_a_checkpoint_within_a_checkpoint_is_computed_three_times() -> None:
     whole = jax.checkpoint(scanned(jax.checkpoint(block)))
     # Of each block: forward, again for the outer one, again for the inner one, and twice as much backward.
-    found = tally(gradient(whole), X, WEIGHTS)
-    assert found.model == 3 * LAYERS * BLOCK
-    assert found.hardware == 5 * LAYERS * BLOCK
+    flops = tally(gradient(whole), X, WEIGHTS)
+    assert flops.model == 3 * LAYERS * BLOCK
+    assert flops.hardware == 5 * LAYERS * BLOCK
 
 
 def test_a_policy_that_keeps_the_products_computes_none_again() -> None:
@@ -174,8 +174,8 @@ def test_jitted_functions_in_a_checkpoint(inner: Any) -> None:
         return jnp.tanh(inner(jnp.tanh(inner(x, layer["up"])), layer["down"])), None
 
     for checkpointed in (jax.checkpoint(body), jax.checkpoint(jax.jit(body))):
-        found = tally(gradient(scanned(checkpointed)), X, WEIGHTS)
-        assert found == Flops(3 * LAYERS * BLOCK, 4 * LAYERS * BLOCK)
+        flops = tally(gradient(scanned(checkpointed)), X, WEIGHTS)
+        assert flops == Flops(3 * LAYERS * BLOCK, 4 * LAYERS * BLOCK)
 
 
 def test_branches_and_loops_in_a_checkpoint() -> None:
@@ -303,16 +303,16 @@ def test_a_kernel_counts_its_grid_or_its_estimate() -> None:
 
     assert count_flops(call, shape(32, 16), shape(16, 16)) == 2 * 32 * 16 * 16
     if hasattr(pl, "CostEstimate"):
-        told = pl.CostEstimate(flops=123, transcendentals=0, bytes_accessed=0)
-        assert count_flops(call, shape(32, 16), shape(16, 16), cost_estimate=told) == 123
+        estimate = pl.CostEstimate(flops=123, transcendentals=0, bytes_accessed=0)
+        assert count_flops(call, shape(32, 16), shape(16, 16), cost_estimate=estimate) == 123
 
 
 def test_a_call_out_of_jax_is_said() -> None:
     if not hasattr(jax, "ffi"):
         return  # this jax has another way out, of no fixed name
-    found = tally(jax.ffi.ffi_call("some_kernel", shape(8, 8)), shape(8, 8))
-    assert found[:2] == (0, 0)
-    assert found.remarks == ("ffi_call: its operations are unknown and are not counted",)
+    flops = tally(jax.ffi.ffi_call("some_kernel", shape(8, 8)), shape(8, 8))
+    assert flops[:2] == (0, 0)
+    assert flops.remarks == ("ffi_call: its operations are unknown and are not counted",)
 
 
 # --- arguments --------------------------------------------------------------------------------------------------------

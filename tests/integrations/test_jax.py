@@ -49,17 +49,17 @@ class Watched:
             span_processors=[self.exporter.processor],
             **options,
         )
-        self.heard: list[tuple[float, float]] = []
+        self.stages: list[tuple[float, float]] = []
         jax.monitoring.register_event_time_span_listener(self._hear)
 
     def _hear(self, event: str, start: float, end: float, fun_name: str = "", **_: object) -> None:
         if event.startswith("/jax/core/compile/") and "goodput_marker" not in fun_name:
-            self.heard.append((start, end))
+            self.stages.append((start, end))
 
     def union(self) -> float:
         """Seconds of the stages heard, overlaps counted once."""
         total, until = 0.0, 0.0
-        for start, end in sorted(self.heard):
+        for start, end in sorted(self.stages):
             total += max(0.0, end - max(start, until))
             until = max(until, end)
         return total
@@ -104,7 +104,7 @@ def test_the_time_is_that_of_the_stages(watched: Watched) -> None:
             a = jax.numpy.ones((48, 48)).block_until_ready()
         watched.recorder.flush()
         before = watched.recorder.totals().run.categories["program_startup"]
-        watched.heard.clear()
+        watched.stages.clear()
         train = function("train_step")
         took = []
         for number in range(3):
@@ -117,13 +117,13 @@ def test_the_time_is_that_of_the_stages(watched: Watched) -> None:
         assert spent <= max(watched.union() * 1.2 + 0.02, took[0])  # a busy machine interrupts between the stages
     mine = [span for span in watched.compiles() if attributes(span)["goodput.compile.function"] == "train_step"]
     span = mine[-1]
-    said = attributes(span)
-    assert said["goodput.phase"] == "compile" and said["goodput.step"] == 0
-    assert "goodput.compile.recompilation" not in said
+    recorded = attributes(span)
+    assert recorded["goodput.phase"] == "compile" and recorded["goodput.step"] == 0
+    assert "goodput.compile.recompilation" not in recorded
     for stage in ("trace", "lower", "backend"):
         assert any(f"goodput.compile.{stage}_duration" in attributes(span) for span in mine)
     assert span.end_time is not None and span.start_time is not None
-    stages = [said.get(f"goodput.compile.{stage}_duration", 0) for stage in ("trace", "lower", "backend")]
+    stages = [recorded.get(f"goodput.compile.{stage}_duration", 0) for stage in ("trace", "lower", "backend")]
     assert 0 < sum(stages) <= span.end_time - span.start_time
     step = watched.exporter.named("step")[0]
     assert span.parent is not None and span.parent.span_id == step.get_span_context().span_id
@@ -267,7 +267,7 @@ def test_tracing_alone_is_startup_but_compiles_nothing(watched: Watched) -> None
     a = jax.numpy.ones((17, 17))
     train = function("traced_first")
     with goodput.job(), goodput.training_prep():
-        watched.heard.clear()
+        watched.stages.clear()
         moments = [time.perf_counter()]
         lowered = train.lower(a)
         moments.append(time.perf_counter())
@@ -333,10 +333,10 @@ def test_none_is_lost_between_those_who_close_them(watched: Watched, monkeypatch
         for thread in threads:
             thread.join(30)
     goodput.shutdown()
-    found = {(span.attributes or {})["goodput.compile.function"] for span in watched.compiles()}
+    functions = {(span.attributes or {})["goodput.compile.function"] for span in watched.compiles()}
     sums = [dict(span.attributes or {}) for span in watched.exporter.named("phases")]
     left_out = sum(summary["goodput.phases.count"] for summary in sums)  # so many are a flood
-    assert len(found) == len(watched.compiles()) and len(found) + left_out == 2000
+    assert len(functions) == len(watched.compiles()) and len(functions) + left_out == 2000
 
 
 def test_a_compilation_is_seen_while_it_lasts(watched: Watched) -> None:
@@ -473,21 +473,21 @@ goodput.shutdown()
 
 
 def test_the_persistent_cache_is_told_of(tmp_path: Path) -> None:
-    found = []
+    of_attempts = []
     for attempt in range(2):
         command = [sys.executable, "-W", "error", "-c", CACHED, str(tmp_path / "runs"), str(tmp_path / "cache")]
         warm.run(command, check=True, timeout=120, jax=True)
         lines = (tmp_path / f"runs/cached/traces-attempt{attempt:04d}-p0000.jsonl").read_text().splitlines()
-        said = [
+        listed = [
             {entry["key"]: next(iter(entry["value"].values())) for entry in span.get("attributes", ())}
             for span in spans_of(lines)
             if span["name"] == "compile"
         ]
-        *_, mine = [one for one in said if one["goodput.compile.function"] == "cached_step"]
-        found.append(mine)
-    assert [one.get("goodput.compile.cache_hit") for one in found] == [False, True]
-    assert "goodput.compile.cache_retrieval_duration" not in found[0]
-    assert int(found[1]["goodput.compile.cache_retrieval_duration"]) > 0
+        *_, mine = [one for one in listed if one["goodput.compile.function"] == "cached_step"]
+        of_attempts.append(mine)
+    assert [one.get("goodput.compile.cache_hit") for one in of_attempts] == [False, True]
+    assert "goodput.compile.cache_retrieval_duration" not in of_attempts[0]
+    assert int(of_attempts[1]["goodput.compile.cache_retrieval_duration"]) > 0
 
 
 def test_what_the_persistent_cache_did_is_counted(tmp_path: Path) -> None:
@@ -597,9 +597,9 @@ print(json.dumps(goodput.report().to_json()))
 
 
 @pytest.mark.parametrize(
-    ("code", "said"), [(OLD, "reports fewer details of compilations"), (ABSENT, "contains no jax array")]
+    ("code", "warning"), [(OLD, "reports fewer details of compilations"), (ABSENT, "contains no jax array")]
 )
-def test_a_jax_that_is_too_old_or_absent_is_one_warning(code: str, said: str, tmp_path: Path) -> None:
+def test_a_jax_that_is_too_old_or_absent_is_one_warning(code: str, warning: str, tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "OTEL_GOODPUT_STRICT"}
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)],
@@ -609,7 +609,7 @@ def test_a_jax_that_is_too_old_or_absent_is_one_warning(code: str, said: str, tm
         check=True,
         env=environment,
     )
-    assert done.stderr.count(said) == 1
+    assert done.stderr.count(warning) == 1
     report = json.loads(done.stdout)
     assert report["steps"]["kept"] == 3
     if code is OLD:

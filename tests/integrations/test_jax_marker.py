@@ -90,12 +90,12 @@ class Witness:
         if by is not None:
             name, dispatched, end = self._spans[-1]
             self._spans[-1] = name, dispatched, min(end, by)
-        found: dict[str, int] = {}
+        by_name: dict[str, int] = {}
         free = 0
         for name, dispatched, end in self._spans:
-            found[name] = found.get(name, 0) + end - max(dispatched, free)
+            by_name[name] = by_name.get(name, 0) + end - max(dispatched, free)
             free = end
-        return found
+        return by_name
 
     def bounds(self) -> dict[str, tuple[int, int]]:
         """ns that the device was at work at least and at most, by name, as far as who sets marks can know.
@@ -104,14 +104,14 @@ class Witness:
         before what follows begins. Ours and this one's are set at the same place, ours first.
         """
         self.busy()
-        found: dict[str, tuple[int, int]] = {}
+        by_name: dict[str, tuple[int, int]] = {}
         free = marked = 0
         for number, (name, dispatched, end) in enumerate(self._spans):
             over = self._marked.get(number, end)
-            least, most = found.get(name, (0, 0))
-            found[name] = least + max(0, end - max(dispatched, marked)), most + over - max(dispatched, free)
+            least, most = by_name.get(name, (0, 0))
+            by_name[name] = least + max(0, end - max(dispatched, marked)), most + over - max(dispatched, free)
             free, marked = end, over
-        return found
+        return by_name
 
 
 def work_of(milliseconds: float, **options: Any) -> Callable[[Any], Any]:
@@ -153,15 +153,15 @@ def agree(measure: Callable[[Recorder], Measured], directory: Path) -> None:
     recorder = Recorder("witnessed", directory=directory, exporters="none")
     try:
         with Lateness() as late:
-            found = measure(recorder)
+            pairs = measure(recorder)
     finally:
         recorder.shutdown()
     totals = recorder.totals()
     assert (
         totals.clock == "device" and totals.pending == totals.lost == 0 and recorder._observers.device_clock.lost == 0
     )
-    assert all(late.agree(ours, theirs, 0.05, wakes=totals.kept) for ours, theirs in found.values()), (
-        f"account and witness, ns: {found}; {late}"
+    assert all(late.agree(ours, theirs, 0.05, wakes=totals.kept) for ours, theirs in pairs.values()), (
+        f"account and witness, ns: {pairs}; {late}"
     )
 
 
@@ -219,8 +219,8 @@ def test_what_is_dispatched_in_a_phase_is_the_phases(tmp_path: Path) -> None:
             last.block_until_ready()
         totals, bounds = recorder.totals(), witness.bounds()
         assert totals.kept == 30
-        found = {"step": productive(recorder), "evaluation": totals.run.custom["evaluation"]}
-        return {name: (ours, min(max(ours, bounds[name][0]), bounds[name][1])) for name, ours in found.items()}
+        figures = {"step": productive(recorder), "evaluation": totals.run.custom["evaluation"]}
+        return {name: (ours, min(max(ours, bounds[name][0]), bounds[name][1])) for name, ours in figures.items()}
 
     agree(measure, tmp_path)
 

@@ -88,7 +88,7 @@ class Device:
     def finish(self) -> None:
         self.wait_until(self.queue.free)
 
-    def found(self, ours: float, spent: int = 0, dry: int = 0) -> tuple[float, float]:
+    def bounds(self, ours: float, spent: int = 0, dry: int = 0) -> tuple[float, float]:
         """Beside `ours` what it spent since `spent`: what it waited for the loop since `dry` is the steps' or not."""
         return within(ours, self.spent - spent, self.spent - spent + self.dry - dry)
 
@@ -118,13 +118,13 @@ def agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Agree:
     def compare(measure: Callable[[Device], Measured]) -> None:
         device = Device(tmp_path, monkeypatch)
         with Lateness() as late:
-            found = measure(device)
+            pairs = measure(device)
         device.recorder.shutdown()
         totals = device.totals
         assert totals.clock == "device" and totals.pending == device.recorder._observers.device_clock.lost == 0
         late.seen = device.queue.late
-        assert all(late.agree(ours, theirs, 0.05, wakes=totals.kept) for ours, theirs in found.values()), (
-            f"account and device, ns: {found}; {late}"
+        assert all(late.agree(ours, theirs, 0.05, wakes=totals.kept) for ours, theirs in pairs.values()), (
+            f"account and device, ns: {pairs}; {late}"
         )
 
     return compare
@@ -143,7 +143,7 @@ def test_nothing_has_to_be_added(agree: Agree) -> None:
         device.recorder.shutdown()
         steps = device.spans.named("step")
         on_device = sum((span.attributes or {})["goodput.step.device_duration"] for span in steps)  # type: ignore[misc]
-        return {"account": device.found(productive), "spans": device.found(on_device)}
+        return {"account": device.bounds(productive), "spans": device.bounds(on_device)}
 
     agree(measure)
 
@@ -157,7 +157,7 @@ def test_short_steps_share_a_mark(agree: Agree) -> None:
             device.finish()
         assert device.totals.kept == 300
         # What the device waits for the loop between steps that share a mark is the steps', as within a step.
-        return {"steps": device.found(device.productive())}
+        return {"steps": device.bounds(device.productive())}
 
     agree(measure)
 
@@ -207,14 +207,14 @@ def test_steps_share_a_mark_in_20_ms(
 
 def _on_device(directory: Path) -> dict[int, int]:
     """ns that each step took on the device, by number: from its start or the end of the one before to its end."""
-    begins, numbers, found, free = {}, {}, {}, 0
+    begins, numbers, on_device, free = {}, {}, {}, 0
     for event in all_events(RunDirectory(directory / folder_name("queue"))):
         if event.kind == ev.START and event.phase == STEP:
             begins[event.key], numbers[event.key] = event.time, event.step
         elif event.kind == ev.DEVICE_END:
-            found[numbers[event.key]] = event.time - max(begins[event.key], free)
+            on_device[numbers[event.key]] = event.time - max(begins[event.key], free)
             free = event.time
-    return found
+    return on_device
 
 
 def test_a_long_step_among_short_ones_that_are_waited_for(device: Device, tmp_path: Path) -> None:
@@ -226,10 +226,10 @@ def test_a_long_step_among_short_ones_that_are_waited_for(device: Device, tmp_pa
             device.train(80 if number == 40 else 3, ahead=0)
             taken.append(device.queue.clock() - began)
     device.recorder.shutdown()
-    found = _on_device(tmp_path)
-    assert len(found) == 60
-    assert all(found[number] < 30 * MS + taken[number] for number in range(60))
-    assert found[40] >= 80 * MS
+    on_device = _on_device(tmp_path)
+    assert len(on_device) == 60
+    assert all(on_device[number] < 30 * MS + taken[number] for number in range(60))
+    assert on_device[40] >= 80 * MS
 
 
 def test_the_time_of_steps_that_share_a_mark_is_all_of_it(device: Device, tmp_path: Path) -> None:
@@ -269,8 +269,8 @@ def test_phases_inside_and_around_short_steps(agree: Agree) -> None:
                     device.train(0.5)
             device.finish()
         assert device.totals.kept == 350
-        found = device.totals.run.custom["evaluation"]
-        return {"all": device.found(device.productive() + found), "evaluation": (found, evaluated)}
+        evaluation = device.totals.run.custom["evaluation"]
+        return {"all": device.bounds(device.productive() + evaluation), "evaluation": (evaluation, evaluated)}
 
     agree(measure)
 
@@ -290,7 +290,7 @@ def test_short_steps_that_grow_longer_are_not_taken_for_short_ones(agree: Agree)
                 device.train(17, ahead=12)
             device.finish()
         assert device.totals.kept == 32
-        return {"long ones": device.found(device.productive() - before, spent, dry)}
+        return {"long ones": device.bounds(device.productive() - before, spent, dry)}
 
     agree(measure)
 
@@ -344,7 +344,7 @@ def test_a_watcher_that_comes_late_to_a_step_before_an_evaluation(agree: Agree) 
                 device.queue.dispatch(200 * MS)
             device.finish()
         return {
-            "step": device.found(device.productive() - before, spent, dry),
+            "step": device.bounds(device.productive() - before, spent, dry),
             "evaluation": (device.totals.run.custom["evaluation"], 200 * MS),
         }
 
@@ -499,7 +499,7 @@ def test_a_phase_has_what_it_dispatched(agree: Agree) -> None:
         assert device.totals.kept == 8
         return {
             "evaluation": within(device.totals.run.custom["evaluation"], evaluating, evaluating + dry),
-            "steps": device.found(device.productive(), evaluating, dry),
+            "steps": device.bounds(device.productive(), evaluating, dry),
         }
 
     agree(measure)

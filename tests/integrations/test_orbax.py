@@ -188,7 +188,7 @@ def job(bare: Job) -> Job:
     return bare
 
 
-def said(span: ReadableSpan, key: str) -> Any:
+def attribute(span: ReadableSpan, key: str) -> Any:
     return (span.attributes or {}).get(f"goodput.{key}")
 
 
@@ -231,7 +231,11 @@ def test_a_synchronous_save_is_durable_when_it_is_over(job: Job) -> None:
         assert job.manager(background=False).save(2, args=ocp.args.StandardSave(STATE))
         assert job.at_risk() == 0
     (span,) = job.spans(SAVE)
-    assert (said(span, "step"), said(span, "blocking"), said(span, "checkpoint.durable")) == (2, None, True)
+    assert (attribute(span, "step"), attribute(span, "blocking"), attribute(span, "checkpoint.durable")) == (
+        2,
+        None,
+        True,
+    )
     assert job.recorder.totals().run.categories["checkpoint_save"] == span.end_time - span.start_time
 
 
@@ -243,7 +247,7 @@ def test_an_asynchronous_save_is_durable_when_its_commit_is_over(job: Job) -> No
         (gate,) = job.gates_of(manager)
         assert gate.begun.wait(LONG)
         (blocking,) = job.spans(SAVE)
-        assert (said(blocking, "step"), said(blocking, "checkpoint.durable")) == (1, False)
+        assert (attribute(blocking, "step"), attribute(blocking, "checkpoint.durable")) == (1, False)
         risk = job.at_risk()
         assert risk > 0
         gate.open()
@@ -252,7 +256,11 @@ def test_an_asynchronous_save_is_durable_when_its_commit_is_over(job: Job) -> No
         saving = job.recorder.totals().run.categories["checkpoint_save"]
         assert saving == blocking.end_time - blocking.start_time
     commit = job.spans(SAVE)[1]
-    assert (said(commit, "step"), said(commit, "blocking"), said(commit, "checkpoint.durable")) == (1, False, True)
+    assert (attribute(commit, "step"), attribute(commit, "blocking"), attribute(commit, "checkpoint.durable")) == (
+        1,
+        False,
+        True,
+    )
     assert commit.parent is not None and blocking.context is not None
     assert commit.parent.span_id == blocking.context.span_id
     assert commit.start_time <= blocking.end_time < commit.end_time
@@ -270,8 +278,8 @@ def test_what_waits_for_a_commit_is_blocked_by_it(job: Job) -> None:
         assert job.at_risk() == 0
         manager.wait_until_finished()  # nothing to wait for
     spans = job.spans(SAVE)
-    assert [said(span, "blocking") for span in spans] == [None, False, None]
-    assert [said(span, "checkpoint.durable") for span in spans] == [False, True, True]
+    assert [attribute(span, "blocking") for span in spans] == [None, False, None]
+    assert [attribute(span, "checkpoint.durable") for span in spans] == [False, True, True]
     assert spans[2].start_time < spans[1].end_time <= spans[2].end_time
 
 
@@ -286,7 +294,7 @@ def test_a_failed_commit_is_not_durable(job: Job) -> None:
         commit = job.spans(SAVE)[1]
         assert exceptions(commit) == ["no space left"]
         assert commit.status.status_code is StatusCode.ERROR
-        assert said(commit, "checkpoint.durable") is False
+        assert attribute(commit, "checkpoint.durable") is False
         assert (commit.attributes or {})["error.type"] == "OSError"
         with pytest.raises(OSError, match="no space left") as raised:
             manager.wait_until_finished()
@@ -369,8 +377,8 @@ def test_who_was_interrupted_before_asking_does_not_keep_a_commit_open(
         job.gates_of(manager)[0].open()
         manager.wait_until_finished()
         until(lambda: job.at_risk() == 0)
-    (commit,) = [span for span in job.spans(SAVE) if said(span, "blocking") is False]
-    assert said(commit, "checkpoint.durable") is True and said(commit, "interrupted") is None
+    (commit,) = [span for span in job.spans(SAVE) if attribute(span, "blocking") is False]
+    assert attribute(commit, "checkpoint.durable") is True and attribute(commit, "interrupted") is None
 
 
 def test_the_next_save_waits_for_the_one_before(job: Job) -> None:
@@ -387,8 +395,8 @@ def test_the_next_save_waits_for_the_one_before(job: Job) -> None:
         until(lambda: len(job.spans(SAVE)) == 4)
         assert job.at_risk() == 0
     spans = job.spans(SAVE)
-    told = [(said(span, "step"), said(span, "blocking")) for span in spans]
-    assert told == [(0, None), (0, False), (1, None), (1, False)]
+    listed = [(attribute(span, "step"), attribute(span, "blocking")) for span in spans]
+    assert listed == [(0, None), (0, False), (1, None), (1, False)]
     assert spans[2].start_time < spans[1].end_time < spans[2].end_time
 
 
@@ -400,7 +408,7 @@ def test_a_save_that_is_skipped_leaves_no_span(job: Job) -> None:
         job.steps(1)
         assert manager.save(1, args=ocp.args.StandardSave(STATE)) is False
         assert job.at_risk() > 0
-    assert [said(span, "step") for span in job.spans(SAVE)] == [0]
+    assert [attribute(span, "step") for span in job.spans(SAVE)] == [0]
 
 
 def test_a_save_that_fails_is_seen_and_its_error_passes(job: Job) -> None:
@@ -415,8 +423,8 @@ def test_a_save_that_fails_is_seen_and_its_error_passes(job: Job) -> None:
             manager.save(1)
         assert job.at_risk() > 0
     first, second = job.spans(SAVE)
-    assert said(first, "checkpoint.durable") is True
-    assert said(second, "checkpoint.durable") is False
+    assert attribute(first, "checkpoint.durable") is True
+    assert attribute(second, "checkpoint.durable") is False
     assert second.status.status_code is StatusCode.ERROR
     assert "already exists" in exceptions(second)[0]
 
@@ -433,11 +441,11 @@ def test_within_the_users_own_phase_there_is_no_second_one(job: Job, durable: bo
             manager.save(0, args=GatedArgs(STATE))
         assert job.at_risk() > 0
         (outer,) = job.spans(SAVE)
-        assert said(outer, "checkpoint.durable") is False
+        assert attribute(outer, "checkpoint.durable") is False
         job.gates_of(manager)[0].open()
         until(lambda: len(job.spans(SAVE)) == 2)
         assert job.at_risk() == 0
-        assert [said(span, "blocking") for span in job.spans(SAVE)] == [None, False]
+        assert [attribute(span, "blocking") for span in job.spans(SAVE)] == [None, False]
         run = job.recorder.totals().run
         saving = run.categories["checkpoint_save"] + run.custom.get(between, 0)
         assert saving == outer.end_time - outer.start_time
@@ -452,8 +460,8 @@ def test_the_users_phase_waits_for_all_that_is_saved_in_it(job: Job) -> None:
             job.gates_of(first)[0].open()
             until(lambda: len(job.spans(SAVE)) == 1)
             second.save(0, args=GatedArgs(STATE))
-        (outer,) = [span for span in job.spans(SAVE) if said(span, "blocking") is None]
-        assert said(outer, "checkpoint.durable") is False
+        (outer,) = [span for span in job.spans(SAVE) if attribute(span, "blocking") is None]
+        assert attribute(outer, "checkpoint.durable") is False
         job.gates_of(second)[0].open(OSError("gone"))
         until(lambda: len(job.spans(SAVE)) == 3)
 
@@ -467,7 +475,7 @@ def test_the_users_phase_around_a_synchronous_save_is_durable(job: Job, durable:
             manager.save(0, args=ocp.args.StandardSave(STATE))
         assert job.at_risk() == 0
     (span,) = job.spans(SAVE)
-    assert said(span, "checkpoint.durable") is True
+    assert attribute(span, "checkpoint.durable") is True
 
 
 def test_the_users_phase_around_nothing_saved_is_not_durable(job: Job) -> None:
@@ -479,7 +487,7 @@ def test_the_users_phase_around_nothing_saved_is_not_durable(job: Job) -> None:
             assert not manager.save(1, args=ocp.args.StandardSave(STATE))
         assert job.at_risk() > 0
     _, span = job.spans(SAVE)
-    assert said(span, "checkpoint.durable") is False
+    assert attribute(span, "checkpoint.durable") is False
 
 
 def test_restores(job: Job) -> None:
@@ -494,7 +502,7 @@ def test_restores(job: Job) -> None:
         with job.recorder.checkpoint_restore(3):
             manager.restore(3, args=ocp.args.StandardRestore(STATE))
     spans = job.spans(RESTORE)
-    assert [said(span, "step") for span in spans] == [7, 3, 3, 3]
+    assert [attribute(span, "step") for span in spans] == [7, 3, 3, 3]
     assert [bool(exceptions(span)) for span in spans] == [True, False, False, False]
     restoring = job.recorder.totals().run.categories["checkpoint_restore"]
     assert restoring == sum(span.end_time - span.start_time for span in spans)
@@ -527,11 +535,11 @@ def test_two_managers_commit_each_its_own(job: Job) -> None:
         second.save(1, args=GatedArgs(STATE))
         job.gates_of(first)[0].open(OSError("gone"))
         until(lambda: len(job.spans(SAVE)) == 3)
-        assert said(job.spans(SAVE)[2], "step") == 0
+        assert attribute(job.spans(SAVE)[2], "step") == 0
         assert job.at_risk() > 0
         job.gates_of(second)[0].open()
         until(lambda: len(job.spans(SAVE)) == 4)
-        assert said(job.spans(SAVE)[3], "step") == 1
+        assert attribute(job.spans(SAVE)[3], "step") == 1
         assert job.at_risk() == 0
 
 
@@ -545,7 +553,7 @@ def test_a_save_on_another_thread_holds_up_nothing(job: Job) -> None:
         assert job.at_risk() == 0
         assert not job.recorder.totals().run.categories.get("checkpoint_save")
     (span,) = job.spans(SAVE)
-    assert said(span, "blocking") is False
+    assert attribute(span, "blocking") is False
 
 
 def test_a_shutdown_in_mid_commit(job: Job) -> None:
@@ -555,7 +563,7 @@ def test_a_shutdown_in_mid_commit(job: Job) -> None:
         manager.save(0, args=GatedArgs(STATE))
     job.recorder.shutdown()
     commit = job.spans(SAVE)[1]
-    assert (said(commit, "interrupted"), said(commit, "checkpoint.durable")) == (True, False)
+    assert (attribute(commit, "interrupted"), attribute(commit, "checkpoint.durable")) == (True, False)
     job.gates_of(manager)[0].open()
     manager.wait_until_finished()  # with the hook still there
     assert manager.save(1, args=GatedArgs(STATE))
@@ -587,7 +595,7 @@ def test_removal_in_mid_commit(bare: Job) -> None:
         manager.save(0, args=GatedArgs(STATE))
         remove()
         commit = bare.spans(SAVE)[1]
-        assert (said(commit, "interrupted"), said(commit, "checkpoint.durable")) == (True, False)
+        assert (attribute(commit, "interrupted"), attribute(commit, "checkpoint.durable")) == (True, False)
         bare.gates_of(manager)[0].open()
         manager.wait_until_finished()
         assert bare.at_risk() > 0

@@ -13,7 +13,7 @@ from waits import until
 
 from otel_goodput._integrations import orbax
 
-from .test_orbax import RESTORE, SAVE, STATE, GatedArgs, Job, pytestmark, said
+from .test_orbax import RESTORE, SAVE, STATE, GatedArgs, Job, attribute, pytestmark
 
 __all__ = ["pytestmark"]
 
@@ -46,8 +46,12 @@ def test_saves_and_restores(job: Job) -> None:
             manager.restore(0, args=ocp.args.StandardRestore(STATE))
         categories = job.recorder.totals().run.categories
     (save,), restores = job.spans(SAVE), job.spans(RESTORE)
-    assert (said(save, "step"), said(save, "blocking"), said(save, "checkpoint.durable")) == (0, None, True)
-    assert [said(span, "step") for span in restores] == [0, 0]
+    assert (attribute(save, "step"), attribute(save, "blocking"), attribute(save, "checkpoint.durable")) == (
+        0,
+        None,
+        True,
+    )
+    assert [attribute(span, "step") for span in restores] == [0, 0]
     assert categories[SAVE] == save.end_time - save.start_time > 0
     assert categories[RESTORE] == sum(span.end_time - span.start_time for span in restores) > 0
 
@@ -58,13 +62,17 @@ def test_a_commit_is_looked_for_in_the_storage(job: Job) -> None:
         job.steps(0)
         manager.save(0, args=GatedArgs(STATE))
         (blocking,) = job.spans(SAVE)
-        assert said(blocking, "checkpoint.durable") is False
+        assert attribute(blocking, "checkpoint.durable") is False
         assert job.at_risk() > 0
         job.gates_of(manager)[0].open()
         until(lambda: len(job.spans(SAVE)) == 2)
         assert job.at_risk() == 0
     commit = job.spans(SAVE)[1]
-    assert (said(commit, "step"), said(commit, "blocking"), said(commit, "checkpoint.durable")) == (0, False, True)
+    assert (attribute(commit, "step"), attribute(commit, "blocking"), attribute(commit, "checkpoint.durable")) == (
+        0,
+        False,
+        True,
+    )
     assert commit.start_time == blocking.end_time
 
 
@@ -79,9 +87,9 @@ def test_a_commit_that_is_not_there_at_the_next_save_has_failed(job: Job) -> Non
         job.steps(1)
         manager.save(1, args=GatedArgs(STATE))
         until(lambda: len(job.spans(SAVE)) == 3)
-        (failed,) = [span for span in job.spans(SAVE) if said(span, "blocking") is False]
-        assert (said(failed, "step"), said(failed, "interrupted")) == (0, True)
-        assert said(failed, "checkpoint.durable") is False
+        (failed,) = [span for span in job.spans(SAVE) if attribute(span, "blocking") is False]
+        assert (attribute(failed, "step"), attribute(failed, "interrupted")) == (0, True)
+        assert attribute(failed, "checkpoint.durable") is False
         assert job.at_risk() > 0
         job.gates_of(manager)[1].open()
         until(lambda: job.at_risk() == 0)
@@ -130,7 +138,7 @@ def test_processes_that_do_not_account_do_not_look(job: Job) -> None:
         manager.save(0, args=ocp.args.StandardSave(STATE))
         manager.wait_until_finished()
     (blocking,) = job.spans(SAVE)
-    assert said(blocking, "checkpoint.durable") is False
+    assert attribute(blocking, "checkpoint.durable") is False
 
 
 def test_without_a_recorder_and_with_entries_of_any_kind(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

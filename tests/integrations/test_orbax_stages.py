@@ -22,15 +22,15 @@ from otel_goodput.reports.run import RecordedRun
 from otel_goodput.reports.run_view import RunView
 from otel_goodput.semconv import CHECKPOINT_STAGES, CheckpointStage
 
-from .test_orbax import RESTORE, SAVE, STATE, GatedArgs, Job, pytestmark, said
+from .test_orbax import RESTORE, SAVE, STATE, GatedArgs, Job, attribute, pytestmark
 
 __all__ = ["pytestmark"]
 
 AbstractLogger = logging.AbstractLogger
-OF_ENTRY = {kind: (told.total, *told.stages) for kind, told in ENTRIES.items()}
+OF_ENTRY = {kind: (entry.total, *entry.stages) for kind, entry in ENTRIES.items()}
 
 
-class Heard(AbstractLogger):  # type: ignore[misc]
+class Listener(AbstractLogger):  # type: ignore[misc]
     """A logger of the user's own, which keeps the entries."""
 
     def __init__(self) -> None:
@@ -43,9 +43,9 @@ class Heard(AbstractLogger):  # type: ignore[misc]
         """Seconds by name of the part."""
         mine = [entry for entry in self.entries if entry["event_type"] == kind]
         return {
-            stage.name: found
+            stage.name: seconds
             for stage in OF_ENTRY[kind]
-            if (found := [entry[stage.seconds] for entry in mine if entry[stage.seconds] is not None])
+            if (seconds := [entry[stage.seconds] for entry in mine if entry[stage.seconds] is not None])
         }
 
 
@@ -63,22 +63,22 @@ def job(bare: Job) -> Job:
 
 
 def stages(job: Job) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = job.recorder.totals().to_json().get("checkpoints", {})
-    return found
+    checkpoints: Mapping[str, Any] = job.recorder.totals().to_json().get("checkpoints", {})
+    return checkpoints
 
 
-def fits(told: Mapping[str, Any], heard: list[float]) -> None:
+def fits(stage_figures: Mapping[str, Any], lengths: list[float]) -> None:
     """The statistics are those of what Orbax said, to the ns that the account counts in."""
-    assert told["count"] == len(heard)
+    assert stage_figures["count"] == len(lengths)
     near = {"abs": 2e-9, "rel": 1e-9}
-    assert told["min_s"] == pytest.approx(max(0.0, min(heard)), **near)
-    assert told["mean_s"] == pytest.approx(statistics.fmean(heard), **near)
-    assert told["max_s"] == pytest.approx(max(heard), **near)
-    assert told["deviation_s"] == pytest.approx(statistics.stdev(heard) if len(heard) > 1 else 0.0, **near)
+    assert stage_figures["min_s"] == pytest.approx(max(0.0, min(lengths)), **near)
+    assert stage_figures["mean_s"] == pytest.approx(statistics.fmean(lengths), **near)
+    assert stage_figures["max_s"] == pytest.approx(max(lengths), **near)
+    assert stage_figures["deviation_s"] == pytest.approx(statistics.stdev(lengths) if len(lengths) > 1 else 0.0, **near)
 
 
 def parts(job: Job, name: str) -> list[ReadableSpan]:
-    return [span for span in job.exporter.all() if said(span, "part.name") == name]
+    return [span for span in job.exporter.all() if attribute(span, "part.name") == name]
 
 
 def save_some(job: Job, manager: Any, *numbers: int) -> None:
@@ -89,25 +89,25 @@ def save_some(job: Job, manager: Any, *numbers: int) -> None:
 
 @pytest.mark.parametrize("background", [False, True])
 def test_saves_and_restores_have_the_lengths_that_orbax_logs(job: Job, background: bool) -> None:
-    heard = Heard()
-    manager = job.manager(background=background, logger=heard, options={"max_to_keep": 2})
+    listener = Listener()
+    manager = job.manager(background=background, logger=listener, options={"max_to_keep": 2})
     with job.recorder.job():
         save_some(job, manager, 0, 1, 2, 3, 4)
         manager.wait_until_finished()
         for number in (3, 4):
             manager.restore(number, args=ocp.args.StandardRestore(STATE))
         until(lambda: stages(job)["save"].get("delete_old", {"count": 0})["count"] == 3)
-        told = stages(job)
+        recorded = stages(job)
     for kind in ("save", "restore"):
-        for name, lengths in heard.lengths(kind).items():
+        for name, lengths in listener.lengths(kind).items():
             operation, stage = CHECKPOINT_STAGES[name]
-            fits(told[operation][stage], lengths)
-    assert set(told["restore"]) == {"total", "read"} and told["restore"]["read"]["count"] == 2
-    assert ("commit" in told["save"]) is background
+            fits(recorded[operation][stage], lengths)
+    assert set(recorded["restore"]) == {"total", "read"} and recorded["restore"]["read"]["count"] == 2
+    assert ("commit" in recorded["save"]) is background
     if background:  # the blocking part, then the commit beside training
-        commits = [span for span in job.spans(SAVE) if said(span, "blocking") is False]
-        fits(told["save"]["commit"], [(span.end_time - span.start_time) / 1e9 for span in commits])
-    assert 0 < told["save"]["delete_old"]["min_s"] < 60
+        commits = [span for span in job.spans(SAVE) if attribute(span, "blocking") is False]
+        fits(recorded["save"]["commit"], [(span.end_time - span.start_time) / 1e9 for span in commits])
+    assert 0 < recorded["save"]["delete_old"]["min_s"] < 60
 
 
 @pytest.mark.parametrize("background", [False, True])
@@ -129,19 +129,19 @@ def test_stages_are_parts_inside_of_the_span_of_their_save(job: Job) -> None:
     with job.recorder.job():
         save_some(job, manager, 0, 1)
         manager.restore(1, args=ocp.args.StandardRestore(STATE))
-    around = {said(span, "step"): span for span in job.spans(SAVE)}
+    around = {attribute(span, "step"): span for span in job.spans(SAVE)}
     for name in (CheckpointStage.SAVE_WAIT, CheckpointStage.SAVE_COPY, CheckpointStage.SAVE_FIND_OLD):
-        assert [said(span, "step") for span in parts(job, name)] == [0, 1]
+        assert [attribute(span, "step") for span in parts(job, name)] == [0, 1]
         for span in parts(job, name):
-            save = around[said(span, "step")]
-            assert span.name == name and said(span, "phase") == "part"
+            save = around[attribute(span, "step")]
+            assert span.name == name and attribute(span, "phase") == "part"
             assert span.parent is not None and save.context is not None
             assert span.parent.span_id == save.context.span_id
             assert save.start_time <= span.start_time <= span.end_time <= save.end_time
     (wait, _), (copy, _) = parts(job, CheckpointStage.SAVE_WAIT), parts(job, CheckpointStage.SAVE_COPY)
     assert wait.end_time <= copy.start_time
     (deleted,) = parts(job, CheckpointStage.SAVE_DELETE_OLD)
-    assert said(deleted, "step") == 1 and around[1].start_time <= deleted.start_time <= around[1].end_time
+    assert attribute(deleted, "step") == 1 and around[1].start_time <= deleted.start_time <= around[1].end_time
     ((restore,), (read,)) = job.spans(RESTORE), parts(job, CheckpointStage.RESTORE_READ)
     assert restore.start_time <= read.start_time <= read.end_time <= restore.end_time
     # The span of the phase shows the whole already.
@@ -162,10 +162,10 @@ def test_waiting_for_the_previous_save(job: Job) -> None:
         opener.join()
         job.gates_of(manager)[1].open()
         until(lambda: stages(job)["save"].get("commit", {"count": 0})["count"] == 2)
-        told = stages(job)["save"]
-        assert told["wait_for_previous"]["count"] == 2
+        recorded = stages(job)["save"]
+        assert recorded["wait_for_previous"]["count"] == 2
     first, second = (span.end_time - span.start_time for span in parts(job, CheckpointStage.SAVE_WAIT))
-    assert first < second == round(told["wait_for_previous"]["max_s"] * 1e9)
+    assert first < second == round(recorded["wait_for_previous"]["max_s"] * 1e9)
 
 
 def test_a_failed_commit_and_a_skipped_step_have_no_stages(job: Job) -> None:
@@ -188,8 +188,8 @@ def test_loggers_that_pass_an_entry_on_tell_it_once(job: Job) -> None:
     composite = getattr(logging, "CompositeLogger", None) or logging.composite_logger.CompositeLogger
     ours = orbax.checkpoint_logger(lambda: job.recorder.tracer)
     one, other = (
-        job.manager("one", background=False, logger=Heard()),
-        job.manager("other", background=False, logger=composite(Heard(), ours)),
+        job.manager("one", background=False, logger=Listener()),
+        job.manager("other", background=False, logger=composite(Listener(), ours)),
     )
     with job.recorder.job():
         save_some(job, one, 0)
@@ -198,33 +198,33 @@ def test_loggers_that_pass_an_entry_on_tell_it_once(job: Job) -> None:
 
 
 def test_loggers_are_as_they_were_after_removal(bare: Job) -> None:
-    before = dict(vars(Heard))
+    before = dict(vars(Listener))
     remove = bare.install()
-    manager = bare.manager(background=False, logger=Heard())
+    manager = bare.manager(background=False, logger=Listener())
     with bare.recorder.job():
         save_some(bare, manager, 0)
-        assert vars(Heard)["log_entry"] is not before["log_entry"]
+        assert vars(Listener)["log_entry"] is not before["log_entry"]
         remove()
-        assert dict(vars(Heard)) == before
+        assert dict(vars(Listener)) == before
         save_some(bare, manager, 1)
         assert stages(bare)["save"]["total"]["count"] == 1
 
 
 def test_the_logger_tells_them_too(bare: Job) -> None:
     composite = getattr(logging, "CompositeLogger", None) or logging.composite_logger.CompositeLogger
-    heard = Heard()
+    listener = Listener()
     ours = orbax.checkpoint_logger(lambda: bare.recorder.tracer)
-    manager = bare.manager(logger=composite(ours, heard))
+    manager = bare.manager(logger=composite(ours, listener))
     with bare.recorder.job():
         save_some(bare, manager, 0, 1, 2)
         manager.wait_until_finished()
         manager.restore(2, args=ocp.args.StandardRestore(STATE))
         until(lambda: stages(bare)["save"].get("commit", {"count": 0})["count"] == 3)
-        told = stages(bare)
+        recorded = stages(bare)
     for kind in ("save", "restore"):
-        for name, lengths in heard.lengths(kind).items():
+        for name, lengths in listener.lengths(kind).items():
             operation, stage = CHECKPOINT_STAGES[name]
-            fits(told[operation][stage], lengths)
+            fits(recorded[operation][stage], lengths)
 
 
 def test_an_emergency_restore_has_a_broadcast(bare: Job) -> None:
@@ -243,8 +243,12 @@ def test_an_emergency_restore_has_a_broadcast(bare: Job) -> None:
     )
     with bare.recorder.job():
         logger.log_entry(vars(entry))
-        told = stages(bare)["emergency_restore"]
-    assert {stage: found["mean_s"] for stage, found in told.items()} == {"total": 4.0, "read": 2.0, "broadcast": 1.0}
+        recorded = stages(bare)["emergency_restore"]
+    assert {stage: of_stage["mean_s"] for stage, of_stage in recorded.items()} == {
+        "total": 4.0,
+        "read": 2.0,
+        "broadcast": 1.0,
+    }
     (restore,), (broadcast,) = bare.spans(RESTORE), parts(bare, CheckpointStage.EMERGENCY_BROADCAST)
     assert broadcast.start_time - restore.start_time == 2_500_000_000
 
@@ -275,7 +279,7 @@ def test_they_outlast_the_process_and_add_up_over_attempts(tmp_path: Path) -> No
 odd = st.one_of(
     st.none(), st.booleans(), st.text(max_size=3), st.integers(), st.floats(), st.lists(st.integers(), max_size=1)
 )
-FIELDS = sorted({field for found in OF_ENTRY.values() for stage in found for field in stage[1:]})
+FIELDS = sorted({field for stages_of_entry in OF_ENTRY.values() for stage in stages_of_entry for field in stage[1:]})
 
 
 @settings(
@@ -291,28 +295,28 @@ def test_any_entry_is_taken_or_left(bare: Job, entry: dict[str, Any], kind: str)
     logger = orbax.checkpoint_logger(lambda: bare.recorder.tracer, lambda: False)
     with bare.recorder.job():
         logger.log_entry({**entry, "event_type": kind})
-    for found in stages(bare).values():
-        for one in found.values():
+    for of_operation in stages(bare).values():
+        for one in of_operation.values():
             assert 0 <= one["min_s"] <= one["mean_s"] <= one["max_s"] < 400 * 86400
 
 
 def test_the_statistics_are_those_of_googles_calculator(job: Job) -> None:
     """A witness: the same entries, by another's hand. It has the same sample deviation."""
     calculator = pytest.importorskip("ml_goodput_measurement.src.checkpoint_badput_calculator")
-    heard = Heard()
-    manager = job.manager(logger=heard)
+    listener = Listener()
+    manager = job.manager(logger=listener)
     with job.recorder.job():
         save_some(job, manager, *range(6))
         manager.wait_until_finished()
         for number in range(4):
             manager.restore(number, args=ocp.args.StandardRestore(STATE))
-        told = stages(job)
+        recorded = stages(job)
     theirs = calculator.CheckpointBadputCalculator(calculator.CheckpointLoggerOptions(use_goodput_logger=True))
-    theirs.entries = heard.entries
+    theirs.entries = listener.entries
     saves = theirs.calculate_save_operation_checkpoint_manager_blocking_time()
     restores = theirs.calculate_restore_operation_checkpoint_manager_blocking_time()
     figures = {"min_s": "minimum", "mean_s": "average", "max_s": "maximum", "deviation_s": "standard_deviation"}
-    for found, operation, named in (
+    for entry, operation, named in (
         (saves, "save", ("total", "checkpoint_manager_blocking")),
         (saves, "save", ("blocking_copy", "checkpointer_blocking")),
         (saves, "save", ("wait_for_previous", "wait_for_prev")),
@@ -321,5 +325,5 @@ def test_the_statistics_are_those_of_googles_calculator(job: Job) -> None:
         (restores, "restore", ("read", "restore")),
     ):
         for ours, words in figures.items():
-            known = getattr(found, f"{words}_{named[1]}_time")
-            assert told[operation][named[0]][ours] == pytest.approx(known, abs=2e-9, rel=1e-9), (named, ours)
+            known = getattr(entry, f"{words}_{named[1]}_time")
+            assert recorded[operation][named[0]][ours] == pytest.approx(known, abs=2e-9, rel=1e-9), (named, ours)

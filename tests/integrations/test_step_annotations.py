@@ -31,7 +31,7 @@ def recorder(tmp_path: Path) -> Iterator[Recorder]:
 
 
 @contextmanager
-def profiled(folder: Path, told: list[tuple[str, int]]) -> Iterator[None]:
+def profiled(folder: Path, annotations: list[tuple[str, int]]) -> Iterator[None]:
     """Add the annotations that a profiler shows as steps: name and number of each."""
     jax.profiler.start_trace(folder)
     try:
@@ -41,7 +41,7 @@ def profiled(folder: Path, told: list[tuple[str, int]]) -> Iterator[None]:
     (file,) = folder.rglob("*.trace.json.gz")
     events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
     steps = [(each["name"], int(each["args"]["step_num"])) for each in events if "step_num" in each.get("args", {})]
-    told += sorted(steps, key=lambda each: each[1])
+    annotations += sorted(steps, key=lambda each: each[1])
 
 
 def theirs(number: int) -> Any:

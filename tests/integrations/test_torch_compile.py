@@ -84,9 +84,9 @@ def spent(recorder: Recorder) -> dict[str, Any]:
     return recorder.report().to_json()["seconds"]  # type: ignore[no-any-return]
 
 
-def near(told: float, took: float) -> bool:
+def near(recorded: float, took: float) -> bool:
     """Whether the account has what the witness read, which is a little longer."""
-    return 0.8 * took <= told <= took + 0.005
+    return 0.8 * took <= recorded <= took + 0.005
 
 
 def test_a_compilation_is_startup_wherever_it_happens(recorder: Recorder, dynamo: Dynamo) -> None:
@@ -109,9 +109,9 @@ def test_one_is_a_span_under_its_step(recorder: Recorder, dynamo: Dynamo, spans:
             dynamo.compile(train.__code__)
     recorder.shutdown()
     compiles = [span for span in spans.all() if span.name == "compile"]
-    told = [(span.attributes or {}) for span in compiles]
-    assert sorted(each.get("goodput.compile.recompilation", False) for each in told) == [False, True]
-    assert {(each["goodput.compile.function"], each["goodput.step"]) for each in told} == {("train", 0)}
+    listed = [(span.attributes or {}) for span in compiles]
+    assert sorted(each.get("goodput.compile.recompilation", False) for each in listed) == [False, True]
+    assert {(each["goodput.compile.function"], each["goodput.step"]) for each in listed} == {("train", 0)}
 
 
 def test_two_functions_of_one_name_are_two(recorder: Recorder, dynamo: Dynamo) -> None:

@@ -51,8 +51,8 @@ def started(tmp_path: Path, *, hidden: bool = False, waits: bool = False, **more
 
 def test_the_processor_time_is_what_the_process_used(tmp_path: Path) -> None:
     job = started(tmp_path, OTEL_GOODPUT_USAGE_INTERVAL="1s")
-    out, said = job.communicate(timeout=60)
-    assert job.returncode == 0 and said == ""
+    out, errors = job.communicate(timeout=60)
+    assert job.returncode == 0 and errors == ""
     used, lasted, most, cores = json.loads(out.splitlines()[-1])
     machine, samples = read_usage(RunDirectory(tmp_path / "used"), 0, 0)
     tick = 10_000_000  # the kernel counts in hundredths of a second
@@ -78,15 +78,15 @@ def test_a_killed_job_leaves_samples(tmp_path: Path) -> None:
 @pytest.mark.parametrize("more", [{}, {"OTEL_GOODPUT_USAGE_INTERVAL": "0"}])
 def test_nothing_is_sampled_unless_asked_for(tmp_path: Path, more: dict[str, str]) -> None:
     job = started(tmp_path, hidden=True, **more)
-    _, said = job.communicate(timeout=60)
-    assert job.returncode == 0 and said == ""
+    _, errors = job.communicate(timeout=60)
+    assert job.returncode == 0 and errors == ""
     assert not list(tmp_path.glob("**/*.usage"))
 
 
 def test_without_psutil_it_is_said_and_training_goes_on(tmp_path: Path) -> None:
     job = started(tmp_path, hidden=True, OTEL_GOODPUT_USAGE_INTERVAL="1s")
-    _, said = job.communicate(timeout=60)
-    assert job.returncode == 0 and said.count("psutil is not installed") == 1
+    _, errors = job.communicate(timeout=60)
+    assert job.returncode == 0 and errors.count("psutil is not installed") == 1
     assert not list(tmp_path.glob("**/*.usage"))
 
 

@@ -74,10 +74,10 @@ class Training:
 
     def reports(self) -> dict[str, dict[str, Any]]:
         """What the disk says of each run, by its id."""
-        found = (RecordedRun(run).report() for run in runs(self.folder / "goodput"))
-        return {report.about["run_id"]: report.to_json() for report in found}
+        recorded = (RecordedRun(run).report() for run in runs(self.folder / "goodput"))
+        return {report.about["run_id"]: report.to_json() for report in recorded}
 
 
-def said(errors: str) -> list[str]:
+def lines_about_runs(errors: str) -> list[str]:
     """The lines that are ours."""
     return [line for line in errors.splitlines() if "run '" in line]

@@ -118,7 +118,7 @@ def template(place: Path) -> dict[str, bytes]:
                 pass
             recorder._account.notes.add("kind", "text", ["other"])
         recorder.shutdown()
-    found = {}
+    files = {}
     for path in sorted((place / "run").rglob("*")):
         data = path.read_bytes() if path.is_file() and path.suffix != ".lock" else b""
         if path.suffix == ".segment":
@@ -126,15 +126,15 @@ def template(place: Path) -> dict[str, bytes]:
             if path.name.startswith("a0000"):
                 path, data = path.with_name(path.name + ".gz"), gzip.compress(data)
         if data:
-            found[str(path.relative_to(place / "run"))] = data
+            files[str(path.relative_to(place / "run"))] = data
     sheet = UsageSheet(2, 0)
     sheet.add(Machine(4, 2**30, -1), Usage(time.time_ns(), NS, *[1] * (len(Usage._fields) - 2)))
     sheet.keep(RunDirectory(place / "run"), last=True)
-    found["journal/a0002-p0000.usage"] = RunDirectory(place / "run").file("usage", 2, 0).read_bytes()
-    said = notes.statement(2, "maintenance", "restart", "alice", person=True, recorded_at=1.0)
-    found["journal/disruptions.reasons"] = json.dumps({"format": 1, **said.to_json()}).encode() + b"\n"
-    found["journal/p0001.pace"] = found["journal/p0000.pace"]
-    return found
+    files["journal/a0002-p0000.usage"] = RunDirectory(place / "run").file("usage", 2, 0).read_bytes()
+    statement = notes.statement(2, "maintenance", "restart", "alice", person=True, recorded_at=1.0)
+    files["journal/disruptions.reasons"] = json.dumps({"format": 1, **statement.to_json()}).encode() + b"\n"
+    files["journal/p0001.pace"] = files["journal/p0000.pace"]
+    return files
 
 
 # --- what is done to it -----------------------------------------------------------------------------------------------
@@ -207,9 +207,9 @@ def spoil_segment(data: bytes, source: random.Random) -> bytes:
     return bytes(head) + b"".join(made)
 
 
-def spoil_json(said: Any, source: random.Random) -> Any:
+def spoil_json(value: Any, source: random.Random) -> Any:
     """Something else in the place of one thing in it."""
-    holder, name, inner = None, None, said
+    holder, name, inner = None, None, value
     while isinstance(inner, (dict, list)) and inner and (holder is None or source.random() < 0.85):
         holder = inner
         name = source.choice(list(inner)) if isinstance(inner, dict) else source.randrange(len(inner))
@@ -221,7 +221,7 @@ def spoil_json(said: Any, source: random.Random) -> Any:
         del holder[name]
     else:
         holder[name] = odd
-    return said
+    return value
 
 
 def spoil_small(data: bytes, source: random.Random) -> bytes:
@@ -231,11 +231,11 @@ def spoil_small(data: bytes, source: random.Random) -> bytes:
         return spoil_bytes(data, source)
     if draw < 0.4:
         return source.choice((b"[", b'{"a":', b'{"run_id":')) * source.choice((1, 1000, 50_000))
-    said: Any = json.loads(data)
-    said.pop(CHECK)
+    content: Any = json.loads(data)
+    content.pop(CHECK)
     for _ in range(source.choice((1, 1, 3))):
-        said = spoil_json(said, source) if isinstance(said, (dict, list)) else said
-    return checked_json(said) if isinstance(said, dict) else json.dumps(said).encode()
+        content = spoil_json(content, source) if isinstance(content, (dict, list)) else content
+    return checked_json(content) if isinstance(content, dict) else json.dumps(content).encode()
 
 
 def spoil_lines(data: bytes, source: random.Random) -> bytes:
@@ -275,10 +275,10 @@ def spoil_snapshot(data: bytes, source: random.Random) -> bytes:
     if source.random() < 0.3:
         return spoil_bytes(data, source)
     head, blobs = state_file.opened(data, recovery.FORM)
-    said: Any = head
+    content: Any = head
     for _ in range(source.choice((1, 1, 2, 10))):
-        said = spoil_json(said, source) if isinstance(said, (dict, list)) else said
-    text = json.dumps(said).encode()
+        content = spoil_json(content, source) if isinstance(content, (dict, list)) else content
+    text = json.dumps(content).encode()
     if source.random() < 0.1:
         text = spoil_bytes(text, source)
     blobs = blobs if source.random() < 0.9 else source.randbytes(99)
@@ -383,8 +383,8 @@ def run_case(number: int, seed: str, files: dict[str, bytes], base: Path) -> str
     source = random.Random(f"{seed}:{number}")
     if number % 4 == 3:
         variables = {name: text.replace("\0", "") for name, text in environment(source).items()}
-        told = f"environment {variables!r}"[:300]
-        with marked(told):
+        description = f"environment {variables!r}"[:300]
+        with marked(description):
             configuration.read(environ=variables)
             if number % 20 == 3:
                 elsewhere = {name: text for name, text in variables.items() if name not in ELSEWHERE}
@@ -397,7 +397,7 @@ def run_case(number: int, seed: str, files: dict[str, bytes], base: Path) -> str
                         pass
                     recorder.shutdown()
                 shutil.rmtree(base / "e", ignore_errors=True)
-        return told
+        return description
     chosen = source.sample(sorted(files), source.choice((1, 1, 1, 2, 3)))
     spoilt = {name: SPOILERS[Path(name).suffix](files[name], source) for name in chosen}
     if source.random() < 0.15:
@@ -413,14 +413,14 @@ def run_case(number: int, seed: str, files: dict[str, bytes], base: Path) -> str
             (folder / name).write_bytes(data)
     for name in gone:
         (folder / name).unlink()
-    told = ", ".join((*spoilt, *(f"no {name}" for name in gone)))
-    with marked(told):
+    description = ", ".join((*spoilt, *(f"no {name}" for name in gone)))
+    with marked(description):
         read_all(RunDirectory(folder))
         if number % SHOWN == 0:
             show_all(RunDirectory(folder))
         if number % WHOLE_ATTEMPT == 0:
             attempt(base)
-    return told
+    return description
 
 
 _now = ""
@@ -428,9 +428,9 @@ _in_threads: list[str] = []
 
 
 @contextlib.contextmanager
-def marked(told: str) -> Iterator[None]:
+def marked(description: str) -> Iterator[None]:
     global _now
-    _now = told
+    _now = description
     yield
 
 

@@ -19,7 +19,7 @@ from otel_goodput._settings.config import RESTART_SOURCES, read
 from otel_goodput._settings.placement import LAUNCHERS
 from otel_goodput.reports.run import RecordedRun
 
-from .again import Training, said
+from .again import Training, lines_about_runs
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def training(tmp_path: Path) -> Training:
 @pytest.mark.parametrize("ending", ["end", "exit in the job", "interrupt afterwards"])
 def test_a_run_that_had_finished_is_followed_by_a_new_one(ending: str, training: Training) -> None:
     for _ in range(3):
-        assert not said(training.start(ending))
+        assert not lines_about_runs(training.start(ending))
     reports = training.reports()
     assert list(reports) == ["train", "train-2", "train-3"]
     for report in reports.values():
@@ -40,9 +40,9 @@ def test_a_run_that_had_finished_is_followed_by_a_new_one(ending: str, training:
 
 @pytest.mark.parametrize("ending", ["kill", "interrupt", "notice", "error"])
 def test_a_run_that_had_not_finished_goes_on_and_that_is_said(ending: str, training: Training) -> None:
-    assert not said(training.start(ending))
+    assert not lines_about_runs(training.start(ending))
     # What ended after a save is also told how to resume from it.
-    (line,) = (each for each in said(training.start("end")) if "had not finished" in each)
+    (line,) = (each for each in lines_about_runs(training.start("end")) if "had not finished" in each)
     for words in ("'train'", "had not finished", " s after", "attempt 2", "OTEL_GOODPUT_RUN_ID=train-2"):
         assert words in line
     (report,) = training.reports().values()
@@ -55,7 +55,7 @@ def test_a_run_that_had_not_finished_goes_on_and_that_is_said(ending: str, train
         str(RecordedRun(RunDirectory(training.folder / "goodput" / "train")).report()).split()
     )
     # It has finished by now.
-    assert not said(training.start("end"))
+    assert not lines_about_runs(training.start("end"))
     assert list(training.reports()) == ["train", "train-2"]
 
 
@@ -63,7 +63,7 @@ def test_a_run_that_had_not_finished_goes_on_and_that_is_said(ending: str, train
 def test_a_loop_that_starts_a_program_over_and_over(restoring: str, training: Training) -> None:
     """``while true; do python train.py; done``: it ends cleanly every time, and goes on where it was."""
     for number in range(1, 4):
-        lines = said(training.start("end", restoring))
+        lines = lines_about_runs(training.start("end", restoring))
         before = {1: "", 2: "train", 3: "train-2"}[number]
         if not restoring or number == 1:
             assert not lines
@@ -89,8 +89,8 @@ with goodput.job():
 
 def test_a_new_run_that_begins_above_step_0(tmp_path: Path) -> None:
     training = Training(tmp_path, BEGINS)
-    assert not said(training.start("1")) and not said(training.start("1")), "some count from 1"
-    (line,) = said(training.start("6"))
+    assert not lines_about_runs(training.start("1")) and not lines_about_runs(training.start("1")), "some count from 1"
+    (line,) = lines_about_runs(training.start("6"))
     assert "begins at step 6" in line and line.endswith("OTEL_GOODPUT_RUN_ID=train-2")
 
 
@@ -135,8 +135,8 @@ def test_one_replaced_host_of_four_keeps_the_name_of_the_rest(tmp_path: Path) ->
             ranks[2] = Training(tmp_path / "host 2, replaced")
         for rank, training in enumerate(ranks):
             training.start("end", RANK=str(rank), WORLD_SIZE="4")
-    found = [[run.name for run in (training.folder / "goodput").iterdir()] for training in ranks]
-    assert found == [["train"]] * 4
+    names = [[run.name for run in (training.folder / "goodput").iterdir()] for training in ranks]
+    assert names == [["train"]] * 4
 
 
 def test_somebodys_own_ids_that_look_the_same(record: Callable[..., Recording]) -> None:

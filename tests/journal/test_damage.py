@@ -165,7 +165,7 @@ def test_what_was_never_written_reads_as_zeros(gap: int, tail: int, little: RunD
     middle, end = records.HEADER_SIZE + 5 * records.SIZE, used(data)
     again = middle + gap * records.SIZE
     size = min(again + end - middle + tail, SEGMENT_BYTES)
-    found = []
+    results = []
     for stored in (True, False):
         with segment.open("wb") as file:
             if stored:
@@ -177,10 +177,12 @@ def test_what_was_never_written_reads_as_zeros(gap: int, tail: int, little: RunD
             file.truncate(size)
         restored = restore(little)
         kept = [event for event in all_events(little) if event.kind == ev.END]
-        found.append((answer(little), restored.reached.position, restored.reached.holes, restored.damages.listed, kept))
-    assert found[0] == found[1]
-    assert found[0][1] == (0, 0, (end - middle) // records.SIZE + 5 + gap) and len(found[0][4]) > 5
-    assert bool(found[0][3]) == (gap >= HOLES)
+        results.append(
+            (answer(little), restored.reached.position, restored.reached.holes, restored.damages.listed, kept)
+        )
+    assert results[0] == results[1]
+    assert results[0][1] == (0, 0, (end - middle) // records.SIZE + 5 + gap) and len(results[0][4]) > 5
+    assert bool(results[0][3]) == (gap >= HOLES)
 
 
 def test_noise_in_place_of_the_records(little: RunDirectory) -> None:
@@ -244,14 +246,14 @@ def test_foreign_files(
     recording = record()
     if what == "another version":
         recording.folder = recording.folder.with_name("run~v1")
-    said = [line.getMessage() for line in caplog.records]
+    messages = [line.getMessage() for line in caplog.records]
     if what in ("an empty file", "another name", "another process", "a dangling link"):
-        assert len(said) <= 1
+        assert len(messages) <= 1
     else:
-        assert any(name in text for text in said)
+        assert any(name in text for text in messages)
     if what == "another version":
-        assert any("version 99" in text and "version 1" in text for text in said)
-    for text in said:
+        assert any("version 99" in text and "version 1" in text for text in messages)
+    for text in messages:
         assert "Traceback" not in text
     for attempt in range(2):
         with goodput.job(), goodput.step(attempt):

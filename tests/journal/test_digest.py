@@ -76,8 +76,8 @@ def overviews(draw: st.DrawFn) -> Overview:
 
 @given(overviews(), st.integers(0, 2**31), moments)
 def test_what_is_written_is_read(overview: Overview, attempt: int, at: int) -> None:
-    found = decode(encode(overview, attempt, at, (attempt, 3, 77)))
-    assert found == Digest(overview, attempt, at, (attempt, 3, 77), {})
+    decoded = decode(encode(overview, attempt, at, (attempt, 3, 77)))
+    assert decoded == Digest(overview, attempt, at, (attempt, 3, 77), {})
 
 
 @settings(max_examples=20)
@@ -125,10 +125,10 @@ def test_a_forged_one_raises_what_is_said(overview: Overview, data: st.DataObjec
         head[at] = data.draw(st.sampled_from(b'0123456789-",:[]{}.entrufalsx'))
     again = zlib.compress(head)
     try:
-        found = decode(signed_again(SIZES.pack(len(again), len(head)) + again + tail))
+        decoded = decode(signed_again(SIZES.pack(len(again), len(head)) + again + tail))
     except ValueError:
         return
-    assert all(0 <= who < FIXED + len(found.overview.names) for one in found.overview.bins for who in one)
+    assert all(0 <= who < FIXED + len(decoded.overview.names) for one in decoded.overview.bins for who in one)
     assert size == len(head)
 
 
@@ -141,8 +141,8 @@ def test_a_bomb_is_not_unpacked() -> None:
 
 def test_texts_that_cannot_be_encoded_and_numbers_beyond_all() -> None:
     overview = Overview(1, 1, groups=[ov.Group(7, "a\udcff", True, 1, 2**80, 0, 0, 0)], names=["\ud800"])
-    found = decode(encode(overview, 0, 0, (0, 0, 0))).overview
-    assert found.groups[0] == ov.Group(7, "a?", True, 1, 2**63 - 1, 0, 0, 0) and found.names == ["?"]
+    decoded = decode(encode(overview, 0, 0, (0, 0, 0))).overview
+    assert decoded.groups[0] == ov.Group(7, "a?", True, 1, 2**63 - 1, 0, 0, 0) and decoded.names == ["?"]
 
 
 def large(source: random.Random, count: int = ov.PHASES_KEPT) -> Overview:
@@ -178,16 +178,16 @@ def test_what_is_too_large_sheds_its_longest_tail(tmp_path: Path) -> None:
     size = path.stat().st_size
     assert DIGEST / 4 < size <= DIGEST == bound(path.name) and stat.S_IMODE(path.stat().st_mode) == 0o600
     assert encode(overview, 3, 5, (3, 0, 9)) == path.read_bytes()
-    found = read_digest(run, 12)
-    assert found.dropped["bins"] and found.dropped["phases"]
-    kept = found.overview
+    digest = read_digest(run, 12)
+    assert digest.dropped["bins"] and digest.dropped["phases"]
+    kept = digest.overview
 
     def added_up(one: Overview) -> list[int]:
         return [sum(each.get(who, 0) for each in one.bins) for who in range(FIXED + 300)]
 
     assert added_up(kept) == added_up(overview)
-    assert kept.width == overview.width * 2 ** found.dropped["bins"] and kept.begin == overview.begin
-    assert kept.left_out == found.dropped["phases"] == len(overview.phases) - len(kept.phases)
+    assert kept.width == overview.width * 2 ** digest.dropped["bins"] and kept.begin == overview.begin
+    assert kept.left_out == digest.dropped["phases"] == len(overview.phases) - len(kept.phases)
     shortest = min(entry.end - entry.begin for entry in kept.phases)
     assert {entry.key for entry in overview.phases if entry.end - entry.begin > shortest} <= {
         entry.key for entry in kept.phases
@@ -208,6 +208,6 @@ def test_one_as_large_as_usual_loses_nothing() -> None:
         phases=[entry._replace(name=names[entry.step % 12]) for entry in overview.phases],
     )
     whole = encode(overview, 0, 0, (0, 0, 0))
-    found = decode(whole)
-    assert len(whole) < DIGEST and found.dropped == {}
-    assert encode(found.overview, 0, 0, (0, 0, 0)) == whole
+    decoded = decode(whole)
+    assert len(whole) < DIGEST and decoded.dropped == {}
+    assert encode(decoded.overview, 0, 0, (0, 0, 0)) == whole

@@ -27,7 +27,7 @@ MANY = CAPACITY // RECORDS_A_STEP + 2000  # more steps than a segment holds
 MORE = 4 * MANY  # more than the first segment and all those laid ready hold
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def warnings_about_disk(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
@@ -105,7 +105,8 @@ def test_full_from_the_start(record: Callable[..., Recording], mount: Mount, cap
         return  # test_files_may_not_grow[from the start] stands for it
     recording = record(directory=disk / "runs")
     assert any(
-        "cannot be written" in text and str(disk) in text and "OTEL_GOODPUT_DIR" in text for text in told(caplog)
+        "cannot be written" in text and str(disk) in text and "OTEL_GOODPUT_DIR" in text
+        for text in warnings_about_disk(caplog)
     )
     with goodput.job():
         steps(0, 100)
@@ -134,11 +135,11 @@ def test_full_later_and_free_again(
         fill(disk / "crumbs")
         steps(10, 2 * MANY)
         goodput.flush()
-        assert sum("is full" in text for text in told(caplog)) == 1
+        assert sum("is full" in text for text in warnings_about_disk(caplog)) == 1
         check(recording.report(), 10 + 2 * MANY)
         ballast.unlink()
         goodput.flush()
-        assert any("writable again" in text for text in told(caplog))
+        assert any("writable again" in text for text in warnings_about_disk(caplog))
         steps(10 + 2 * MANY, 10)
 
         def written() -> bool:
@@ -260,7 +261,7 @@ def test_read_only(
         if os.access(place, os.W_OK):  # the superuser may all the same
             place = Path("/proc/nothing")
     recording = record(directory=place / "runs")
-    (text,) = told(caplog)
+    (text,) = warnings_about_disk(caplog)
     assert "cannot be written" in text and str(place) in text and "figures continue" in text and "restart" in text
     with goodput.job():
         steps(0, 200)
@@ -268,7 +269,7 @@ def test_read_only(
         check(recording.report(), 200)
     goodput.shutdown()
     check(recording.report(), 200)
-    assert len(told(caplog)) == 1, "it is said once"
+    assert len(warnings_about_disk(caplog)) == 1, "it is said once"
 
 
 def test_a_place_that_becomes_writable(
@@ -283,7 +284,7 @@ def test_a_place_that_becomes_writable(
         place.unlink()
         for _ in range(3):
             goodput.flush()
-        assert any("writable again" in text for text in told(caplog))
+        assert any("writable again" in text for text in warnings_about_disk(caplog))
         steps(50, 50)
     goodput.shutdown()
     folder = RunDirectory(place / "runs" / "run")

@@ -30,7 +30,7 @@ from otel_goodput.errors import ConfigurationError
 from otel_goodput.version import __version__
 
 
-def told(given: dict[Any, Any], tmp_path: Path) -> dict[str, Any]:
+def read_back(given: dict[Any, Any], tmp_path: Path) -> dict[str, Any]:
     """The hyperparameters as they are read back."""
     run = RunDirectory(tmp_path)
     run.make()
@@ -79,7 +79,7 @@ def test_a_processor_on_the_users_own_provider_tells_them(tmp_path: Path) -> Non
 
 def test_nothing_is_imported(tmp_path: Path) -> None:
     before = set(sys.modules)
-    told({"a": 1}, tmp_path)
+    read_back({"a": 1}, tmp_path)
     assert not {name.partition(".")[0] for name in set(sys.modules) - before} - sys.stdlib_module_names
 
 
@@ -135,7 +135,7 @@ print(sorted(set(sys.modules) - before))
     ],
 )
 def test_no_secret(given: dict[str, Any], tmp_path: Path) -> None:
-    assert "hunter2" not in json.dumps(told(given, tmp_path))
+    assert "hunter2" not in json.dumps(read_back(given, tmp_path))
 
 
 def test_what_is_no_secret_is_shown(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_what_is_no_secret_is_shown(tmp_path: Path) -> None:
         "max_tokens": 2048, "tokenizer": "bpe", "vocab.token_count": 5, "first_pass": 3, "n_heads": 8, "author": "me",
         "compass": "north", "key_dim": 64, "use_secret": False, "path": "gs://bucket/data", "none": None, "flag": True,
     }  # fmt: skip
-    assert told(shown, tmp_path) == shown
+    assert read_back(shown, tmp_path) == shown
 
 
 @dataclass
@@ -166,7 +166,7 @@ class Raises:
 def test_anything_else_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import numpy as np
 
-    found = told(
+    facts = read_back(
         {
             "optimizer": Optimizer("adam", 0.1), "layers": [1, 2, 3], "blocks": [{"width": 1}, {"width": 2}], 3: 4,
             "array": np.zeros((2, 3)), "scalar": np.float32(0.5), "nan": float("nan"), "huge": 10**40, "raw": b"abc",
@@ -174,26 +174,26 @@ def test_anything_else_is_described(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         },
         tmp_path,
     )  # fmt: skip
-    assert found["optimizer.name"] == "adam" and found["optimizer.api_key"] == HIDDEN
-    assert found["layers"] == "[1, 2, 3]" and found["blocks.1.width"] == 2 and found["3"] == 4
-    assert found["array"] == "ndarray float64 (2, 3)" and found["scalar"] == 0.5 and found["nan"] == "nan"
-    assert found["huge"] == "an integer of 133 bits" and found["raw"] == "3 bytes"
-    assert len(found["odd"]) < 1100 and found["odd"].endswith("(100004 characters)")
-    assert found["function"] == "test_no_secret" and found["bad"] == "a??[2J" and found["empty"] == "{}"
-    assert found["long"].endswith("(1000 in all)]")
+    assert facts["optimizer.name"] == "adam" and facts["optimizer.api_key"] == HIDDEN
+    assert facts["layers"] == "[1, 2, 3]" and facts["blocks.1.width"] == 2 and facts["3"] == 4
+    assert facts["array"] == "ndarray float64 (2, 3)" and facts["scalar"] == 0.5 and facts["nan"] == "nan"
+    assert facts["huge"] == "an integer of 133 bits" and facts["raw"] == "3 bytes"
+    assert len(facts["odd"]) < 1100 and facts["odd"].endswith("(100004 characters)")
+    assert facts["function"] == "test_no_secret" and facts["bad"] == "a??[2J" and facts["empty"] == "{}"
+    assert facts["long"].endswith("(1000 in all)]")
     monkeypatch.setenv("OTEL_GOODPUT_STRICT", "")
-    assert told({"fine": 1, "bad": Raises()}, tmp_path) is not None
+    assert read_back({"fine": 1, "bad": Raises()}, tmp_path) is not None
 
 
 def test_a_cycle_and_very_many_end(tmp_path: Path) -> None:
     cycle: dict[str, Any] = {"a": 1}
     cycle["self"] = cycle
-    assert told(cycle, tmp_path)["a"] == 1
+    assert read_back(cycle, tmp_path)["a"] == 1
     many, left_out = flat({str(number): number for number in range(10_000)}, 2000)
     assert len(many) == 2000 and left_out == 8000
-    found = told({f"name {number}": "x" * 900 for number in range(1000)}, tmp_path)
-    assert 10 < len(found) < 1000 and "name 0" in found
-    assert read_facts(RunDirectory(tmp_path), 2, 0).dropped["hyperparameters"] == 1000 - len(found)
+    facts = read_back({f"name {number}": "x" * 900 for number in range(1000)}, tmp_path)
+    assert 10 < len(facts) < 1000 and "name 0" in facts
+    assert read_facts(RunDirectory(tmp_path), 2, 0).dropped["hyperparameters"] == 1000 - len(facts)
 
 
 @given(st.recursive(
@@ -202,8 +202,8 @@ def test_a_cycle_and_very_many_end(tmp_path: Path) -> None:
     max_leaves=20,
 ))  # fmt: skip
 def test_whatever_is_given_can_be_written(given: Any) -> None:
-    found, _ = flat({"given": given}, 100)
-    for name, value in found.items():
+    facts, _ = flat({"given": given}, 100)
+    for name, value in facts.items():
         one = safe(name, value)
         assert json.loads(json.dumps({name: one}, allow_nan=False).encode("utf-8")) == {name: one}
 

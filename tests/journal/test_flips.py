@@ -78,7 +78,7 @@ def figures(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "trials"),
+    ("question", "trials"),
     [
         ("latest", 150),
         ("windows", 60),
@@ -86,16 +86,16 @@ def figures(answer: dict[str, Any]) -> dict[str, Any]:
         pytest.param("windows", 500, marks=pytest.mark.attack),
     ],
 )
-def test_one_byte(asked: str, trials: int, whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--at", "1h"] if asked == "windows" else []
+def test_one_byte(question: str, trials: int, whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--at", "1h"] if question == "windows" else []
     assert main(["report", str(whole), "--json", *options]) == 0
     right = figures(json.loads(capsys.readouterr().out))
-    source = random.Random(f"flips {asked} {trials}")
+    source = random.Random(f"flips {question} {trials}")
     paths = sorted(path for path in whole.rglob("*") if path.is_file() and path.suffix != ".lock")
     assert {path.suffix for path in paths} == {
         *(".json", ".gz", ".segment", ".snapshot", ".pace", ".notes", ".digest", ".facts"),
     }
-    wrong, told = [], 0
+    wrong, damaged = [], 0
     for trial in range(trials):
         path = paths[trial % len(paths)]
         data = path.read_bytes()
@@ -103,21 +103,21 @@ def test_one_byte(asked: str, trials: int, whole: Path, capsys: pytest.CaptureFi
         at, turned = source.randrange(end), source.randrange(1, 256)
         path.write_bytes(data[:at] + bytes([data[at] ^ turned]) + data[at + 1 :])
         status = main(["report", str(whole), "--json", *options])
-        found = capsys.readouterr().out
+        output = capsys.readouterr().out
         path.write_bytes(data)
-        answer = json.loads(found) if found else {}
+        answer = json.loads(output) if output else {}
         if status == 3:
-            told += 1
+            damaged += 1
             if not answer["damage"] or not any(note["kind"].startswith("damage") for note in answer["warnings"]):
                 wrong.append(f"{path.name} at {at}: a status, but no word")
-        elif status != 0 and found:
+        elif status != 0 and output:
             wrong.append(f"{path.name} at {at}: status {status}")
         elif status == 0 and figures(answer) != right:
             tail = path.name.startswith("a0002") and at >= end - records.SIZE
             if not tail:  # what was being written when the process died looks the same
                 wrong.append(f"{path.name} at {at}: others, and no word")
     assert not wrong, f"{len(wrong)} of {trials}: {wrong[:10]}"
-    assert told > trials / 10
+    assert damaged > trials / 10
 
 
 def test_every_byte_of_a_header(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:

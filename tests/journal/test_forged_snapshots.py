@@ -57,7 +57,7 @@ def amidst(past: RunDirectory, base: int) -> RunDirectory:
     """The same run with a snapshot of a third attempt in the middle of everything that a job can do at once."""
     restored = restore(past, 0, [3600 * NS])
     at = base + 9000 * NS
-    told = [
+    records_of_snapshot = [
         Record(ev.ATTEMPT, 0, 0, "", 0, 2, at),
         Record(ev.START, rules.JOB, records.EXPORT, "", 1, ev.NO_STEP, at),
         Record(ev.CLOCK, 1, 0, "", 0, ev.NO_STEP, at),
@@ -65,17 +65,19 @@ def amidst(past: RunDirectory, base: int) -> RunDirectory:
     ]
     for number in range(40, 60):
         begin, key = at + number * NS, 1000 + number
-        told.append(Record(ev.START, rules.STEP, records.EXPORT * (number % 2), "", key, number, begin))
-        told.append(Record(ev.OBSERVED, 0, 0, "", key, ev.NO_STEP, begin))
+        records_of_snapshot.append(Record(ev.START, rules.STEP, records.EXPORT * (number % 2), "", key, number, begin))
+        records_of_snapshot.append(Record(ev.OBSERVED, 0, 0, "", key, ev.NO_STEP, begin))
         left = ev.FAILED | ev.LEFT if number == 50 else 0
-        told.append(Record(ev.END, rules.STEP, ev.ON_DEVICE | left, "", key, ev.NO_STEP, begin + NS // 4))
+        records_of_snapshot.append(
+            Record(ev.END, rules.STEP, ev.ON_DEVICE | left, "", key, ev.NO_STEP, begin + NS // 4)
+        )
         if number < 57:
-            told.append(Record(ev.DEVICE_END, 0, 0, "", key, ev.NO_STEP, begin + NS // 2))
+            records_of_snapshot.append(Record(ev.DEVICE_END, 0, 0, "", key, ev.NO_STEP, begin + NS // 2))
         if number == 45:
-            told.append(Record(ev.START, rules.SAVE, records.EXPORT, "", 2, number, begin + NS // 2))
-            told.append(Record(ev.END, rules.SAVE, ev.PENDING, "", 2, ev.NO_STEP, begin + NS // 2 + 1))
+            records_of_snapshot.append(Record(ev.START, rules.SAVE, records.EXPORT, "", 2, number, begin + NS // 2))
+            records_of_snapshot.append(Record(ev.END, rules.SAVE, ev.PENDING, "", 2, ev.NO_STEP, begin + NS // 2 + 1))
     end = at + 60 * NS
-    told += [
+    records_of_snapshot += [
         Record(ev.NOTICE, 1, 0, "SIGTERM", 0, ev.NO_STEP, end),
         Record(ev.START, rules.CUSTOM_PHASE, records.EXPORT, "eval", 3, ev.NO_STEP, end + 1),
         Record(ev.START, rules.DATA_LOADING, ev.NONBLOCKING, "", 4, ev.NO_STEP, end + 2),
@@ -83,9 +85,9 @@ def amidst(past: RunDirectory, base: int) -> RunDirectory:
         Record(ev.START, rules.EXCLUSION, records.EXPORT, "", 6, ev.NO_STEP, end + 4),
     ]
     index = restored.index.successor(2)
-    for record in told:
+    for record in records_of_snapshot:
         index.follow([record])
-    restored.ledger.feed(records.events_of(told))
+    restored.ledger.feed(records.events_of(records_of_snapshot))
     write_snapshot(past, 0, restored.ledger.dump(), index, ["", "eval"], (2, 0, 0))
     assert not restore(past).damages
     return past
@@ -150,13 +152,13 @@ def members(head: dict[str, Any]) -> dict[Place, list[Place]]:
     parts += [("ledger", part, name) for part in ("account", "timeline") for name in ledger[part]]
     parts += [("ledger", "account", "steps", name) for name in ledger["account"]["steps"]]
     parts += [("spans", name) for name in head["spans"]] + [("names",), ("position",)]
-    found = {}
+    members_by_part = {}
     for part in parts:
         value: Any = head
         for key in part:
             value = value[key]
-        found[part] = list(places(value, part))
-    return found
+        members_by_part[part] = list(places(value, part))
+    return members_by_part
 
 
 @pytest.mark.parametrize("when", ["past", "amidst"])

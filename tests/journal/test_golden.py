@@ -47,8 +47,8 @@ class Golden(NamedTuple):
 
     @property
     def questions(self) -> dict[str, Any]:
-        asked = self.then["questions"]
-        return {"at": asked["at"], **{key: [tuple(pair) for pair in asked[key]] for key in ("windows", "exclusions")}}
+        stored = self.then["questions"]
+        return {"at": stored["at"], **{key: [tuple(pair) for pair in stored[key]] for key in ("windows", "exclusions")}}
 
 
 def unpack(name: str, place: Path) -> None:
@@ -89,16 +89,19 @@ def test_all_kinds_of_folders_are_there() -> None:
     assert {"live", "dead", "ended", "sealed", "mirrored", "observed", "observed-dead", "disrupted"} <= set(NAMES)
 
 
-@pytest.mark.parametrize("asked", ["report", "answers"])
-def test_it_is_read_as_it_was(golden: Golden, asked: str, caplog: pytest.LogCaptureFixture) -> None:
-    report = RecordedRun(golden.run).report(**(golden.questions if asked == "answers" else {}))
+@pytest.mark.parametrize("question", ["report", "answers"])
+def test_it_is_read_as_it_was(golden: Golden, question: str, caplog: pytest.LogCaptureFixture) -> None:
+    report = RecordedRun(golden.run).report(**(golden.questions if question == "answers" else {}))
     assert_exact(report.totals)
     changed = {change.figure: change.now for change in CHANGES if change.folder == golden.name}
-    found, then = flat(report.to_json()), {f"{asked}.{key}": value for key, value in flat(golden.then[asked]).items()}
-    found = {f"{asked}.{key}": value for key, value in found.items()}
-    expected = then | {figure: now for figure, now in changed.items() if figure.startswith(f"{asked}.")}
+    read, then = (
+        flat(report.to_json()),
+        {f"{question}.{key}": value for key, value in flat(golden.then[question]).items()},
+    )
+    read = {f"{question}.{key}": value for key, value in read.items()}
+    expected = then | {figure: now for figure, now in changed.items() if figure.startswith(f"{question}.")}
     expected = {key: value for key, value in expected.items() if not key.endswith(".text")}  # no figure
-    assert {key: found.get(key) for key in expected} == expected
+    assert {key: read.get(key) for key in expected} == expected
     assert not caplog.records, "it is sound"
 
 

@@ -137,9 +137,9 @@ def test_a_link_in_the_place_of_a_file(
     goodput.shutdown()
     assert secret.read_bytes() == SECRET and list(secret.parent.iterdir()) == [secret]
     assert recording.report()["steps"]["kept"] == 30
-    told = [message for message in caplog.messages if "is a link" in message]
+    messages = [message for message in caplog.messages if "is a link" in message]
     if name.endswith((".lock", ".jsonl")):
-        assert len(told) == 1 and place.name in told[0]
+        assert len(messages) == 1 and place.name in messages[0]
     if not name.endswith(".lock"):
         assert recording.report_on_disk()["steps"]["kept"] == 30
 
@@ -209,11 +209,11 @@ def test_only_a_journals_own_files_are_copied_up(
     with goodput.job():
         steps(0, 10)
     goodput.shutdown()
-    found = objects(bucket)
-    assert not [path for path, data in found.items() if SECRET in data]
+    stored = objects(bucket)
+    assert not [path for path, data in stored.items() if SECRET in data]
     planted = ("id_rsa", "p0007.notes", "p0008.pace", "p0009.notes")
-    assert not [path for path in found if path.endswith(planted)]
-    assert [path for path in found if path.endswith(".snapshot")], "the others are"
+    assert not [path for path in stored if path.endswith(planted)]
+    assert [path for path in stored if path.endswith(".snapshot")], "the others are"
 
 
 # --- the spool of a journal at a URL ----------------------------------------------------------------------------------
@@ -316,8 +316,8 @@ def test_directories_that_people_name(
             ours = [os.getuid() if below[0] is None else below[0], os.getgid() if below[1] is None else below[1]]
             given_to(path, *ours, below[2])
     assert RecordedRun(RunDirectory(place / "run")).report().to_json()["steps"]["kept"] == 20
-    told = [message for message in caplog.messages if "had ended" not in message]
-    assert len(told) == (2 if mode & 0o002 else 0) and all("chmod +t" in text for text in told)
+    messages = [message for message in caplog.messages if "had ended" not in message]
+    assert len(messages) == (2 if mode & 0o002 else 0) and all("chmod +t" in text for text in messages)
 
 
 @pytest.mark.parametrize("mode", [0o1777, 0o755])
@@ -414,11 +414,11 @@ def test_hostile_files_in_a_journal(
     )  # fmt: skip
     for name in (*names, "a0000-p0000.lock")[: None if locked else -1]:
         disguise(journal / name)
-    (kept, seconds, memory), said = run(JOB, str(tmp_path))
+    (kept, seconds, memory), errors = run(JOB, str(tmp_path))
     assert kept == 30
     assert seconds < 30, "it would wait for ever"
     assert memory < witness + 64
-    assert "Traceback" not in said
+    assert "Traceback" not in errors
     if not locked:  # a start after it has what this one recorded
         assert RecordedRun(RunDirectory(tmp_path / "run")).report().to_json()["steps"]["kept"] == 30
 
@@ -431,7 +431,7 @@ def test_a_hostile_pace_leaves_the_others(disguise: Callable[[Path], None], tmp_
     run.create({})
     now = time.time_ns()
     good = {"attempt": 0, "process": 1, "at": now, "steps": 100, "median": 10**8, "p90": 10**8, "outside": 0}
-    told: dict[int, Any] = {
+    paces: dict[int, Any] = {
         1: good,
         2: {**good, "process": 1},  # speaks for another
         3: {**good, "process": 3, "median": 1e999},
@@ -441,7 +441,7 @@ def test_a_hostile_pace_leaves_the_others(disguise: Callable[[Path], None], tmp_
         7: {**good, "process": 7},  # of eight there is a seventh
         8: {**good, "process": 8},  # but no eighth
     }
-    for process, pace in told.items():
+    for process, pace in paces.items():
         run.file("pace", process).write_bytes(checked_json(pace))
     run.file("pace", 6).write_text("[" * 4000)
     disguise(run.file("pace", 0))
@@ -465,9 +465,9 @@ def test_a_segment_that_is_a_bomb(packed: bool, witness: int, tmp_path: Path) ->
         with (journal / "a0000-p0000-000001.segment").open("wb") as huge:
             huge.write(header)
             huge.truncate(4 * 2**30)
-    (_, _, memory), said = run(JOB, str(tmp_path))
+    (_, _, memory), errors = run(JOB, str(tmp_path))
     assert memory < witness + 64
-    assert "000001.segment" in said and str(SEGMENT_BYTES) in said and "Traceback" not in said
+    assert "000001.segment" in errors and str(SEGMENT_BYTES) in errors and "Traceback" not in errors
 
 
 @pytest.mark.parametrize("number", [2**31 - 2, 2**32 - 1, 10**9 - 1, 10**30])
@@ -516,16 +516,16 @@ def test_a_line_of_hundreds_of_megabytes_is_not_sent(end: bytes, tmp_path: Path)
     if end:
         with path.open("ab") as file:
             file.write(line)
-    (_, after), said = run(LINES, "send", "--dry-run", str(path))
+    (_, after), errors = run(LINES, "send", "--dry-run", str(path))
     assert after < before + 160, "of which 32 MiB are the most that is read of a line"
-    assert ("longer than 32 MiB" in said) == bool(end)
+    assert ("longer than 32 MiB" in errors) == bool(end)
 
 
 def test_a_line_of_hundreds_of_megabytes_is_not_replayed(tmp_path: Path) -> None:
     path = tmp_path / "long.jsonl"
     long_line(path, 300 * MIB, b"\n")
-    (status, memory), said = run(LINES, "replay", str(path))
-    assert status == 1 and "line 1 is longer than 32 MiB" in said and memory < 256
+    (status, memory), errors = run(LINES, "replay", str(path))
+    assert status == 1 and "line 1 is longer than 32 MiB" in errors and memory < 256
 
 
 # --- objects ----------------------------------------------------------------------------------------------------------
@@ -576,17 +576,17 @@ def test_a_runs_folder_that_leads_elsewhere(
 
     def ls(self: Any, path: str, detail: bool = True, **options: Any) -> Any:
         whole = path.rstrip("/")
-        found = real(self, whole.replace(f"/{name}", "/run"), detail=detail, **options)
-        return [*found, f"{base}/{name}"] if whole == base and not detail else found
+        listed = real(self, whole.replace(f"/{name}", "/run"), detail=detail, **options)
+        return [*listed, f"{base}/{name}"] if whole == base and not detail else listed
 
     isdir = type(memory).isdir
     monkeypatch.setattr(type(memory), "ls", ls)
     monkeypatch.setattr(type(memory), "isdir", lambda self, path: isdir(self, path.replace(f"/{name}/", "/run/")))
     before = {str(path) for path in spool.rglob("*")}
-    with runs_at(bucket) as found:
-        assert [run.folder.path.name for run in found] == ["run"]
+    with runs_at(bucket) as listed:
+        assert [run.folder.path.name for run in listed] == ["run"]
         assert {str(path) for path in spool.rglob("*")} - before <= {
-            str(path) for path in (found[0].folder.path.parent, *found[0].folder.path.parent.rglob("*"))
+            str(path) for path in (listed[0].folder.path.parent, *listed[0].folder.path.parent.rglob("*"))
         }
     assert [text for text in caplog.messages if "not the folder of a run" in text]
 
@@ -611,9 +611,9 @@ def test_a_folder_as_a_storage(disguise: Callable[[Path], None], witness: int, t
     for name in ("p0001.pace", "p0000.notes", "a0000-p0000-000000.segment", "../run.json"):
         disguise(journal / name)
     (tmp_path / "tmp").mkdir()
-    (kept, seconds, memory), said = run(JOB, f"file://{tmp_path}/bucket", TMPDIR=str(tmp_path / "tmp"))
+    (kept, seconds, memory), errors = run(JOB, f"file://{tmp_path}/bucket", TMPDIR=str(tmp_path / "tmp"))
     assert kept == 30 and seconds < 30 and memory < witness + 64
-    assert said.count("not a file of a journal") == 1, "said of the first"
+    assert errors.count("not a file of a journal") == 1, "said of the first"
     assert list(journal.glob("*.snapshot")), "what was recorded is copied up all the same"
 
 
@@ -682,8 +682,8 @@ print(json.dumps(time.monotonic() - began))
 
 
 def test_a_mount_that_hangs_at_the_end_of_a_provider_of_the_users_own(tmp_path: Path) -> None:
-    seconds, said = run(MOUNT + OF_THE_USERS_OWN, str(tmp_path / "mounted"), OTEL_GOODPUT_GRACE_PERIOD="1")
-    assert seconds < 10 and "not closed within 1.0 s" in said
+    seconds, errors = run(MOUNT + OF_THE_USERS_OWN, str(tmp_path / "mounted"), OTEL_GOODPUT_GRACE_PERIOD="1")
+    assert seconds < 10 and "not closed within 1.0 s" in errors
 
 
 @pytest.mark.attack

@@ -42,9 +42,9 @@ def test_it_says_what_the_folder_says(run: RunDirectory) -> None:
         assert [one.path for one in listed.segments(process)] == [one.path for one in run.segments(process)]
     assert listed.attempts(1) == [0, 1]
     for process in (0, 1, 3):
-        found, expected = overview_of(listed, process), overview_of(run, process)
-        assert found is not None and expected is not None
-        assert found.overview == expected.overview
+        read, expected = overview_of(listed, process), overview_of(run, process)
+        assert read is not None and expected is not None
+        assert read.overview == expected.overview
 
 
 def test_names_are_read_once(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,12 +142,12 @@ def test_a_writer_on_another_machine(tmp_path: Path) -> None:
     """Its pid means nothing here, where another process may have it: signs of life count."""
     place = Place(tmp_path, LOCKS["no locks at all"], errno.ENOSYS)
     place.run("kill")
-    told = f"{os.getpid()}\n1\n00000000-0000-0000-0000-000000000000 pid:[1]\n"
-    place.lock.write_text(told)
+    holder = f"{os.getpid()}\n1\n00000000-0000-0000-0000-000000000000 pid:[1]\n"
+    place.lock.write_text(holder)
     with renewed(place.lock):
         assert place.states() == {"run": "running"}
         assert place.run("end")[0].startswith("run~")
-    place.lock.write_text(told)  # just now: the writer was killed, and is started again elsewhere at once
+    place.lock.write_text(holder)  # just now: the writer was killed, and is started again elsewhere at once
     assert place.run("end")[0] == "run 1"
 
 

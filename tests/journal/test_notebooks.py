@@ -83,8 +83,8 @@ def test_the_training_cell_twice(tmp_path: Path) -> None:
 
 def test_the_whole_notebook_twice(tmp_path: Path) -> None:
     """Its first cell configures: what had finished stays as it was, and another run begins."""
-    found, errors = execute(tmp_path, CONFIGURE, TRAIN, REPORT, CONFIGURE, TRAIN, REPORT)
-    for report, run_id in zip(found, ("notebook", "notebook-2"), strict=True):
+    outputs, errors = execute(tmp_path, CONFIGURE, TRAIN, REPORT, CONFIGURE, TRAIN, REPORT)
+    for report, run_id in zip(outputs, ("notebook", "notebook-2"), strict=True):
         assert report["run_id"] == run_id and report["attempts"] == 1 and not report["warnings"]
         check(report, executed=10, kept=10, lost=0)
     assert "had not finished" not in errors

@@ -178,13 +178,13 @@ def test_what_a_newer_version_wrote(
         recording = train(record)
         assert recording.recorder.attempt == attempt and recording.recorder.run_id == "run"
         assert contents(past) == before
-    beside = past.with_name("run~v1")
-    assert {path.name[:5] for path in (beside / "journal").glob("*.segment*")} == {"a0001", "a0002"}
+    aside = past.with_name("run~v1")
+    assert {path.name[:5] for path in (aside / "journal").glob("*.segment*")} == {"a0001", "a0002"}
     capsys.readouterr()
     assert main(["report", str(past)]) == 3
-    told = capsys.readouterr()
-    assert "newer version" in told.out and "record 0" in told.out
-    assert main(["report", str(beside)]) == 0
+    output = capsys.readouterr()
+    assert "newer version" in output.out and "record 0" in output.out
+    assert main(["report", str(aside)]) == 0
 
 
 def test_a_newer_snapshot(past: Path, record: Callable[..., Recording]) -> None:

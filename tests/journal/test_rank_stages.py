@@ -57,14 +57,14 @@ def run(tmp_path: Path) -> RunDirectory:
 def test_every_process_is_heard_also_one_that_was_killed(run: RunDirectory) -> None:
     assert not run.file("digest", 2).exists()  # it did not live long enough for one
     report = RecordedRun(run).report()
-    told = report.to_json()["checkpoints"]["save"]
-    assert told["blocking_copy"]["slowest"] == {"process": 1, "mean_s": 0.04, "median_s": 0.0065}
-    assert (told["blocking_copy"]["count"], told["blocking_copy"]["max_s"]) == (1, 0.003)  # the leader's own
-    assert told["commit"]["slowest"] is None
+    save = report.to_json()["checkpoints"]["save"]
+    assert save["blocking_copy"]["slowest"] == {"process": 1, "mean_s": 0.04, "median_s": 0.0065}
+    assert (save["blocking_copy"]["count"], save["blocking_copy"]["max_s"]) == (1, 0.003)  # the leader's own
+    assert save["commit"]["slowest"] is None
     assert "slowest process: 1 (40 ms on average, median of all processes 6.5 ms)" in str(report)
-    assert RunView.open(RecordedRun(run)).report.to_json()["checkpoints"]["save"] == told
+    assert RunView.open(RecordedRun(run)).report.to_json()["checkpoints"]["save"] == save
     followed = FollowedRun(run)
-    assert followed.report().to_json()["checkpoints"]["save"] == told
+    assert followed.report().to_json()["checkpoints"]["save"] == save
     assert RecordedRun(run).report(process=1).to_json()["checkpoints"]["save"]["blocking_copy"]["count"] == 2
 
 
@@ -74,6 +74,6 @@ def test_a_process_that_cannot_be_read_hides_no_other(run: RunDirectory) -> None
         snapshot.unlink()
     for segment in run.segments(1):
         segment.path.write_bytes(b"\xff" * 4096)
-    found = rank_stages(run, 0, RecordedRun(run).report().totals.stages)
-    assert {rank.process for rank in found} == {0, 2, 3}
-    assert slowest(found, COPY) == {"process": 2, "mean_s": 0.009, "median_s": 0.004}
+    ranks = rank_stages(run, 0, RecordedRun(run).report().totals.stages)
+    assert {rank.process for rank in ranks} == {0, 2, 3}
+    assert slowest(ranks, COPY) == {"process": 2, "mean_s": 0.009, "median_s": 0.004}

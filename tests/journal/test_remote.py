@@ -85,18 +85,18 @@ def train_until_killed(url: str, first: int, spool: Path, remote: Path, attempt:
         stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
-        told = b""
+        output = b""
         deadline = time.monotonic() + 60
         try:
-            while not (list(remote.glob(f"run/journal/a{attempt:04d}-*.segment")) and told.count(b"\n") > 1):
+            while not (list(remote.glob(f"run/journal/a{attempt:04d}-*.segment")) and output.count(b"\n") > 1):
                 assert time.monotonic() < deadline
                 readable, _, _ = select.select([process.stdout], [], [], 0.05)
                 if readable:
-                    told += os.read(process.stdout.fileno(), 65536)
+                    output += os.read(process.stdout.fileno(), 65536)
         finally:
             process.kill()
-        told += process.stdout.read()
-    return int(told.split(b"\n")[-2])
+        output += process.stdout.read()
+    return int(output.split(b"\n")[-2])
 
 
 def command(*arguments: str) -> str:
@@ -109,11 +109,11 @@ def test_restarts_on_the_same_and_on_another_machine(tmp_path: Path) -> None:
     remote = tmp_path / "bucket"
     url = f"file://{remote}"
     for attempt, machine in enumerate(("a", "a", "b", "a")):
-        found, report, said = train(url, attempt * 10, 15, tmp_path / f"spool {machine}")
-        assert found == attempt
+        attempt_seen, report, errors = train(url, attempt * 10, 15, tmp_path / f"spool {machine}")
+        assert attempt_seen == attempt
         assert report["attempts"] == attempt + 1
         assert report["steps"]["kept"] == attempt * 10 + 15 and report["steps"]["lost"] == attempt * 5
-        assert ("had ended" in said) == bool(attempt)
+        assert ("had ended" in errors) == bool(attempt)
     on_command = json.loads(command("report", url, "--json"))
     assert on_command["seconds"] == report["seconds"] and on_command["steps"] == report["steps"]
     assert on_command["run_id"] == "run" and on_command["job_name"] == "remote"
@@ -242,9 +242,9 @@ def test_a_url_that_does_not_work(
             goodput.flush()
             goodput.flush()
         goodput.shutdown()
-        said = [line.getMessage() for line in caplog.records if "had ended" not in line.getMessage()]
+        messages = [line.getMessage() for line in caplog.records if "had ended" not in line.getMessage()]
         if not attempt:
-            (text,) = said
+            (text,) = messages
             assert all(word in text for word in words) and str(spool) in text
         assert recording.report()["steps"]["kept"] == (attempt + 1) * 10
 
@@ -294,8 +294,8 @@ def test_the_last_upload_has_the_segment_as_it_ended(tmp_path: Path, monkeypatch
             with recorder.step(number):
                 pass
     recorder.shutdown()
-    found = records.decode_segment(segments[0].read_bytes(), records.Names())
-    assert sum(record.kind == ev.START and record.phase == rules.STEP for record in found) == 7
+    decoded = records.decode_segment(segments[0].read_bytes(), records.Names())
+    assert sum(record.kind == ev.START and record.phase == rules.STEP for record in decoded) == 7
 
 
 class Stuck(MemoryFileSystem):

@@ -52,8 +52,8 @@ def test_the_root_of_a_killed_attempt_is_written_once(left: str, tmp_path: Path)
         (job,) = (span for span in spans if (span.trace, span.key) == job_identity("run", attempt))
         assert job.parent == root and job.interrupted == (attempt < 2)
         # Whoever ends the job of one that died knows the one after it.
-        beside = [attempt - 1] * (attempt > 0) + [attempt + 1] * (attempt < 2)
-        assert job.links == tuple(root_identity("run", each) for each in beside)
+        neighbors = [attempt - 1] * (attempt > 0) + [attempt + 1] * (attempt < 2)
+        assert job.links == tuple(root_identity("run", each) for each in neighbors)
 
 
 DROPPED = """

@@ -32,7 +32,7 @@ with goodput.job():
 """
 
 
-def told(folder: Path) -> dict[object, object]:
+def durable_by_step(folder: Path) -> dict[object, object]:
     return {
         span.attributes["goodput.step"]: span.attributes["goodput.checkpoint.durable"]
         for span in read_spans(folder)
@@ -45,7 +45,7 @@ def test_durable_is_what_is_known_to_be(tmp_path: Path, exporters: str, ending: 
     warm.run([sys.executable, "-c", SAVER, str(tmp_path), exporters, ending], check=True, timeout=60)
     if ending == "die":
         goodput.Recorder("saves", run_id="run", directory=tmp_path, exporters="file").shutdown()
-    assert told(tmp_path / "run") == {1: True, 2: False, 3: False, 4: False}
+    assert durable_by_step(tmp_path / "run") == {1: True, 2: False, 3: False, 4: False}
 
 
 LEAVER = """
@@ -71,20 +71,20 @@ if sys.argv[2] == "none":
 
 
 def test_a_step_that_was_left_is_no_error_unless_it_was_one(tmp_path: Path) -> None:
-    found = []
+    saves = []
     for exporters in ("file", "none"):
         directory = tmp_path / exporters
         warm.run([sys.executable, "-c", LEAVER, str(directory), exporters], check=True, timeout=60)
         if exporters == "none":
             goodput.Recorder("left", run_id="run", directory=directory, exporters="file").shutdown()
         steps = [span for span in read_spans(directory / "run") if span.name == "step"]
-        found.append(
+        saves.append(
             [
                 (span.attributes["goodput.step"], span.status, span.attributes["goodput.step.completed"])
                 for span in sorted(steps, key=lambda span: span.start)
             ]
         )
-    assert found[0] == found[1] == [(0, 0, False), (1, 0, False), (2, 2, False)]
+    assert saves[0] == saves[1] == [(0, 0, False), (1, 0, False), (2, 2, False)]
 
 
 def test_the_dead_attempt_keeps_its_name(tmp_path: Path) -> None:

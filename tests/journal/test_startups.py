@@ -49,16 +49,16 @@ def test_outside_of_kubernetes_nothing_is_said() -> None:
 
 
 def test_waits_of_the_first_attempt_are_not_mixed_with_later_ones() -> None:
-    told = summed([facts(0, {"queued": 100.0}), facts(1, {"queued": 2.0}), facts(3, {"queued": 3.0, "odd": 9.0})])
-    assert told.to_json() == {
+    startups = summed([facts(0, {"queued": 100.0}), facts(1, {"queued": 2.0}), facts(3, {"queued": 3.0, "odd": 9.0})])
+    assert startups.to_json() == {
         "scheduling": {"reschedules": 2, "first_s": {"queued": 100.0}, "later_s": {"queued": 5.0}}
     }
 
 
 def test_an_attempt_without_facts_is_passed_over() -> None:
     """The first one left none: what the second waited is not the first one's."""
-    told = summed([facts(1, {"queued": 2.0}, pod_name="a"), facts(4, pod_name="a"), facts(5, pod_name="b")])
-    assert (told.reschedules, told.first, told.later) == (1, {}, {"queued": 2.0})
+    startups = summed([facts(1, {"queued": 2.0}, pod_name="a"), facts(4, pod_name="a"), facts(5, pod_name="b")])
+    assert (startups.reschedules, startups.first, startups.later) == (1, {}, {"queued": 2.0})
 
 
 # --- of real runs -----------------------------------------------------------------------------------------------------

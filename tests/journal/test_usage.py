@@ -89,9 +89,9 @@ def test_a_file_that_cannot_be_written_is_told_once_and_tried_again(
 )
 def test_what_is_damaged_is_refused_and_left_out(run: RunDirectory, change: dict[str, Any]) -> None:
     path = written(run)
-    told = json.loads(path.read_text())
-    del told["checksum"]
-    path.write_bytes(checked_json({**told, **change}))
+    content = json.loads(path.read_text())
+    del content["checksum"]
+    path.write_bytes(checked_json({**content, **change}))
     with pytest.raises(ValueError, match=r"."):
         read_usage(run, 0, 0)
     assert usages(run, START + 99 * S) == []
@@ -99,9 +99,9 @@ def test_what_is_damaged_is_refused_and_left_out(run: RunDirectory, change: dict
 
 def test_a_newer_version_is_said(run: RunDirectory) -> None:
     path = written(run)
-    told = json.loads(path.read_text())
-    del told["checksum"]
-    path.write_bytes(checked_json({**told, "format": 2}))
+    content = json.loads(path.read_text())
+    del content["checksum"]
+    path.write_bytes(checked_json({**content, "format": 2}))
     with pytest.raises(NewerVersion):
         read_usage(run, 0, 0)
 
@@ -109,13 +109,13 @@ def test_a_newer_version_is_said(run: RunDirectory) -> None:
 def test_all_processes_and_attempts_until_a_moment(run: RunDirectory) -> None:
     for process, attempt in ((1, 0), (0, 0), (0, 1)):
         written(run, attempt, process)
-    told = usages(run, START + 2 * S)
-    assert [(one.process, one.attempt, len(one.usages)) for one in told] == [(0, 1, 2), (0, 2, 2), (1, 1, 2)]
+    read = usages(run, START + 2 * S)
+    assert [(one.process, one.attempt, len(one.usages)) for one in read] == [(0, 1, 2), (0, 2, 2), (1, 1, 2)]
 
 
 def test_many_processes_are_thinned(run: RunDirectory) -> None:
     for process in range(80):
         written(run, 0, process, 1000)
-    told = usages(run, START + 2000 * S)
-    assert len(told) == 80 and sum(len(one.usages) for one in told) <= ROWS
-    assert all(sum(one.length for one in each.usages) == 1000 * S for each in told)
+    read = usages(run, START + 2000 * S)
+    assert len(read) == 80 and sum(len(one.usages) for one in read) <= ROWS
+    assert all(sum(one.length for one in each.usages) == 1000 * S for each in read)

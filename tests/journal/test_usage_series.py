@@ -15,11 +15,11 @@ SAMPLES = st.lists(st.tuples(st.integers(1, 10**12), amounts, amounts, amounts, 
 
 def laid_out(rows: list[tuple[int, ...]]) -> list[Usage]:
     """Samples that follow each other without a gap."""
-    found, end = [], 0
+    series, end = [], 0
     for length, *rest in rows:
         end += length
-        found.append(Usage(end, length, *rest))
-    return found
+        series.append(Usage(end, length, *rest))
+    return series
 
 
 def sums(usages: list[Usage]) -> tuple[int, ...]:

@@ -15,4 +15,4 @@ import attack
 def test_every_file_is_there(scenario: attack.Scenario) -> None:
     tests = attack.ROOT / "tests"
     assert all(any(path.name.startswith("test_") for path in tests.glob(form)) for form in scenario.files)
-    assert attack.found(scenario)
+    assert attack.paths_of(scenario)

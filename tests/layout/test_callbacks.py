@@ -11,8 +11,8 @@ from .test_layers import FILES, tree
 
 def _targets(node: ast.AST) -> Iterator[ast.Attribute]:
     """The attributes that a statement assigns."""
-    found = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-    for target in found if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)) else ():
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    for target in targets if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)) else ():
         for each in ast.walk(target) if target is not None else ():
             if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
                 yield each
@@ -82,10 +82,10 @@ def _assigned(module: str) -> Iterator[ast.Attribute]:
 
 
 def test_no_callback_is_assigned_from_outside() -> None:
-    found = [
+    registrations = [
         f"{module}:{at.lineno}: {ast.unparse(at)}" for module in FILES for at in _assigned(module) if at.attr in slots()
     ]
-    assert not found, "give it to the constructor, or register it by a method: " + ", ".join(found)
+    assert not registrations, "give it to the constructor, or register it by a method: " + ", ".join(registrations)
 
 
 def test_what_is_assigned_is_seen() -> None:

@@ -75,8 +75,8 @@ def installed(wheel: Path, extra: str, place: Path) -> Iterator[Installed]:
     """The wheel with `extra` in a new environment, at the versions that this process has."""
     folder, constraints = place / "venv", place / "constraints.txt"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=PATIENCE_S)
-    found = {one.metadata["Name"].lower().replace("_", "-"): one.version for one in metadata.distributions()}
-    lines = [f"{name}=={version}\n" for name, version in found.items() if name not in LEFT_OUT]
+    versions = {one.metadata["Name"].lower().replace("_", "-"): one.version for one in metadata.distributions()}
+    lines = [f"{name}=={version}\n" for name, version in versions.items() if name not in LEFT_OUT]
     constraints.write_text("".join(lines), encoding="utf-8")
     python = folder / "bin" / "python"
     what = ["--quiet", "--constraint", str(constraints), f"{wheel}[{extra}]" if extra else str(wheel)]
@@ -145,8 +145,8 @@ def remote(here: Installed) -> None:
     folder = here.place / "bucket"
     here.job(OTEL_GOODPUT_DIR=f"file://{folder}")
     assert list(folder.glob("run/journal/*"))
-    told = here.run("-m", "otel_goodput", "report", f"file://{folder}", "--json")
-    assert json.loads(told)["run_id"] == "run"
+    output = here.run("-m", "otel_goodput", "report", f"file://{folder}", "--json")
+    assert json.loads(output)["run_id"] == "run"
 
 
 def serve(here: Installed) -> None:
@@ -159,8 +159,8 @@ def serve(here: Installed) -> None:
             assert process.stdout is not None
             address = next(line.strip() for line in process.stdout if line.strip().startswith("http://"))
             root, _, token = address.partition("?token=")
-            asked = urllib.request.Request(f"{root}api/runs", headers={"Authorization": f"Bearer {token}"})
-            with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
+            request = urllib.request.Request(f"{root}api/runs", headers={"Authorization": f"Bearer {token}"})
+            with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 (run,) = json.load(answer)["runs"]
             assert run["run_id"] == "run"
         finally:
@@ -186,8 +186,8 @@ def usage(here: Installed) -> None:
 
 
 def jax(here: Installed) -> None:
-    told = here.run("-c", WITH_JAX, OTEL_GOODPUT_EXPORTERS="none", JAX_PLATFORMS="cpu")
-    assert json.loads(told)["clock"] == "device"
+    output = here.run("-c", WITH_JAX, OTEL_GOODPUT_EXPORTERS="none", JAX_PLATFORMS="cpu")
+    assert json.loads(output)["clock"] == "device"
     assert "step 299  error" in here.run(str(ROOT / "examples" / "quickstart.py"), JAX_PLATFORMS="cpu")
 
 
@@ -206,8 +206,8 @@ print(json.dumps(goodput.report().to_json()))
 
 
 def orbax(here: Installed) -> None:
-    told = here.run("-c", WITH_ORBAX, OTEL_GOODPUT_EXPORTERS="none", JAX_PLATFORMS="cpu")
-    assert {*told.split()} == {"checkpoint_save", "checkpoint_restore"}
+    output = here.run("-c", WITH_ORBAX, OTEL_GOODPUT_EXPORTERS="none", JAX_PLATFORMS="cpu")
+    assert {*output.split()} == {"checkpoint_save", "checkpoint_restore"}
 
 
 WITH_ORBAX = """
@@ -229,13 +229,13 @@ print(*(phase.phase for phase in goodput.open_run("runs", "run").phases() if pha
 def everything(here: Installed) -> None:
     """All exporters can be opened in one process, and reach what they send to."""
     with GoogleEmulator() as google, grpc_backend() as received:
-        told = here.run(
+        output = here.run(
             "-m", "otel_goodput", "doctor", "--gcp", "--json",
             OTEL_GOODPUT_EXPORTERS="file,otlp,gcp,workload,gcp-otlp,tensorboard",
             OTEL_GOODPUT_TENSORBOARD_DIR=str(here.place / "scalars"), OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint,
             OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, OTEL_GOODPUT_GCP_PROJECT="test-project",
         )  # fmt: skip
-    answer: dict[str, Any] = json.loads(told)
+    answer: dict[str, Any] = json.loads(output)
     assert answer["problems"] == 0
     assert "file, otlp, gcp, workload, gcp-otlp, tensorboard" in answer["verdict"]
     here.run(
@@ -266,10 +266,10 @@ USES: dict[str, Callable[[Installed], None]] = {
 def test_every_extra_is_tested_documented_and_in_all(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as content:
         (name,) = (name for name in content.namelist() if name.endswith(".dist-info/METADATA"))
-        told = email.message_from_bytes(content.read(name))
-    needs: dict[str, set[str]] = {extra: set() for extra in told.get_all("Provides-Extra", [])}
+        metadata = email.message_from_bytes(content.read(name))
+    needs: dict[str, set[str]] = {extra: set() for extra in metadata.get_all("Provides-Extra", [])}
     assert needs.keys() == USES.keys() - {""}
-    for line in told.get_all("Requires-Dist", []):
+    for line in metadata.get_all("Requires-Dist", []):
         requirement, _, extra = line.partition("; extra == ")
         if extra:
             needs[extra.strip("'")].add(requirement)

@@ -61,9 +61,9 @@ def _calls(module: str) -> Iterator[tuple[int, str]]:
 
 def test_nothing_else_opens_files() -> None:
     others = [module for module in FILES if module != "_runtime.files"]
-    found = [f"{module}:{line}: {call}" for module in others for line, call in _calls(module)]
-    found += [f"{module}: {name}" for module in others for name in imports(module) if name.partition(".")[0] in MODULES]
-    assert not found, "it is otel_goodput._runtime.files that opens: " + ", ".join(found)
+    calls = [f"{module}:{line}: {call}" for module in others for line, call in _calls(module)]
+    calls += [f"{module}: {name}" for module in others for name in imports(module) if name.partition(".")[0] in MODULES]
+    assert not calls, "it is otel_goodput._runtime.files that opens: " + ", ".join(calls)
 
 
 def test_what_opens_is_seen() -> None:
@@ -84,5 +84,5 @@ def _trusting(module: str) -> Iterator[int]:
 
 def test_no_folder_vouches_for_itself() -> None:
     """A run's folder may be somebody else's: who makes it says which directory above it the user has named."""
-    found = [f"{module}:{line}" for module in FILES for line in _trusting(module)]
-    assert not found, "its owner is not checked: " + ", ".join(found)
+    trusting = [f"{module}:{line}" for module in FILES for line in _trusting(module)]
+    assert not trusting, "its owner is not checked: " + ", ".join(trusting)

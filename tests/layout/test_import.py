@@ -52,8 +52,8 @@ print(json.dumps({{
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True, timeout=60
     )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_it_starts_nothing(ours: dict[str, Any]) -> None:
 def test_it_works_without_any_extra() -> None:
     """With every optional package out of reach: configure, train, report."""
     blocked = "jax orbax optax grpc google fsspec requests tensorboard numpy opentelemetry.exporter opentelemetry.proto"
-    found = after(f"""
+    result = after(f"""
 for name in {blocked.split()!r}:
     sys.modules[name] = None
 import tempfile
@@ -119,7 +119,7 @@ with tempfile.TemporaryDirectory() as directory:
     goodput.shutdown()
     assert goodput.report().to_json()["steps"]["kept"] == 3
 """)
-    assert "otel_goodput._runtime.recorder" in found["modules"]
+    assert "otel_goodput._runtime.recorder" in result["modules"]
 
 
 def test_a_command_imports_only_what_it_runs() -> None:

@@ -16,8 +16,8 @@ LOCK = ROOT / ".ci" / "requirements.lock"
 
 def wanted() -> set[str]:
     command = [sys.executable, str(ROOT / ".ci" / "requirements.py")]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    return {normal(re.split(r"[^\w.-]", line)[0]) for line in told.splitlines()}
+    output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return {normal(re.split(r"[^\w.-]", line)[0]) for line in output.splitlines()}
 
 
 def normal(name: str) -> str:
@@ -44,12 +44,12 @@ def test_what_is_wanted_is_what_pyproject_says() -> None:
 @pytest.mark.parametrize("target", [".prometheus", ".made"])
 def test_make_never_calls_sudo_and_says_which_package_is_missing(target: str, tmp_path: Path) -> None:
     """As somebody who is not root, on a machine that lacks both packages and has no network."""
-    tools, venv, asked = tmp_path / "tools", tmp_path / "venv", tmp_path / "asked"
+    tools, venv, log = tmp_path / "tools", tmp_path / "venv", tmp_path / "asked"
     tools.mkdir()
     (venv / "bin").mkdir(parents=True)
     python = tools / "python3"
     fakes = {
-        "sudo": f'echo "$@" >>{asked}',
+        "sudo": f'echo "$@" >>{log}',
         "apt-get": "exit 1",
         "id": "echo 1000",
         "python3": f'case "$2" in *ensurepip*) [ "$1" != -c ] || case "$2" in import*) exit 1;; esac;; esac; '
@@ -68,6 +68,6 @@ def test_make_never_calls_sudo_and_says_which_package_is_missing(target: str, tm
         cwd=ROOT, env={"PATH": str(tools), "HOME": str(tmp_path)},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    assert done.returncode != 0 and not asked.exists()
+    assert done.returncode != 0 and not log.exists()
     package = "prometheus" if target == ".prometheus" else r"python3\.\d+-venv"
     assert re.search(rf"install (Debian's package )?{package}", done.stderr), done.stderr

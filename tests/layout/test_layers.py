@@ -82,9 +82,9 @@ def unit(module: str) -> str:
 
 
 def layer(module: str) -> int:
-    found = [number for number, (_, members) in enumerate(LAYERS) if unit(module) in members]
-    assert len(found) == 1, f"otel_goodput.{module} must stand in LAYERS, once"
-    return found[0]
+    places = [number for number, (_, members) in enumerate(LAYERS) if unit(module) in members]
+    assert len(places) == 1, f"otel_goodput.{module} must stand in LAYERS, once"
+    return places[0]
 
 
 @cache
@@ -129,12 +129,12 @@ def imports(module: str, *, at_import: bool = False) -> Iterator[str]:
 
 def ours(module: str) -> set[str]:
     """Names within the package of what a module imports of it, whenever, and for whomever."""
-    found = {
+    used = {
         name.removeprefix("otel_goodput").removeprefix(".")
         for name in (*imports(module), *_named(module))
         if name.partition(".")[0] == "otel_goodput"
     }
-    return found - {module}
+    return used - {module}
 
 
 def test_every_layer_is_of_what_is_there() -> None:
@@ -168,20 +168,20 @@ def test_nothing_imports_in_circles() -> None:
 
 def test_the_core_is_pure() -> None:
     """No OpenTelemetry, no clock, no threads, no logging, no files."""
-    found = []
+    offenses = []
     for module in (module for module in FILES if module.partition(".")[0] == "_accounting"):
         for name in imports(module):
             inside = name == "otel_goodput.semconv" or name.startswith("otel_goodput._accounting")
             if not inside and name not in PURE:
-                found.append(f"otel_goodput.{module} imports {name}")
+                offenses.append(f"otel_goodput.{module} imports {name}")
         called = {
             node.func.id
             for node in ast.walk(tree(module))
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
         }
         forbidden = called & {"open", "print", "input", "exec", "eval", "__import__"}
-        found += [f"otel_goodput.{module} calls {name}" for name in forbidden]
-    assert not found
+        offenses += [f"otel_goodput.{module} calls {name}" for name in forbidden]
+    assert not offenses
 
 
 def test_what_the_core_may_take_it_takes() -> None:
@@ -247,12 +247,12 @@ def test_nothing_is_a_fragment() -> None:
     for module in FILES:
         for other in ours(module):
             importers[other].add(module)
-    found = {
+    used = {
         module
         for module, path in FILES.items()
         if path.name != "__init__.py"
         and len(importers[module]) <= 1
         and len(path.read_text(encoding="utf-8").splitlines()) < 60
     }
-    assert found <= FRAGMENTS.keys()
+    assert used <= FRAGMENTS.keys()
     assert {*FRAGMENTS} <= {*FILES}

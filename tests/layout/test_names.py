@@ -89,13 +89,13 @@ def _spelled(names: set[str], *defined_in: str) -> list[str]:
 
 
 def test_no_literal_of_a_name() -> None:
-    found = _spelled(NAMES, "semconv", "_metrics.workload_series")
-    assert not found, "spell it semconv.…: " + ", ".join(found)
+    spelled = _spelled(NAMES, "semconv", "_metrics.workload_series")
+    assert not spelled, "spell it semconv.…: " + ", ".join(spelled)
 
 
 def test_no_literal_of_a_variable() -> None:
-    found = _spelled(VARIABLES, "_settings.envvars", "_settings.options", "semconv")
-    assert not found, "spell it Settings.….variable or envvars.….name: " + ", ".join(found)
+    spelled = _spelled(VARIABLES, "_settings.envvars", "_settings.options", "semconv")
+    assert not spelled, "spell it Settings.….variable or envvars.….name: " + ", ".join(spelled)
 
 
 def test_names_are_written_as_the_conventions_have_them() -> None:

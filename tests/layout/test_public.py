@@ -35,9 +35,9 @@ TABLES = {"otel_goodput.semconv", "otel_goodput.reports.fields"}
 
 @pytest.mark.parametrize("module", PUBLIC)
 def test_the_names_are_these(module: str) -> None:
-    found = import_module(module)
-    assert set(found.__all__) == PUBLIC[module] and len(found.__all__) == len(PUBLIC[module])
-    assert all(hasattr(found, name) for name in found.__all__)
+    loaded = import_module(module)
+    assert set(loaded.__all__) == PUBLIC[module] and len(loaded.__all__) == len(PUBLIC[module])
+    assert all(hasattr(loaded, name) for name in loaded.__all__)
 
 
 def test_a_package_with_nothing_public_has_an_underscore() -> None:

@@ -278,7 +278,7 @@ def test_types_never_change(record: Callable[..., Recording], base: int) -> None
     goodput.shutdown()
     recording = record(submitted_at=base / NS - 60)
     note(recording)
-    assert all(len(found) == 1 for found in types.values())
+    assert all(len(kinds) == 1 for kinds in types.values())
 
 
 def test_moves_between_categories_are_downs_of_an_up_down_counter(record: Callable[..., Recording], base: int) -> None:
@@ -340,8 +340,8 @@ def test_windows_over_a_restart_when_it_happens(record: Callable[..., Recording]
     assert before[("run",)] == ended[("run",)]
     with goodput.job():
         metrics = second.metrics()
-    found = values(metrics["goodput.ratio"])
-    assert found[("1h",)] == pytest.approx(found[("run",)], rel=0.05), "the whole run lies in the window"
+    ratios = values(metrics["goodput.ratio"])
+    assert ratios[("1h",)] == pytest.approx(ratios[("run",)], rel=0.05), "the whole run lies in the window"
     badput = {key[0]: value for key, value in values(metrics["badput.ratio"]).items() if key[-1] == "1h"}
     assert badput["infrastructure_recovery"] > 0
 
@@ -349,8 +349,8 @@ def test_windows_over_a_restart_when_it_happens(record: Callable[..., Recording]
 def test_names_with_units_of_windows(record: Callable[..., Recording]) -> None:
     recording = record(windows=["60s", "90s", "3600", "24h", "1.5h", "10d"])
     with goodput.job():
-        found = {key for (key,) in values(recording.metrics()["goodput.ratio"])}
-    assert found == {"run", "1m", "90s", "1h", "24h", "90m", "240h"}
+        names = {key for (key,) in values(recording.metrics()["goodput.ratio"])}
+    assert names == {"run", "1m", "90s", "1h", "24h", "90m", "240h"}
 
 
 def test_overhead_is_measured(recording: Recording) -> None:
@@ -401,14 +401,16 @@ def test_a_failing_callback_is_contained(recording: Recording, monkeypatch: pyte
     assert values(metrics["goodput.step.count"]) == {("kept",): 1, ("lost",): 0}
 
 
-@pytest.mark.parametrize(("told", "seen"), [(3.0, {(): 3}), (True, {(): 1}), (None, None), ("three", None), (1j, None)])
+@pytest.mark.parametrize(
+    ("given", "seen"), [(3.0, {(): 3}), (True, {(): 1}), (None, None), ("three", None), (1j, None)]
+)
 def test_whatever_says_how_many_batches_lie_ready(
-    told: Any, seen: Any, recording: Recording, monkeypatch: pytest.MonkeyPatch
+    given: Any, seen: Any, recording: Recording, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A figure of another type would spoil the whole export, or the series' type for good."""
     monkeypatch.delenv("OTEL_GOODPUT_STRICT", raising=False)
     with goodput.job():
-        for number in goodput.loading(range(2), queue_depth=lambda: told):
+        for number in goodput.loading(range(2), queue_depth=lambda: given):
             with goodput.step(number):
                 pass
         metrics = recording.metrics()
@@ -446,7 +448,7 @@ def test_a_reader_may_collect_while_the_recorder_is_being_made(
         while not over.is_set():
             reader.get_metrics_data()
 
-    class Asked(MeterProvider):
+    class Eager(MeterProvider):
         """Asks as soon as there is anything to ask for."""
 
         def get_meter(self, *args: Any, **kwargs: Any) -> Meter:
@@ -458,12 +460,12 @@ def test_a_reader_may_collect_while_the_recorder_is_being_made(
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        record(meter_provider=Asked([reader], shutdown_on_exit=False))
+        record(meter_provider=Eager([reader], shutdown_on_exit=False))
     finally:
         sys.setswitchinterval(interval)
         over.set()
         thread.join(30)
-    assert not [found.getMessage() for found in caplog.records if "allback" in found.getMessage()]
+    assert not [entry.getMessage() for entry in caplog.records if "allback" in entry.getMessage()]
 
 
 def test_windows_of_different_lengths_have_different_names(record: Callable[..., Recording], base: int) -> None:

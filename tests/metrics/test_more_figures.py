@@ -49,8 +49,8 @@ def test_loading_beside_the_training_thread(tmp_path: Path) -> None:
         assert points(reader, "goodput.loading.overlapped") == {(): 0}
         with recorder.data_loading(blocking=False):
             time.sleep(0.05)
-        found = points(reader, "goodput.loading.overlapped")[()]
-        assert found >= 0.05 and found == recorder.totals().overlapped_data_loading / S
+        overlapped = points(reader, "goodput.loading.overlapped")[()]
+        assert overlapped >= 0.05 and overlapped == recorder.totals().overlapped_data_loading / S
 
 
 def test_the_slices_of_now(tmp_path: Path) -> None:

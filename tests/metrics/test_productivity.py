@@ -44,9 +44,9 @@ def test_the_product_of_three(tmp_path: Path) -> None:
     assert report["productivity_goodput"] == pytest.approx(
         report["scheduling_goodput"] * report["goodput"] * report["program_goodput"]
     )
-    found = on_disk(tmp_path)
+    figures = on_disk(tmp_path)
     for name in ("scheduling_goodput", "program_goodput", "productivity_goodput"):
-        assert found[name] == pytest.approx(report[name])
+        assert figures[name] == pytest.approx(report[name])
     kept = tmp_path / "run" / "journal" / "productivity.json"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
 
@@ -141,6 +141,6 @@ def test_flops_that_are_given_need_no_peak_either(tmp_path: Path) -> None:
 
 @pytest.mark.jax
 def test_an_unknown_chip_has_no_number_but_a_hint(tmp_path: Path) -> None:
-    _, report, said = counted(tmp_path, "flops_per_step=1e6")
+    _, report, errors = counted(tmp_path, "flops_per_step=1e6")
     assert "program_goodput" not in report
-    assert said.count("a CPU has no stated peak") == 1
+    assert errors.count("a CPU has no stated peak") == 1

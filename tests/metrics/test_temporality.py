@@ -38,9 +38,9 @@ COUNTERS = ("goodput.telemetry.overhead", "goodput.telemetry.dropped")
 
 
 def sums(reader: InMemoryMetricReader, names: tuple[str, ...]) -> dict[str, Sum]:
-    found: dict[str, Any] = {name: metric.data for name, metric in metrics(reader).items() if name in names}
-    assert set(found) == set(names) and all(isinstance(each, Sum) for each in found.values())
-    return found
+    by_name: dict[str, Any] = {name: metric.data for name, metric in metrics(reader).items() if name in names}
+    assert set(by_name) == set(names) and all(isinstance(each, Sum) for each in by_name.values())
+    return by_name
 
 
 def test_what_counts_on_over_restarts_is_never_sent_as_a_delta(tmp_path: Path) -> None:
@@ -72,13 +72,13 @@ def test_what_counts_on_over_restarts_is_never_sent_as_a_delta(tmp_path: Path) -
         for name, data in sums(cumulative, COUNTERS).items():
             assert data.is_monotonic and sum(point.value for point in data.data_points) == pytest.approx(added[name])
         for reader in (delta, cumulative):
-            found = sums(reader, OF_THE_RUN)
-            for data in found.values():
+            by_name = sums(reader, OF_THE_RUN)
+            for data in by_name.values():
                 assert not data.is_monotonic, "which is what the collector's cumulativetodelta leaves alone"
                 assert data.aggregation_temporality is AggregationTemporality.CUMULATIVE
-            assert sum(point.value for point in found["goodput.disruptions"].data_points) == attempt
+            assert sum(point.value for point in by_name["goodput.disruptions"].data_points) == attempt
             assert attempt == sum(totals.disruptions.values())
-            (loading,) = found["goodput.loading.overlapped"].data_points
+            (loading,) = by_name["goodput.loading.overlapped"].data_points
             assert loading.value == totals.overlapped_data_loading / 1e9 > 0
         recorder.shutdown()
 

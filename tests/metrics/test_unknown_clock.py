@@ -52,8 +52,11 @@ class Run:
             start, self.now, self.number = self.now, self.now + NS, self.number + 1
             key = 100 + self.number
             flags = ev.ON_DEVICE if observed else 0
-            told = [Event(start, ev.START, STEP, key, self.number), Event(start + NS // 2, ev.END, 0, key, flags=flags)]
-            self.ledger.feed(told + [Event(self.now, ev.DEVICE_END, 0, key)] * observed)
+            events = [
+                Event(start, ev.START, STEP, key, self.number),
+                Event(start + NS // 2, ev.END, 0, key, flags=flags),
+            ]
+            self.ledger.feed(events + [Event(self.now, ev.DEVICE_END, 0, key)] * observed)
         self.durations.take(self.ledger.take_collected()[0], [])
 
     def totals(self) -> Totals:

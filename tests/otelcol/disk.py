@@ -50,8 +50,8 @@ class SmallDisk:
     @property
     def free(self) -> int:
         """Bytes."""
-        found = os.statvfs(self.path)
-        return found.f_bavail * found.f_frsize
+        figures = os.statvfs(self.path)
+        return figures.f_bavail * figures.f_frsize
 
     def fill(self, leaving: int = 0) -> None:
         """With a file of somebody else's."""

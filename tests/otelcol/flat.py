@@ -31,10 +31,10 @@ def parsed(text: str) -> Any:
 
 def merged(*names: str) -> Any:
     """Configurations laid over each other as the collector does it: mappings are merged, all else is replaced."""
-    found: Any = {}
+    config: Any = {}
     for name in names:
-        _merge(found, yaml.safe_load((CONFIGS / name).read_text(encoding="utf-8")))
-    return found
+        _merge(config, yaml.safe_load((CONFIGS / name).read_text(encoding="utf-8")))
+    return config
 
 
 def _merge(below: dict[str, Any], above: dict[str, Any]) -> None:

@@ -126,14 +126,14 @@ class Process:
 
     def end(self) -> Account:
         """Its own account, once it has ended."""
-        told: Account = self._hear("over")
+        account: Account = self._hear("over")
         assert self._process.wait(PATIENCE_S) == 0
-        return told
+        return account
 
     def _hear(self, word: str) -> Any:
         assert self._process.stdout is not None
-        told, value = json.loads(self._process.stdout.readline() or f'["nothing, in {self._plan}", null]')
-        assert told == word
+        answer, value = json.loads(self._process.stdout.readline() or f'["nothing, in {self._plan}", null]')
+        assert answer == word
         return value
 
 

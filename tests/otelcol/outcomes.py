@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 
-class Beside(NamedTuple):
+class AtSidecar(NamedTuple):
     """What becomes of a job's telemetry beside a collector.
 
     Attributes:
@@ -30,48 +30,48 @@ class Outcome(NamedTuple):
 
 
 # By the scenario of test_losses.py.
-BESIDE: Final[dict[str, Beside]] = {
-    "nothing": Beside(
+AT_SIDECAR: Final[dict[str, AtSidecar]] = {
+    "nothing": AtSidecar(
         "",
         "all, once",
         "all, once",
     ),
-    "a last export soon after the one before": Beside(
+    "a last export soon after the one before": AtSidecar(
         "",
         "all, once",
         "all, once",
     ),
-    "a backend away for a minute": Beside(
+    "a backend away for a minute": AtSidecar(
         ", in which the job begins and ends",
         "all, once; within 15 s after it is back",
     ),
-    "a backend that fails for a while": Beside(
+    "a backend that fails for a while": AtSidecar(
         "",
         "all, once",
         "all, once",
     ),
-    "answers that are lost": Beside(
+    "answers that are lost": AtSidecar(
         "",
         "all; some spans are written again with the same ids, no point twice",
     ),
-    "sigterm at the end of the job": Beside(
+    "sigterm at the end of the job": AtSidecar(
         "",
         "all, once: the next collector on that disk sends what is left",
     ),
-    "sigkill at the end of the job": Beside(
+    "sigkill at the end of the job": AtSidecar(
         "",
         "all; requests in flight may be sent again",
     ),
-    "sigterm while the backend is away": Beside(
+    "sigterm while the backend is away": AtSidecar(
         "",
         "all, once; ends at once",
         "all, once; ends within 12 s, the timeout of Google's client",
     ),
-    "sigkill while the backend is away": Beside(
+    "sigkill while the backend is away": AtSidecar(
         "",
         "all; requests in flight may be sent again",
     ),
-    "a collector that crashes while the job trains": Beside(
+    "a collector that crashes while the job trains": AtSidecar(
         ", and is away for ten seconds",
         "all: the job buffers 4,096 spans, and values go with the next export",
     ),

@@ -28,10 +28,10 @@ PATIENCE_S = 30.0
 
 def program() -> str:
     """Prometheus beside this interpreter or on the path; the test is skipped where there is none."""
-    found = shutil.which("prometheus", path=str(Path(sys.executable).parent)) or shutil.which("prometheus")
-    if found is None:
+    executable = shutil.which("prometheus", path=str(Path(sys.executable).parent)) or shutil.which("prometheus")
+    if executable is None:
         pytest.skip("prometheus is not here; Debian's package of that name has it")
-    return found
+    return executable
 
 
 class Sample(NamedTuple):
@@ -98,30 +98,30 @@ class Prometheus:
 
     def ask(self, query: str, at: float | None = None) -> list[Sample]:
         """What it answers to a query that gives a vector, now or at a time (unix seconds)."""
-        found = self.get("query", query=query, **({} if at is None else {"time": f"{at:.3f}"}))
-        assert found["resultType"] == "vector", query
+        result = self.get("query", query=query, **({} if at is None else {"time": f"{at:.3f}"}))
+        assert result["resultType"] == "vector", query
         return [
             Sample(each["metric"], float(each.get("value", [0, math.nan])[1]), each.get("histogram", [0, {}])[1])
-            for each in found["result"]
+            for each in result["result"]
         ]
 
     def query_range(self, query: str, begin: float, end: float, step: float) -> list[RangeSeries]:
         """What it answers over a time (unix seconds), every `step` seconds; no NaN."""
-        found = self.get("query_range", query=query, start=f"{begin:.3f}", end=f"{end:.3f}", step=f"{step:g}")
-        assert found["resultType"] == "matrix", query
+        result = self.get("query_range", query=query, start=f"{begin:.3f}", end=f"{end:.3f}", step=f"{step:g}")
+        assert result["resultType"] == "matrix", query
         series = []
-        for each in found["result"]:
+        for each in result["result"]:
             values = [float(value) for _, value in each.get("values", [])]
-            told = [value for value in values if not math.isnan(value)]
-            if told or each.get("histograms"):
-                series.append(RangeSeries(each["metric"], told))
+            numbers = [value for value in values if not math.isnan(value)]
+            if numbers or each.get("histograms"):
+                series.append(RangeSeries(each["metric"], numbers))
         return series
 
     def one(self, query: str) -> float:
         """The figure of the only series; NaN where there is none."""
-        found = self.ask(query)
-        assert len(found) < 2, found
-        return found[0].value if found else math.nan
+        series = self.ask(query)
+        assert len(series) < 2, series
+        return series[0].value if series else math.nan
 
     def get(self, path: str, **parameters: str) -> Any:
         """The data that its API gives; fails where it says that there is an error."""
@@ -137,9 +137,9 @@ class Prometheus:
         process = self._process
 
         def met() -> object:
-            found = condition()
-            assert found or process.poll() is None, f"Prometheus ended: {self._log.read_text()[-4000:]}"
-            return found
+            value = condition()
+            assert value or process.poll() is None, f"Prometheus ended: {self._log.read_text()[-4000:]}"
+            return value
 
         until(met, PATIENCE_S, lambda: f"{lacking()}; {self._log.read_text()[-2000:]}", pause=0.05)
 

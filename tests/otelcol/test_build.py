@@ -32,8 +32,10 @@ def configured() -> Iterator[tuple[str, str]]:
 
 def in_binary() -> dict[tuple[str, str], str]:
     """Module and version by kind and type, as the binary tells them."""
-    told = yaml.safe_load(subprocess.run([binary(), "components"], capture_output=True, check=True, timeout=60).stdout)
-    return {(kind, each["name"]): each["module"] for kind in KINDS for each in told[kind]}
+    components = yaml.safe_load(
+        subprocess.run([binary(), "components"], capture_output=True, check=True, timeout=60).stdout
+    )
+    return {(kind, each["name"]): each["module"] for kind in KINDS for each in components[kind]}
 
 
 def digest(path: Path) -> str:

@@ -78,16 +78,16 @@ def test_two_of_them_fit_on_one_machine(name: str, tmp_path: Path) -> None:
     """With ports of its own for what is configured, and the variable for the collector's own figures."""
     configs = [CONFIGS / f"{name}.yaml", *([] if name == "local" else [OVERLAYS / "emulator.yaml"])]
     ports = ["exporters::prometheus::endpoint"] if name == "local" else []
-    asked = []
+    addresses = []
     with ExitStack() as running:
         for _ in range(2):
-            asked.append(kept_address())
-            port = asked[-1].rpartition(":")[2]
+            addresses.append(kept_address())
+            port = addresses[-1].rpartition(":")[2]
             environ = {"GOOGLE_EMULATOR": "127.0.0.1:1", "OTELCOL_GOODPUT_METRICS_PORT": port}
             settings = ["service::telemetry::metrics::level: normal"]
             collector = Collector(tmp_path / port, *configs, environ=environ, settings=settings, ports=ports)
             running.enter_context(collector)
-        for address in asked:
+        for address in addresses:
             with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
                 assert b"otelcol_process_uptime" in answer.read()
 
@@ -115,7 +115,7 @@ def test_classic_metrics_are_those_of_the_dashboards(config: str, tmp_path: Path
             return last(sidecar.google.series, CUSTOM, {("job", JOB), ("namespace", JOB)})
 
         until(
-            lambda: (found := stored()) and not [*missed(found, expected(account))],
+            lambda: (spans := stored()) and not [*missed(spans, expected(account))],
             lacking=lambda: [*missed(stored(), expected(account))][:3] if stored() else [*sidecar.google.series][:1],
         )
         assert not sidecar.google.refusals and not sidecar.google.otlp_series

@@ -26,14 +26,14 @@ def test_what_is_selected_is_stored_by_the_sidecar(tmp_path: Path) -> None:
         series.setdefault(key.type, []).append((key.resource, labels))
         for part in ("", "_count", "_bucket"):
             series.setdefault(key.type.split("/")[1] + part, []).append(("", labels))
-    told = {metric for metric in semconv.METRICS if metric.name in series}
-    assert len(told) > 15
-    assert {key.type for key in stored} == {naming.target_metric(metric) for metric in told}
+    known = {metric for metric in semconv.METRICS if metric.name in series}
+    assert len(known) > 15
+    assert {key.type for key in stored} == {naming.target_metric(metric) for metric in known}
     names = [name for name in FILES if "otlp" in name]
     assert {"dashboards/runs-otlp.cloud-monitoring.json", "alerts/otlp/training-hang.json"} < {*names}
     for name in names:
-        silent = [metric for metric in semconv.METRICS if metric not in told]
+        silent = [metric for metric in semconv.METRICS if metric not in known]
         lacking = [one for one in missing(name, series, OF_PROMQL) if not any(m.name in one.metric for m in silent)]
         assert lacking == []
-        found = {one.metric for one in selections(load(name))} & series.keys()
-        assert len(found) > (4 if name.startswith("dashboards/") else 0)
+        metrics = {one.metric for one in selections(load(name))} & series.keys()
+        assert len(metrics) > (4 if name.startswith("dashboards/") else 0)

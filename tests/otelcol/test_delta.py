@@ -73,13 +73,13 @@ def test_deltas_add_up_to_the_truth_and_figures_of_the_run_stay(tmp_path: Path) 
             **inherited(),
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collector.grpc}",
         }
-        said = ""
+        output = ""
         for end in ("killed", "killed", "done"):
             command = [sys.executable, "-c", ATTEMPT, str(tmp_path / "runs"), end]
             done = warm.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
             assert done.returncode == (9 if end == "killed" else 0), done.stderr
-            said = done.stdout
-    loading, disruptions = map(float, said.split())
+            output = done.stdout
+    loading, disruptions = map(float, output.split())
     assert disruptions == 2 and loading > 0
 
     last = {series: point for series, point, _ in points(directory / "raw.json")}

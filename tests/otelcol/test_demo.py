@@ -65,11 +65,11 @@ def test_prometheus_has_it(tmp_path: Path, compiled: dict[str, str]) -> None:
         seconds = {name: value for name, value in seconds.items() if value}
         last = 'instance=~".*/1/0@.*"'  # of the attempt that came to the end
 
-        def found() -> dict[str, float]:
+        def shares() -> dict[str, float]:
             answer = prometheus.ask(f"sum by (goodput_category) (goodput_time_seconds{{{last}}})")
             return {one.labels["goodput_category"]: one.value for one in answer if one.value}
 
-        prometheus.until(lambda: found() == pytest.approx(seconds, abs=1e-9), found)
+        prometheus.until(lambda: shares() == pytest.approx(seconds, abs=1e-9), shares)
         assert prometheus.one(f'goodput_ratio{{{last}, goodput_window="run"}}') == pytest.approx(
             seconds["productive"] / account["elapsed_s"], abs=1e-9
         )

@@ -144,9 +144,9 @@ def test_a_job_goes_through_a_fleet_s_collector_and_the_gateway(tmp_path: Path) 
         config = runnable(tmp_path, "gateway", "--project", PROJECT)
         with Collector(tmp_path / "gateway", config, OVERLAYS / "emulator.yaml", environ=environ) as gateway:
             config = runnable(tmp_path, "fleet", "--project", PROJECT, "--gateway", gateway.grpc)
-            with Collector(tmp_path / "fleet", config, OVERLAYS / "emulator.yaml", environ=environ) as beside:
+            with Collector(tmp_path / "fleet", config, OVERLAYS / "emulator.yaml", environ=environ) as sidecar:
                 variables = {
-                    "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{beside.grpc}",
+                    "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{sidecar.grpc}",
                     "OTEL_GOODPUT_STEP_TRACES": "own",
                     "OTEL_GOODPUT_STEP_SAMPLING": "1",
                 }

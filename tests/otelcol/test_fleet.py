@@ -52,19 +52,19 @@ def once(google: GoogleEmulator, expected: Identities, *collectors: Collector) -
     arrive(google, expected)
     for each in collectors:
         each.stop()
-    found = identities(google)
-    assert {*found} == expected and max(found.values()) == 1
+    spans = identities(google)
+    assert {*spans} == expected and max(spans.values()) == 1
     assert not google.refusals and not google.notes
 
 
 def retried(collector: Collector, why: str) -> None:
     """Wait until it tries a request again that has failed for this."""
-    told = ("Will retry the request", why)
+    words = ("Will retry the request", why)
 
-    def found() -> bool:
-        return any(all(word in line for word in told) for line in collector.log.splitlines())
+    def all_exported() -> bool:
+        return any(all(word in line for word in words) for line in collector.log.splitlines())
 
-    until(found, lacking=lambda: collector.log)
+    until(all_exported, lacking=lambda: collector.log)
 
 
 def of(sent: Iterable[Sent]) -> Identities:
@@ -72,8 +72,8 @@ def of(sent: Iterable[Sent]) -> Identities:
 
 
 def config(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text(encoding="utf-8"))
-    return found
+    content: dict[str, Any] = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text(encoding="utf-8"))
+    return content
 
 
 # --- the configurations -----------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_a_step_worth_seeing_is_kept_of_every_process(google: GoogleEmulator, ex
     accounts, spans = run(tmp_path / "runs", [each.grpc for each in sidecars], plans)
     for index, account in enumerate(accounts):
         assert account[TIME.name] and account[STEP_DURATION.name][0][0] == 119
-        until(partial(told, google, index, account), lacking=lambda: "some of the last values")
+        until(partial(has_last_values, google, index, account), lacking=lambda: "some of the last values")
     seen = {span.trace for span in spans if worth_seeing(span)}
     # By themselves, and without a wait: the last to be sent are the jobs' spans, so that all is at the gateway then.
     arrive(google, {(span.trace, span.key) for span in spans if worth_seeing(span)})
@@ -140,7 +140,7 @@ def test_a_step_worth_seeing_is_kept_of_every_process(google: GoogleEmulator, ex
         assert max(Counter(point.end for point in points).values()) == 1
 
 
-def told(google: GoogleEmulator, process: int, account: Account) -> bool:
+def has_last_values(google: GoogleEmulator, process: int, account: Account) -> bool:
     """Whether the last values of a process are there."""
     stored = arrivals.last(google.otlp_series, "", {("job", "llama")}, f"{RUN}/0/{process}@")
     return bool(stored) and not list(arrivals.missed(stored, arrivals.expected(account)))
@@ -151,11 +151,11 @@ def test_what_the_library_thins_itself_is_not_thinned_again(
 ) -> None:
     """The layout that it has by itself: an attempt is one trace. It waits for no decision."""
     behind = gateway(tmp_path / "gateway", google, decision_s=600)
-    beside = sidecar(tmp_path / "sidecar", google, behind.grpc)
-    start(exits, behind, beside)
-    _, spans = run(tmp_path / "runs", [beside.grpc] * 2, [Plan(index, 2, "shared") for index in range(2)])
+    agent = sidecar(tmp_path / "sidecar", google, behind.grpc)
+    start(exits, behind, agent)
+    _, spans = run(tmp_path / "runs", [agent.grpc] * 2, [Plan(index, 2, "shared") for index in range(2)])
     assert len({span.trace for span in spans}) == 1
-    once(google, {(span.trace, span.key) for span in spans}, beside, behind)
+    once(google, {(span.trace, span.key) for span in spans}, agent, behind)
 
 
 def test_the_steps_of_any_client_are_kept_and_thinned_alike(
@@ -204,10 +204,10 @@ def test_more_traces_than_memory_cost_nothing_worth_seeing(
     google: GoogleEmulator, exits: ExitStack, tmp_path: Path
 ) -> None:
     behind = gateway(tmp_path / "gateway", google, traces=2)
-    beside = sidecar(tmp_path / "sidecar", google, behind.grpc)
-    start(exits, behind, beside)
+    agent = sidecar(tmp_path / "sidecar", google, behind.grpc)
+    start(exits, behind, agent)
     failed = [Sent(trace, 1, failed=True) for trace in range(1, 101)]
-    send(beside.http, [*failed, *(Sent(each.trace, 2) for each in failed)])
+    send(agent.http, [*failed, *(Sent(each.trace, 2) for each in failed)])
     arrive(google, of(failed))
     assert max(identities(google).values()) == 1 and not google.notes
 
@@ -227,9 +227,9 @@ def test_spans_wait_on_disk_for_a_gateway_that_is_not_there(
     retried(alone, "couldn't find the exporter")
     alone.kill()
     behind = gateway(tmp_path / "gateway", google)
-    beside = sidecar(tmp_path / "sidecar", google, behind.grpc)
-    start(exits, behind, beside)
-    once(google, of(sent), beside, behind)
+    agent = sidecar(tmp_path / "sidecar", google, behind.grpc)
+    start(exits, behind, agent)
+    once(google, of(sent), agent, behind)
 
 
 def test_a_gateway_that_is_killed_loses_what_waits_for_a_decision_and_no_more(
@@ -237,16 +237,16 @@ def test_a_gateway_that_is_killed_loses_what_waits_for_a_decision_and_no_more(
 ) -> None:
     """Nor does it lose that when it is ended as systems do; and while it is away, nothing is lost."""
     behind = gateway(tmp_path / "gateway", google, decision_s=600)
-    beside = sidecar(tmp_path / "sidecar", google, behind.grpc, patience_s=2)
-    start(exits, behind, beside)
+    agent = sidecar(tmp_path / "sidecar", google, behind.grpc, patience_s=2)
+    start(exits, behind, agent)
     google.fail("OtlpTraces", "UNAVAILABLE", None)
     on_disk, in_memory = Sent(1, 11, failed=True), Sent(1, 12)
-    send(beside.http, [on_disk, in_memory])
+    send(agent.http, [on_disk, in_memory])
     until(lambda: google.requests, lacking=lambda: "a request of the gateway's")
     behind.kill()
     meanwhile = [Sent(2, 11, failed=True), Sent(2, 12), Sent(3, 11)]
-    send(beside.http, meanwhile)
-    retried(beside, "no more retries left")
+    send(agent.http, meanwhile)
+    retried(agent, "no more retries left")
     google.heal()
     again = gateway(tmp_path / "gateway", google, decision_s=600, address=behind.grpc)
     start(exits, again)
@@ -255,7 +255,7 @@ def test_a_gateway_that_is_killed_loses_what_waits_for_a_decision_and_no_more(
     # SIGTERM decides at once; what is not sent then is on the disk.
     again.stop()
     again.start()
-    once(google, of([on_disk, *meanwhile[:2]]), again, beside)
+    once(google, of([on_disk, *meanwhile[:2]]), again, agent)
 
 
 def test_a_trace_is_with_one_of_two_gateways(google: GoogleEmulator, exits: ExitStack, tmp_path: Path) -> None:
@@ -277,9 +277,11 @@ def test_a_trace_is_with_one_of_two_gateways(google: GoogleEmulator, exits: Exit
             lacking=lambda: f"there are {[len(each.otlp_spans) for each in googles]} of {len(expected)}",
             pause=0.05,
         )
-        found = [Counter(trace for trace, _ in identities(each)) for each in googles]
-        assert {*found[0].values(), *found[1].values()} == {2} and not {*found[0]} & {*found[1]}
-        assert min(len(each) for each in found) > 5
+        trace_counts = [Counter(trace for trace, _ in identities(each)) for each in googles]
+        assert {*trace_counts[0].values(), *trace_counts[1].values()} == {2} and not {*trace_counts[0]} & {
+            *trace_counts[1]
+        }
+        assert min(len(each) for each in trace_counts) > 5
         allowed = {"trace.duplicate"} if killed else set()
         # What a killed gateway had sent, and not yet taken off its queue, it sends again: at least once, not exactly.
         assert not googles[0].notes and {note.rule for note in googles[1].notes} <= allowed

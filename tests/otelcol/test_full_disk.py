@@ -43,9 +43,9 @@ def opened(directory: Path, mode: str, disk: SmallDisk) -> Sidecar:
     return Sidecar(directory, config, up=False, over=MODES[mode], within=disk.within, settings=settings)
 
 
-def flooded(beside: Sidecar, mode: str) -> set[str]:
+def flooded(sidecar: Sidecar, mode: str) -> set[str]:
     """What it accepted of more than there is room for, and is to arrive at Google from here: in a fleet the points."""
-    address = beside.collector.grpc
+    address = sidecar.collector.grpc
     points = [flood.send_points(address, requests=20)] if mode != "gateway" else []
     spans = flood.send_spans(address)
     assert len(spans.refused) == flood.REFUSALS and spans.accepted
@@ -54,96 +54,100 @@ def flooded(beside: Sidecar, mode: str) -> set[str]:
     return set().union(*(each.accepted for each in (*points, *([] if mode.startswith("fleet") else [spans]))))
 
 
-def arrives(beside: Sidecar, names: set[str]) -> None:
+def arrives(sidecar: Sidecar, names: set[str]) -> None:
     def lacking() -> str:
-        return f"{len(flood.missing(beside.google, names))} of {len(names)} are missing; {beside.collector.log[-3000:]}"
+        return (
+            f"{len(flood.missing(sidecar.google, names))} of {len(names)} are missing; {sidecar.collector.log[-3000:]}"
+        )
 
-    until(lambda: not flood.missing(beside.google, names), 90.0, lacking, pause=0.1)
+    until(lambda: not flood.missing(sidecar.google, names), 90.0, lacking, pause=0.1)
 
 
-def goes_on(beside: Sidecar, mode: str) -> None:
+def goes_on(sidecar: Sidecar, mode: str) -> None:
     """What is sent from now on arrives."""
     send = flood.send_points if mode.startswith("fleet") else flood.send_spans
-    outcome = send(beside.collector.grpc, requests=3)
+    outcome = send(sidecar.collector.grpc, requests=3)
     assert not outcome.refused
-    arrives(beside, outcome.accepted)
+    arrives(sidecar, outcome.accepted)
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    with SmallDisk(tmp_path / "collector" / "state", SMALL) as found:
-        yield found
+    with SmallDisk(tmp_path / "collector" / "state", SMALL) as small_disk:
+        yield small_disk
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_was_accepted_arrives_once_there_is_room(mode: str, disk: SmallDisk, tmp_path: Path) -> None:
     """And before: the backend takes what is there, which makes room."""
-    with opened(tmp_path, mode, disk) as beside:
-        accepted = flooded(beside, mode)
+    with opened(tmp_path, mode, disk) as sidecar:
+        accepted = flooded(sidecar, mode)
         assert disk.free < MB
-        beside.rise()
-        arrives(beside, accepted)
-        goes_on(beside, mode)
-        assert "panic" not in beside.collector.log
-        assert beside.collector.stop() < 30
+        sidecar.rise()
+        arrives(sidecar, accepted)
+        goes_on(sidecar, mode)
+        assert "panic" not in sidecar.collector.log
+        assert sidecar.collector.stop() < 30
 
 
 @pytest.mark.parametrize("mode", ["gcp-sidecar", "gcp-sidecar-classic", "gateway"])
 def test_killed_on_a_full_disk_it_starts_again(mode: str, disk: SmallDisk, tmp_path: Path) -> None:
     """With room again nothing is lost."""
-    with opened(tmp_path, mode, disk) as beside:
-        accepted = flooded(beside, mode)
-        beside.collector.kill()
+    with opened(tmp_path, mode, disk) as sidecar:
+        accepted = flooded(sidecar, mode)
+        sidecar.collector.kill()
         disk.grow(16 * SMALL)
-        beside.rise()
-        beside.collector.start()
-        arrives(beside, accepted)
-        goes_on(beside, mode)
-        assert "panic" not in beside.collector.log
+        sidecar.rise()
+        sidecar.collector.start()
+        arrives(sidecar, accepted)
+        goes_on(sidecar, mode)
+        assert "panic" not in sidecar.collector.log
 
 
 def test_started_on_a_full_disk_it_loses_what_was_under_way_and_no_more(disk: SmallDisk, tmp_path: Path) -> None:
     """A queue begins by moving that to its end, for which there is no room."""
     mode = "gcp-sidecar-classic"
-    with opened(tmp_path, mode, disk) as beside:
-        accepted = flooded(beside, mode)
-        beside.collector.kill()
-        beside.collector.start()
+    with opened(tmp_path, mode, disk) as sidecar:
+        accepted = flooded(sidecar, mode)
+        sidecar.collector.kill()
+        sidecar.collector.start()
         disk.grow(16 * SMALL)
-        beside.rise()
+        sidecar.rise()
         few = len(accepted) // 10
-        until(lambda: len(flood.missing(beside.google, accepted)) <= few, 60.0, lambda: beside.collector.log[-3000:])
-        goes_on(beside, mode)
-        assert "panic" not in beside.collector.log
+        until(lambda: len(flood.missing(sidecar.google, accepted)) <= few, 60.0, lambda: sidecar.collector.log[-3000:])
+        goes_on(sidecar, mode)
+        assert "panic" not in sidecar.collector.log
 
 
 def test_a_disk_that_others_have_filled_keeps_nobody_from_going_on(disk: SmallDisk, tmp_path: Path) -> None:
     mode = "gcp-sidecar-classic"
-    with opened(tmp_path, mode, disk) as beside:
-        beside.rise()
+    with opened(tmp_path, mode, disk) as sidecar:
+        sidecar.rise()
         disk.fill(leaving=MB // 2)
-        found = flood.send_spans(beside.collector.grpc, requests=20)
-        assert len(found.refused) == flood.REFUSALS
+        outcome = flood.send_spans(sidecar.collector.grpc, requests=20)
+        assert len(outcome.refused) == flood.REFUSALS
         disk.clear()
-        beside.collector.kill()
-        beside.collector.start()
-        goes_on(beside, mode)
-        assert "panic" not in beside.collector.log
+        sidecar.collector.kill()
+        sidecar.collector.start()
+        goes_on(sidecar, mode)
+        assert "panic" not in sidecar.collector.log
 
 
 BREAKS: dict[str, Callable[[bytes], bytes]] = {
-    "begun on a full disk": lambda found: found[:4096],
-    "cut in the middle": lambda found: found[: len(found) // 2],
-    "empty pages at its head": lambda found: bytes(8192) + found[8192:],
+    "begun on a full disk": lambda content: content[:4096],
+    "cut in the middle": lambda content: content[: len(content) // 2],
+    "empty pages at its head": lambda content: bytes(8192) + content[8192:],
     "something else": lambda _: b"not a database\n" * 10_000,
-    "cut behind its head": lambda found: found[:12288],
-    "zeros behind its head": lambda found: found[:8192] + bytes(len(found) - 8192),
-    "noise behind its head": lambda found: found[:8192] + random.Random(1).randbytes(len(found) - 8192),
-    "noise in its heads": lambda found: (
-        b"".join(found[at : at + 32] + random.Random(at).randbytes(16) + found[at + 48 : at + 4096] for at in (0, 4096))
-        + found[8192:]
+    "cut behind its head": lambda content: content[:12288],
+    "zeros behind its head": lambda content: content[:8192] + bytes(len(content) - 8192),
+    "noise behind its head": lambda content: content[:8192] + random.Random(1).randbytes(len(content) - 8192),
+    "noise in its heads": lambda content: (
+        b"".join(
+            content[at : at + 32] + random.Random(at).randbytes(16) + content[at + 48 : at + 4096] for at in (0, 4096)
+        )
+        + content[8192:]
     ),
-    "nothing but zeros": lambda found: bytes(len(found)),
+    "nothing but zeros": lambda content: bytes(len(content)),
     "nothing": lambda _: b"",
 }
 CHECK = COLLECTOR / "configs" / "move-broken-queues.sh"
@@ -153,21 +157,21 @@ CHECK = COLLECTOR / "configs" / "move-broken-queues.sh"
 def test_a_broken_queue_is_moved_aside_before_it_starts(how: str, tmp_path: Path) -> None:
     """Broken is that of the points here; the spans' own is left as it is."""
     state = tmp_path / "collector" / "state"
-    with Sidecar(tmp_path, "gcp-sidecar-classic", up=False, settings=[BEHIND]) as beside:
-        points = flood.send_points(beside.collector.grpc, requests=3)
-        spans = flood.send_spans(beside.collector.grpc, requests=3)
+    with Sidecar(tmp_path, "gcp-sidecar-classic", up=False, settings=[BEHIND]) as sidecar:
+        points = flood.send_points(sidecar.collector.grpc, requests=3)
+        spans = flood.send_spans(sidecar.collector.grpc, requests=3)
         assert points.accepted and spans.accepted and not points.refused + spans.refused
-        beside.collector.kill()
+        sidecar.collector.kill()
         (file,) = state.glob("exporter_*behind_metrics")
         file.write_bytes(BREAKS[how](file.read_bytes()))
         environ = {**os.environ, "OTELCOL_GOODPUT_STATE": str(state)}
         assert subprocess.run(["sh", str(CHECK)], env=environ, timeout=30, check=False).returncode == 0
-        beside.rise()
-        beside.collector.start()
-        arrives(beside, spans.accepted)
-        again = flood.send_points(beside.collector.grpc, requests=3)
+        sidecar.rise()
+        sidecar.collector.start()
+        arrives(sidecar, spans.accepted)
+        again = flood.send_points(sidecar.collector.grpc, requests=3)
         assert not again.refused
-        arrives(beside, again.accepted)
+        arrives(sidecar, again.accepted)
         aside = [path for path in state.iterdir() if ".backup" in path.name or ".broken" in path.name]
         assert len(aside) == (0 if how == "nothing" else 1)
 
@@ -176,21 +180,21 @@ def test_a_broken_queue_is_moved_aside_before_it_starts(how: str, tmp_path: Path
 def test_by_itself_the_collector_does_not_start_with_it(how: str, tmp_path: Path) -> None:
     """Its option `recreate` catches few of them: should this fail one day, what looks before it starts may go."""
     state = tmp_path / "collector" / "state"
-    with Sidecar(tmp_path, "gcp-sidecar-classic", up=False, settings=[BEHIND]) as beside:
-        flood.send_points(beside.collector.grpc, requests=3)
-        beside.collector.kill()
+    with Sidecar(tmp_path, "gcp-sidecar-classic", up=False, settings=[BEHIND]) as sidecar:
+        flood.send_points(sidecar.collector.grpc, requests=3)
+        sidecar.collector.kill()
         (file,) = state.glob("exporter_*behind_metrics")
         file.write_bytes(BREAKS[how](file.read_bytes()))
         with pytest.raises(AssertionError, match="the collector ended"):
-            beside.collector.start()
+            sidecar.collector.start()
         assert [path.name for path in state.glob("*.backup")] == []
 
 
 def test_what_is_a_queue_is_left_alone(tmp_path: Path) -> None:
     state = tmp_path / "collector" / "state"
-    with Sidecar(tmp_path, "gcp-sidecar-classic", up=False, settings=[BEHIND]) as beside:
-        spans = flood.send_spans(beside.collector.grpc, requests=3)
-        beside.collector.kill()
+    with Sidecar(tmp_path, "gcp-sidecar-classic", up=False, settings=[BEHIND]) as sidecar:
+        spans = flood.send_spans(sidecar.collector.grpc, requests=3)
+        sidecar.collector.kill()
         before = {path.name: path.read_bytes() for path in state.iterdir()}
         environ = {**os.environ, "OTELCOL_GOODPUT_STATE": str(state)}
         subprocess.run(["sh", str(CHECK)], env=environ, timeout=30, check=True)

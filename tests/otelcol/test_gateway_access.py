@@ -102,9 +102,9 @@ class Fleet:
 
 
 def refused(channel: grpc.Channel) -> grpc.StatusCode:
-    with channel, pytest.raises(grpc.RpcError) as told:
+    with channel, pytest.raises(grpc.RpcError) as failure:
         TraceServiceStub(channel).Export(flood.spans(1)[0], timeout=5)
-    return told.value.code()
+    return failure.value.code()
 
 
 def test_those_who_have_what_it_takes_send_and_no_others(
@@ -118,8 +118,8 @@ def test_those_who_have_what_it_takes_send_and_no_others(
     assert all(secret)  # taken by those sidecars
     sent = flood.send_spans(mine.grpc, requests=2).accepted
     until(lambda: not flood.missing(google, sent), lacking=lambda: fleet.gateway.log[-3000:] + mine.log[-3000:])
-    told = ("Will retry the request", "no more retries left", "not retryable error")
-    until(lambda: all(any(words in each.log for words in told) for each in others))
+    refusals = ("Will retry the request", "no more retries left", "not retryable error")
+    until(lambda: all(any(words in each.log for words in refusals) for each in others))
     for names in secret:
         assert flood.missing(google, names) == names
     assert refused(grpc.insecure_channel(fleet.gateway.grpc)) == grpc.StatusCode.UNAVAILABLE

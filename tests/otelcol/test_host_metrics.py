@@ -28,8 +28,8 @@ SOON = (
 def documented(exporter: str) -> str:
     """What the page says is to be laid over the overlay, where it is not for this exporter."""
     text = (COLLECTOR.parent / "docs/collector/vm.md").read_text(encoding="utf-8")
-    (found,) = re.findall(rf"--config='yaml:(service::pipelines::metrics/host.*\[{exporter}\].*)'", text)
-    return str(found)
+    (setting,) = re.findall(rf"--config='yaml:(service::pipelines::metrics/host.*\[{exporter}\].*)'", text)
+    return str(setting)
 
 
 def to_google(directory: Path, google: GoogleEmulator, config: str, *settings: str) -> Collector:

@@ -38,7 +38,7 @@ STEPS = 60  # of an attempt, twice 30
 FIRST, SECOND = (f'job="llama", instance=~"{RUN}/{attempt}/0@.*"' for attempt in (0, 1))
 # What such a job has no figures of.
 SILENT = {semconv.SCHEDULING_RATIO, semconv.PROGRAM_RATIO, semconv.PRODUCTIVITY, semconv.STRAGGLER}
-NOT_TOLD = {  # panels of nothing else
+UNANSWERED = {  # panels of nothing else
     "What share of the slices is in use?",
     "Is one process slower than the rest?",
     "What is a step made of (p50)?",
@@ -51,7 +51,7 @@ SILENT |= {
     semconv.PART_DURATION,
     semconv.QUEUE_DEPTH,
 }
-NOT_TOLD |= {
+UNANSWERED |= {
     "Does the compilation cache hit?",
     "What did the compilation cache save?",
     "What did an attempt wait for?",
@@ -106,7 +106,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
             job.go_on()
             end = job.end()
         # While the collector is away an export may be due: it is tried again, and nothing else is told.
-        assert end.status == 0 and all("UNAVAILABLE" in line and "retrying" in line for line in end.told), end.told
+        assert end.status == 0 and all("UNAVAILABLE" in line and "retrying" in line for line in end.warnings), (
+            end.warnings
+        )
         ended = f'goodput_phase_duration_seconds{{{SECOND}, goodput_phase="job"}}'
         prometheus.until(lambda: prometheus.one(f"histogram_count({ended})") == 1)
         yield Seen(collector, prometheus, end, directory, middle)
@@ -114,14 +116,14 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
 
 def spans(*files: Path) -> dict[str, Any]:
     """Every span in files of OTLP JSON lines by its id, with its resource and scope; there is none twice."""
-    found: dict[str, Any] = {}
+    by_id: dict[str, Any] = {}
     for line in [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]:
         for resource in json.loads(line).get("resourceSpans", ()):
             for scope in resource["scopeSpans"]:
                 for span in scope["spans"]:
-                    assert span["spanId"] not in found
-                    found[span["spanId"]] = (span, resource["resource"], scope["scope"])
-    return found
+                    assert span["spanId"] not in by_id
+                    by_id[span["spanId"]] = (span, resource["resource"], scope["scope"])
+    return by_id
 
 
 def test_the_file_has_the_spans_that_the_library_s_own_file_has(seen: Seen) -> None:
@@ -134,12 +136,12 @@ def test_the_file_has_the_spans_that_the_library_s_own_file_has(seen: Seen) -> N
 
 def test_every_span_is_in_the_trace_that_its_resource_names(seen: Seen) -> None:
     """Those of the killed attempt too, which the next one closed."""
-    told = set()
+    names = set()
     for span, resource, _ in spans(*seen.directory.rglob("traces-*.jsonl")).values():
         (named,) = (one["value"]["stringValue"] for one in resource["attributes"] if one["key"] == semconv.TRACE_ID)
         assert span["traceId"] == named
-        told.add(named)
-    assert len(told) == 2
+        names.add(named)
+    assert len(names) == 2
 
 
 def test_metrics_are_in_the_same_file(seen: Seen) -> None:
@@ -151,12 +153,12 @@ def test_metrics_are_in_the_same_file(seen: Seen) -> None:
 @pytest.mark.parametrize("metric", [metric for metric, _ in ROWS if metric not in SILENT], ids=lambda one: one.name)
 def test_prometheus_has_the_library_s_own_values(metric: Metric, seen: Seen) -> None:
     answer = seen.prometheus.ask(f"{naming.prometheus_metric(metric)}{{{SECOND}}}")
-    found = {(*each.attributes, each.value) for each in answer}
+    values = {(*each.attributes, each.value) for each in answer}
     wanted = {
         (*sorted((naming.label(key), text) for key, text in attributes.items() if text), value)
         for value, attributes in seen.end.account[metric.name]
     }
-    assert wanted and found == wanted
+    assert wanted and values == wanted
 
 
 def test_promql_says_what_the_report_says(seen: Seen) -> None:
@@ -194,8 +196,8 @@ def test_step_times_are_a_native_histogram_with_the_spans_count_sum_and_quantile
 def test_text_has_buckets_of_classic_histograms_only(aggregation: str, few: int, tmp_path: Path) -> None:
     """A collector for each: Prometheus 2.42 takes all series of a metric for what the first of them is."""
     with Collector(tmp_path / "collector", LOCAL, ports=[SCRAPED]) as collector:
-        asked = {"OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION": aggregation}
-        with Job(tmp_path, {**environ(collector), **asked}, exporters=["otlp"], steps=STEPS // 2) as job:
+        variables = {"OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION": aggregation}
+        with Job(tmp_path, {**environ(collector), **variables}, exporters=["otlp"], steps=STEPS // 2) as job:
             assert job.end().status == 0
         with urllib.request.urlopen(f"http://{collector.addresses[SCRAPED]}/metrics", timeout=10) as answer:
             text = answer.read().decode()
@@ -225,34 +227,34 @@ def test_a_run_that_died_is_told_of_and_one_that_ended_is_not(seen: Seen, tmp_pa
     with Job(tmp_path, other, job="gemma", exporters=["otlp"], middle="die") as job:
         assert job.die() == -signal.SIGKILL
     (rule,) = [one for one in load("alerts/prometheus.yaml")["groups"][0]["rules"] if one["alert"] == "RunGone"]
-    asked, limit, _ = rule["expr"].rpartition("> 300")
+    query, limit, _ = rule["expr"].rpartition("> 300")
     assert limit
 
     def gone() -> list[str]:
-        return [one.labels["goodput_run_id"] for one in seen.prometheus.ask(f"{asked} > 0.5")]
+        return [one.labels["goodput_run_id"] for one in seen.prometheus.ask(f"{query} > 0.5")]
 
     seen.prometheus.until(lambda: gone() == ["run-8"], gone)
     state = f'{{instance=~"RUN/.*", {naming.label(semconv.GOODPUT_JOB_STATE)}="{semconv.JobState.ENDED}"}}'
     for run, ended in ((f"{RUN}/1", 1), ("run-8/0", 0)):
-        told = naming.prometheus_metric(semconv.JOB_STATE) + state.replace("RUN", run)
-        assert seen.prometheus.one(told) == ended
+        state_metric = naming.prometheus_metric(semconv.JOB_STATE) + state.replace("RUN", run)
+        assert seen.prometheus.one(state_metric) == ended
 
 
 def test_every_query_of_the_dashboard_has_an_answer(seen: Seen) -> None:
     content = load("dashboards/goodput.grafana.json")
     targets = [target for panel in content["panels"] for target in panel.get("targets", [])]
     silent = {naming.prometheus_metric(metric) for metric in SILENT}
-    asked = []
+    queries = []
     for expression in (target["expr"] for target in targets):
         query = filled(expression.replace("$job", "llama").replace("${run:regex}", RUN))
         seen.prometheus.ask(query)  # takes it, at least
         if not {selection.metric for selection in selections({"expr": expression})} & silent:
-            asked.append(query)
-    assert len(asked) > 25
+            queries.append(query)
+    assert len(queries) > 25
 
     def unanswered() -> list[str]:
         # What happened once, before the first export, has no rate, and so no quantiles.
-        return [query for query in asked if not any(map(is_figure, seen.prometheus.ask(query)))]
+        return [query for query in queries if not any(map(is_figure, seen.prometheus.ask(query)))]
 
     seen.prometheus.until(lambda: not unanswered(), unanswered)
 
@@ -274,7 +276,7 @@ def test_a_run_that_is_over_still_shows_its_figures(seen: Seen) -> None:
                 answers.append(seen.prometheus.ask(query, to))
             else:
                 answers.append(seen.prometheus.query_range(query, to - hour, to, 15))
-        if answers and not any(answers) and panel["title"] not in NOT_TOLD:
+        if answers and not any(answers) and panel["title"] not in UNANSWERED:
             blank.append(panel["title"])
         figures[panel["title"]] = answers[0] if answers else []
     assert blank == []
@@ -312,10 +314,10 @@ def test_no_legend_has_a_line_that_is_zero_all_the_time(seen: Seen) -> None:
         hides = any("allIsZero" in json.dumps(one["matcher"]) for one in panel["fieldConfig"]["overrides"])
         for target in panel["targets"]:
             query = filled(target["expr"].replace("$job", "llama").replace("${run:regex}", RUN), 600, to)
-            found = seen.prometheus.query_range(query, to - 600, to, 5)
-            assert all(one.values for one in found), f"{panel['title']}: a series of no numbers"
-            zero = [one for one in found if not any(one.values)]
-            assert hides or not zero or len(found) == 1, panel["title"]
+            series = seen.prometheus.query_range(query, to - 600, to, 5)
+            assert all(one.values for one in series), f"{panel['title']}: a series of no numbers"
+            zero = [one for one in series if not any(one.values)]
+            assert hides or not zero or len(series) == 1, panel["title"]
             hidden |= {panel["title"]} if zero and hides else set()
     assert hidden >= {"Where did the last 1h go?", "What share of the run is lost?", "Why was it disrupted?"}
 
@@ -323,19 +325,19 @@ def test_no_legend_has_a_line_that_is_zero_all_the_time(seen: Seen) -> None:
 def test_an_end_is_marked_where_it_was(seen: Seen) -> None:
     to = time.time() + 1200
     query = marked("Ended", to)
-    (found,) = seen.prometheus.query_range(query, to - 3600, to, 60)
+    (series,) = seen.prometheus.query_range(query, to - 3600, to, 60)
     (ended,) = (value for value, _ in seen.end.account[semconv.LAST_SIGN.name])
-    assert found.values and [value / 1000 for value in found.values] == [pytest.approx(ended)] * len(found.values)
-    assert f"{RUN}/1/0@" in found.labels["instance"], "the attempt that was killed has not ended"
+    assert series.values and [value / 1000 for value in series.values] == [pytest.approx(ended)] * len(series.values)
+    assert f"{RUN}/1/0@" in series.labels["instance"], "the attempt that was killed has not ended"
 
 
 def test_a_restart_is_marked_with_its_reason(seen: Seen) -> None:
     """Before it nothing is."""
     to = time.time()
-    (found,) = seen.prometheus.query_range(marked("Disruptions", to), to - 600, to, 1)
-    assert found.labels == {naming.label(semconv.GOODPUT_DISRUPTION_REASON): semconv.Reason.CRASH}
-    told = seen.prometheus.query_range(f"max(goodput_disruptions{{{SECOND}}})", to - 600, to, 1)
-    assert {*found.values} == {1} and len(found.values) <= len(told[0].values)
+    (series,) = seen.prometheus.query_range(marked("Disruptions", to), to - 600, to, 1)
+    assert series.labels == {naming.label(semconv.GOODPUT_DISRUPTION_REASON): semconv.Reason.CRASH}
+    counted = seen.prometheus.query_range(f"max(goodput_disruptions{{{SECOND}}})", to - 600, to, 1)
+    assert {*series.values} == {1} and len(series.values) <= len(counted[0].values)
 
 
 def marked(name: str, to: float) -> str:
@@ -354,12 +356,12 @@ def test_the_overview_has_a_line_for_every_run(seen: Seen, tmp_path: Path) -> No
     to = time.time() + 1200
 
     def lines() -> dict[str, dict[str, float]]:
-        found: dict[str, dict[str, float]] = {}
+        by_run: dict[str, dict[str, float]] = {}
         for target in panel["targets"]:
             for one in seen.prometheus.ask(filled(target["expr"], 3600, to), to):
-                line = found.setdefault(f"{one.labels['job']} {one.labels['goodput_run_id']}", {})
+                line = by_run.setdefault(f"{one.labels['job']} {one.labels['goodput_run_id']}", {})
                 line[names[f"Value #{target['refId']}"]] = one.value
-        return found
+        return by_run
 
     whole = set(names.values()) - {"job", "run"}
     wanted = {f"llama {RUN}", "phi run-1", "phi run-2"}
@@ -385,6 +387,6 @@ def test_the_variables_of_the_dashboard_have_values(seen: Seen) -> None:
     values = {}
     for name, query in queries.items():
         selector, label = re.fullmatch(r"label_values\((.+), (\w+)\)", query).groups()  # type: ignore[union-attr]
-        found = seen.prometheus.get(f"label/{label}/values", **{"match[]": selector.replace("$job", "llama")})
-        values[name] = {each.split("/")[0] for each in found}
+        values_of_label = seen.prometheus.get(f"label/{label}/values", **{"match[]": selector.replace("$job", "llama")})
+        values[name] = {each.split("/")[0] for each in values_of_label}
     assert values["job"] >= {"llama"} and values["run"] == {RUN}

@@ -15,7 +15,7 @@ from itertools import product
 import pytest
 
 from .collector import binary
-from .outcomes import BESIDE
+from .outcomes import AT_SIDECAR
 from .sidecars import Sidecar
 
 # What is laid over each other.
@@ -31,97 +31,97 @@ Opener = Callable[..., Sidecar]
 
 
 def nothing(sidecar: Opener) -> None:
-    with sidecar() as beside, beside.job() as job:
-        beside.complete(job.end().account)
-        assert not beside.google.refusals
+    with sidecar() as rig, rig.job() as job:
+        rig.complete(job.end().account)
+        assert not rig.google.refusals
 
 
 def a_last_export_soon_after_the_one_before(sidecar: Opener) -> None:
     """The job exports by itself, and once more when it ends a moment later."""
-    with sidecar() as beside, beside.job(flush=True) as job:
+    with sidecar() as rig, rig.job(flush=True) as job:
         end = job.end()
-        beside.complete(end.account)
-        assert not beside.google.refusals
+        rig.complete(end.account)
+        assert not rig.google.refusals
 
 
 def a_backend_away_for_a_minute(sidecar: Opener) -> None:
     """It is away before the job begins; the job ends in that time."""
-    with sidecar(up=False) as beside, beside.job(OFTEN, lasts=5.0) as job:
+    with sidecar(up=False) as rig, rig.job(OFTEN, lasts=5.0) as job:
         begin = time.monotonic()
         end = job.end()
-        assert not end.told and end.stopping < 5
+        assert not end.warnings and end.stopping < 5
         time.sleep(max(begin + MINUTE_S - time.monotonic(), 0.0))
-        beside.rise()
-        beside.complete(end.account)
+        rig.rise()
+        rig.complete(end.account)
 
 
 def a_backend_that_fails_for_a_while(sidecar: Opener) -> None:
     """It answers that it is not available, in the middle of the job and at its end."""
-    with sidecar() as beside, beside.job(OFTEN, pauses=["middle"]) as job:
+    with sidecar() as rig, rig.job(OFTEN, pauses=["middle"]) as job:
         job.wait_for("middle")
-        beside.google.fail("*", "UNAVAILABLE", None)
+        rig.google.fail("*", "UNAVAILABLE", None)
         job.go_on()
         end = job.end()
         time.sleep(5.0)
-        beside.google.heal()
-        beside.complete(end.account)
+        rig.google.heal()
+        rig.complete(end.account)
 
 
 def answers_that_are_lost(sidecar: Opener) -> None:
     """What was written is sent again: points are there once all the same, spans have the same names."""
-    with sidecar() as beside, beside.job() as job:
-        beside.google.fail("*", "UNAVAILABLE", 4, after_write=True)
-        beside.complete(job.end().account, again=True)
+    with sidecar() as rig, rig.job() as job:
+        rig.google.fail("*", "UNAVAILABLE", 4, after_write=True)
+        rig.complete(job.end().account, again=True)
 
 
 def sigterm_at_the_end_of_the_job(sidecar: Opener) -> None:
-    with sidecar() as beside, beside.job() as job:
+    with sidecar() as rig, rig.job() as job:
         end = job.end()
-        assert beside.collector.stop() < 15
-        beside.collector.start()  # what it left on the disk
-        beside.complete(end.account)
+        assert rig.collector.stop() < 15
+        rig.collector.start()  # what it left on the disk
+        rig.complete(end.account)
 
 
 def sigkill_at_the_end_of_the_job(sidecar: Opener) -> None:
-    with sidecar() as beside, beside.job() as job:
+    with sidecar() as rig, rig.job() as job:
         end = job.end()
-        beside.collector.kill()
-        beside.collector.start()
-        beside.complete(end.account, again=True)
+        rig.collector.kill()
+        rig.collector.start()
+        rig.complete(end.account, again=True)
 
 
 def sigterm_while_the_backend_is_away(sidecar: Opener) -> None:
     """The disk goes on to the next collector, as from one pod to the next."""
-    with sidecar(up=False) as beside, beside.job() as job:
+    with sidecar(up=False) as rig, rig.job() as job:
         end = job.end()
-        beside.collector.stop(grace_s=5.0)
-        beside.rise()
-        beside.collector.start()
-        beside.complete(end.account)
+        rig.collector.stop(grace_s=5.0)
+        rig.rise()
+        rig.collector.start()
+        rig.complete(end.account)
 
 
 def sigkill_while_the_backend_is_away(sidecar: Opener) -> None:
-    with sidecar(up=False) as beside, beside.job() as job:
+    with sidecar(up=False) as rig, rig.job() as job:
         end = job.end()
         time.sleep(1.0)
-        beside.collector.kill()
-        beside.collector.start()
+        rig.collector.kill()
+        rig.collector.start()
         time.sleep(1.0)
-        beside.collector.kill()
-        beside.rise()
-        beside.collector.start()
-        beside.complete(end.account)
+        rig.collector.kill()
+        rig.rise()
+        rig.collector.start()
+        rig.complete(end.account)
 
 
 def a_collector_that_crashes_while_the_job_trains(sidecar: Opener) -> None:
     """It is away for longer than an export may last; the job goes on, and on its end."""
-    with sidecar() as beside, beside.job(OFTEN, lasts=30.0, pauses=["middle"]) as job:
+    with sidecar() as rig, rig.job(OFTEN, lasts=30.0, pauses=["middle"]) as job:
         job.wait_for("middle")
-        beside.collector.kill()
+        rig.collector.kill()
         job.go_on()
         time.sleep(10.0)
-        beside.collector.start()
-        beside.complete(job.end().account, again=True)
+        rig.collector.start()
+        rig.complete(job.end().account, again=True)
 
 
 SCENARIOS: dict[str, Callable[[Opener], None]] = {
@@ -162,4 +162,4 @@ def test_nothing_is_lost(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def test_the_readme_tells_of_every_one() -> None:
-    assert SCENARIOS.keys() == BESIDE.keys()
+    assert SCENARIOS.keys() == AT_SIDECAR.keys()

@@ -63,7 +63,7 @@ class Place(NamedTuple):
         """With the folders at another root, where they are made."""
 
         def moved(text: str) -> str:
-            return re.sub("|".join(map(re.escape, self.folders)), lambda found: f"{root}{found[0]}", text)
+            return re.sub("|".join(map(re.escape, self.folders)), lambda match: f"{root}{match[0]}", text)
 
         for folder, files in self.folders.items():
             (root / folder[1:]).mkdir(parents=True, exist_ok=True)
@@ -83,9 +83,9 @@ class Place(NamedTuple):
 
 def kubernetes(name: str) -> Place:
     """`gateway` is the one of the overlay `fleet`."""
-    beside, pod = name != "gateway", _pod(name)
+    is_sidecar, pod = name != "gateway", _pod(name)
     (container,) = (each for each in [*pod["initContainers"], *pod["containers"]] if each["name"] == "collector")
-    name = name if beside else "overlays/fleet"
+    name = name if is_sidecar else "overlays/fleet"
     data = {each["metadata"]["name"]: each["data"] for each in places.of_kind(name, "ConfigMap")}
     environ = {key: value for each in container["envFrom"] for key, value in data[each["configMapRef"]["name"]].items()}
     for key, value in places.environment(container).items():  # of the downward API, any word
@@ -96,7 +96,7 @@ def kubernetes(name: str) -> Place:
         for each in container["volumeMounts"]
     }
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
-    if beside:
+    if is_sidecar:
         otlp = urlsplit(places.environment(places.trainer(name))["OTEL_EXPORTER_OTLP_ENDPOINT"]).port or 0
     else:
         otlp = places.of_kind(name, "Service")[0]["spec"]["ports"][0]["port"]
@@ -109,8 +109,8 @@ def kubernetes(name: str) -> Place:
 def queues(name: str) -> Place:
     """What looks after the queues beside that collector."""
     (container,) = (each for each in _pod(name)["initContainers"] if each["name"] == "queues")
-    beside = kubernetes(name)
-    return beside._replace(options=container["command"], environ=places.environment(container))
+    place = kubernetes(name)
+    return place._replace(options=container["command"], environ=places.environment(container))
 
 
 def _pod(name: str) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def tell(address: str, name: str, value: int, *, as_sidecar: bool = False) -> No
             MetricsServiceStub(channel).Export(ExportMetricsServiceRequest(resource_metrics=[metrics]), timeout=10)
 
 
-def told(google: GoogleEmulator, name: str) -> tuple[int, list[float]]:
+def arrived(google: GoogleEmulator, name: str) -> tuple[int, list[float]]:
     """How many spans of this place have arrived, and the last value of each of its series."""
     spans = sum(span.name == name for span in [*google.otlp_spans])
     series = {**google.series, **google.otlp_series}
@@ -202,30 +202,32 @@ def google() -> Iterator[GoogleEmulator]:
 def test_what_a_job_says_last_arrives_in_the_time_that_is_given_for_it(google: GoogleEmulator, tmp_path: Path) -> None:
     """Wherever it runs, and from a client that sends its last values right after those before."""
     there = {name: place.under(tmp_path / name) for name, place in google_places().items()}
-    found: dict[str, Collector] = {}
+    collectors: dict[str, Collector] = {}
     with ExitStack() as running, ThreadPoolExecutor(len(there)) as pool:
         for name, place in there.items():
             environ = {**place.environ, "GOOGLE_EMULATOR": google.endpoint.removeprefix("http://")}
             if name == "overlays/fleet":
-                environ |= zip(GATEWAY, found["gateway"].grpc.split(":"), strict=True)
+                environ |= zip(GATEWAY, collectors["gateway"].grpc.split(":"), strict=True)
             collector = Collector(tmp_path / name, *place.without_auth(), environ=environ)
-            found[name] = running.enter_context(collector)
+            collectors[name] = running.enter_context(collector)
 
         def whole(name: str) -> float:
             """From its job's last words on: the seconds that its end took."""
             for value in (1, 2):
-                tell(found[name].grpc, name, value)
+                tell(collectors[name].grpc, name, value)
             begin = time.monotonic()
-            until(lambda: told(google, name) == (2, [2]))
+            until(lambda: arrived(google, name) == (2, [2]))
             assert time.monotonic() - begin < there[name].wait_s, name
-            return found[name].stop()
+            return collectors[name].stop()
 
-        beside = {name: pool.submit(whole, name) for name in there if name != "gateway"}
-        took = {name: future.result() for name, future in beside.items()}
-        took["gateway"] = found["gateway"].stop()  # what it sends for the fleet has arrived
+        futures = {name: pool.submit(whole, name) for name in there if name != "gateway"}
+        took = {name: future.result() for name, future in futures.items()}
+        took["gateway"] = collectors["gateway"].stop()  # what it sends for the fleet has arrived
     assert {name for name, seconds in took.items() if seconds > there[name].grace_s} == set()
     assert google.refusals == []
-    lines = [line for collector in found.values() for line in collector.log.splitlines() if '"level":"error"' in line]
+    lines = [
+        line for collector in collectors.values() for line in collector.log.splitlines() if '"level":"error"' in line
+    ]
     # What was under way to the next try, at the end, is on the disk.
     assert [line for line in lines if "interrupted due to shutdown" not in line] == []
 
@@ -246,9 +248,9 @@ def test_it_is_asked_where_it_answers(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [*places.BUILT, "gateway", "systemd"])
 def test_our_binary_lacks_the_authenticator_only(name: str, tmp_path: Path) -> None:
     place = google_places()[name].under(tmp_path)
-    said = validated(*place.configs(), environ=place.environ).stderr
-    assert re.findall(r'unknown type: "(\w+)"', said) == ["googleclientauth"], said
-    assert said.count("'") == 2, said  # one complaint, of the extensions
+    errors = validated(*place.configs(), environ=place.environ).stderr
+    assert re.findall(r'unknown type: "(\w+)"', errors) == ["googleclientauth"], errors
+    assert errors.count("'") == 2, errors  # one complaint, of the extensions
     done = validated(*place.without_auth(), environ={**place.environ, "GOOGLE_EMULATOR": "127.0.0.1:1"})
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -278,7 +280,7 @@ def test_on_a_laptop_spans_go_to_jaeger_and_metrics_to_prometheus(tmp_path: Path
 @pytest.mark.parametrize("name", ["job", "jobset-restricted", "gateway"])
 def test_a_broken_queue_keeps_a_pod_s_collector_for_a_moment_only(name: str, tmp_path: Path) -> None:
     """Also where it has broken while the pod runs: its containers are started anew until they run."""
-    place, beside = (each.under(tmp_path / "pod") for each in (kubernetes(name), queues(name)))
+    place, init = (each.under(tmp_path / "pod") for each in (kubernetes(name), queues(name)))
     (state,) = (tmp_path / "pod" / folder[1:] for folder, files in place.folders.items() if not files)
     address = kept_address()
     google = GoogleEmulator(port=int(address.rpartition(":")[2]), projects=["PROJECT", "example-project"])
@@ -307,7 +309,7 @@ def test_a_broken_queue_keeps_a_pod_s_collector_for_a_moment_only(name: str, tmp
 
         first = broken()
         assert not started()
-        command, variables = beside.options, {**os.environ, **beside.environ}
+        command, variables = init.options, {**os.environ, **init.environ}
         check = running.enter_context(subprocess.Popen(command, env=variables, stderr=subprocess.DEVNULL))
         running.callback(check.kill)
         until(started)
@@ -317,7 +319,7 @@ def test_a_broken_queue_keeps_a_pod_s_collector_for_a_moment_only(name: str, tmp
         assert min(aside) >= 1 and max(aside) == 2, "each time, and none of them lost"
         running.enter_context(google)
         tell(collector.grpc, name, 2, as_sidecar=name == "gateway")
-        until(lambda: told(google, name)[0] == 1)
+        until(lambda: arrived(google, name)[0] == 1)
         left = {path: path.stat().st_ino for path in state.glob("exporter_*")}
         check.terminate()
         assert check.wait(5) == 0
@@ -338,7 +340,7 @@ def test_what_is_kept_of_a_pod_is_sent_by_another(google: GoogleEmulator, tmp_pa
     with Collector(tmp_path / "collector", *place.without_auth(), environ=environ) as collector:
         spool, endpoint = tmp_path / "pod" / command[2][1:], f"http://{collector.grpc}"
         succeeded(goodput(*command[1:2], spool, command[3], endpoint))
-        until(lambda: told(google, "refused")[0] == 1)
+        until(lambda: arrived(google, "refused")[0] == 1)
 
 
 def test_what_the_script_for_a_vm_installs_runs(google: GoogleEmulator, tmp_path: Path) -> None:
@@ -362,6 +364,6 @@ def test_what_the_script_for_a_vm_installs_runs(google: GoogleEmulator, tmp_path
     assert [*state.glob("*.broken.*")]
     with Collector(tmp_path / "run", config, OVERLAYS / "emulator.yaml", environ=environ) as collector:
         tell(collector.grpc, "vm", 7)
-        until(lambda: told(google, "vm") == (1, [7]))
+        until(lambda: arrived(google, "vm") == (1, [7]))
         until(lambda: (state / "spool" / "goodput.otlp.json").exists())
     assert google.refusals == []

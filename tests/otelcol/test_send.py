@@ -64,8 +64,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Run:
             assert job.die() == -signal.SIGKILL
         with Job(directory, often, flush=True, **how) as job:  # its last values come soon after those before
             end = job.end()
-    (told,) = end.told  # that the run goes on is said once, and nothing else
-    assert "had not finished when it was started again" in told
+    (warning,) = end.warnings  # that the run goes on is said once, and nothing else
+    assert "had not finished when it was started again" in warning
     return Run(directory / "runs" / JOB, end.account)
 
 
@@ -77,8 +77,8 @@ def run(recorded: Run, tmp_path: Path) -> Run:
 
 @pytest.fixture
 def sidecar(tmp_path: Path) -> Iterator[Sidecar]:
-    with Sidecar(tmp_path, "gcp-sidecar") as found:
-        yield found
+    with Sidecar(tmp_path, "gcp-sidecar") as started:
+        yield started
 
 
 class Sender:
@@ -104,9 +104,9 @@ class Sender:
 
     def end(self) -> list[dict[str, int]]:
         """Its account of each file, once all was sent."""
-        said, _ = self.process.communicate(timeout=60)
-        assert self.process.returncode == 0, said
-        files: list[dict[str, int]] = json.loads(said)["files"]
+        errors, _ = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, errors
+        files: list[dict[str, int]] = json.loads(errors)["files"]
         return files
 
 
@@ -141,8 +141,8 @@ def test_killed_in_the_middle_it_goes_on(sidecar: Sidecar, run: Run) -> None:
         until(lambda: first.sent() >= 3)
     assert 3 <= first.sent() < run.requests
     with Sender(run, sidecar.collector) as second:
-        said = second.end()
-    assert sum(file["repeated"] for file in said) == 1  # the one at which it was cut off, perhaps
+        files = second.end()
+    assert sum(file["repeated"] for file in files) == 1  # the one at which it was cut off, perhaps
     assert whole(sidecar, run) <= run.largest
     assert sidecar.google.refusals == []
 

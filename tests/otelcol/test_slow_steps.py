@@ -29,7 +29,7 @@ def trained(directory: Path, run: str, slow: int | None = None) -> None:
                 time.sleep(0.4 if number == slow else 0.004)
 
 
-def asked(run: str, begin: float, end: float) -> dict[str, str]:
+def search_of(run: str, begin: float, end: float) -> dict[str, str]:
     """The parameters of Jaeger's API that Grafana's datasource makes of the panel's query (times in unix seconds)."""
     (row,) = [one for one in load("dashboards/goodput.grafana.json")["panels"] if one["title"].endswith("In Jaeger")]
     target = row["panels"][0]["targets"][0]
@@ -53,12 +53,12 @@ def test_the_trace_of_a_slow_step_is_found(tmp_path: Path, monkeypatch: pytest.M
         trained(tmp_path / "even", "run-7")
         trained(tmp_path / "slow", "run-70", SLOW)
 
-        def found(run: str) -> list[dict[str, Any]]:
-            traces: list[dict[str, Any]] = jaeger.get("traces", **asked(run, begin, time.time()))
+        def traces_of(run: str) -> list[dict[str, Any]]:
+            traces: list[dict[str, Any]] = jaeger.get("traces", **search_of(run, begin, time.time()))
             return traces
 
-        until(lambda: found("run-70"), 30.0)
-        (trace,) = found("run-70")
+        until(lambda: traces_of("run-70"), 30.0)
+        (trace,) = traces_of("run-70")
         spans = [{tag["key"]: tag["value"] for tag in span["tags"]} for span in trace["spans"]]
         slow = [span for span in spans if span.get(semconv.GOODPUT_STEP_OUTLIER)]
         assert SLOW in [span[semconv.GOODPUT_STEP] for span in slow]

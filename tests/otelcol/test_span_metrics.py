@@ -97,16 +97,16 @@ def test_the_dashboard_shows_such_a_job(seen: Seen) -> None:
         send(seen.collector.http, resource, step(1), span(Phase.DATA_LOADING, 1))
         prometheus.until(lambda times=times: [prometheus.one(count) for count in counts] == [times, times])
     panels = {panel["title"]: panel for panel in load("dashboards/goodput.grafana.json")["panels"]}
-    asked = {
+    queries = {
         (title, target["refId"]): target["expr"].replace("$job", "rust-trainer").replace("${run:regex}", "run-3")
         for title in PANELS
         for target in panels[title]["targets"]
         if naming.prometheus_metric(semconv.STEP_IDEAL) not in target["expr"]  # which only the ledger knows
     }
-    assert len(asked) == 5
+    assert len(queries) == 5
 
     def silent() -> list[tuple[str, str]]:
-        answers = {key: prometheus.ask(query) for key, query in asked.items()}
+        answers = {key: prometheus.ask(query) for key, query in queries.items()}
         return [key for key, answer in answers.items() if not any(one.histogram or one.value > 0 for one in answer)]
 
     prometheus.until(lambda: not silent(), silent)
@@ -156,9 +156,9 @@ def test_names_without_end_end(seen: Seen) -> None:
     send(seen.collector.http, {**NODE, "service.name": "names"}, *spans)
     query = f'{PHASE}{{job="names"}}'
     seen.prometheus.until(lambda: seen.prometheus.one(f"sum(histogram_count({query}))") == 300)
-    found = seen.prometheus.ask(query)
-    assert len(found) == 201
-    assert [each.histogram["count"] for each in found if "otel_metric_overflow" in each.labels] == ["100"]
+    series = seen.prometheus.ask(query)
+    assert len(series) == 201
+    assert [each.histogram["count"] for each in series if "otel_metric_overflow" in each.labels] == ["100"]
 
 
 def last(file: Path) -> dict[str, Any]:
@@ -187,8 +187,8 @@ def test_units_and_descriptions_are_ours(tmp_path: Path) -> None:
         send(collector.http, NODE, step(1), span(Phase.DATA_LOADING, 1))
         until(lambda: len(last(tmp_path / "goodput.otlp.json")) == 2)
     wanted: list[Metric] = [semconv.PHASE_DURATION, semconv.STEP_DURATION]
-    found = sorted(map(described, last(tmp_path / "goodput.otlp.json").values()))
-    assert found == [(each.name, each.unit, each.brief) for each in wanted]
+    metrics = sorted(map(described, last(tmp_path / "goodput.otlp.json").values()))
+    assert metrics == [(each.name, each.unit, each.brief) for each in wanted]
 
 
 def test_the_end_loses_what_came_since_the_last_flush(tmp_path: Path) -> None:
@@ -229,9 +229,9 @@ def test_google_cloud_takes_them_too(config: str, tmp_path: Path) -> None:
     with Sidecar(tmp_path, config, settings=settings) as sidecar:
         send(sidecar.collector.http, NODE, step(1), step(3), span(Phase.DATA_LOADING, 1))
         until(lambda: len(sidecar.series) == 2)
-        found = {key.type.removeprefix(CUSTOM): points[-1].value for key, points in sidecar.series.items()}
+        values_by_name = {key.type.removeprefix(CUSTOM): points[-1].value for key, points in sidecar.series.items()}
         (resource, *others) = {key.resource_labels for key in sidecar.series}
         assert not sidecar.google.refusals
-    counts = {name: (value.count, value.mean) for name, value in found.items()}
+    counts = {name: (value.count, value.mean) for name, value in values_by_name.items()}
     assert counts == {semconv.STEP_DURATION.name: (2, 2.0), semconv.PHASE_DURATION.name: (1, 1.0)}
     assert not others and {NODE["service.name"], NODE["service.instance.id"]} <= set(dict(resource).values())

@@ -64,8 +64,8 @@ def test_the_last_value_arrives(config: str, tmp_path: Path) -> None:
         assert sidecar.collector.stop() < 5
         for metric in METRICS:
             for name in ("one", "two"):
-                found = values(sidecar, metric, name)
-                assert found[-1] == 3.0 and found == sorted(set(found)), (metric, name, found)
+                seen_values = values(sidecar, metric, name)
+                assert seen_values[-1] == 3.0 and seen_values == sorted(set(seen_values)), (metric, name, seen_values)
         assert not sidecar.google.refusals
 
 

@@ -30,11 +30,11 @@ class Job:
         environment = {**os.environ, "PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
         self.processes = []
         for index in range(count):
-            told = map(str, (index, count, port, directory, *arguments))
+            words = map(str, (index, count, port, directory, *arguments))
             with (directory / f"err-{index}").open("ab") as errors:
                 self.processes.append(
                     warm.Process(
-                        [sys.executable, "-m", module, *told],
+                        [sys.executable, "-m", module, *words],
                         env=environment,
                         stdout=subprocess.PIPE,
                         stderr=errors,
@@ -46,11 +46,11 @@ class Job:
     def end(self, timeout: float = 120) -> Any:
         """What the leader said last, when all have ended well."""
         try:
-            told = [process.communicate(timeout=timeout)[0] for process in self.processes]
-            assert [process.returncode for process in self.processes] == [0] * len(told), self.errors()
+            outputs = [process.communicate(timeout=timeout)[0] for process in self.processes]
+            assert [process.returncode for process in self.processes] == [0] * len(outputs), self.errors()
         finally:
             self.stop()
-        return json.loads(told[0].splitlines()[-1])  # Gloo talks there too
+        return json.loads(outputs[0].splitlines()[-1])  # Gloo talks there too
 
     def errors(self) -> str:
         return "\n".join(path.read_text()[-2000:] for path in sorted(self.directory.glob("err-*")))

@@ -35,9 +35,9 @@ def main(index: int, count: int, port: int, directory: str) -> None:
     goodput.shutdown()
     report = goodput.report()
     assert report is not None
-    told = report.to_json()
+    figures = report.to_json()
     true = truth(readings(Path(f"{directory}/readings-{index}")))
-    print(json.dumps({**{name: told[name] for name in ("seconds", "clock", "steps")}, "truth": true.seconds}))
+    print(json.dumps({**{name: figures[name] for name in ("seconds", "clock", "steps")}, "truth": true.seconds}))
     import jax
 
     sys.stdout.flush()

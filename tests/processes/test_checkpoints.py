@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.jax, pytest.mark.crash]
 
 def saves(directory: Path, process: int, attempt: int = 0) -> list[tuple[int, bool, bool]]:
     """Of one process the steps saved: (step, blocking, durable), in the order of their starts."""
-    found = [
+    spans = [
         span
         for span in read_spans(directory / "run")
         if span.name == "checkpoint_save"
@@ -31,7 +31,7 @@ def saves(directory: Path, process: int, attempt: int = 0) -> list[tuple[int, bo
             span.attributes.get("goodput.blocking", True),
             span.attributes.get("goodput.checkpoint.durable", False),
         )
-        for span in sorted(found, key=lambda span: span.start)
+        for span in sorted(spans, key=lambda span: span.start)
     ]
 
 
@@ -43,16 +43,16 @@ def test_saved_together_and_restored(tmp_path: Path) -> None:
     held, report = jobs.Job("processes.saver", tmp_path, 2, 15, jax=True).end()
     assert held == [15.0]
     assert report["at_risk_s"] == 0 and report["seconds"]["checkpoint_save"] > 0
-    told = saves(tmp_path, 0)
+    saved = saves(tmp_path, 0)
     # The commit of a small checkpoint may be over when the call returns: then there is one span for both.
-    assert {step for step, _, durable in told if durable} == {4, 9, 14}
-    assert all(durable for _, blocking, durable in told if not blocking)
-    assert {step for step, blocking, _ in told if blocking} == {4, 9, 14}
+    assert {step for step, _, durable in saved if durable} == {4, 9, 14}
+    assert all(durable for _, blocking, durable in saved if not blocking)
+    assert {step for step, blocking, _ in saved if blocking} == {4, 9, 14}
     assert {step for step, blocking, _ in saves(tmp_path, 1) if blocking} == {4, 9, 14}
 
-    found = stages(tmp_path)["save"]
-    assert found["blocking_copy"]["count"] == found["total"]["count"] == 3
-    slowest = found["blocking_copy"]["slowest"]  # both tell theirs
+    save = stages(tmp_path)["save"]
+    assert save["blocking_copy"]["count"] == save["total"]["count"] == 3
+    slowest = save["blocking_copy"]["slowest"]  # both tell theirs
     assert slowest is not None and slowest["process"] in (0, 1)
     assert slowest["median_s"] <= slowest["mean_s"] <= 2 * slowest["median_s"]
 

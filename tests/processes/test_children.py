@@ -103,7 +103,7 @@ def start(script: str, folder: Path, method: str, **variables: str) -> subproces
     return done
 
 
-def found(folder: Path) -> dict[str, dict[str, Any]]:
+def reports_in(folder: Path) -> dict[str, dict[str, Any]]:
     return {run.path.name: RecordedRun(run).report().to_json() for run in runs(folder / "goodput")}
 
 
@@ -111,7 +111,7 @@ def found(folder: Path) -> dict[str, dict[str, Any]]:
 def test_importing_the_main_module_again_is_nothing(method: str, tmp_path: Path) -> None:
     done = start(UNGUARDED, tmp_path, method)
     assert done.stdout == ("False\n" if method == "fork" else "True\n")
-    (report,) = found(tmp_path).values()
+    (report,) = reports_in(tmp_path).values()
     assert report["run_id"] == "parent" and report["attempts"] == 1
     assert report["steps"]["executed"] == report["steps"]["kept"] == 20
     assert "augment" not in report["seconds"].get("custom", {})
@@ -122,7 +122,7 @@ def test_importing_the_main_module_again_is_nothing(method: str, tmp_path: Path)
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_a_child_that_configures_itself_is_a_process(method: str, tmp_path: Path) -> None:
     assert start(TARGETS, tmp_path, method).stdout == "[0, 0]\n"
-    assert list(found(tmp_path)) == ["run"]
+    assert list(reports_in(tmp_path)) == ["run"]
     run = RunDirectory(tmp_path / "goodput" / "run")
     for rank in range(2):
         report = RecordedRun(run).report(process=rank).to_json()
@@ -136,6 +136,6 @@ def test_a_child_that_configures_itself_is_a_process(method: str, tmp_path: Path
 def test_a_child_that_configures_itself_beside_its_parent(method: str, tmp_path: Path) -> None:
     """The module's configure() is the parent's, the target's is the child's."""
     assert start(ALONE, tmp_path, method).stdout == "0\n"
-    reports = found(tmp_path)
+    reports = reports_in(tmp_path)
     assert set(reports) == {"both", "child"}
     assert reports["child"]["steps"]["kept"] == 5 and not reports["both"]["elapsed_s"]

@@ -75,16 +75,16 @@ def disruption(folder: Path) -> dict[str, Any]:
         process.communicate("\n", timeout=60)
     run = RunDirectory(folder / "goodput" / "run")
     report = RecordedRun(run).report()
-    (told,) = report.to_json()["disruption_list"]
+    (disruption_listed,) = report.to_json()["disruption_list"]
     followed = FollowedRun(run)
-    assert followed.report().to_json()["disruption_list"] == [told], "the live page says the same"
+    assert followed.report().to_json()["disruption_list"] == [disruption_listed], "the live page says the same"
     (shown,) = Container(document(RunView.open(RecordedRun(run)))).head["disruptions"]
-    assert {name: shown[name] for name in ("reason", "process", "process_known")}.items() <= told.items()
+    assert {name: shown[name] for name in ("reason", "process", "process_known")}.items() <= disruption_listed.items()
     trace: list[bytes] = []
     perfetto.export(RecordedRun(run), [0], trace.append)
     assert b"said_by" not in b"".join(trace), "nobody corrected it"
-    assert report.to_json()["disruption_reasons"] == {told["reason"]: 1}
-    return {**told, "text": str(report)}
+    assert report.to_json()["disruption_reasons"] == {disruption_listed["reason"]: 1}
+    return {**disruption_listed, "text": str(report)}
 
 
 @pytest.mark.parametrize(("how", "rank"), [("kill", 1), ("raise", 1), ("kill", 0)])
@@ -100,9 +100,9 @@ def test_the_launcher_ends_the_others_when_one_crashes(how: str, rank: int, tmp_
     for process in processes:
         process.communicate(timeout=60)
     assert other.returncode == -signal.SIGTERM
-    told = disruption(tmp_path)
-    assert (told["reason"], told["process"], told["said_by"]) == ("crash", rank, None)
-    assert f"crash (process {rank})" in told["text"]
+    entry = disruption(tmp_path)
+    assert (entry["reason"], entry["process"], entry["said_by"]) == ("crash", rank, None)
+    assert f"crash (process {rank})" in entry["text"]
 
 
 def test_the_scheduler_ends_all_at_its_time_limit(tmp_path: Path) -> None:
@@ -112,9 +112,9 @@ def test_the_scheduler_ends_all_at_its_time_limit(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
     for process in processes:
         process.communicate(timeout=60)
-    told = disruption(tmp_path)
-    assert (told["reason"], told["process"]) == ("signal", None)
-    assert told["ended_by"] == "SIGTERM at the time limit of slurm"
+    entry = disruption(tmp_path)
+    assert (entry["reason"], entry["process"]) == ("signal", None)
+    assert entry["ended_by"] == "SIGTERM at the time limit of slurm"
 
 
 def test_nobody_knows_who_was_first(tmp_path: Path) -> None:
@@ -123,9 +123,9 @@ def test_nobody_knows_who_was_first(tmp_path: Path) -> None:
     for process in processes:
         process.kill()
         process.communicate(timeout=60)
-    told = disruption(tmp_path)
-    assert (told["reason"], told["process"]) == ("crash", None)
-    assert not told["process_known"] and "crash (process not known)" in told["text"]
+    entry = disruption(tmp_path)
+    assert (entry["reason"], entry["process"]) == ("crash", None)
+    assert not entry["process_known"] and "crash (process not known)" in entry["text"]
 
 
 def death(process: int, sign: int, *, announced: bool = False, clean: bool = False, failed: bool = False) -> Death:

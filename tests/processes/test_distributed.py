@@ -28,9 +28,9 @@ class Job(jobs.Job):
 
     def wait_for_step(self, index: int, step: int, timeout: float = 90) -> None:
         def there() -> bool:
-            found = any(entry.get("step") == step for entry in own(self.directory, index))
-            assert found or self.processes[index].poll() is None, self.errors()
-            return found
+            seen = any(entry.get("step") == step for entry in own(self.directory, index))
+            assert seen or self.processes[index].poll() is None, self.errors()
+            return seen
 
         until(there, timeout, self.errors)
 
@@ -39,13 +39,13 @@ def own(directory: Path, index: int) -> list[dict[str, Any]]:
     """What the process noted by itself."""
     path = directory / f"own-{index}.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
-    found = []
+    entries = []
     for line in lines:
         try:
-            found.append(json.loads(line))
+            entries.append(json.loads(line))
         except ValueError:
             assert line is lines[-1], "only the last line may be torn"
-    return found
+    return entries
 
 
 def step_time(entries: list[dict[str, Any]]) -> float:
@@ -79,7 +79,7 @@ def test_the_leader_accounts_and_all_share_the_trace(tmp_path: Path, count: int)
     assert set(processes["paces"]) <= {str(index) for index in range(count)} and "0" in processes["paces"]
 
     # Long after the end all paces are there, and the one with the slow loader shows as the one that is late.
-    told = json.loads(
+    answer = json.loads(
         warm.run(
             [sys.executable, "-m", "otel_goodput", "report", str(tmp_path), "--json"],
             check=True,
@@ -88,10 +88,10 @@ def test_the_leader_accounts_and_all_share_the_trace(tmp_path: Path, count: int)
             timeout=60,
         ).stdout
     )["processes"]
-    assert set(told["paces"]) == {str(index) for index in range(count)}
-    assert all(pace["steps"] == 40 for pace in told["paces"].values())
-    assert told["late"]["process"] == count - 1
-    assert told["straggler"]["ratio"] >= 1.0
+    assert set(answer["paces"]) == {str(index) for index in range(count)}
+    assert all(pace["steps"] == 40 for pace in answer["paces"].values())
+    assert answer["late"]["process"] == count - 1
+    assert answer["straggler"]["ratio"] >= 1.0
 
     spans = read_spans(tmp_path / "run")
     assert len(traces(spans)) == 1
@@ -141,8 +141,8 @@ def test_killed_and_restarted(tmp_path: Path, victim: int) -> None:
 def test_what_the_devices_of_several_processes_do_is_the_steps(tmp_path: Path) -> None:
     """Nobody waits for a device: the marks of each process tell when a step's sum over all processes was there."""
     with Lateness() as late:
-        told = jobs.Job("processes.marked", tmp_path, 2, jax=True).end()
-    assert told["clock"] == "device" and told["steps"]["kept"] == marked.STEPS
+        report = jobs.Job("processes.marked", tmp_path, 2, jax=True).end()
+    assert report["clock"] == "device" and report["steps"]["kept"] == marked.STEPS
     for name in ("productive", "data_loading"):
-        ours, theirs = told["seconds"][name], told["truth"][name]
-        assert late.agree(ours * 1e9, theirs * 1e9, 0.05, wakes=2 * marked.STEPS), f"{name}: {told}; {late}"
+        ours, theirs = report["seconds"][name], report["truth"][name]
+        assert late.agree(ours * 1e9, theirs * 1e9, 0.05, wakes=2 * marked.STEPS), f"{name}: {report}; {late}"

@@ -161,9 +161,9 @@ def test_each_process_knows_its_rank_and_all_know_their_launch(row: Row, caplog:
     launches = []
     for rank in range(row.size):
         own = {name: value.format(rank) for name, value in row.own.items()}
-        found = config.read("train", environ={**row.same, **own})
-        assert (found.process_index, found.process_count) == (rank, row.size)
-        launches.append(found.launch)
+        settings = config.read("train", environ={**row.same, **own})
+        assert (settings.process_index, settings.process_count) == (rank, row.size)
+        launches.append(settings.launch)
     assert len(set(launches)) == 1
     assert (launches[0] is not None) == row.identity
     assert not caplog.records

@@ -77,14 +77,14 @@ class Programs:
         self.starts += 1
         together = f"{self.folder}/together-{self.starts}*{len(several)}"
         processes = [self.begin({"TOGETHER": together, **variables}, **code) for variables in several]
-        said = [process.communicate(timeout=90) for process in processes]
-        found = [json.loads(line) for out, _ in said for line in out.splitlines() if line.startswith("[")]
-        return found, "".join(errors for _, errors in said)
+        outputs = [process.communicate(timeout=90) for process in processes]
+        started = [json.loads(line) for out, _ in outputs for line in out.splitlines() if line.startswith("[")]
+        return started, "".join(errors for _, errors in outputs)
 
     def reports(self) -> dict[str, dict[str, Any]]:
         """What the disk says of each run's leader, by its id."""
-        found = (RecordedRun(run).report() for run in runs(self.folder / "goodput"))
-        return {report.about["run_id"]: report.to_json() for report in found}
+        recorded = (RecordedRun(run).report() for run in runs(self.folder / "goodput"))
+        return {report.about["run_id"]: report.to_json() for report in recorded}
 
 
 @pytest.fixture
@@ -104,8 +104,8 @@ def torchrun(count: int = 2, **more: str) -> list[dict[str, str]]:
 @pytest.mark.parametrize("more", [{}, {"TORCHELASTIC_RUN_ID": "4f8c", "MASTER_PORT": "0"}])
 def test_a_second_torchrun_of_a_finished_script_is_a_new_run(more: dict[str, str], programs: Programs) -> None:
     for number in ("", "-2"):
-        found, said = programs.start(*torchrun(**more))
-        assert found == [[f"train{number}", 0, 2, 0], [f"train{number}", 1, 2, 0]], said
+        started, errors = programs.start(*torchrun(**more))
+        assert started == [[f"train{number}", 0, 2, 0], [f"train{number}", 1, 2, 0]], errors
     for report in programs.reports().values():
         assert report["attempts"] == 1 and report["steps"]["lost"] == 0 and not report["warnings"]
     for run in runs(programs.folder / "goodput"):
@@ -114,9 +114,9 @@ def test_a_second_torchrun_of_a_finished_script_is_a_new_run(more: dict[str, str
 
 def test_a_torchrun_after_one_that_crashed_goes_on_and_is_said_once(programs: Programs) -> None:
     programs.start(*torchrun(), after="os.kill(os.getpid(), signal.SIGKILL)")
-    found, said = programs.start(*torchrun())
-    assert found == [["train", 0, 2, 1], ["train", 1, 2, 1]]
-    assert said.count("had not finished") == 1
+    started, errors = programs.start(*torchrun())
+    assert started == [["train", 0, 2, 1], ["train", 1, 2, 1]]
+    assert errors.count("had not finished") == 1
 
 
 def test_what_torchrun_starts_again_is_the_same_run(programs: Programs) -> None:
@@ -125,11 +125,11 @@ def test_what_torchrun_starts_again_is_the_same_run(programs: Programs) -> None:
     programs.start(*torchrun())
     again = {"TORCHELASTIC_RESTART_COUNT": "1"}
     for more, attempt in (({}, 1), ({"MASTER_PORT": "40123"}, 2)):
-        found, _ = programs.start(*torchrun(**again, **more))
-        assert found == [["train-2", 0, 2, attempt], ["train-2", 1, 2, attempt]]
+        started, _ = programs.start(*torchrun(**again, **more))
+        assert started == [["train-2", 0, 2, attempt], ["train-2", 1, 2, attempt]]
         again = {"TORCHELASTIC_RESTART_COUNT": "2"}
-    found, _ = programs.start(*torchrun())
-    assert found == [["train-3", 0, 2, 0], ["train-3", 1, 2, 0]]
+    started, _ = programs.start(*torchrun())
+    assert started == [["train-3", 0, 2, 0], ["train-3", 1, 2, 0]]
 
 
 def test_a_process_that_comes_before_its_leader_agrees_with_it(programs: Programs) -> None:
@@ -160,8 +160,8 @@ def test_two_launches_at_once_are_two_whole_runs(programs: Programs) -> None:
         with programs.begin(leader, within=wait) as second:
             assert second.stdout is not None
             assert second.stdout.readline() == "there\n"
-            found, said = programs.start(other)
-            assert found == [["train~29501", 1, 2, 0]], said
+            started, errors = programs.start(other)
+            assert started == [["train~29501", 1, 2, 0]], errors
             out, _ = second.communicate("\n", timeout=60)
             assert json.loads(out) == ["train~29501", 0, 2, 0]
         out, _ = first.communicate("\n", timeout=60)
@@ -192,10 +192,10 @@ def test_what_was_recorded_before_the_leader_chose_becomes_part_of_its_run(befor
         assert first.stdout is not None and first.stdout.readline() == "there\n"
         with programs.begin({**other, "BEFORE": str(before)}, within=FOLLOWING.strip()) as follower:
             assert follower.stdout is not None and follower.stdout.readline() == "there\n"
-            found, _ = programs.start(leader)
-            out, said = follower.communicate(timeout=60)
-        assert [found, json.loads(out)] == [[["train~29501", 0, 2, 0]], ["train~29501", 1, 2, 0]], said
-        assert not said
+            started, _ = programs.start(leader)
+            out, errors = follower.communicate(timeout=60)
+        assert [started, json.loads(out)] == [[["train~29501", 0, 2, 0]], ["train~29501", 1, 2, 0]], errors
+        assert not errors
         first.communicate("\n", timeout=60)
     folder = programs.folder / "goodput"
     assert {run.path.name: run.processes() for run in runs(folder)} == {"train": [0], "train~29501": [0, 1]}
@@ -216,16 +216,16 @@ def test_who_cannot_join_its_leaders_run_stays_and_says_so(programs: Programs) -
         with programs.begin(other, within=wait) as follower:
             assert follower.stdout is not None and follower.stdout.readline() == "there\n"
             programs.start(leader)
-            out, said = follower.communicate("\n", timeout=60)
+            out, errors = follower.communicate("\n", timeout=60)
         for holder in (first, second):
             holder.communicate("\n", timeout=60)
     assert json.loads(out) == ["train", 1, 2, 0]
-    assert "the leader of its launch chose 'train~29501', which this process can no longer join" in said
+    assert "the leader of its launch chose 'train~29501', which this process can no longer join" in errors
     account = RecordedRun(RunDirectory(programs.folder / "goodput" / "train")).report(process=1).to_json()
     assert account["steps"]["kept"] == 10 and len(account["warnings"]) == 1
-    found = {run.path.name: run.processes() for run in runs(programs.folder / "goodput")}
-    assert found == {"train": [0, 1], "train~29501": [0, 1]}
-    assert "is being written" not in said
+    processes = {run.path.name: run.processes() for run in runs(programs.folder / "goodput")}
+    assert processes == {"train": [0, 1], "train~29501": [0, 1]}
+    assert "is being written" not in errors
 
 
 KILLED = """
@@ -275,8 +275,8 @@ def test_who_sees_no_leader_decides_alone_and_says_so(
         with recorder.job(), recorder.step(0):
             recorder.flush()
         assert recorder.run_id == "train"
-    (said,) = [line.getMessage() for line in caplog.records]
-    assert "so this process records run 'train'" in said and "OTEL_GOODPUT_RUN_ID" in said
+    (message,) = [line.getMessage() for line in caplog.records]
+    assert "so this process records run 'train'" in message and "OTEL_GOODPUT_RUN_ID" in message
 
 
 @pytest.mark.parametrize("harm", ["[]", "{}", '{"run_id": 3, "restarts": "x", "at": -1}', "\0", "null", "x" * 9999])
@@ -301,18 +301,18 @@ def srun(count: int = 2, **more: str) -> list[dict[str, str]]:
 def test_programs_of_one_allocation_are_runs_of_their_own(programs: Programs) -> None:
     """In a batch script without srun: each is one process, whatever the number of tasks."""
     for job in ("pretrain", "finetune"):
-        found, _ = programs.start({**SBATCH, "JOB": job})
-        assert found == [[job, 0, 1, 0]]
+        started, _ = programs.start({**SBATCH, "JOB": job})
+        assert started == [[job, 0, 1, 0]]
     assert all(report["steps"]["lost"] == 0 for report in programs.reports().values())
-    found, _ = programs.start(*srun(JOB="finetune"))
-    assert found == [["finetune-2", 0, 2, 0], ["finetune-2", 1, 2, 0]]
+    started, _ = programs.start(*srun(JOB="finetune"))
+    assert started == [["finetune-2", 0, 2, 0], ["finetune-2", 1, 2, 0]]
 
 
 def test_a_chain_of_jobs_is_one_run_and_has_its_name(programs: Programs) -> None:
     killed = "os.kill(os.getpid(), signal.SIGKILL)"
     programs.start(*srun(), after=killed)
-    found, _ = programs.start(*srun(SLURM_JOB_ID="4712"))
-    assert found == [["train", 0, 2, 1], ["train", 1, 2, 1]]
+    started, _ = programs.start(*srun(SLURM_JOB_ID="4712"))
+    assert started == [["train", 0, 2, 1], ["train", 1, 2, 1]]
     assert list(programs.reports()) == ["train"]
 
 
@@ -320,8 +320,8 @@ def test_a_job_that_is_requeued_is_the_same_run(programs: Programs) -> None:
     """Whatever else was started under its name meanwhile."""
     programs.start(*srun())
     assert programs.start(*srun(SLURM_JOB_ID="4800"))[0][0][0] == "train-2"
-    found, _ = programs.start(*srun(SLURM_RESTART_COUNT="1"))
-    assert found == [["train", 0, 2, 1], ["train", 1, 2, 1]]
+    started, _ = programs.start(*srun(SLURM_RESTART_COUNT="1"))
+    assert started == [["train", 0, 2, 1], ["train", 1, 2, 1]]
 
 
 # --- what becomes known after configure() -----------------------------------------------------------------------------
@@ -336,8 +336,8 @@ if "LOCAL_RANK" not in os.environ:
 
 def test_lightning_gives_its_children_a_rank_and_then_itself(programs: Programs) -> None:
     for run_id in ("train", "train-2"):
-        found, said = programs.start({}, before=LIGHTNING, after="child is None or child.wait()")
-        assert sorted(found) == [[run_id, 0, 2, 0], [run_id, 1, 2, 0]], said
+        started, errors = programs.start({}, before=LIGHTNING, after="child is None or child.wait()")
+        assert sorted(started) == [[run_id, 0, 2, 0], [run_id, 1, 2, 0]], errors
     for run in runs(programs.folder / "goodput"):
         assert run.processes() == [0, 1] and run.attempts(0) == run.attempts(1) == [0]
         assert RecordedRun(run).report().to_json()["steps"]["kept"] == 10
@@ -358,11 +358,13 @@ def test_jax_distributed_initialized_after_configure(shared: bool, programs: Pro
             | ({} if shared else {"OTEL_GOODPUT_DIR": str(programs.folder / f"disk-{who}")})
             for who in range(2)
         ]
-        found, said = programs.start(*several, before=JAX, after="jax.distributed.shutdown()")
-    assert sorted(each[1:] for each in found) == [[0, 2, 0], [1, 2, 0]], (found, said)
+        started, errors = programs.start(*several, before=JAX, after="jax.distributed.shutdown()")
+    assert sorted(each[1:] for each in started) == [[0, 2, 0], [1, 2, 0]], (started, errors)
     folders = [programs.folder / "goodput"] if shared else [programs.folder / f"disk-{who}" for who in range(2)]
-    told = [(run.path.name, run.processes()) for folder in folders for run in runs(folder)]
-    assert told == ([("train", [0, 1])] if shared else [("train", [0]), ("train", [1])]), "nothing is left of before"
+    recorded = [(run.path.name, run.processes()) for folder in folders for run in runs(folder)]
+    assert recorded == ([("train", [0, 1])] if shared else [("train", [0]), ("train", [1])]), (
+        "nothing is left of before"
+    )
 
 
 STAND_IN = """
@@ -392,12 +394,12 @@ def test_processes_that_learn_their_rank_late_do_not_meet_in_one_run(programs: P
             assert one.stdin is not None
             one.stdin.write("\n")
             one.stdin.flush()
-        told = [one.communicate(timeout=90) for one in several]
-        assert [json.loads(out)[1:] for out, _ in told] == [[who, 2, 0] for who in range(2)], told
-        assert not any(said for _, said in told)
+        outputs = [one.communicate(timeout=90) for one in several]
+        assert [json.loads(out)[1:] for out, _ in outputs] == [[who, 2, 0] for who in range(2)], outputs
+        assert not any(errors for _, errors in outputs)
     # Rank 0 may have finished before rank 1 looks: the run that rank 1 then begins becomes part of rank 0's at its end.
-    found = {run.path.name: run.processes() for run in runs(programs.folder / "goodput")}
-    assert found == {"train": [0, 1], "train-2": [0, 1]}
+    processes = {run.path.name: run.processes() for run in runs(programs.folder / "goodput")}
+    assert processes == {"train": [0, 1], "train-2": [0, 1]}
 
 
 def test_a_place_that_is_left_when_a_rank_becomes_known(programs: Programs) -> None:
@@ -408,8 +410,8 @@ def test_a_place_that_is_left_when_a_rank_becomes_known(programs: Programs) -> N
         assert follower.stdout is not None and follower.stdout.readline() == "there\n"
         with programs.begin({"WHO": "0"}, before=late, within=wait) as leader:
             assert leader.stdout is not None and leader.stdout.readline() == "there\n"  # its job has begun
-            told = [one.communicate("\n", timeout=90) for one in (follower, leader)]
-    assert [json.loads(out)[1:] for out, _ in told] == [[1, 2, 0], [0, 2, 0]], told
+            outputs = [one.communicate("\n", timeout=90) for one in (follower, leader)]
+    assert [json.loads(out)[1:] for out, _ in outputs] == [[1, 2, 0], [0, 2, 0]], outputs
     (run,) = runs(programs.folder / "goodput")
     assert (run.path.name, run.processes()) == ("train", [0, 1])
     for process in range(2):
@@ -426,19 +428,19 @@ def test_a_parent_that_only_starts_those_that_train_leaves_nothing(programs: Pro
 
 def test_what_becomes_known_within_the_job_is_said_once(programs: Programs) -> None:
     within = STAND_IN.strip().replace("\n", "\n    ")
-    found, said = programs.start({}, within=within, after="goodput.flush(); goodput.flush()")
-    assert found == [["train", 0, 1, 0]]
-    assert said.count("this is process 1 of 2") == 1 and "process_index=1, process_count=2" in said
+    started, errors = programs.start({}, within=within, after="goodput.flush(); goodput.flush()")
+    assert started == [["train", 0, 1, 0]]
+    assert errors.count("this is process 1 of 2") == 1 and "process_index=1, process_count=2" in errors
     (note,) = programs.reports()["train"]["warnings"]
-    assert note["text"] in said
+    assert note["text"] in errors
 
 
 @pytest.mark.parametrize("where", ["before", "within"])
 def test_variables_that_are_removed_take_nothing_back(where: str, programs: Programs) -> None:
     """As Lightning does at its end, and programs that start children of their own."""
     code = "for name in ('RANK', 'WORLD_SIZE', 'LOCAL_RANK', 'MASTER_ADDR'): os.environ.pop(name, None)"
-    found, said = programs.start(*torchrun(), **{where: code}, after="goodput.flush()")
-    assert found == [["train", 0, 2, 0], ["train", 1, 2, 0]] and not said
+    started, errors = programs.start(*torchrun(), **{where: code}, after="goodput.flush()")
+    assert started == [["train", 0, 2, 0], ["train", 1, 2, 0]] and not errors
 
 
 def test_nothing_is_imported_or_initialized_to_find_out(programs: Programs) -> None:
@@ -469,9 +471,9 @@ def test_what_was_set_up_before_the_job_is_kept(tmp_path: Path, monkeypatch: pyt
                 pass
         assert (recorder.config.process_index, recorder.config.process_count) == (0, 2)
         assert (recorder.tracer_provider, recorder.meter_provider) == before
-        found = {span.name: span for span in spans.get_finished_spans()}
-        assert {"job", "step", "mine"} <= found.keys()
-        assert all(span.resource.attributes["goodput.process.count"] == 2 for span in found.values())
+        by_name = {span.name: span for span in spans.get_finished_spans()}
+        assert {"job", "step", "mine"} <= by_name.keys()
+        assert all(span.resource.attributes["goodput.process.count"] == 2 for span in by_name.values())
         data = reader.get_metrics_data()
         assert data is not None
         (resource,) = data.resource_metrics
@@ -521,8 +523,8 @@ children = [multiprocessing.get_context("fork").Process(target=train, args=(rank
 [child.start() for child in children], [child.join() for child in children]
 assert [child.exitcode for child in children] == [0, 0]
 """
-    _, said = programs.start({}, before=before)
-    lines = [line for line in said.splitlines() if "forked" in line]
+    _, errors = programs.start({}, before=before)
+    lines = [line for line in errors.splitlines() if "forked" in line]
     assert len(lines) == 2 and all("configure('train', process_index=" in line for line in lines)
 
 
@@ -555,5 +557,5 @@ def test_a_span_processor_joins_its_leaders_run_too(programs: Programs) -> None:
             programs.start(leader)
             assert follower.wait(60) == 0
         first.communicate("\n", timeout=60)
-    found = {run.path.name: run.processes() for run in runs(programs.folder / "goodput")}
-    assert found == {"train": [0], "train~29501": [0, 1]}
+    processes = {run.path.name: run.processes() for run in runs(programs.folder / "goodput")}
+    assert processes == {"train": [0], "train~29501": [0, 1]}

@@ -49,7 +49,7 @@ def test_foreign_torn_and_stale_files_are_left_out(tmp_path: Path) -> None:
     run.create({})
     now = time.time_ns()
     good = pace(1, 100, at=now)
-    told = {
+    texts = {
         1: checked_json({"attempt": 3, **good._asdict()}).decode(),
         2: checked_json({"attempt": 2, **pace(2, 100, at=now)._asdict()}).decode(),
         3: checked_json({"attempt": 3, **pace(3, 100, at=now - 2 * STALE_NS)._asdict()}).decode(),
@@ -58,7 +58,7 @@ def test_foreign_torn_and_stale_files_are_left_out(tmp_path: Path) -> None:
         6: checked_json({"attempt": 3, "process": "x"}).decode(),
         7: "",
     }
-    for process, text in told.items():
+    for process, text in texts.items():
         run.file("pace", process).write_text(text)
     run.file("pace", 8).mkdir()
     assert read_paces(run, 3, now) == [good]
@@ -116,9 +116,9 @@ class Slower(MetricExporter):
         return MetricExportResult.SUCCESS
 
     def tell(self) -> None:
-        told = pace(1, self.median * MS, at=time.time_ns())
+        own = pace(1, self.median * MS, at=time.time_ns())
         whole = self.path.with_suffix(".new")
-        whole.write_text(checked_json({"attempt": 0, **told._asdict()}).decode())
+        whole.write_text(checked_json({"attempt": 0, **own._asdict()}).decode())
         whole.replace(self.path)
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:

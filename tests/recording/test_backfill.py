@@ -63,17 +63,17 @@ def on_axis(report: dict[str, Any], base: int) -> dict[str, Any]:
     return {**report, "disruption_list": entries}
 
 
-def check_truth(found: dict[str, Any], truth: dict[str, Any]) -> None:
-    assert found["elapsed_s"] == pytest.approx(truth["elapsed_s"], abs=1e-6)
-    assert found["seconds"].get("productive", 0.0) == pytest.approx(truth["productive_s"], abs=1e-6)
+def check_truth(report: dict[str, Any], truth: dict[str, Any]) -> None:
+    assert report["elapsed_s"] == pytest.approx(truth["elapsed_s"], abs=1e-6)
+    assert report["seconds"].get("productive", 0.0) == pytest.approx(truth["productive_s"], abs=1e-6)
     badput = dict(truth["badput_s"])
     custom = {name.lower(): value for name, value in badput.pop("CUSTOM_BADPUT_EVENTS", {}).items()}
-    assert {name.lower(): value for name, value in found["seconds"].get("custom", {}).items()} == pytest.approx(custom)
+    assert {name.lower(): value for name, value in report["seconds"].get("custom", {}).items()} == pytest.approx(custom)
     other = badput.pop("OTHER", 0.0)
-    assert sum(found["seconds"].get(name, 0.0) for name in ("other", "in_flight")) == pytest.approx(other, abs=1e-6)
+    assert sum(report["seconds"].get(name, 0.0) for name in ("other", "in_flight")) == pytest.approx(other, abs=1e-6)
     rest = {
         name: value
-        for name, value in found["seconds"].items()
+        for name, value in report["seconds"].items()
         if name not in ("productive", "custom", "other", "in_flight")
     }
     assert rest == pytest.approx({WORDS[name]: value for name, value in badput.items()}, abs=1e-6)
@@ -162,6 +162,6 @@ def test_the_past_is_asked_for(record: Callable[..., Recording], base: int) -> N
     recording = record()
     ORDERS["as it happened"](case["events"], base)
     for at in (0.0, 5.0, 31.0, 40.5, 77.0, 78.5, 92.0, 107.0, 500.0):
-        found = recording.report_on_disk(at=base + round(at * NS))
+        report = recording.report_on_disk(at=base + round(at * NS))
         offline = replay(case["events"], at=at)
-        assert {key: on_axis(found, base)[key] for key in offline} == offline
+        assert {key: on_axis(report, base)[key] for key in offline} == offline

@@ -133,8 +133,8 @@ def test_no_trace_is_too_large(
         if index < count:
             work = train(2 * steps + steps // 2, base, fails=7, slow=11)
             mine = run_rank(tmp_path, index, count, work)
-            for number, found in Counter(attributes(span).get("goodput.trace.number", 0) for span in mine).items():
-                assert found <= share(limit, count, leads=not index) + (RESERVED if not index else 0), number
+            for number, exported in Counter(attributes(span).get("goodput.trace.number", 0) for span in mine).items():
+                assert exported <= share(limit, count, leads=not index) + (RESERVED if not index else 0), number
             spans += mine
     check_whole(spans, limit)
     check_linked(spans)
@@ -283,8 +283,8 @@ def test_spans_of_ones_own_are_left_alone_and_said(recording: Recording, caplog:
         for _ in range(6000):
             tracer.start_span("mine").end()
     assert len(recording.spans("mine")) == 6000
-    (said,) = [record.getMessage() for record in caplog.records if "spans of your own" in record.getMessage()]
-    assert "10,000" in said
+    (message,) = [record.getMessage() for record in caplog.records if "spans of your own" in record.getMessage()]
+    assert "10,000" in message
     assert any("spans of your own" in note["text"] for note in recording.report()["warnings"])
 
 

@@ -79,17 +79,17 @@ def test_the_open_step_is_found_inside_other_spans(recording: Recording) -> None
 
 
 def test_it_is_the_callers_step_and_else_the_training_threads(recording: Recording) -> None:
-    found: dict[str, object] = {}
+    current: dict[str, object] = {}
 
     def ask(name: str) -> None:
-        found[name] = goodput.current_step()
+        current[name] = goodput.current_step()
 
     def evaluate() -> None:
         with goodput.step(70, blocking=False) as mine:
             ask("of its own")
-            found["its own"] = mine
+            current["its own"] = mine
 
-    async def beside(over: asyncio.Event) -> None:
+    async def alongside(over: asyncio.Event) -> None:
         ask("task inside")
         await over.wait()
         ask("task after")
@@ -97,8 +97,8 @@ def test_it_is_the_callers_step_and_else_the_training_threads(recording: Recordi
     async def train() -> None:
         over = asyncio.Event()
         with goodput.step(1) as span:
-            found["open"] = span
-            task = asyncio.create_task(beside(over))
+            current["open"] = span
+            task = asyncio.create_task(alongside(over))
             await asyncio.to_thread(ask, "in a thread of the task")
             await asyncio.sleep(0)
         with goodput.step(2):
@@ -110,11 +110,11 @@ def test_it_is_the_callers_step_and_else_the_training_threads(recording: Recordi
             for thread in (threading.Thread(target=ask, args=("in a thread",)), threading.Thread(target=evaluate)):
                 thread.start()
                 thread.join()
-            assert found["in a thread"] is span
-            assert found["of its own"] is found["its own"] is not span
+            assert current["in a thread"] is span
+            assert current["of its own"] is current["its own"] is not span
         asyncio.run(train())
-    assert found["task inside"] is found["in a thread of the task"] is found["open"]
-    assert not found["task after"].is_recording(), "its step is over, and the open one is another's"  # type: ignore[attr-defined]
+    assert current["task inside"] is current["in a thread of the task"] is current["open"]
+    assert not current["task after"].is_recording(), "its step is over, and the open one is another's"  # type: ignore[attr-defined]
 
 
 def test_outside_of_a_step_it_does_nothing_and_says_so_once(

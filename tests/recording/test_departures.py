@@ -186,7 +186,7 @@ def held_and_rebound() -> None:
     loop = None
 
 
-def asked_by_hand() -> None:
+def iterated_by_hand() -> None:
     loop = goodput.steps(range(10), start=0)
     while not stop(next(loop)[0]):
         pass
@@ -313,7 +313,7 @@ LEFT: list[Loop] = [
     held_and_closed,
     held_by_a_function_that_returns,
     held_and_rebound,
-    asked_by_hand,
+    iterated_by_hand,
 ]
 FAILED: list[Loop] = [
     by_an_exception,

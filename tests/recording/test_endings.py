@@ -347,8 +347,8 @@ def test_a_forked_child_is_silent(record: Callable[..., Recording]) -> None:
             events = recording.events()
             files = sorted((path.name, path.stat().st_size) for path in recording.folder.rglob("*"))
             assert in_child(work) == 0
-            found = [event for event in recording.events() if event not in events and event.kind != ev.HEARTBEAT]
-            assert not [event for event in found if event.kind in (ev.START, ev.END)]
+            added = [event for event in recording.events() if event not in events and event.kind != ev.HEARTBEAT]
+            assert not [event for event in added if event.kind in (ev.START, ev.END)]
             after = sorted((path.name, path.stat().st_size) for path in recording.folder.rglob("*"))
             assert [name for name, _ in after if "trace" in name] == [name for name, _ in files if "trace" in name]
             loop.close()

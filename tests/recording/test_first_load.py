@@ -31,9 +31,9 @@ def test_it_says_the_step_that_follows(restored: str, traces: str, record: Calla
         goodput.shutdown()
         recording = record(step_traces=traces)  # another attempt: training goes on somewhere
     with goodput.job():
-        told = RESTORES[restored]
-        if told is not None:
-            with goodput.checkpoint_restore(*told):
+        restored_step = RESTORES[restored]
+        if restored_step is not None:
+            with goodput.checkpoint_restore(*restored_step):
                 pass
         for number in (150, 151):
             with goodput.data_loading():
@@ -121,7 +121,7 @@ def test_what_is_set_after_its_end_is_not_exported(recording: Recording) -> None
         assert not recording.spans("data_loading")
         with goodput.step(150):
             pass
-    found = recording.span("data_loading")
-    assert attributes(found) == {"goodput.phase": "data_loading", "goodput.step": 150, "mine": 1}
-    assert [event.name for event in found.events] == ["first"]
-    assert not found.links and found.status.is_unset
+    loading_span = recording.span("data_loading")
+    assert attributes(loading_span) == {"goodput.phase": "data_loading", "goodput.step": 150, "mine": 1}
+    assert [event.name for event in loading_span.events] == ["first"]
+    assert not loading_span.links and loading_span.status.is_unset

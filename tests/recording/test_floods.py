@@ -24,8 +24,8 @@ FIRST = 100
 
 
 def left_out(recording: Recording, name: str) -> list[dict[str, Any]]:
-    found = [attributes(span) for span in recording.spans("phases")]
-    return [summary for summary in found if summary["goodput.phases.name"] == name]
+    summaries = [attributes(span) for span in recording.spans("phases")]
+    return [summary for summary in summaries if summary["goodput.phases.name"] == name]
 
 
 def count(recording: Recording, name: str) -> int:
@@ -214,9 +214,9 @@ def test_a_flood_that_dies_is_told_by_the_next_attempt(tmp_path: Path) -> None:
     sums = [span for span in dead if span["name"] == "phases"]
     counted = 0
     for span in sums:
-        said = {attribute["key"]: attribute["value"] for attribute in span["attributes"]}
-        if said["goodput.phases.name"]["stringValue"] == "bit":
-            counted += int(said["goodput.phases.count"]["intValue"])
+        values = {attribute["key"]: attribute["value"] for attribute in span["attributes"]}
+        if values["goodput.phases.name"]["stringValue"] == "bit":
+            counted += int(values["goodput.phases.count"]["intValue"])
     bits = [span for span in dead if span["name"] == "bit"]
     assert counted + len(bits) == 3500
     assert len({span["spanId"] for span in dead}) == len(dead), "nothing twice"

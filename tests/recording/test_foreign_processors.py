@@ -138,8 +138,8 @@ class Listening(SpanProcessor):
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         assert span.end_time is None and not span.events and span.status.is_unset
-        said = {name: getattr(span, name) for name in MEMBERS}
-        self.begun[span.get_span_context().span_id] = {**said, "attributes": dict(said["attributes"])}
+        members = {name: getattr(span, name) for name in MEMBERS}
+        self.begun[span.get_span_context().span_id] = {**members, "attributes": dict(members["attributes"])}
 
     def on_end(self, span: ReadableSpan) -> None:
         assert span.context is not None
@@ -171,9 +171,9 @@ def test_every_start_is_heard_and_says_what_the_end_says(where: str, tmp_path: P
         train(line)
         report = line.report().to_json()
     assert {listening.ended[key].name for key in listening.begun} == {"data_loading", "eval", "forward", "job", "step"}
-    for key, said in listening.begun.items():
-        found = {name: getattr(listening.ended[key], name) for name in MEMBERS}
-        assert {**found, "attributes": dict(found["attributes"])} == said
+    for key, members in listening.begun.items():
+        at_end = {name: getattr(listening.ended[key], name) for name in MEMBERS}
+        assert {**at_end, "attributes": dict(at_end["attributes"])} == members
     assert report["steps"]["executed"] == 1, "what is heard is not counted twice"
 
 

@@ -15,7 +15,7 @@ from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 
 # One thread asks for totals all the time, which holds the account's lock; the main thread trains and forks.
-ASKED = """
+PROGRAM = """
 import json, os, select, signal, sys, threading
 import otel_goodput as goodput
 goodput.configure("forks", run_id="run", directory=sys.argv[1] or os.devnull, exporters="none", integrations="none")
@@ -59,7 +59,9 @@ print(json.dumps(answers))
 @pytest.mark.parametrize("disk", ["a disk", "no disk"])
 def test_a_child_is_answered_whoever_held_the_account(disk: str, tmp_path: Path) -> None:
     directory = str(tmp_path) if disk == "a disk" else ""
-    done = warm.run([sys.executable, "-c", ASKED, directory], capture_output=True, text=True, timeout=120, check=False)
+    done = warm.run(
+        [sys.executable, "-c", PROGRAM, directory], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     answers = json.loads(done.stdout)
     assert len(answers) == 20

@@ -19,7 +19,7 @@ from recorded import Record, Recording
 import otel_goodput as goodput
 from otel_goodput._recording import plain
 
-ASKED: list[str] = []
+READ: list[str] = []
 NAMES = (
     *("__str__", "__repr__", "__int__", "__index__", "__float__", "__bool__", "__eq__", "__hash__", "__len__"),
     *("__iter__", "__format__", "__bytes__", "__getitem__", "__array__", "__lt__", "__gt__", "__le__", "__ge__"),
@@ -29,7 +29,7 @@ NAMES = (
 
 def _asking(name: str) -> Callable[..., Any]:
     def ask(self: object, *args: object) -> Any:
-        ASKED.append(name)
+        READ.append(name)
         raise MemoryError(f"{name} waited for the device")
 
     return ask
@@ -145,10 +145,10 @@ def lenient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_asked() -> Iterator[None]:
-    ASKED.clear()
+def _nothing_read() -> Iterator[None]:
+    READ.clear()
     yield
-    ASKED.clear()
+    READ.clear()
 
 
 @pytest.mark.usefixtures("lenient")
@@ -159,7 +159,7 @@ def test_nothing_is_asked_or_kept(recording: Recording, caplog: pytest.LogCaptur
             gone = weakref.ref(value)
             with caplog.at_level(logging.WARNING):
                 function(value)
-            assert not ASKED, name
+            assert not READ, name
             assert not any(record.exc_info for record in caplog.records), name
             del value
             if gone() is not None:
@@ -211,8 +211,8 @@ def test_a_step_numbered_by_a_device_continues_the_count(
             with goodput.step(OnADevice()):  # type: ignore[arg-type]
                 pass
     assert recording.report()["max_productive_step"] == 10 and recording.report()["steps"]["kept"] == 4
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert "n = int(state.step)" in said
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "n = int(state.step)" in message
 
 
 def test_what_is_taken() -> None:
@@ -315,8 +315,8 @@ def test_it_is_said_once_with_the_line_to_write(recording: Recording, caplog: py
         for _ in range(3):
             with goodput.part("forward", color="red"):  # type: ignore[call-arg]
                 pass
-    (said,) = caplog.messages
-    assert "unexpected keyword argument 'color'" in said and "Write goodput.part(name)" in said
+    (message,) = caplog.messages
+    assert "unexpected keyword argument 'color'" in message and "Write goodput.part(name)" in message
     assert [span.name for span in recording.spans()].count("forward") == 3, "it is recorded without the argument"
 
 

@@ -50,23 +50,23 @@ def spans_of_process(**options: Any) -> list[dict[str, Any]]:
     done = warm.run(
         [sys.executable, "-c", PROCESS, json.dumps(options)], capture_output=True, text=True, check=True, timeout=60
     )
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found
+    spans: list[dict[str, Any]] = json.loads(done.stdout)
+    return spans
 
 
 def test_the_processes_of_an_attempt_share_one_trace(tmp_path: Path) -> None:
     """Without talking to each other: each on a machine of its own, none with a directory that another sees."""
-    found = [
+    processes = [
         spans_of_process(directory=str(tmp_path / f"host {index}"), process_index=index, process_count=3)
         for index in range(3)
     ]
-    spans = [span for process in found for span in process]
+    spans = [span for process in processes for span in process]
     assert {span["trace"] for span in spans} == {attempt_trace_id("run", 0)}
     assert len({span["key"] for span in spans}) == len(spans) == 10
-    jobs = [next(span for span in process if span["name"] == "job") for process in found]
+    jobs = [next(span for span in process if span["name"] == "job") for process in processes]
     assert [job["key"] for job in jobs] == [job_span_id("run", 0, index) for index in range(3)]
     (root,) = [span for span in spans if span["parent"] is None]
-    assert root in found[0] and (root["name"], root["key"]) == ("attempt", attempt_span_id("run", 0))
+    assert root in processes[0] and (root["name"], root["key"]) == ("attempt", attempt_span_id("run", 0))
     assert [job["parent"] for job in jobs] == [root["key"]] * 3
     assert [job["resource"]["goodput.process.index"] for job in jobs] == [0, 1, 2]
     assert {job["resource"]["goodput.process.count"] for job in jobs} == {3}
@@ -154,7 +154,7 @@ def test_no_root_where_the_users_sampler_does_not_want_the_job(record: Callable[
 
 
 def test_seeding_the_global_random_does_not_matter(record: Callable[..., Recording]) -> None:
-    found = []
+    identities = []
     for run in ("a", "b"):
         random.seed(0)
         recording = record(run_id=run)
@@ -164,8 +164,8 @@ def test_seeding_the_global_random_does_not_matter(record: Callable[..., Recordi
                 random.seed(0)
                 with goodput.data_loading():
                     pass
-        found += [identity(span) for span in recording.spans()]
-    assert len(set(found)) == 8
+        identities += [identity(span) for span in recording.spans()]
+    assert len(set(identities)) == 8
 
 
 def test_resource(record: Callable[..., Recording], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,16 +173,16 @@ def test_resource(record: Callable[..., Recording], monkeypatch: pytest.MonkeyPa
     recording = record(resource_attributes={"k8s.pod.name": "trainer-0", "chips": 8})
     with goodput.job():
         pass
-    found = dict(recording.span("job").resource.attributes)
-    assert found["service.name"] == "line"
-    assert found["goodput.run.id"] == "run" and found["goodput.attempt"] == 0
-    assert found["goodput.process.index"] == 0 and found["goodput.process.count"] == 1
-    assert found["process.pid"] == os.getpid() and found["host.name"]
-    assert found["k8s.pod.name"] == "trainer-0" and found["chips"] == 8 and found["team"] == "llm"
-    assert found["telemetry.sdk.name"] == "opentelemetry"
+    resource = dict(recording.span("job").resource.attributes)
+    assert resource["service.name"] == "line"
+    assert resource["goodput.run.id"] == "run" and resource["goodput.attempt"] == 0
+    assert resource["goodput.process.index"] == 0 and resource["goodput.process.count"] == 1
+    assert resource["process.pid"] == os.getpid() and resource["host.name"]
+    assert resource["k8s.pod.name"] == "trainer-0" and resource["chips"] == 8 and resource["team"] == "llm"
+    assert resource["telemetry.sdk.name"] == "opentelemetry"
     reader = recording.reader.get_metrics_data()
     assert reader is not None
-    assert dict(reader.resource_metrics[0].resource.attributes) == found, "of spans and metrics alike"
+    assert dict(reader.resource_metrics[0].resource.attributes) == resource, "of spans and metrics alike"
 
 
 @pytest.mark.parametrize(
@@ -307,13 +307,13 @@ TENSORFLOW = '{"cluster": {"chief": ["a:1"], "worker": ["b:1", "c:1"]}, "task": 
 def test_where_the_place_among_the_processes_is_from(
     variables: dict[str, str], index: int, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = config.read("job", environ=variables)
-    assert (found.process_index, found.process_count) == (index, count)
+    settings = config.read("job", environ=variables)
+    assert (settings.process_index, settings.process_count) == (index, count)
     assert not caplog.records
 
 
 @pytest.mark.parametrize(
-    ("variables", "given", "told"),
+    ("variables", "given", "message"),
     [
         (SLICES, {}, "JOB_INDEX=1, but the number of pods per Job is not set: set JOB_COMPLETIONS"),
         ({**SLICES, "JOB_COMPLETIONS": "2"}, {}, "JOB_COMPLETION_INDEX=2 and JOB_COMPLETIONS=2 contradict each other"),
@@ -341,11 +341,11 @@ def test_where_the_place_among_the_processes_is_from(
     ],
 )
 def test_a_place_that_cannot_be_is_said(
-    variables: dict[str, str], given: dict[str, int], told: str, caplog: pytest.LogCaptureFixture
+    variables: dict[str, str], given: dict[str, int], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = config.read("job", environ=variables, **given)
-    assert found.process_index < found.process_count
-    assert [record.getMessage() for record in caplog.records if told in record.getMessage()]
+    settings = config.read("job", environ=variables, **given)
+    assert settings.process_index < settings.process_count
+    assert [record.getMessage() for record in caplog.records if message in record.getMessage()]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def _states(points: object) -> dict[str, int]:
     return {point.attributes[GOODPUT_JOB_STATE]: point.value for point in points}  # type: ignore[attr-defined]
 
 
-def heard(recording: Recording) -> int:
+def heartbeat(recording: Recording) -> int:
     """ns"""
     (point,) = recording.metrics()[LAST_SIGN.name].data.data_points
     return round(point.value * NS)  # type: ignore[union-attr]
@@ -45,11 +45,11 @@ def test_a_run_goes_on_until_it_has_ended(recording: Recording) -> None:
     with goodput.job():
         assert state(recording) == RUNNING
         with goodput.step(0):
-            before, told, after = time.time_ns(), heard(recording), time.time_ns()
-            assert before - NS < told < after + NS, "it is alive now"
-            assert told < heard(recording)
+            before, alive_at, after = time.time_ns(), heartbeat(recording), time.time_ns()
+            assert before - NS < alive_at < after + NS, "it is alive now"
+            assert alive_at < heartbeat(recording)
     assert state(recording) == ENDED
-    assert heard(recording) == heard(recording), "its end stands"
+    assert heartbeat(recording) == heartbeat(recording), "its end stands"
     goodput.shutdown()
     assert state(recording) == ENDED
 
@@ -73,12 +73,12 @@ def test_a_run_that_ended_and_goes_on_is_running_again(record: Callable[..., Rec
     with goodput.job():
         pass
     goodput.shutdown()
-    ended = heard(first)
+    ended = heartbeat(first)
     second = record()
-    assert state(second) == ENDED and heard(second) == ended, "nothing has gone on yet"
+    assert state(second) == ENDED and heartbeat(second) == ended, "nothing has gone on yet"
     with goodput.job():
-        assert state(second) == RUNNING and heard(second) > ended
-    assert state(second) == ENDED and heard(second) > ended
+        assert state(second) == RUNNING and heartbeat(second) > ended
+    assert state(second) == ENDED and heartbeat(second) > ended
 
 
 def test_the_attempt_after_one_that_failed_is_heard_of_before_its_job(record: Callable[..., Recording]) -> None:
@@ -88,7 +88,7 @@ def test_the_attempt_after_one_that_failed_is_heard_of_before_its_job(record: Ca
     goodput.shutdown()
     second = record()
     assert state(second) == RUNNING
-    assert heard(second) < heard(second)
+    assert heartbeat(second) < heartbeat(second)
 
 
 def test_a_processor_tells_it_too(tmp_path: Path) -> None:
@@ -96,12 +96,12 @@ def test_a_processor_tells_it_too(tmp_path: Path) -> None:
     meters, tracers = MeterProvider([reader], shutdown_on_exit=False), TracerProvider(shutdown_on_exit=False)
     tracers.add_span_processor(goodput.GoodputSpanProcessor(meter_provider=meters, job_name="x"))
     with tracers.get_tracer("mine").start_as_current_span("job", attributes={"goodput.phase": "job"}):
-        assert _told(reader) == RUNNING
-    assert _told(reader) == ENDED
+        assert _job_states(reader) == RUNNING
+    assert _job_states(reader) == ENDED
     tracers.shutdown()
 
 
-def _told(reader: InMemoryMetricReader) -> dict[str, int]:
+def _job_states(reader: InMemoryMetricReader) -> dict[str, int]:
     return _states(metrics(reader)[JOB_STATE.name].data.data_points)
 
 

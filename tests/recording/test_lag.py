@@ -117,19 +117,19 @@ def hot(directory: Path, ending: str) -> dict[str, float]:
         capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.returncode == (-signal.SIGKILL if ending == "die" else 0), done.stderr
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
 
 
 @pytest.mark.crash
 @pytest.mark.parametrize("ending", ["end", "die"])
 def test_a_hot_loop(ending: str, tmp_path: Path) -> None:
     """What the ledger has not followed by the end is in the journal, whichever way the process ends."""
-    found = hot(tmp_path, ending)
+    figures = hot(tmp_path, ending)
     if ending == "end":
-        assert found["grown"] < 24 * 1024**2, "of 200 bytes a step"
-        assert found["asked"] < 3.0 and found["ended"] < 5.0
-        assert found["kept"] == STEPS, "what was not followed by the end is read from the journal"
+        assert figures["grown"] < 24 * 1024**2, "of 200 bytes a step"
+        assert figures["asked"] < 3.0 and figures["ended"] < 5.0
+        assert figures["kept"] == STEPS, "what was not followed by the end is read from the journal"
     run = RunDirectory(tmp_path / "run")
     report = RecordedRun(run).report().to_json()
     assert report["steps"]["executed"] == report["steps"]["kept"] == STEPS

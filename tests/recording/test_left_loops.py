@@ -87,7 +87,7 @@ def a_generator(watch: Stopwatch) -> None:
             print("never")
 
 
-def an_iterator_asked_by_hand(watch: Stopwatch) -> None:
+def an_iterator_advanced_by_hand(watch: Stopwatch) -> None:
     HELD.append(held := iter(steps()))
     while True:
         next(held)
@@ -112,7 +112,7 @@ LEFT = [
     a_progress_bar_of_enumerate,
     a_zip,
     a_generator,
-    an_iterator_asked_by_hand,
+    an_iterator_advanced_by_hand,
     a_loop_in_a_coroutine,
 ]
 
@@ -265,7 +265,7 @@ def in_a_branch_that_leaves(watch: Watch) -> None:
             break
 
 
-def asked_by_a_function(watch: Watch) -> None:
+def advanced_by_a_function(watch: Watch) -> None:
     held = iter(steps())
 
     def get() -> Any:
@@ -298,7 +298,7 @@ IN_PROGRESS = [
     in_a_for_loop,
     in_a_handler,
     in_a_branch_that_leaves,
-    asked_by_a_function,
+    advanced_by_a_function,
     of_a_wrapper,
     in_a_coroutine_that_waits,
 ]
@@ -331,15 +331,15 @@ def test_a_pool_that_fetches_the_next_batch_is_told_what_to_write(
                 yield item
 
     async def fetched(items: Iterator[Any]) -> list[Any]:
-        found = []
+        fetched_items = []
         while (item := await asyncio.to_thread(next, items, None)) is not None:
-            found.append(item)
-        return found
+            fetched_items.append(item)
+        return fetched_items
 
     with goodput.job():
         items = iter(goodput.steps(range(3)))
-        found = list(ahead(items)) if consume == "pool" else asyncio.run(fetched(items))
-        assert [step for step, _ in found] == [0, 1, 2]
+        pairs = list(ahead(items)) if consume == "pool" else asyncio.run(fetched(items))
+        assert [step for step, _ in pairs] == [0, 1, 2]
     [warning] = recording.report()["warnings"]
     assert "for step, batch in goodput.steps(prefetch(loader)):" in warning["text"]
     assert caplog.messages == [warning["text"]]

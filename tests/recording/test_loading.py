@@ -91,8 +91,10 @@ def test_each_process_gets_its_share(order: str, recording: Recording, caplog: p
     assert trained(used) == share == [[2, 3], [6, 7]]
     assert count == 0 and loads(recording) == 3
     assert loaded(recording) >= sum(images.waits)
-    told = [record.getMessage() for record in caplog.records if "accelerator.prepare(loader)" in record.getMessage()]
-    assert len(told) == (order == "prepare(loading)"), "that another loader is used than was given"
+    messages = [
+        record.getMessage() for record in caplog.records if "accelerator.prepare(loader)" in record.getMessage()
+    ]
+    assert len(messages) == (order == "prepare(loading)"), "that another loader is used than was given"
 
 
 @pytest.mark.parametrize("prepared", [True, False])

@@ -20,7 +20,7 @@ from otel_goodput._journal.rundir import RunDirectory
 from otel_goodput.reports.run import RecordedRun
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -42,13 +42,13 @@ def run(code: str, directory: Path) -> tuple[str, dict[str, Any]]:
 
 
 def test_steps_without_a_job(tmp_path: Path) -> None:
-    said, report = run(
+    errors, report = run(
         "with goodput.training_prep(): time.sleep(0.05)\n"
         "for _ in range(2):\n"
         "  for step, batch in goodput.steps(range(5)): time.sleep(0.02)\n",
         tmp_path,
     )
-    assert said.count("with goodput.job():") == 1
+    assert errors.count("with goodput.job():") == 1
     assert report["ended"] and report["steps"]["kept"] == 10 and report["attempts"] == 1
     assert report["seconds"]["productive"] >= 0.2 and report["seconds"]["training_prep"] >= 0.05
     assert report["goodput"] == pytest.approx(report["seconds"]["productive"] / report["elapsed_s"])
@@ -70,7 +70,7 @@ def test_phases_before_the_job_are_its_own(recording: Recording, caplog: pytest.
     job = recording.span("job")
     assert job.start_time == recording.span("accelerator_init").start_time
     assert recording.report()["steps"]["kept"] == 1 and recording.report()["ended"]
-    assert not told(caplog)
+    assert not messages(caplog)
 
 
 def test_what_loads_beside_begins_no_job(recording: Recording) -> None:
@@ -87,7 +87,7 @@ def test_what_loads_beside_begins_no_job(recording: Recording) -> None:
 def test_a_job_never_entered(recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):
         goodput.job()
-    (text,) = told(caplog)
+    (text,) = messages(caplog)
     assert "with goodput.job():" in text and kinds(recording) == ["job never entered"]
 
 
@@ -101,7 +101,7 @@ def test_a_job_as_a_decorator_or_by_hand_is_entered(recording: Recording, caplog
     job = goodput.job()
     job.__enter__()
     job.__exit__(None, None, None)
-    assert not told(caplog)
+    assert not messages(caplog)
 
 
 def test_steps_after_the_job(recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
@@ -109,11 +109,11 @@ def test_steps_after_the_job(recording: Recording, caplog: pytest.LogCaptureFixt
         pass
     with goodput.custom("eval"):
         pass
-    assert not told(caplog)
+    assert not messages(caplog)
     for number in range(1, 4):
         with goodput.step(number):
             pass
-    (text,) = told(caplog)
+    (text,) = messages(caplog)
     assert "with goodput.job():" in text and kinds(recording) == ["steps after the job"]
     with goodput.job(), goodput.job(), goodput.step(5):
         pass
@@ -122,15 +122,15 @@ def test_steps_after_the_job(recording: Recording, caplog: pytest.LogCaptureFixt
             pass
         with goodput.step(6):
             pass
-    assert len(told(caplog)) == 1
+    assert len(messages(caplog)) == 1
 
 
 def test_a_report_before_configure(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    assert goodput.report() is None and not told(caplog)
+    assert goodput.report() is None and not messages(caplog)
     monkeypatch.delenv("OTEL_SDK_DISABLED")
     assert goodput.report() is None and goodput.report() is None
-    (text,) = told(caplog)
+    (text,) = messages(caplog)
     assert "goodput.configure(" in text
 
 
@@ -154,7 +154,7 @@ def test_epochs_that_each_count_from_0(record: Callable[..., Recording], caplog:
                     pass
     report = recording.report()
     assert report["disruption_reasons"] == {"rollback": 2}, "told is told"
-    (text,) = told(caplog)
+    (text,) = messages(caplog)
     assert "for step, batch in goodput.steps(loader)" in text
     recording.recorder.flush()
     for answer in (report, recording.report_on_disk()):
@@ -177,7 +177,7 @@ def test_what_was_restored_may_go_back(recording: Recording, caplog: pytest.LogC
             raise KeyError
         with goodput.step(3):
             pass
-    assert not told(caplog) and not recording.report()["warnings"]
+    assert not messages(caplog) and not recording.report()["warnings"]
 
 
 # --- threads, and one object at the same time -------------------------------------------------------------------------
@@ -200,14 +200,14 @@ def test_the_thread_that_opens_the_steps_trains(recording: Recording) -> None:
 
 
 def test_a_thread_that_steps_beside_the_one_that_trains_does_not(recording: Recording) -> None:
-    def beside() -> None:
+    def another_thread() -> None:
         with goodput.step(100):
             pass
 
     with goodput.job():
         with goodput.step(0):
             pass
-        thread = threading.Thread(target=beside)
+        thread = threading.Thread(target=another_thread)
         thread.start()
         thread.join()
         with goodput.step(1):
@@ -231,7 +231,7 @@ def test_what_ends_in_another_thread(phase: str, recording: Recording, caplog: p
             thread = threading.Thread(target=opened.__exit__, args=(None, None, None))
             thread.start()
             thread.join()
-    (text,) = told(caplog)
+    (text,) = messages(caplog)
     assert f"with goodput.{phase}(" in text
     report = recording.report()
     assert sum_ns(report) == round(report["elapsed_s"] * 1e9)
@@ -287,7 +287,7 @@ def test_an_attribute_that_says_what_it_is(recording: Recording, caplog: pytest.
     assert attributes(recording.span("step"))["loss"] == 0.5
     report = recording.report()
     assert report["max_productive_step"] == 3 and "eval" in report["seconds"]["custom"]
-    assert len(told(caplog)) == 1 and kinds(recording) == ["attribute changed"]
+    assert len(messages(caplog)) == 1 and kinds(recording) == ["attribute changed"]
 
 
 def test_a_part_outside_of_a_step(recording: Recording, caplog: pytest.LogCaptureFixture) -> None:
@@ -295,7 +295,7 @@ def test_a_part_outside_of_a_step(recording: Recording, caplog: pytest.LogCaptur
         for _ in range(2):
             with goodput.part("warm-up"):
                 pass
-    (text,) = told(caplog)
+    (text,) = messages(caplog)
     assert "with goodput.custom('warm-up'):" in text
 
 
@@ -314,7 +314,7 @@ def test_a_number_that_no_record_holds(
             pass
     report = recording.report()
     assert report["ended"] and report["steps"]["kept"] == 2
-    assert any(str(number) in text for text in told(caplog)) and "struct.error" not in caplog.text
+    assert any(str(number) in text for text in messages(caplog)) and "struct.error" not in caplog.text
 
 
 @pytest.mark.parametrize("moment", [2**63, -(2**63) - 1, 10**30])
@@ -331,7 +331,7 @@ def test_a_time_that_no_record_holds(
             pass
     report = recording.report()
     assert report["ended"] and report["steps"]["kept"] == 1
-    assert any(str(moment) in text for text in told(caplog)) and "struct.error" not in caplog.text
+    assert any(str(moment) in text for text in messages(caplog)) and "struct.error" not in caplog.text
 
 
 @pytest.mark.parametrize("odd", [{"attributes": {"goodput.step": 2**70}}, {"start_time": 10**30}])
@@ -346,4 +346,4 @@ def test_a_span_of_the_users_own_that_no_record_holds(
             pass
     report = recording.report()
     assert report["ended"] and report["steps"]["kept"] == 1
-    assert "struct.error" not in caplog.text and len(told(caplog)) == 1
+    assert "struct.error" not in caplog.text and len(messages(caplog)) == 1

@@ -60,8 +60,8 @@ def test_lenient(wrong: str, recording: Recording, caplog: pytest.LogCaptureFixt
             pass
     assert entered == 3
     assert [span.name for span in recording.spans()] == ["step", "job"], "it is not recorded"
-    (told,) = warnings(caplog)
-    assert "not recorded" in told
+    (warning,) = warnings(caplog)
+    assert "not recorded" in warning
     report = recording.report()
     assert report["steps"]["executed"] == 1
     assert sum_ns(report) == round(report["elapsed_s"] * NS)
@@ -149,8 +149,8 @@ def test_wrong_counts_of_slices(wrong: Any, what: str, recording: Recording, cap
             goodput.slice_counts(*wrong)
         else:
             goodput.slice_counts(1, 2, 3, time=wrong)
-    (told,) = warnings(caplog)
-    assert what in told and told.startswith("slice_counts()")
+    (warning,) = warnings(caplog)
+    assert what in warning and warning.startswith("slice_counts()")
     assert not caplog.records[-1].exc_info, "what is wrong is the user's call, and no traceback of ours helps"
 
 
@@ -186,8 +186,8 @@ def test_an_end_before_the_start(phase: str, recording: Recording, caplog: pytes
                 pass
     for span in recording.spans():
         assert span.start_time is not None and span.end_time is not None and span.end_time >= span.start_time
-    (told,) = warnings(caplog)
-    assert "before it starts" in told and "3.0" in told
+    (warning,) = warnings(caplog)
+    assert "before it starts" in warning and "3.0" in warning
     assert recording.report()["seconds"] == {"other": 10.0}
     assert recording.report_on_disk()["seconds"] == {"other": 10.0}
 
@@ -314,8 +314,8 @@ def test_wrong_variables_warn_and_take_the_default(
 ) -> None:
     monkeypatch.setenv(f"OTEL_GOODPUT_{variable}", value)
     recording = record(**({"exporters": None} if variable == "EXPORTERS" else {}))
-    (told,) = warnings(caplog)
-    assert f"OTEL_GOODPUT_{variable}" in told and value in told
+    (warning,) = warnings(caplog)
+    assert f"OTEL_GOODPUT_{variable}" in warning and value in warning
     with goodput.job(), goodput.step(0):
         pass
     assert len(recording.spans("step")) == 1
@@ -327,7 +327,7 @@ def test_configured_twice(record: Callable[..., Recording], caplog: pytest.LogCa
     job = goodput.job()
     job.__enter__()
     second = record(run_id="second")
-    assert any("again" in told for told in warnings(caplog))
+    assert any("again" in warning for warning in warnings(caplog))
     job.__exit__(None, None, None)
     with goodput.job():
         pass

@@ -33,8 +33,8 @@ def test_nested_phases(recording: Recording) -> None:
         with goodput.data_loading():
             pass
     tree = {identity(span): span.name for span in recording.spans()}
-    found = [(span.name, tree.get(parent(span) or 0)) for span in recording.spans()]
-    assert found == [
+    parents = [(span.name, tree.get(parent(span) or 0)) for span in recording.spans()]
+    assert parents == [
         ("checkpoint_restore", "training_prep"),
         ("tokenize", "warm-up"),
         ("warm-up", "training_prep"),

@@ -121,7 +121,7 @@ class HidingTracer(trace.Tracer):
 
 @pytest.mark.parametrize("kind", [ProxyTracerProvider, Hiding])
 def test_a_provider_that_wraps_the_sdks(kind: Callable[[TracerProvider], Any], tmp_path: Path) -> None:
-    found = []
+    around_counts = []
     for wraps in (False, True):
         memory, wrapped = InMemorySpanExporter(), TracerProvider(shutdown_on_exit=False)
         wrapped.add_span_processor(SimpleSpanProcessor(memory))
@@ -138,9 +138,9 @@ def test_a_provider_that_wraps_the_sdks(kind: Callable[[TracerProvider], Any], t
         spans = memory.get_finished_spans()
         names = {span.context.span_id: span.name for span in spans if span.context is not None}
         around = [(span.name, names[span.parent.span_id] if span.parent else None) for span in spans]
-        found.append(Counter(around))
+        around_counts.append(Counter(around))
         assert {span.resource for span in spans} == {wrapped.resource}
-    assert found[0] == found[1] and found[0]["user", "forward"] == 150
+    assert around_counts[0] == around_counts[1] and around_counts[0]["user", "forward"] == 150
 
 
 def test_a_proxy_before_a_provider_is_set(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_runtime_context_that_keeps_no_keys(
 
     expected = train(tmp_path / "keys")
     monkeypatch.setattr("opentelemetry.context._RUNTIME_CONTEXT", Popping() if popping else DDRuntimeContext())
-    found = Context().run(train, tmp_path / "none")
-    assert found[1:] == expected[1:] and found[1] == 4
+    result = Context().run(train, tmp_path / "none")
+    assert result[1:] == expected[1:] and result[1] == 4
     if popping:
-        assert found[0] == expected[0]
+        assert result[0] == expected[0]

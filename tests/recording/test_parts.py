@@ -76,9 +76,9 @@ def test_the_journal_and_the_histogram_have_every_one(recording: Recording) -> N
                 pass
             with goodput.part("backward"):
                 pass
-    told = [(event.kind, event.step, event.name) for event in recording.events() if event.phase == PART]
-    assert len(told) == 300 * 4
-    assert told[:2] == [(ev.START, 0, "forward"), (ev.END, 0, "")]
+    events = [(event.kind, event.step, event.name) for event in recording.events() if event.phase == PART]
+    assert len(events) == 300 * 4
+    assert events[:2] == [(ev.START, 0, "forward"), (ev.END, 0, "")]
     recording.recorder.flush()
     points = recording.metrics()["goodput.part.duration"].data.data_points
     counts = {(point.attributes or {})["goodput.part.name"]: point.count for point in points}  # type: ignore[union-attr]
@@ -171,6 +171,6 @@ os._exit(1)
     (line,) = (line for path in second.folder.glob("traces-*") for line in path.read_text().splitlines())
     spans = {span["name"]: span for span in spans_of([line])}
     part = spans["forward"]
-    told = {one["key"]: one["value"] for one in part["attributes"]}
-    assert told["goodput.part.name"] == {"stringValue": "forward"} and told["goodput.interrupted"]["boolValue"]
+    values = {one["key"]: one["value"] for one in part["attributes"]}
+    assert values["goodput.part.name"] == {"stringValue": "forward"} and values["goodput.interrupted"]["boolValue"]
     assert part["parentSpanId"] == spans["step"]["spanId"]

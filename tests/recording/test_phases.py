@@ -246,11 +246,11 @@ def test_decorated_async_generator(recording: Recording) -> None:
             yield number
 
     async def main() -> None:
-        found = []
+        numbers = []
         async for number in stream():
             assert not recording.spans("stream"), "it is still running"
-            found.append(number)
-        assert found == [0, 1, 2]
+            numbers.append(number)
+        assert numbers == [0, 1, 2]
 
     asyncio.run(main())
     assert recording.span("stream").status.status_code is StatusCode.UNSET
@@ -354,9 +354,9 @@ def test_the_thread_that_opens_the_job_is_the_one_that_blocks(recording: Recordi
 
 def test_durability_of_a_save(recording: Recording) -> None:
     def at_risk() -> float:
-        found = recording.report()["at_risk_s"]
-        assert isinstance(found, float)
-        return found
+        figure = recording.report()["at_risk_s"]
+        assert isinstance(figure, float)
+        return figure
 
     with goodput.job():
         for number in range(4):

@@ -61,8 +61,8 @@ def test_what_a_full_queue_drops(
         lost = dropped(reader)["traces"]
         assert 0 < lost < 3000
     assert len(written(tmp_path)) + lost == len(ended.get_finished_spans()) == 3002, "with the job's and the root"
-    (told,) = [record.getMessage() for record in caplog.records if "faster than" in record.getMessage()]
-    assert "OTEL_BSP_MAX_QUEUE_SIZE" in told
+    (message,) = [record.getMessage() for record in caplog.records if "faster than" in record.getMessage()]
+    assert "OTEL_BSP_MAX_QUEUE_SIZE" in message
 
 
 class _Hangs(SpanProcessor):

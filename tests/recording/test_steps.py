@@ -27,8 +27,8 @@ def numbers(recording: Recording) -> list[tuple[int, bool]]:
 
 def test_each_item_is_a_load_and_a_step(recording: Recording) -> None:
     with goodput.job():
-        found = list(goodput.steps("abc", start=5))
-    assert found == [(5, "a"), (6, "b"), (7, "c")]
+        pairs = list(goodput.steps("abc", start=5))
+    assert pairs == [(5, "a"), (6, "b"), (7, "c")]
     assert [span.name for span in recording.spans()] == ["data_loading", "step"] * 3 + ["data_loading", "job"]
     for load, step in zip(recording.spans("data_loading"), recording.spans("step"), strict=False):
         assert load.end_time == step.start_time
@@ -224,16 +224,16 @@ def test_an_exhausted_iterator_stays_so(recording: Recording) -> None:
 
 
 def test_it_asks_its_source_no_more_than_the_loop_does(recording: Recording) -> None:
-    asked = []
+    numbers = []
 
     def batches() -> Iterator[int]:
         for number in range(100):
-            asked.append(number)
+            numbers.append(number)
             yield number
 
     with goodput.job():
         for step, _ in goodput.steps(batches()):
-            assert asked == list(range(step + 1))
+            assert numbers == list(range(step + 1))
             if step == 5:
                 break
 
@@ -270,19 +270,19 @@ def test_going_back_in_the_same_process(recording: Recording) -> None:
 
 
 def test_steps_before_configure_run_unchanged() -> None:
-    found: list[Any] = []
+    pairs: list[Any] = []
     for step, batch in goodput.steps("ab", start=3):
         goodput.current_step().set_attribute("x", 1)
         goodput.observe(batch)
-        found.append((step, batch))
-    assert found == [(3, "a"), (4, "b")]
+        pairs.append((step, batch))
+    assert pairs == [(3, "a"), (4, "b")]
 
 
 def test_the_journal_has_every_boundary(recording: Recording) -> None:
     with goodput.job():
         for _ in goodput.steps(range(250)):
             pass
-    found = [(event.kind, event.step) for event in recording.events() if event.phase == 4]
-    starts = [step for kind, step in found if kind == ev.START]
-    ends = [step for kind, step in found if kind == ev.END]
+    events = [(event.kind, event.step) for event in recording.events() if event.phase == 4]
+    starts = [step for kind, step in events if kind == ev.START]
+    ends = [step for kind, step in events if kind == ev.END]
     assert starts == ends == list(range(250)), "the thinned ones too"

@@ -104,10 +104,10 @@ async def saved_in_a_task(watch: Stopwatch) -> None:
         await saving
 
 
-BESIDE = [one_step_off, generated_into_a_queue, evaluated_in_the_background, loaded_in_a_task, saved_in_a_task]
+CONCURRENT = [one_step_off, generated_into_a_queue, evaluated_in_the_background, loaded_in_a_task, saved_in_a_task]
 
 
-@pytest.mark.parametrize("train", BESIDE, ids=lambda train: train.__name__)
+@pytest.mark.parametrize("train", CONCURRENT, ids=lambda train: train.__name__)
 def test_phases_of_other_tasks_own_no_time_of_a_step(
     train: Callable[[Stopwatch], Awaitable[None]], recording: Recording
 ) -> None:

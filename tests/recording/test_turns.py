@@ -154,22 +154,22 @@ def test_a_step_without_room_in_its_trace_leaves_nothing_to_the_next_trace() -> 
 
 
 def test_a_load_that_was_asked_for_its_identity_keeps_it(recording: Recording) -> None:
-    asked = []
+    spans = []
 
     def batches() -> Iterator[int]:
         for number in range(150):
             if number == 120:
-                asked.append(trace.get_current_span())
-                asked.append(asked[0].get_span_context())
+                spans.append(trace.get_current_span())
+                spans.append(spans[0].get_span_context())
             yield number
 
     with goodput.job():
         for step, _ in goodput.steps(batches()):
             if step == 120:
-                assert goodput.current_step() is not asked[0]
-                assert goodput.current_step().get_span_context() != asked[1]
-    assert asked[0].get_span_context() == asked[1]
-    assert asked[1].span_id in [identity(span) for span in recording.spans("data_loading")]
+                assert goodput.current_step() is not spans[0]
+                assert goodput.current_step().get_span_context() != spans[1]
+    assert spans[0].get_span_context() == spans[1]
+    assert spans[1].span_id in [identity(span) for span in recording.spans("data_loading")]
 
 
 def leave_by_exhaustion() -> None:

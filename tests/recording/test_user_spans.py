@@ -72,10 +72,10 @@ def make(tmp_path: Path) -> Iterator[Make]:
         each.shutdown()
 
 
-def asked_for(job: Job) -> list[int]:
+def requests_of(job: Job) -> list[int]:
     """The exported steps, but those that are sampled, and those that a busy machine made slow."""
-    found = [attributes(span) for span in job.ours.named("step")]
-    numbers = [each["goodput.step"] for each in found if not each.get("goodput.step.outlier")]
+    steps = [attributes(span) for span in job.ours.named("step")]
+    numbers = [each["goodput.step"] for each in steps if not each.get("goodput.step.outlier")]
     return [number for number in numbers if number >= 100 and number % 100]
 
 
@@ -163,7 +163,7 @@ def test_a_step_nobody_asks_for_is_not_exported(make: Make) -> None:
     with job.recorder.job():
         for _ in job.recorder.steps(range(STEPS)):
             trace.get_current_span().set_attribute("loss", 1.0)
-    assert not asked_for(job)
+    assert not requests_of(job)
 
 
 class Correlating(logging.Handler):
@@ -174,8 +174,8 @@ class Correlating(logging.Handler):
         self.seen: list[tuple[int, int]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        found = trace.get_current_span().get_span_context()
-        self.seen.append((found.trace_id, found.span_id))
+        context = trace.get_current_span().get_span_context()
+        self.seen.append((context.trace_id, context.span_id))
 
 
 @PROVIDERS
@@ -193,7 +193,7 @@ def test_log_records_and_measurements_correlate_and_export_nothing(provider: str
     finally:
         logger.removeHandler(handler)
         meters.shutdown()
-    assert not asked_for(job)
+    assert not requests_of(job)
     assert {trace_id for trace_id, _ in handler.seen} == {trace_of(job.ours.named("job")[0])}
     assert len({span_id for _, span_id in handler.seen}) == STEPS
     for span in job.ours.named("step"):

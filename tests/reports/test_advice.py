@@ -29,8 +29,8 @@ def test_below_two_per_cent_there_is_nothing_to_do() -> None:
 
 def test_a_restarted_run_gets_advice_on_what_is_certain() -> None:
     """Whether the time between two starts belongs to the run is doubtful, and what training waited for is not."""
-    told = report(("infrastructure_recovery",), productive=30.0, infrastructure_recovery=50.0, data_loading=20.0)
-    assert sentence(told) == (
+    case = report(("infrastructure_recovery",), productive=30.0, infrastructure_recovery=50.0, data_loading=20.0)
+    assert sentence(case) == (
         "The largest loss: 50.0 s (50.00 %) was spent waiting to be restarted (infrastructure_recovery); before acting "
         "on it, see the note above. The largest loss that is certain: 20.0 s (20.00 %) was spent waiting for data "
         "(data_loading); prefetch batches or give the input pipeline more workers."

@@ -99,8 +99,8 @@ def test_a_killed_attempt_has_left_what_it_ran_with(tmp_path: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], env=environment(), timeout=60, check=False)
     assert killed.returncode == -signal.SIGKILL
     trained(tmp_path, "run", {"lr": 0.25})
-    told = open_run(tmp_path).report().to_json()["configurations"]
-    assert [one["hyperparameters"] for one in told] == [{"lr": 0.5}, {"lr": 0.25}]
+    configurations = open_run(tmp_path).report().to_json()["configurations"]
+    assert [one["hyperparameters"] for one in configurations] == [{"lr": 0.5}, {"lr": 0.25}]
 
 
 def test_a_run_that_left_nothing_of_it(tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ def test_a_run_that_left_nothing_of_it(tmp_path: Path) -> None:
     trained(tmp_path, "other", {"lr": 0.1})
     run = open_run(tmp_path, "run")
     assert "configurations" not in run.report().to_json() and run.attempts() == []
-    found = json.loads(succeeded(goodput("compare", "run", "other", "--dir", tmp_path, "--json")))
-    assert found["configuration"] is None
+    comparison = json.loads(succeeded(goodput("compare", "run", "other", "--dir", tmp_path, "--json")))
+    assert comparison["configuration"] is None
     assert "what they ran with" not in succeeded(goodput("compare", "run", "other", "--dir", tmp_path))
 
 
@@ -122,15 +122,15 @@ def test_compare_shows_what_differs(tmp_path: Path, same: bool) -> None:
             **({} if same else {"step_sampling": 7}))  # fmt: skip
     page = tmp_path / "page.html"
     text = succeeded(goodput("compare", "a", "b", "--dir", tmp_path, "--html", page))
-    found = json.loads(succeeded(goodput("compare", "a", "b", "--dir", tmp_path, "--json")))["configuration"]
+    configuration = json.loads(succeeded(goodput("compare", "a", "b", "--dir", tmp_path, "--json")))["configuration"]
     html = page.read_text()
     shown = html.partition('<script type="application/json" id="comparison">')[2].partition("</script>")[0]
-    assert json.loads(shown)["configuration"] == found and "<" not in shown
+    assert json.loads(shown)["configuration"] == configuration and "<" not in shown
     if same:
-        assert found == []
+        assert configuration == []
         assert "what they ran with" not in text
         return
-    assert found == [
+    assert configuration == [
         {"kind": "hyperparameters", "name": "<b>", "a": "</td>x", "b": "&"},
         {"kind": "hyperparameters", "name": "lr", "a": 0.1, "b": 0.2},
         {"kind": "hyperparameters", "name": "warmup", "a": 10, "b": None},
@@ -149,11 +149,11 @@ def test_versions_are_compared(tmp_path: Path) -> None:
     place = tmp_path / "b" / "journal" / "a0000-p0000.facts"
     from otel_goodput._journal.sidecars import checked_json  # as the process writes it
 
-    told = json.loads(place.read_bytes())
-    del told["checksum"]
-    told["versions"]["opentelemetry-sdk"] = "0.1"
-    place.write_bytes(checked_json(told))
-    with runs_at(str(tmp_path)) as found:
-        a, b = sorted(found, key=lambda one: one.run_id)
+    content = json.loads(place.read_bytes())
+    del content["checksum"]
+    content["versions"]["opentelemetry-sdk"] = "0.1"
+    place.write_bytes(checked_json(content))
+    with runs_at(str(tmp_path)) as listed:
+        a, b = sorted(listed, key=lambda one: one.run_id)
         (one,) = compare(a, b).differences or ()
     assert (one.kind, one.name, one.b) == ("versions", "opentelemetry-sdk", "0.1")

@@ -23,11 +23,11 @@ Entries = list[tuple[int | None, str]]
 
 @st.composite
 def histories(draw: st.DrawFn) -> Entries:
-    found: Entries = []
+    entries: Entries = []
     for attempt in range(2, draw(st.integers(2, 8))):
-        found.append((attempt, draw(st.sampled_from(SAYABLE))))
-        found += draw(st.lists(st.sampled_from([(None, Reason.ROLLBACK), (attempt, Reason.RESTART)]), max_size=2))
-    return found
+        entries.append((attempt, draw(st.sampled_from(SAYABLE))))
+        entries += draw(st.lists(st.sampled_from([(None, Reason.ROLLBACK), (attempt, Reason.RESTART)]), max_size=2))
+    return entries
 
 
 def totals_of(entries: Entries, forgotten: int = 0) -> Totals:
@@ -36,19 +36,19 @@ def totals_of(entries: Entries, forgotten: int = 0) -> Totals:
     return replace(EMPTY, disruptions=dict(counts), history=history[forgotten:], attempts=len(entries))
 
 
-said = st.dictionaries(
+statement_sets = st.dictionaries(
     st.integers(1, 9),
     st.tuples(st.sampled_from(SAYABLE), st.sampled_from(REASONS)),
     max_size=6,
 ).map(
-    lambda found: {
+    lambda reasons: {
         attempt: statement(attempt, reason, first, f"by {attempt}", person=True, recorded_at=1.0)
-        for attempt, (reason, first) in found.items()
+        for attempt, (reason, first) in reasons.items()
     }
 )
 
 
-@given(histories(), said)
+@given(histories(), statement_sets)
 def test_only_the_reasons_change(entries: Entries, statements: dict[int, object]) -> None:
     before = totals_of(entries)
     frozen = list(before.history)

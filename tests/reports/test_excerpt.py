@@ -52,9 +52,9 @@ def test_what_is_told_is_as_in_the_whole(whole: RunView, part: RunView) -> None:
 def test_everything_within_the_windows_is_told(whole: RunView, part: RunView) -> None:
     if not part.detail.owners:
         return
-    told = {(one.attempt, one.key) for one in part.detail.steps}
+    excerpt = {(one.attempt, one.key) for one in part.detail.steps}
     for begin, end in part.windows:
-        assert {(one.attempt, one.key) for one in whole.detail.steps if begin <= one.begin <= end} <= told
+        assert {(one.attempt, one.key) for one in whole.detail.steps if begin <= one.begin <= end} <= excerpt
         assert part.detail.partition(begin, end) == whole.detail.partition(begin, end)
     assert all(before[1] < after[0] for before, after in pairwise(part.windows))
     for loss in whole.overview.disruptions:

@@ -31,13 +31,13 @@ def run(tmp_path: Path) -> RunDirectory:
     return RunDirectory(tmp_path / "told")
 
 
-def told(run: RunDirectory) -> dict[str, Any]:
+def contents(run: RunDirectory) -> dict[str, Any]:
     held: dict[str, Any] = Container(document(RunView.open(RecordedRun(run)))).head["attributes"]
     return held
 
 
 def test_the_page_has_what_spans_say_without_secrets(run: RunDirectory) -> None:
-    held = told(run)
+    held = contents(run)
     steps = [dict(zip(row[::2], row[1::2], strict=True)) for row in held["pairs"]]
     number = held["names"].index("goodput.step")
     assert {row.get(number) for row in steps} >= {str(one) for one in range(21)}
@@ -49,24 +49,24 @@ def test_the_page_has_what_spans_say_without_secrets(run: RunDirectory) -> None:
 
 def test_damaged_lines_are_left_out_and_said(run: RunDirectory) -> None:
     [file] = run.path.glob("traces-*.jsonl")
-    whole = told(run)["rows"]
+    whole = contents(run)["rows"]
     with file.open("ab") as stream:
         stream.write(b'{"resourceSpans": [{"scopeSpans": 3}]}\nnonsense\n[]\n\0\0\n{"resourceSpans":[{"scop')
-    held = told(run)
+    held = contents(run)
     assert held["rows"] == whole and "4 lines of the trace files cannot be read" in held["text"]
     file.write_bytes(b"\xff" * 100)
-    assert told(run)["rows"] == 0
+    assert contents(run)["rows"] == 0
     file.unlink()
-    assert told(run)["text"] == ""
+    assert contents(run)["text"] == ""
 
 
 def test_there_are_bounds_and_errors_come_first(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SPANS", 5)
-    held = told(run)
+    held = contents(run)
     assert held["rows"] == 5 and held["more"] and held["left_out"] > 0
     assert "left out, as there are too many" in held["text"]
     monkeypatch.setattr(module, "BYTES", 10)
-    assert told(run)["rows"] == 0
+    assert contents(run)["rows"] == 0
     assert exported(run, set()).spans == {}
 
 
@@ -86,10 +86,10 @@ def test_the_address_in_cloud_trace_goes_by_what_was_opened(
     opened: dict[str, str], resource: dict[str, Any], address: str | None
 ) -> None:
     """Not by the setting: `auto` chooses, and what is asked for may not be there."""
-    found = cloud_trace({"resource": resource, "exporters": opened})
+    exporter = cloud_trace({"resource": resource, "exporters": opened})
     if address is None:
-        assert found is None
+        assert exporter is None
     else:
-        assert found is not None and found.startswith("https://console.cloud.google.com/traces/explorer;")
-        assert found.endswith(f"?project={address}") and "{trace}" in found and "{span}" in found
+        assert exporter is not None and exporter.startswith("https://console.cloud.google.com/traces/explorer;")
+        assert exporter.endswith(f"?project={address}") and "{trace}" in exporter and "{span}" in exporter
     assert cloud_trace(None) is None

@@ -24,9 +24,9 @@ def wrong(value: Any, kind: Any, where: str = "report") -> list[str]:
         if not isinstance(value, dict):
             return [f"{where}: {value!r} is no object"]
         hints = get_type_hints(kind)
-        found = [f"{where}.{name} is missing" for name in kind.__required_keys__ - value.keys()]
-        found += [f"{where}.{name} is not told of" for name in value.keys() - hints.keys()]
-        return found + [
+        problems = [f"{where}.{name} is missing" for name in kind.__required_keys__ - value.keys()]
+        problems += [f"{where}.{name} is not told of" for name in value.keys() - hints.keys()]
+        return problems + [
             text for name in value.keys() & hints.keys() for text in wrong(value[name], hints[name], f"{where}.{name}")
         ]
     if origin in (Union, types.UnionType):
@@ -74,9 +74,9 @@ def test_a_run(tmp_path: Path, processes: int) -> None:
         assert not wrong(recorder.report().to_json(), ReportFields)
         recorder.shutdown()
     run = open_run(tmp_path)
-    told = run.report(window=("0s", "1s")).to_json()
-    assert not wrong(told, ReportFields)
-    assert ("processes" in told) == (processes > 1) and told["step_time"] is not None
+    fields = run.report(window=("0s", "1s")).to_json()
+    assert not wrong(fields, ReportFields)
+    assert ("processes" in fields) == (processes > 1) and fields["step_time"] is not None
     for segment in (run.path / "journal").glob("a0000-p0000-*"):
         data = bytearray(segment.read_bytes())
         data[HEADER_SIZE + 5 * SIZE : HEADER_SIZE + 9 * SIZE] = b"\xff" * (4 * SIZE)

@@ -24,25 +24,26 @@ TRIALS = 120
 
 def steps(source: random.Random, count: int, usual: float, likeness: float) -> list[int]:
     """Step times of a log-normal autoregressive process; `likeness` is the correlation of successive ones."""
-    level, found = source.gauss(0, 1), []
+    level, lengths = source.gauss(0, 1), []
     for _ in range(count):
         level = likeness * level + math.sqrt(1 - likeness**2) * source.gauss(0, 1)
-        found.append(round(usual * math.exp(0.1 * level)))
-    return found
+        lengths.append(round(usual * math.exp(0.1 * level)))
+    return lengths
 
 
 @pytest.mark.parametrize("statistic", STATISTICS)
 @pytest.mark.parametrize(("count", "likeness"), [(100, 0.0), (400, 0.5), (1000, 0.8)])
 def test_the_interval_holds_the_truth_as_often_as_it_says(statistic: str, count: int, likeness: float) -> None:
     source = random.Random(f"{statistic} {count}")
-    told = STATISTICS[statistic]
+    choice = STATISTICS[statistic]
     hits = 0
     for _ in range(TRIALS):
-        found = ratio(
-            estimate(steps(source, count, 1e7, likeness), told), estimate(steps(source, count, 1.1e7, likeness), told)
+        estimated = ratio(
+            estimate(steps(source, count, 1e7, likeness), choice),
+            estimate(steps(source, count, 1.1e7, likeness), choice),
         )
-        assert found.low is not None and found.high is not None
-        hits += found.low <= 1.1 <= found.high
+        assert estimated.low is not None and estimated.high is not None
+        hits += estimated.low <= 1.1 <= estimated.high
     # 95 % asked for; the bound is five standard deviations of the count below 93 %.
     assert hits / TRIALS > 0.93 - 5 * math.sqrt(0.93 * 0.07 / TRIALS)
 
@@ -50,9 +51,9 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(statistic: str, count:
 def test_what_depends_on_each_other_is_not_taken_for_independent() -> None:
     """An interval that ignored the correlation would be three times too narrow here."""
     source = random.Random(7)
-    told = STATISTICS["mean"]
-    alike = [estimate(steps(source, 1000, 1e7, 0.8), told) for _ in range(20)]
-    apart = [estimate(steps(source, 1000, 1e7, 0.0), told) for _ in range(20)]
+    choice = STATISTICS["mean"]
+    alike = [estimate(steps(source, 1000, 1e7, 0.8), choice) for _ in range(20)]
+    apart = [estimate(steps(source, 1000, 1e7, 0.0), choice) for _ in range(20)]
     assert fmean(one.variance or 0 for one in alike) > 4 * fmean(one.variance or 0 for one in apart)
 
 
@@ -69,24 +70,24 @@ def test_exchanging_the_runs_gives_the_reciprocal(a: list[int], b: list[int], st
         assert there.low <= there.value * (1 + 1e-12) and there.value <= there.high * (1 + 1e-12)
 
 
-def _both(a: list[int], b: list[int], told: Statistic) -> list[tuple[comparison.Estimate, comparison.Estimate]]:
-    first, second = estimate(a, told), estimate(b, told)
+def _both(a: list[int], b: list[int], statistic: Statistic) -> list[tuple[comparison.Estimate, comparison.Estimate]]:
+    first, second = estimate(a, statistic), estimate(b, statistic)
     return [(first, second), (second, first)]
 
 
 @given(lists)
 def test_a_run_is_as_fast_as_itself(nets: list[int]) -> None:
     same = estimate(nets, STATISTICS["median"])
-    found = ratio(same, same)
-    assert found.value == 1 and (found.low or 1) <= 1 <= (found.high or 1)
+    estimated = ratio(same, same)
+    assert estimated.value == 1 and (estimated.low or 1) <= 1 <= (estimated.high or 1)
 
 
 @given(st.integers(2, 60))
 def test_equal_steps_leave_no_doubt(percent: int) -> None:
     one, other = estimate([10**6] * 200, fmean), estimate([10**6 + 10**4 * percent] * 200, fmean)
-    found = ratio(one, other)
-    assert (found.low, found.value, found.high) == pytest.approx((1 + percent / 100,) * 3)
-    assert found.low is not None and found.high is not None and not found.low <= 1 <= found.high
+    estimated = ratio(one, other)
+    assert (estimated.low, estimated.value, estimated.high) == pytest.approx((1 + percent / 100,) * 3)
+    assert estimated.low is not None and estimated.high is not None and not estimated.low <= 1 <= estimated.high
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,9 @@ class Body(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=LOOPS, ids=[name.replace(" ", "_") for name in LOOPS])
-def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, list[Body]]:
+def numbered(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[RunDirectory, list[Body]]:
     """A run, and its bodies by the witness."""
     folder = tmp_path_factory.mktemp("numbering")
     for attempt, status in (("first", 9), ("second", 0)):
@@ -103,20 +105,20 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def counts(bodies: list[Body]) -> tuple[int, int]:
-    found = Counter(one.fate for one in bodies)
-    return found["kept"], found["lost"]
+    fates = Counter(one.fate for one in bodies)
+    return fates["kept"], fates["lost"]
 
 
-def test_the_account(told: tuple[RunDirectory, list[Body]]) -> None:
-    run, bodies = told
+def test_the_account(numbered: tuple[RunDirectory, list[Body]]) -> None:
+    run, bodies = numbered
     totals = RecordedRun(run).report().totals
     assert (totals.kept, totals.lost) == counts(bodies)
     assert totals.skipped == sum(one.fate == "skipped" for one in bodies)
     assert (totals.last_step, totals.last_given) == (bodies[-1].step, bodies[-1].given)
 
 
-def test_records_and_the_slowest(told: tuple[RunDirectory, list[Body]]) -> None:
-    run, bodies = told
+def test_records_and_the_slowest(numbered: tuple[RunDirectory, list[Body]]) -> None:
+    run, bodies = numbered
     opened = open_run(run.path)
     assert [Body(one.attempt, one.step_given, one.step, one.fate) for one in opened.steps()] == bodies
     longest = slowest(RecordedRun(run).detail(0), 100).steps
@@ -131,24 +133,24 @@ def test_records_and_the_slowest(told: tuple[RunDirectory, list[Body]]) -> None:
     assert Counter(loads) >= Counter((one.attempt, one.step) for one in bodies)
 
 
-def test_perfetto(told: tuple[RunDirectory, list[Body]], tmp_path: Path) -> None:
-    run, bodies = told
+def test_perfetto(numbered: tuple[RunDirectory, list[Body]], tmp_path: Path) -> None:
+    run, bodies = numbered
     command = [sys.executable, "-m", "otel_goodput", "export", str(run.path), "--perfetto", str(tmp_path / "a.json")]
     warm.run(command, check=True, capture_output=True, timeout=120)
     trace = chrome(tmp_path / "a.json")
     for attempt in (1, 2):
-        found = [
+        spans = [
             (one.args["goodput.step"], one.args["goodput.step.state"])
             for one in trace.of("steps", f"attempt {attempt}")
         ]
-        assert found == [(one.step, one.fate) for one in bodies if one.attempt == attempt]
+        assert spans == [(one.step, one.fate) for one in bodies if one.attempt == attempt]
         parts = [one.args["goodput.step"] for one in trace.of("parts", f"attempt {attempt}")]
         assert parts == [one.step for one in bodies if one.attempt == attempt and one.fate != "skipped"]
 
 
 @pytest.mark.parametrize("spans", [200_000, 2_000])  # the whole journal is read, or parts of it
-def test_the_page(told: tuple[RunDirectory, list[Body]], spans: int) -> None:
-    run, bodies = told
+def test_the_page(numbered: tuple[RunDirectory, list[Body]], spans: int) -> None:
+    run, bodies = numbered
     page = Page(run, spans=spans)
     assert [
         Body(one["attempt"], one["given"], one["number"], FATES[one["fate"]]) for one in page.table("steps")
@@ -160,8 +162,8 @@ def test_the_page(told: tuple[RunDirectory, list[Body]], spans: int) -> None:
     assert parts == [(one.attempt, one.step) for one in bodies if one.fate != "skipped"]
 
 
-def test_spans_and_the_links_to_them(told: tuple[RunDirectory, list[Body]]) -> None:
-    run, bodies = told
+def test_spans_and_the_links_to_them(numbered: tuple[RunDirectory, list[Body]]) -> None:
+    run, bodies = numbered
     spans = {int(one["spanId"], 16): one for one in written(run.path)}
     session = RunView.open(RecordedRun(run))
     linked = replace(session, exported=type(session.exported)()).traces  # by the journal alone

@@ -96,10 +96,10 @@ def test_in_the_simulation_too_the_best_interval_is_best() -> None:
     mtbf, save = 2 * HOUR, 60.0
     best = best_interval(mtbf, save)
 
-    def found(interval: float) -> float:
+    def goodput_at(interval: float) -> float:
         return Life(random.Random(7), mtbf).goodput(round(4e7 / interval), interval, save, 60, 60)
 
-    assert found(best) > max(found(best / 2), found(best * 2))
+    assert goodput_at(best) > max(goodput_at(best / 2), goodput_at(best * 2))
 
 
 # --- formulas ---------------------------------------------------------------------------------------------------------
@@ -161,9 +161,11 @@ def test_daly_holds_where_young_does_not() -> None:
 
 
 def test_goodput_rises_with_the_time_between_failures() -> None:
-    found = [expected_goodput(1000, mtbf=10.0**power, save=10, restore=100, reschedule=100) for power in range(2, 12)]
-    assert found == sorted(found)
-    assert found[-1] == pytest.approx(1000 / 1010, rel=1e-6)
+    goodputs = [
+        expected_goodput(1000, mtbf=10.0**power, save=10, restore=100, reschedule=100) for power in range(2, 12)
+    ]
+    assert goodputs == sorted(goodputs)
+    assert goodputs[-1] == pytest.approx(1000 / 1010, rel=1e-6)
     intervals = [best_interval(10.0**power, 10) for power in range(2, 12)]
     assert intervals == sorted(intervals)
 
@@ -220,7 +222,7 @@ def test_what_is_not_known_is_assumed_and_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("figures", "said"),
+    ("figures", "message"),
     [
         ({"save": 1.0}, "--mtbf"),
         ({"mtbf": 1.0}, "--save"),
@@ -231,8 +233,8 @@ def test_what_is_not_known_is_assumed_and_said() -> None:
         ({"mtbf": 1.0, "save": 1.0, "restore": math.nan}, "restore"),
     ],
 )
-def test_figures_that_cannot_be(figures: dict[str, float], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_figures_that_cannot_be(figures: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         make_plan(Figures().given(**figures))
 
 
@@ -364,13 +366,13 @@ def test_the_command_reads_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert attempt(tmp_path, "0", "crash") == 1
     assert attempt(tmp_path, "20", "end") == 0
     assert ask(tmp_path, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["name"] == "planned"
-    assert found["origins"]["save"].startswith("mean of 8 saves,")
-    assert found["origins"]["restore"] == "start-up, mean of 2 starts, and restore, mean of 1"
-    assert found["origins"]["mtbf"].startswith("1 failure in ")
-    assert found["save_s"] >= 0.004 and found["restore_s"] >= 0.02 and found["step_s"] >= 0.002
-    assert 0 < found["choices"]["now"]["goodput"] <= found["choices"]["best"]["goodput"] * 1.01 < 1
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["name"] == "planned"
+    assert plan["origins"]["save"].startswith("mean of 8 saves,")
+    assert plan["origins"]["restore"] == "start-up, mean of 2 starts, and restore, mean of 1"
+    assert plan["origins"]["mtbf"].startswith("1 failure in ")
+    assert plan["save_s"] >= 0.004 and plan["restore_s"] >= 0.02 and plan["step_s"] >= 0.002
+    assert 0 < plan["choices"]["now"]["goodput"] <= plan["choices"]["best"]["goodput"] * 1.01 < 1
     assert ask(tmp_path, "--mtbf", "3600", "--save", "0.5") == 0
     text = capsys.readouterr().out
     assert text.startswith("Plan for planned\n") and "1 h 00 min  (given)" in text and "500 ms  (given)" in text

@@ -24,14 +24,14 @@ MOST = 15
 
 def handed(call: Callable[[], object]) -> set[str]:
     """The modules of the package to which a run, or its folder, is handed."""
-    found: set[str] = set()
+    files: set[str] = set()
 
     def look(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(PACKAGE):
             names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
             if any(isinstance(frame.f_locals.get(name), (RunDirectory, RecordedRun)) for name in names):
-                found.add(code.co_filename.removeprefix(PACKAGE))
+                files.add(code.co_filename.removeprefix(PACKAGE))
 
     before = sys.getprofile()
     sys.setprofile(look)
@@ -39,7 +39,7 @@ def handed(call: Callable[[], object]) -> set[str]:
         call()
     finally:
         sys.setprofile(before)
-    return found
+    return files
 
 
 @pytest.fixture

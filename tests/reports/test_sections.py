@@ -9,7 +9,7 @@ from timelines import replay
 from otel_goodput.reports import text as report_text
 
 
-def told(*more: dict[str, Any], resumes: int = 2) -> list[str]:
+def disruption_lines(*more: dict[str, Any], resumes: int = 2) -> list[str]:
     """The lines about the disruption of a job that died in step 5 and was started again at 30 s."""
     rows: list[dict[str, Any]] = [{"kind": "job", "start": 0}, {"kind": "job", "start": 30, "attempt": 2}, *more]
     rows += [{"kind": "step", "step": number, "start": 2 * number, "end": 2 * number + 2} for number in range(5)]
@@ -22,16 +22,16 @@ def told(*more: dict[str, Any], resumes: int = 2) -> list[str]:
 
 
 def test_how_long_it_took_until_what_was_kept_was_regained() -> None:
-    head, line, cost, after = told()
+    head, line, cost, after = disruption_lines()
     assert head.endswith("1: 1 crash") and line == "    crash at 1970-01-01 00:00:10 UTC (attempt 2)"
     assert cost == "      cost 26.0 s: 20.0 s down, 6.0 s in lost steps; went back from step 5 to 2"
     assert after == "      first step finished after 7.0 s, step 4 reached again after 15.0 s"
 
 
 def test_that_it_is_not_regained() -> None:
-    assert told(resumes=0)[-1] == "      first step finished after 7.0 s, step 4 not reached again yet"
+    assert disruption_lines(resumes=0)[-1] == "      first step finished after 7.0 s, step 4 not reached again yet"
 
 
 def test_nothing_is_said_of_it_while_no_clock_tells_when_steps_are_over() -> None:
-    lines = told({"kind": "clock", "state": "unknown", "start": 30, "attempt": 2})
+    lines = disruption_lines({"kind": "clock", "state": "unknown", "start": 30, "attempt": 2})
     assert len(lines) == 3 and lines[-1].startswith("      cost ")

@@ -46,12 +46,12 @@ class Growing:
             self._write(records.seal(body))
 
 
-def spans(found: dict[tuple[str, int], tuple[object, ...]], told: Detail) -> None:
+def spans(seen: dict[tuple[str, int], tuple[object, ...]], detail: Detail) -> None:
     """Put what is told into what was found before, as a page does."""
-    for step in told.steps:
-        found["step", step.key] = (step.begin, step.end, step.net, step.device_begin, step.device_end, step.fate)
-    for phase in told.phases:
-        found["phase", phase.key] = (phase.phase, phase.name, phase.begin, phase.end, phase.step, phase.parent)
+    for step in detail.steps:
+        seen["step", step.key] = (step.begin, step.end, step.net, step.device_begin, step.device_end, step.fate)
+    for phase in detail.phases:
+        seen["phase", phase.key] = (phase.phase, phase.name, phase.begin, phase.end, phase.step, phase.parent)
 
 
 @pytest.mark.parametrize("observed", [True, False])
@@ -61,7 +61,7 @@ def test_what_is_told_adds_up(tmp_path: Path, observed: bool, chunk: int) -> Non
     events = list(Story(observed).life(0, 0, 45))
     events.sort(key=lambda one: one.time)  # a durable save is told in advance
     grows, tail = Growing(tmp_path), Tail()
-    found: dict[tuple[str, int], tuple[object, ...]] = {}
+    seen: dict[tuple[str, int], tuple[object, ...]] = {}
     owners: list[tuple[int, int, int]] = []
     first, reached = 0, 0
     names: list[str] = []
@@ -75,7 +75,7 @@ def test_what_is_told_adds_up(tmp_path: Path, observed: bool, chunk: int) -> Non
             first = reached
             continue
         assert (news.until, news.cut) == (reached, False)
-        spans(found, news.detail)
+        spans(seen, news.detail)
         if news.detail.owners:
             since = news.detail.owners[0][0]
             owners = [(a, min(b, since), c) for a, b, c in owners if a < since] + news.detail.owners
@@ -85,12 +85,12 @@ def test_what_is_told_adds_up(tmp_path: Path, observed: bool, chunk: int) -> Non
     whole = read_detail(grows.run, 0, state="running", at=reached)
     wanted: dict[tuple[str, int], tuple[object, ...]] = {}
     spans(wanted, whole)
-    known = {key: wanted[key] for key in found}
+    known = {key: wanted[key] for key in seen}
     # The last steps are in flight, which goes on without any news of them.
     over = {key for key, one in known.items() if one[-1] != IN_FLIGHT or key[0] == "phase"}
-    assert {key: found[key] for key in over} == {key: known[key] for key in over}
+    assert {key: seen[key] for key in over} == {key: known[key] for key in over}
     begun = {key for key, one in wanted.items() if (one[0] if key[0] == "step" else one[2]) > first}  # type: ignore[operator]
-    assert begun <= found.keys()
+    assert begun <= seen.keys()
     settled = owners[0][0]
     assert sum(b - a for a, b, _ in owners) == reached - settled
     ours = Detail(owners=owners).partition(settled, reached)
@@ -98,13 +98,13 @@ def test_what_is_told_adds_up(tmp_path: Path, observed: bool, chunk: int) -> Non
     assert names == list(whole.names)
     # Start-up that is hidden in the first step is not told: it takes the steps behind it to know of it.
     assert sum(abs(ours[one] - truth[one]) for one in ours | truth) <= 2 * 450_000_000
-    assert any(key[0] == "phase" and one[3] == NOT_KNOWN for key, one in found.items()) or chunk > 1
+    assert any(key[0] == "phase" and one[3] == NOT_KNOWN for key, one in seen.items()) or chunk > 1
 
 
 def test_of_too_much_the_last_is_told(tmp_path: Path) -> None:
     events = list(Story(False).life(0, 0, 400))
     grows, tail = Growing(tmp_path), Tail()
-    told: list[News] = []
+    history: list[News] = []
     follower = Follower(grows.run)
     written = 0
     for until in accumulate([50, 100, 3 * MOST, 100]):
@@ -113,10 +113,10 @@ def test_of_too_much_the_last_is_told(tmp_path: Path) -> None:
         follower.poll()
         news = tail.news(follower, events[until - 1].time)
         if news is not None:
-            told.append(news)
+            history.append(news)
             if news.cut:
                 followed = list(follower.state.ledger.opened)
-    few, much, again = told
+    few, much, again = history
     assert not few.cut and not again.cut and much.cut
     assert much.begin > few.until + NS and not much.detail.owners
     assert 0 < len(much.detail.steps) < MOST

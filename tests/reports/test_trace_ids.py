@@ -59,23 +59,23 @@ def shown(session: RunView) -> dict[int, str | None]:
         for key, high, low in zip(columns["ids"], columns["high"], columns["low"], strict=True)
     }
     attempts = {one["number"]: one["trace_id"] for one in head["attempts"]}
-    found: dict[int, str | None] = {}
+    traces: dict[int, str | None] = {}
     for kind in ("step", "phase"):
         ids, table = head[f"{kind}_ids"]["columns"], container.table(head[f"{kind}s"])
         for row, key in zip(container.integers(ids["rows"]), container.ids(ids["ids"]), strict=True):
             trace = others.get(key, attempts[table["attempt"][row]])
-            found[key] = trace if int(trace, 16) else None
-    return found
+            traces[key] = trace if int(trace, 16) else None
+    return traces
 
 
 def check(run: RunDirectory, **how: Any) -> tuple[dict[int, str | None], int]:
     """Check what is found without the files against the files; returns what was found, and how much was not."""
-    told, session = written(run), RunView.open(RecordedRun(run), **how)
+    written_traces, session = written(run), RunView.open(RecordedRun(run), **how)
     files = shown(session)
-    assert files and all(told[key] == trace for key, trace in files.items() if key in session.exported.spans)
+    assert files and all(written_traces[key] == trace for key, trace in files.items() if key in session.exported.spans)
     by_journal = shown(replace(session, exported=type(session.exported)()))
-    assert by_journal.keys() == files.keys() <= told.keys()
-    assert {key: trace for key, trace in by_journal.items() if trace not in (None, told[key])} == {}
+    assert by_journal.keys() == files.keys() <= written_traces.keys()
+    assert {key: trace for key, trace in by_journal.items() if trace not in (None, written_traces[key])} == {}
     return by_journal, sum(trace is None for trace in by_journal.values())
 
 
@@ -95,16 +95,16 @@ def test_spans_are_in_the_traces_that_were_exported(
         recorder = otel_goodput.Recorder("told", run_id="told", directory=tmp_path, exporters="file", **options)
         train(recorder)
         recorder.shutdown()
-    found, missing = check(RunDirectory(tmp_path / "told"))
-    assert missing == unknown and len(set(found.values())) >= 2 * traces
+    shown_traces, missing = check(RunDirectory(tmp_path / "told"))
+    assert missing == unknown and len(set(shown_traces.values())) >= 2 * traces
 
 
 def test_of_a_long_run_what_was_not_read_is_not_known_rather_than_wrong(tmp_path: Path) -> None:
     recorder = otel_goodput.Recorder("told", run_id="told", directory=tmp_path, exporters="file", step_traces="own")
     train(recorder)
     recorder.shutdown()
-    found, _ = check(RunDirectory(tmp_path / "told"), spans=1)
-    assert None not in found.values() or len(set(found.values())) > 1
+    shown_traces, _ = check(RunDirectory(tmp_path / "told"), spans=1)
+    assert None not in shown_traces.values() or len(set(shown_traces.values())) > 1
 
 
 def test_on_a_provider_of_the_users_own(tmp_path: Path) -> None:
@@ -134,6 +134,6 @@ def test_with_a_processor_on_a_provider_of_the_users_own(tmp_path: Path) -> None
                 expected[context.span_id] = f"{context.trace_id:032x}"
     provider.shutdown()
     context = job.get_span_context()
-    found = shown(RunView.open(RecordedRun(RunDirectory(tmp_path / "told"))))
-    assert found.items() >= expected.items()
-    assert found[context.span_id] == f"{context.trace_id:032x}"
+    traces = shown(RunView.open(RecordedRun(RunDirectory(tmp_path / "told"))))
+    assert traces.items() >= expected.items()
+    assert traces[context.span_id] == f"{context.trace_id:032x}"

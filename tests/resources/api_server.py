@@ -42,12 +42,12 @@ class ApiServer:
     def __init__(self, server: HttpServer, answers: dict[str, Any]) -> None:
         self.answers = answers
         self.port = server.port
-        self.asked = server.requests
+        self.requests = server.requests
         server.answer = self._by_path
 
     @property
     def paths(self) -> list[str]:
-        return [request.path for request in self.asked]
+        return [request.path for request in self.requests]
 
     def _by_path(self, request: Request) -> Response | Iterable[bytes] | None:
         answer = self.answers.get(request.path, (404, b'{"kind": "Status", "code": 404}'))

@@ -13,8 +13,8 @@ from otel_goodput._resources.accelerators import ACCELERATORS, of_driver, of_mac
 
 
 def chips(name: str | None, count: int | None = None) -> dict[str, Any]:
-    told = {"goodput.accelerator.type": name, "goodput.accelerator.count": count}
-    return {key: value for key, value in told.items() if value is not None}
+    attributes = {"goodput.accelerator.type": name, "goodput.accelerator.count": count}
+    return {key: value for key, value in attributes.items() if value is not None}
 
 
 @pytest.mark.parametrize(

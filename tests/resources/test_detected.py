@@ -29,13 +29,13 @@ KNOWN = {"service.name": "job", "goodput.attempt": 3}
 class Gate:
     """A detector that finds what it is told to find, when it is told to."""
 
-    def __init__(self, found: dict[str, Any]) -> None:
-        self.found = found
+    def __init__(self, attributes: dict[str, Any]) -> None:
+        self.attributes = attributes
         self.opened = threading.Event()
 
     def __call__(self) -> dict[str, Any]:
         assert self.opened.wait(30)
-        return self.found
+        return self.attributes
 
 
 @pytest.fixture
@@ -155,8 +155,8 @@ def test_in_a_forked_child_detection_is_over(resource: DetectedResource, gate: G
         begin = time.monotonic()
         waited = resource.wait(20)
         merged = resource.merge(Resource({}))
-        told = [waited, time.monotonic() - begin, dict(resource.attributes), hash(resource) == hash(merged)]
-        os.write(writer, json.dumps(told).encode())
+        answer = [waited, time.monotonic() - begin, dict(resource.attributes), hash(resource) == hash(merged)]
+        os.write(writer, json.dumps(answer).encode())
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as pipe:

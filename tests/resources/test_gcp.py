@@ -47,7 +47,7 @@ SLICE = {
 }
 
 
-def found(server: MetadataServer, document: Document, *, in_cluster: bool = False) -> dict[str, Any]:
+def detected(server: MetadataServer, document: Document, *, in_cluster: bool = False) -> dict[str, Any]:
     serve(server, document)
     machine = look_up(server.host, 10)
     assert SECRET not in repr(machine)
@@ -58,68 +58,68 @@ def found(server: MetadataServer, document: Document, *, in_cluster: bool = Fals
 
 
 def test_a_machine_with_gpus(server: MetadataServer) -> None:
-    assert found(server, machines.GPU_VM) == {**ON_GCE, **H100S, "host.name": "trainer-1"}
-    assert [(asked.path, asked.query) for asked in server.asked] == [(ALL, {"recursive": "true"})]
+    assert detected(server, machines.GPU_VM) == {**ON_GCE, **H100S, "host.name": "trainer-1"}
+    assert [(request.path, request.query) for request in server.requests] == [(ALL, {"recursive": "true"})]
 
 
 def test_a_tpu(server: MetadataServer) -> None:
     machine = {**ON_GCE, "host.name": "t1v-n-0f1e2d3c-w-17", "host.type": "ct5lp-hightpu-8t"}
-    assert found(server, machines.TPU_VM) == {**machine, **SLICE}
+    assert detected(server, machines.TPU_VM) == {**machine, **SLICE}
 
 
 def test_a_tpu_that_has_told_its_type_only(server: MetadataServer) -> None:
     document = changed(machines.GPU_VM, attributes={"accelerator-type": "v6e-8"}, without="machineType")
-    told = found(server, document)
-    assert (told["goodput.slice.type"], told["goodput.accelerator.type"]) == ("v6e-8", "TPU v6e")
-    assert "goodput.accelerator.count" not in told and "goodput.slice.worker" not in told
+    attributes = detected(server, document)
+    assert (attributes["goodput.slice.type"], attributes["goodput.accelerator.type"]) == ("v6e-8", "TPU v6e")
+    assert "goodput.accelerator.count" not in attributes and "goodput.slice.worker" not in attributes
 
 
 def test_attributes_that_only_look_like_a_tpus(server: MetadataServer) -> None:
     document = changed(machines.GPU_VM, attributes={"instance-id": "mine", "agent-worker-number": "3"})
-    assert not [key for key in found(server, document) if key.startswith("goodput.slice")]
+    assert not [key for key in detected(server, document) if key.startswith("goodput.slice")]
 
 
 def test_a_pod(server: MetadataServer) -> None:
     """In a zonal cluster; the host's name is the pod's."""
-    assert found(server, machines.GKE, in_cluster=True) == {**ON_GKE, **PLACE, **H100S}
+    assert detected(server, machines.GKE, in_cluster=True) == {**ON_GKE, **PLACE, **H100S}
 
 
 def test_a_pod_in_a_regional_cluster(server: MetadataServer) -> None:
-    told = found(server, machines.GKE_REGIONAL, in_cluster=True)
-    assert told == {**ON_GKE, **H100S, "cloud.region": "us-central1"}
+    attributes = detected(server, machines.GKE_REGIONAL, in_cluster=True)
+    assert attributes == {**ON_GKE, **H100S, "cloud.region": "us-central1"}
 
 
 def test_a_pod_with_workload_identity(server: MetadataServer) -> None:
-    assert found(server, machines.GKE_IDENTITY, in_cluster=True) == {**ON_GKE, **PLACE}
+    assert detected(server, machines.GKE_IDENTITY, in_cluster=True) == {**ON_GKE, **PLACE}
 
 
 def test_a_node_outside_of_a_pod(server: MetadataServer) -> None:
-    told = found(server, machines.GKE)
-    assert told == {**ON_GCE, **H100S, "host.name": "gke-pretraining-a3-7f3b9d21-x2qk"}
+    attributes = detected(server, machines.GKE)
+    assert attributes == {**ON_GCE, **H100S, "host.name": "gke-pretraining-a3-7f3b9d21-x2qk"}
 
 
 def test_a_cluster_that_is_not_googles(server: MetadataServer) -> None:
-    assert found(server, machines.GPU_VM, in_cluster=True) == {**ON_GCE, **H100S, "host.name": "trainer-1"}
+    assert detected(server, machines.GPU_VM, in_cluster=True) == {**ON_GCE, **H100S, "host.name": "trainer-1"}
 
 
 @pytest.mark.parametrize("odd", [None, True, 1.5, [], {}, "", " ", "a\nb", "\x1b[2J", "x" * 10_000])
 def test_a_value_that_makes_no_sense_is_left_out(server: MetadataServer, odd: Any) -> None:
     document = changed(machines.GPU_VM, machineType=odd, zone=odd, name=odd, hostname=odd)
-    assert found(server, document) == {**GOOGLE, "cloud.platform": "gcp_compute_engine"}
+    assert detected(server, document) == {**GOOGLE, "cloud.platform": "gcp_compute_engine"}
 
 
 @pytest.mark.parametrize("odd", [None, "text", [1], {"tpu-env": 5, "accelerator-type": []}])
 def test_attributes_that_make_no_sense(server: MetadataServer, odd: Any) -> None:
     document = machines.changed(machines.GPU_VM)
     document["instance"]["attributes"] = odd
-    assert found(server, document, in_cluster=True) == {**ON_GCE, **H100S, "host.name": "trainer-1"}
+    assert detected(server, document, in_cluster=True) == {**ON_GCE, **H100S, "host.name": "trainer-1"}
 
 
 @pytest.mark.parametrize("name", ["GPU_VM", "TPU_VM", "GKE", "GKE_REGIONAL"])
 def test_opentelemetrys_detector_says_the_same(server: MetadataServer, name: str) -> None:
     """It asks a fixed address, which a proxy may answer for. Of the machine's type it leaves the whole path."""
     document, in_cluster = getattr(machines, name), name.startswith("GKE")
-    ours = found(server, document, in_cluster=in_cluster)
+    ours = detected(server, document, in_cluster=in_cluster)
     script = (
         "import json\n"
         "from opentelemetry.resourcedetector.gcp_resource_detector import GoogleCloudResourceDetector\n"
@@ -196,7 +196,7 @@ def test_a_large_answer_is_read(server: MetadataServer) -> None:
     """Two scripts of the longest kind, which nobody keeps."""
     document = changed(machines.GPU_VM, attributes={"startup-script": SCRIPT_OF_HALF_A_MEGABYTE})
     document["project"]["attributes"]["script"] = SCRIPT_OF_HALF_A_MEGABYTE
-    assert found(server, document)["host.name"] == "trainer-1"
+    assert detected(server, document)["host.name"] == "trainer-1"
 
 
 SCRIPT_OF_HALF_A_MEGABYTE = f'echo "{SECRET}"\n' * (512 * 1024 // 15)
@@ -215,8 +215,8 @@ def test_somebody_listens_who_never_accepts() -> None:
 
 @pytest.mark.parametrize("host", ["not an address", "host:99999", "http://host", "höst", "a\r\nb"])
 def test_an_address_that_is_none(host: str) -> None:
-    told = why(host)
-    assert "its address is not valid" in told and told.isprintable()
+    reason = why(host)
+    assert "its address is not valid" in reason and reason.isprintable()
 
 
 @pytest.mark.parametrize("host", ["a..b", "a" * 80])

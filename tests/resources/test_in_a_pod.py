@@ -26,7 +26,7 @@ from .test_submission import POD, TOKEN
 
 
 @pytest.fixture(autouse=True)
-def no_secret_is_said(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+def no_secret_is_logged(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
     caplog.set_level(logging.DEBUG)
     yield
     assert TOKEN not in caplog.text + "".join(capfd.readouterr())
@@ -81,7 +81,7 @@ def test_a_recorder_in_a_pod_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "goodput.scheduling.ratio" in measured
     assert set(api.paths) == {POD, EVENTS}
     # Who knows when it was submitted does not ask for that: only metadata is asked for then.
-    assert any("PartialObjectMetadata" in one.headers["Accept"] for one in api.asked) == (submitted is None)
+    assert any("PartialObjectMetadata" in one.headers["Accept"] for one in api.requests) == (submitted is None)
     for path in (path for path in runs.rglob("*") if path.is_file()):
         assert TOKEN.encode() not in path.read_bytes()
 
@@ -108,14 +108,14 @@ def test_a_recorder_that_is_started_again_in_its_container(tmp_path: Path, monke
     runs = tmp_path / "runs"
     with in_a_pod(tmp_path, monkeypatch) as api:
         for attempt in range(2):
-            asked = len(api.asked)
+            requests_before = len(api.requests)
             recorder = otel_goodput.Recorder("job", run_id="run", directory=runs, exporters="none", submitted_at=1e9)
             tracer = recorder.tracer
             assert tracer is not None
             with recorder.job(), recorder.step(attempt):
-                until(lambda: len(api.asked) > asked)  # noqa: B023
+                until(lambda: len(api.requests) > requests_before)  # noqa: B023
                 until(lambda: not any(one.name == "otel-goodput-submission" for one in threading.enumerate()))
             assert bool(tracer.hooks.waits) == (attempt == 0)
             recorder.shutdown()
-    told = otel_goodput.open_run(runs, "run").report().to_json()["scheduling"]
-    assert told["reschedules"] == 0 and told["first_s"]["queued"] >= 29 and told["later_s"] == {}
+    scheduling = otel_goodput.open_run(runs, "run").report().to_json()["scheduling"]
+    assert scheduling["reschedules"] == 0 and scheduling["first_s"]["queued"] >= 29 and scheduling["later_s"] == {}

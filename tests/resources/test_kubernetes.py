@@ -17,7 +17,7 @@ DOWNWARD = {
     "CONTAINER_NAME": "trainer",
     "NODE_NAME": "gke-a3-1",
 }
-TOLD = {
+DESCRIBED = {
     "k8s.namespace.name": "ml",
     "k8s.pod.name": "llama-workers-1-3-x7k2p",
     "k8s.pod.uid": "0f1e2d3c",
@@ -33,7 +33,7 @@ JOBSET = {
     "JOB_COMPLETION_INDEX": "3",
     "RESTART_ATTEMPT": "0",
 }
-JOBSET_TOLD = {
+JOBSET_DESCRIBED = {
     "k8s.job.name": "llama-workers-1",
     "k8s.job.completion_index": 3,
     "k8s.jobset.name": "llama",
@@ -44,7 +44,7 @@ JOBSET_TOLD = {
 }
 
 
-def told(account: Path, **variables: str) -> dict[str, Any]:
+def attributes_of(account: Path, **variables: str) -> dict[str, Any]:
     return kubernetes.attributes({**CLUSTER, **variables}, account)
 
 
@@ -60,38 +60,41 @@ def test_outside_of_a_cluster_the_names_mean_other_things(account: Path) -> None
 
 
 def test_the_downward_api(account: Path) -> None:
-    assert told(account, **DOWNWARD) == TOLD
+    assert attributes_of(account, **DOWNWARD) == DESCRIBED
 
 
 def test_other_names_of_the_same(account: Path) -> None:
     other = ("K8S_NAMESPACE_NAME", "K8S_POD_NAME", "K8S_POD_UID", "K8S_CONTAINER_NAME", "K8S_NODE_NAME")
-    assert told(account, **dict(zip(other, DOWNWARD.values(), strict=True))) == TOLD
-    assert told(account, NAMESPACE="ml", POD_NAMESPACE=" ")["k8s.namespace.name"] == "ml"
+    assert attributes_of(account, **dict(zip(other, DOWNWARD.values(), strict=True))) == DESCRIBED
+    assert attributes_of(account, NAMESPACE="ml", POD_NAMESPACE=" ")["k8s.namespace.name"] == "ml"
 
 
 def test_a_jobset(account: Path) -> None:
-    assert told(account, **DOWNWARD, **JOBSET) == {**TOLD, **JOBSET_TOLD}
-    assert told(account, **DOWNWARD, **JOBSET, K8S_JOB_NAME="other")["k8s.job.name"] == "other"
+    assert attributes_of(account, **DOWNWARD, **JOBSET) == {**DESCRIBED, **JOBSET_DESCRIBED}
+    assert attributes_of(account, **DOWNWARD, **JOBSET, K8S_JOB_NAME="other")["k8s.job.name"] == "other"
 
 
 def test_without_a_manifests_help(account: Path, tmp_path: Path) -> None:
-    assert told(account, HOSTNAME="llama-0") == {"k8s.namespace.name": "of-the-account", "k8s.pod.name": "llama-0"}
-    assert told(tmp_path / "none") == {}
+    assert attributes_of(account, HOSTNAME="llama-0") == {
+        "k8s.namespace.name": "of-the-account",
+        "k8s.pod.name": "llama-0",
+    }
+    assert attributes_of(tmp_path / "none") == {}
 
 
 @pytest.mark.parametrize("kind", ["of an indexed job", "of the node"])
 def test_a_host_name_that_is_not_the_pods(account: Path, kind: str) -> None:
     """The pod of an indexed Job is called llama-workers-1-3-x7k2p, and with hostNetwork the host is the node."""
     variables = {"of an indexed job": {"JOB_COMPLETION_INDEX": "3"}, "of the node": {"NODE_NAME": "llama-workers-1-3"}}
-    assert "k8s.pod.name" not in told(account, HOSTNAME="llama-workers-1-3", **variables[kind])
+    assert "k8s.pod.name" not in attributes_of(account, HOSTNAME="llama-workers-1-3", **variables[kind])
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"\xff\xfe", b"a\nb", b"n" * 1000])
 def test_a_namespace_that_is_none(account: Path, content: bytes) -> None:
     (account / "namespace").write_bytes(content)
-    assert told(account) == {}
+    assert attributes_of(account) == {}
 
 
 @pytest.mark.parametrize("text", ["", " ", "-1", "1.0", "one", "١", "9" * 15, "9" * 5000, "0x1"])
 def test_a_number_that_is_none(account: Path, text: str) -> None:
-    assert told(account, JOB_INDEX=text) == {"k8s.namespace.name": "of-the-account"}
+    assert attributes_of(account, JOB_INDEX=text) == {"k8s.namespace.name": "of-the-account"}

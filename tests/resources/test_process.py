@@ -24,7 +24,7 @@ from otel_goodput._resources.process import DetectedResource, describe
 from . import machines
 from .machines import SECRET, SLOW, serve
 from .test_gcp import H100S, ON_GCE, ON_GKE, PLACE, SLICE
-from .test_kubernetes import CLUSTER, DOWNWARD, JOBSET, JOBSET_TOLD, TOLD
+from .test_kubernetes import CLUSTER, DESCRIBED, DOWNWARD, JOBSET, JOBSET_DESCRIBED
 
 IDENTITY = {
     "service.name": "llama",
@@ -76,7 +76,7 @@ def test_a_jobset_on_gke(on_google: MetadataServer, monkeypatch: pytest.MonkeyPa
     for name, value in {**CLUSTER, **DOWNWARD, **JOBSET, "RESTART_ATTEMPT": "5"}.items():
         monkeypatch.setenv(name, value)
     launcher = {"goodput.launcher.name": "jobset", "goodput.launcher.restarts": 5, "k8s.jobset.restart_attempt": 5}
-    elsewhere = {**ON_GKE, **PLACE, **H100S, **TOLD, **JOBSET_TOLD}
+    elsewhere = {**ON_GKE, **PLACE, **H100S, **DESCRIBED, **JOBSET_DESCRIBED}
     assert known() == {**IDENTITY, **elsewhere, **launcher, "host.name": socket.gethostname()}
 
 
@@ -92,9 +92,9 @@ def test_nvidias_driver_knows_its_gpus_better(on_google: MetadataServer) -> None
     gpu = accelerators.DRIVER / "0000:01:00.0"
     gpu.mkdir(parents=True)
     (gpu / "information").write_text("Model: \t\t NVIDIA H200\n")
-    told = known()
-    assert (told["goodput.accelerator.type"], told["goodput.accelerator.count"]) == ("H200 SXM", 1)
-    assert told["host.type"] == "a3-highgpu-8g"
+    attributes = known()
+    assert (attributes["goodput.accelerator.type"], attributes["goodput.accelerator.count"]) == ("H200 SXM", 1)
+    assert attributes["host.type"] == "a3-highgpu-8g"
 
 
 def test_who_wins(on_google: MetadataServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,29 +106,29 @@ def test_who_wins(on_google: MetadataServer, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("POD_NAME", "no")
     more = {"cloud.account.id": "mine", "goodput.accelerator.count": 4, "process.pid": 1}
-    told = known(more)
+    attributes = known(more)
     given = {"cloud.region": "theirs", "host.name": "theirs", "k8s.pod.name": "theirs", "team": "ours"}
-    assert told == {**IDENTITY, **ON_GCE, **H100S, **given, **more}
+    assert attributes == {**IDENTITY, **ON_GCE, **H100S, **given, **more}
 
 
 def test_off_google_cloud(server: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
     before = set(threading.enumerate())
     assert known() == {**IDENTITY, "host.name": socket.gethostname()}
     assert set(threading.enumerate()) <= before
-    assert server.asked == [] and caplog.records == []
+    assert server.requests == [] and caplog.records == []
 
 
 def test_nobody_is_asked_who_need_not_be(on_google: MetadataServer) -> None:
     resource = described(detect=False)
     assert resource.wait(0) and "cloud.provider" not in resource.attributes
-    assert on_google.asked == []
+    assert on_google.requests == []
 
 
 def test_a_server_that_knows_nothing_is_no_trouble(on_google: MetadataServer, caplog: pytest.LogCaptureFixture) -> None:
     on_google.misbehave = machines.says(f"<html>{SECRET}</html>", flavor=None)
     assert known() == {**IDENTITY, "host.name": socket.gethostname()}
-    (told,) = [record for record in caplog.records if record.name.startswith("otel_goodput")]
-    assert told.levelno == logging.DEBUG and "no Metadata-Flavor" in told.getMessage()
+    (entry,) = [record for record in caplog.records if record.name.startswith("otel_goodput")]
+    assert entry.levelno == logging.DEBUG and "no Metadata-Flavor" in entry.getMessage()
 
 
 # --- a recorder -------------------------------------------------------------------------------------------------------
@@ -149,10 +149,10 @@ def test_nobody_waits_for_a_server(
 
     on_google.misbehave = SLOW[kind]
     hanging = min(seconds(f"hanging-{number}") for number in range(5))
-    until(lambda: len(on_google.asked) == 5)  # the last question is on its way
+    until(lambda: len(on_google.requests) == 5)  # the last question is on its way
     monkeypatch.delenv("GCE_METADATA_HOST")
     absent = min(seconds(f"absent-{number}") for number in range(5))
-    assert len(on_google.asked) == 5
+    assert len(on_google.requests) == 5
     assert hanging < absent + 0.1
 
 

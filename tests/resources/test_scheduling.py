@@ -103,7 +103,7 @@ def cluster(api: ApiServer) -> Cluster:
 
 
 @pytest.fixture(autouse=True)
-def no_secret_is_said(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+def no_secret_is_logged(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
     """Whatever happens, the token is in no log and on no terminal, and nothing is complained of."""
     caplog.set_level(logging.DEBUG)
     yield
@@ -125,8 +125,8 @@ def test_every_stage(cluster: Cluster, api: ApiServer) -> None:
     api.answers |= {POD: RUNNING, EVENTS: PULLED}
     assert seconds(cluster) == {"queued": 30, "image_pull": 40, "container_start": 20, "program_start": 10}
     assert api.paths == [POD, EVENTS]
-    assert {request.headers["Accept"] for request in api.asked} == {"application/json"}
-    assert {request.headers["Authorization"] for request in api.asked} == {f"Bearer {TOKEN}"}
+    assert {request.headers["Accept"] for request in api.requests} == {"application/json"}
+    assert {request.headers["Authorization"] for request in api.requests} == {f"Bearer {TOKEN}"}
 
 
 def test_over_tls(cluster: Cluster, tmp_path: Path) -> None:
@@ -166,8 +166,8 @@ def test_a_program_that_is_started_again_in_its_container_has_waited_for_nothing
     api.answers |= {POD: RUNNING, EVENTS: PULLED}
     assert waits_of(cluster, BEGAN, timeout_s=20, before=T0 + 95 * NS) == {}
     assert api.paths == [POD]
-    found = waits_of(cluster, BEGAN, timeout_s=20, before=T0 + 89 * NS)
-    assert sum(found.values()) == 100 * NS
+    waits = waits_of(cluster, BEGAN, timeout_s=20, before=T0 + 89 * NS)
+    assert sum(waits.values()) == 100 * NS
 
 
 def test_of_several_containers_it_must_be_told_which(
@@ -225,10 +225,10 @@ def test_who_is_refused_does_not_ask_again(cluster: Cluster, api: ApiServer) -> 
 def test_an_answer_that_does_not_come(cluster: Cluster, api: ApiServer, fault: Any, where: str) -> None:
     api.answers |= {POD: RUNNING, EVENTS: PULLED, where: fault}
     begin = time.monotonic()
-    found = waits_of(cluster, BEGAN, lambda _: None, 1.5)
+    waits = waits_of(cluster, BEGAN, lambda _: None, 1.5)
     assert time.monotonic() - begin < 15
     without_pull = {"queued": 30 * NS, "container_start": 60 * NS, "program_start": 10 * NS}
-    assert found == ({} if where == POD else without_pull)
+    assert waits == ({} if where == POD else without_pull)
 
 
 @pytest.mark.parametrize(
@@ -271,20 +271,22 @@ def whole(answer: dict[str, Any]) -> Any:
 
 def test_it_is_asked_after_the_submission(cluster: Cluster, api: ApiServer) -> None:
     api.answers |= {JOBSET: made(SET), POD: RUNNING, EVENTS: PULLED}
-    found: list[Any] = []
+    received: list[Any] = []
     named = replace(cluster, jobset="llama")
-    thread = seek(found.append, lambda: named, 20, then=lambda one: found.append(waits_of(one, BEGAN, timeout_s=20)))
+    thread = seek(
+        received.append, lambda: named, 20, then=lambda one: received.append(waits_of(one, BEGAN, timeout_s=20))
+    )
     assert thread is not None
     thread.join(60)
-    assert found[0] == Submission(T0, "JobSet")
-    assert sum(found[1].values()) == 100 * NS
+    assert received[0] == Submission(T0, "JobSet")
+    assert sum(received[1].values()) == 100 * NS
     assert api.paths == [JOBSET, POD, EVENTS]
 
 
 def test_a_submission_that_is_known_is_not_asked_for(cluster: Cluster, api: ApiServer) -> None:
     api.answers |= {POD: RUNNING, EVENTS: PULLED}
-    found: list[Any] = []
-    thread = seek(None, lambda: cluster, then=lambda one: found.append(waits_of(one, BEGAN, timeout_s=20)))
+    received: list[Any] = []
+    thread = seek(None, lambda: cluster, then=lambda one: received.append(waits_of(one, BEGAN, timeout_s=20)))
     assert thread is not None
     thread.join(60)
-    assert len(found) == 1 and api.paths == [POD, EVENTS]
+    assert len(received) == 1 and api.paths == [POD, EVENTS]

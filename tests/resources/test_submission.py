@@ -47,7 +47,7 @@ def cluster(api: ApiServer) -> Cluster:
 
 
 @pytest.fixture(autouse=True)
-def no_secret_is_said(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+def no_secret_is_logged(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
     """Whatever happens, the token is in no log and on no terminal."""
     caplog.set_level(logging.DEBUG)
     yield
@@ -62,7 +62,7 @@ def test_the_jobset_of_the_pod(api: ApiServer, cluster: Cluster) -> None:
     api.answers |= {POD: OF_JOBSET, JOBSET: made(SET)}
     assert submission_of(cluster) == Submission(T0, "JobSet")
     assert api.paths == [POD, JOBSET]
-    for request in api.asked:
+    for request in api.requests:
         assert request.headers["Authorization"] == f"Bearer {TOKEN}"
         assert request.headers["Host"] == f"127.0.0.1:{api.port}"
 
@@ -146,9 +146,9 @@ def test_an_answer_that_does_not_come(api: ApiServer, cluster: Cluster, fault: A
     """One limit over all questions, for reads that each are quick too."""
     api.answers |= {POD: OF_JOBSET, JOBSET: made(SET), where: fault}
     begin = time.monotonic()
-    found = submission_of(cluster, 0.3)
+    submission = submission_of(cluster, 0.3)
     assert 0.25 < time.monotonic() - begin < 2
-    assert found == (None if where == POD else Submission(T0 + HOUR, "Pod"))
+    assert submission == (None if where == POD else Submission(T0 + HOUR, "Pod"))
 
 
 def test_nobody_listens(cluster: Cluster, port: int) -> None:
@@ -179,10 +179,10 @@ def test_the_token_is_for_nobody_else(cluster: Cluster, tmp_path: Path) -> None:
         assert submission_of(replace(cluster, port=api.port, host="localhost", authority=certified), 5) is None
         (tmp_path / "broken.pem").write_text("no certificate")
         assert submission_of(replace(cluster, port=api.port, authority=tmp_path / "broken.pem"), 5) is None
-        assert api.asked == []
+        assert api.requests == []
     with serving({POD: made(SET)}) as plain:
         assert submission_of(replace(cluster, port=plain.port, authority=tmp_path / "cert.pem"), 0.5) is None
-        assert plain.asked == []
+        assert plain.requests == []
 
 
 # --- where this process is --------------------------------------------------------------------------------------------
@@ -202,11 +202,11 @@ INSIDE = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "644
 
 
 def test_inside_a_pod(account: Path) -> None:
-    found = this_cluster(INSIDE, account)
-    assert found == Cluster("10.0.0.1", 6443, "ml", "llama-0", "", TOKEN, account / "ca.crt")
-    assert "secret" not in repr(found) and "secret" not in str(found)
-    told = {"POD_NAME": "llama-0-x", "POD_NAMESPACE": "other", "JOBSET_NAME": "llama"}
-    more = this_cluster({**INSIDE, **told}, account)
+    named = this_cluster(INSIDE, account)
+    assert named == Cluster("10.0.0.1", 6443, "ml", "llama-0", "", TOKEN, account / "ca.crt")
+    assert "secret" not in repr(named) and "secret" not in str(named)
+    elsewhere = {"POD_NAME": "llama-0-x", "POD_NAMESPACE": "other", "JOBSET_NAME": "llama"}
+    more = this_cluster({**INSIDE, **elsewhere}, account)
     assert more is not None and (more.pod, more.namespace, more.jobset) == ("llama-0-x", "other", "llama")
 
 
@@ -232,22 +232,22 @@ def test_no_authority_no_question(account: Path) -> None:
 
 def test_nobody_waits_for_it(api: ApiServer, cluster: Cluster) -> None:
     api.answers |= {POD: hang}
-    found: list[Submission] = []
+    received: list[Submission] = []
     begin = time.monotonic()
-    thread = seek(found.append, lambda: cluster, 0.3)
+    thread = seek(received.append, lambda: cluster, 0.3)
     assert time.monotonic() - begin < 0.2
     assert thread is not None and thread.daemon
     thread.join(5)
-    assert not thread.is_alive() and found == []
+    assert not thread.is_alive() and received == []
 
 
 def test_what_is_found_is_handed_over(api: ApiServer, cluster: Cluster) -> None:
     api.answers |= {POD: OF_JOBSET, JOBSET: made(SET)}
-    found: list[tuple[Submission, str]] = []
-    thread = seek(lambda one: found.append((one, threading.current_thread().name)), lambda: cluster)
+    received: list[tuple[Submission, str]] = []
+    thread = seek(lambda one: received.append((one, threading.current_thread().name)), lambda: cluster)
     assert thread is not None
     thread.join(5)
-    assert found == [(Submission(T0, "JobSet"), "otel-goodput-submission")]
+    assert received == [(Submission(T0, "JobSet"), "otel-goodput-submission")]
 
 
 def test_outside_of_kubernetes_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,11 +259,11 @@ def test_outside_of_kubernetes_nothing_starts(monkeypatch: pytest.MonkeyPatch) -
 
 def test_in_a_pod_without_an_account(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-    found: list[Submission] = []
-    thread = seek(found.append, lambda: this_cluster(account=Path("/nowhere")))
+    received: list[Submission] = []
+    thread = seek(received.append, lambda: this_cluster(account=Path("/nowhere")))
     assert thread is not None
     thread.join(5)
-    assert found == [] and caplog.records == []
+    assert received == [] and caplog.records == []
 
 
 def test_whoever_is_told_may_fail(

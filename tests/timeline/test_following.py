@@ -94,9 +94,9 @@ def test_a_process_that_writes_dies_and_begins_again(tmp_path: Path) -> None:
         finally:
             process.kill()
             assert process.stderr is not None
-            said = process.stderr.read().decode()
+            errors = process.stderr.read().decode()
             process.stderr.close()
-        assert process.wait(60) == (-signal.SIGKILL if ending == "kill" else 0), said
+        assert process.wait(60) == (-signal.SIGKILL if ending == "kill" else 0), errors
         seen += follower.poll()
         compared(follower)
     assert follower.state.attempt == 1 and follower.state.ledger.totals().ended
@@ -152,26 +152,26 @@ def record_of(kind: int, phase: int, key: int, step: int, at: int, flags: int = 
 
 def lifetime(attempt: int, steps: int, begin: int) -> list[bytes]:
     """The records of one attempt."""
-    found = [
+    parts = [
         record_of(ev.ATTEMPT, 0, 0, attempt, begin),
         *records.encode_name(1, b"a name longer than one record holds"),
     ]
     key = attempt * 1000 + 1
-    found.append(record_of(ev.START, JOB, key, ev.NO_STEP, begin + 1))
+    parts.append(record_of(ev.START, JOB, key, ev.NO_STEP, begin + 1))
     for number in range(steps):
         at = begin + 10 + number * 100
-        found.append(record_of(ev.START, STEP, key + 2 * number + 1, attempt * 3 + number, at))
+        parts.append(record_of(ev.START, STEP, key + 2 * number + 1, attempt * 3 + number, at))
         if number % 3 == 1:
-            found.append(record_of(ev.START, CUSTOM_PHASE, key + 2 * number + 2, number, at + 10, name=1))
-            found.append(record_of(ev.END, CUSTOM_PHASE, key + 2 * number + 2, ev.NO_STEP, at + 20))
-        found.append(record_of(ev.END, STEP, key + 2 * number + 1, ev.NO_STEP, at + 60))
-    return found
+            parts.append(record_of(ev.START, CUSTOM_PHASE, key + 2 * number + 2, number, at + 10, name=1))
+            parts.append(record_of(ev.END, CUSTOM_PHASE, key + 2 * number + 2, ev.NO_STEP, at + 20))
+        parts.append(record_of(ev.END, STEP, key + 2 * number + 1, ev.NO_STEP, at + 60))
+    return parts
 
 
 @st.composite
 def writings(draw: st.DrawFn) -> list[tuple[str, Any]]:
     """What happens to the files one after another."""
-    found: list[tuple[str, Any]] = []
+    actions: list[tuple[str, Any]] = []
     begin = BEGIN
     for attempt in range(draw(st.integers(1, 3))):
         body = lifetime(attempt, draw(st.integers(0, 8)), begin)
@@ -184,23 +184,23 @@ def writings(draw: st.DrawFn) -> list[tuple[str, Any]]:
             if draw(st.integers(0, 6)) == 0 and at:
                 held.append((number, place, one))  # a thread has the place, and writes later or never
             else:
-                found.append(("write", (attempt, number, place, one)))
+                actions.append(("write", (attempt, number, place, one)))
             place += 1
             if draw(st.booleans()) and held:
-                found.append(("write", (attempt, *held.pop(0))))
+                actions.append(("write", (attempt, *held.pop(0))))
             what = draw(st.integers(0, 8))
             if what < 4:
-                found.append(("poll", None))
+                actions.append(("poll", None))
             elif what == 4:
-                found.append(("beat", (attempt, number, begin - 10**6 + 10 * at)))
+                actions.append(("beat", (attempt, number, begin - 10**6 + 10 * at)))
             elif what == 5 and number:
-                found.append(("pack", (attempt, draw(st.integers(0, number - 1)))))
+                actions.append(("pack", (attempt, draw(st.integers(0, number - 1)))))
             elif what == 6:
-                found.append(("replace", (attempt, number)))
+                actions.append(("replace", (attempt, number)))
         late: bool = draw(st.booleans())
         if late:
-            found += [("write", (attempt, *one)) for one in held]
-    return found
+            actions += [("write", (attempt, *one)) for one in held]
+    return actions
 
 
 @settings(max_examples=2 * settings.default.max_examples // 5, deadline=None)

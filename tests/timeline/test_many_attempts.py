@@ -72,7 +72,7 @@ def write(run: RunDirectory, attempts: int) -> None:
     run.create({"run_id": "run", "job_name": "job", "created_at": BEGAN / NS})
     for attempt in range(attempts):
         at = BEGAN + attempt * 10 * NS
-        told = [
+        rows = [
             (ev.ATTEMPT, 0, 0, 0, 0, attempt, at),
             (ev.START, rules.JOB, 0, 0, 1, ev.NO_STEP, at),
             *(
@@ -84,7 +84,7 @@ def write(run: RunDirectory, attempts: int) -> None:
                 )
             ),
         ]
-        data = records.encode_header(attempt, 0, 0, 1) + b"".join(records.seal(records.BODY.pack(*row)) for row in told)
+        data = records.encode_header(attempt, 0, 0, 1) + b"".join(records.seal(records.BODY.pack(*row)) for row in rows)
         with run.segment_path(attempt, 0, 0).open("wb") as file:
             file.write(data)
             file.truncate(SEGMENT_BYTES)
@@ -92,10 +92,10 @@ def write(run: RunDirectory, attempts: int) -> None:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    found = {attempts: tmp_path_factory.mktemp(f"of{attempts}") for attempts in (50, 200)}
-    for attempts, folder in found.items():
+    by_attempts = {attempts: tmp_path_factory.mktemp(f"of{attempts}") for attempts in (50, 200)}
+    for attempts, folder in by_attempts.items():
         write(RunDirectory(folder), attempts)
-    return found
+    return by_attempts
 
 
 def spent(folder: Path, attempts: int, reader: str) -> dict[str, int]:
@@ -106,9 +106,9 @@ def spent(folder: Path, attempts: int, reader: str) -> dict[str, int]:
         timeout=120,
         check=True,
     )
-    found: dict[str, int] = json.loads(done.stdout)
-    assert found.pop("attempts") == attempts
-    return found
+    figures: dict[str, int] = json.loads(done.stdout)
+    assert figures.pop("attempts") == attempts
+    return figures
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="what a process reads is counted by Linux")

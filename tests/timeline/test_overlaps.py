@@ -93,19 +93,19 @@ def test_no_second_counts_twice_and_that_they_were_is_said(snapshot: str, tmp_pa
     follower = Follower(run)
     follower.poll()
     followed = follower.state.ledger.totals().run.elapsed / 1e9
-    told: list[dict[str, Any]] = [
+    reports: list[dict[str, Any]] = [
         RecordedRun(run).report().to_json(),
         RecordedRun(run).report(at=int(ended * 1e9)).to_json(),
     ]
-    for report in (*told, {**told[0], "elapsed_s": followed}):
+    for report in (*reports, {**reports[0], "elapsed_s": followed}):
         assert report["elapsed_s"] == pytest.approx(ended - began, abs=0.1 * (late - again))
         assert report["attempts"] == 2 and not report["skewed_clocks"]
     page = FollowedRun(run)
-    assert page.report().to_json()["warnings"] == told[0]["warnings"]
-    assert "last" in told[0]["seconds"].get("custom", {}), "of the second"
+    assert page.report().to_json()["warnings"] == reports[0]["warnings"]
+    assert "last" in reports[0]["seconds"].get("custom", {}), "of the second"
     # The page's steps and phases, and its windows, are those of the account.
     detail = RecordedRun(run).detail()
-    assert sum(end - begin for begin, end, _ in detail.owners) == round(told[0]["elapsed_s"] * 1e9)
+    assert sum(end - begin for begin, end, _ in detail.owners) == round(reports[0]["elapsed_s"] * 1e9)
     parts = {part.attempt: part.records for part in TimeIndex(run).between(0, time.time_ns()).parts}
     kinds = (ev.START, ev.END)
     for part in Reader(run).records(Damages()):
@@ -113,7 +113,7 @@ def test_no_second_counts_twice_and_that_they_were_is_said(snapshot: str, tmp_pa
             one for one in parts[part.attempt] if one.kind in kinds
         ]
     if snapshot != "of the second":
-        (note,) = (each for each in told[0]["warnings"] if each["kind"] == "attempts at once")
+        (note,) = (each for each in reports[0]["warnings"] if each["kind"] == "attempts at once")
         assert "attempts 1 and 2 for " in note["text"]
 
 

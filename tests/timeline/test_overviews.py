@@ -46,18 +46,18 @@ def test_one_that_has_ended_is_read_from_its_digest(record: Callable[..., Record
         with goodput.custom("evaluation"):
             pass
     goodput.shutdown()
-    found = overview_of(run, 2)
-    assert found is not None and found.source == DIGEST and found.attempt == 0
+    overview = overview_of(run, 2)
+    assert overview is not None and overview.source == DIGEST and overview.attempt == 0
     restored = restore(run, 2)
-    assert added_up(found.overview) == restored.ledger.totals(found.at).run.elapsed
-    assert found.overview.last_step == 19 and list(found.overview.names) == ["evaluation"]
+    assert added_up(overview.overview) == restored.ledger.totals(overview.at).run.elapsed
+    assert overview.overview.last_step == 19 and list(overview.overview.names) == ["evaluation"]
     run.file("digest", 2).unlink()
     again = overview_of(run, 2)
     assert again is not None and again.source == SNAPSHOT
-    assert added_up(again.overview) == added_up(found.overview)
+    assert added_up(again.overview) == added_up(overview.overview)
     run.file("snapshot", 2).unlink()
     last = overview_of(run, 2)
-    assert last is not None and added_up(last.overview) == added_up(found.overview)
+    assert last is not None and added_up(last.overview) == added_up(overview.overview)
 
 
 def test_a_damaged_one_is_not_believed(record: Callable[..., Recording], base: int) -> None:
@@ -70,8 +70,8 @@ def test_a_damaged_one_is_not_believed(record: Callable[..., Recording], base: i
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    found = overview_of(run)
-    assert found is not None and found.source == SNAPSHOT and found.overview.last_step == 4
+    overview = overview_of(run)
+    assert overview is not None and overview.source == SNAPSHOT and overview.overview.last_step == 4
 
 
 def test_no_journal_at_all(tmp_path: Path) -> None:
@@ -89,10 +89,10 @@ def test_one_that_lives_has_one_every_half_minute(
             pass
         until(lambda: run.file("digest", 0).exists() and read_digest(run, 0).overview.last_step == 1)
         written = run.file("digest", 0).stat().st_mtime_ns
-        found = overview_of(run, within_s=60)
-        assert found is not None and found.source == DIGEST
+        overview = overview_of(run, within_s=60)
+        assert overview is not None and overview.source == DIGEST
         now = overview_of(run)
-        assert now is not None and now.source == SNAPSHOT and now.at >= found.at
+        assert now is not None and now.source == SNAPSHOT and now.at >= overview.at
         time.sleep(0.3)  # a heartbeat is nothing that happens
         assert run.file("digest", 0).stat().st_mtime_ns == written
         with goodput.step(2):
@@ -123,10 +123,10 @@ def test_one_that_has_died_has_nothing_in_flight(tmp_path: Path) -> None:
     done = warm.run([sys.executable, "-c", KILLED, str(tmp_path)], env=environment, timeout=60, check=False)
     assert done.returncode == -signal.SIGKILL
     run = RunDirectory(tmp_path / "run")
-    found = overview_of(run)
-    assert found is not None and found.source == SNAPSHOT
-    assert added_up(found.overview) == elapsed(run, found.at, dead=True)
-    assert found.overview.steps == [] or found.overview.steps[-1].fate != ov.IN_FLIGHT
+    overview = overview_of(run)
+    assert overview is not None and overview.source == SNAPSHOT
+    assert added_up(overview.overview) == elapsed(run, overview.at, dead=True)
+    assert overview.overview.steps == [] or overview.overview.steps[-1].fate != ov.IN_FLIGHT
 
 
 def test_the_account_is_locked_for_a_moment(record: Callable[..., Recording], base: int) -> None:

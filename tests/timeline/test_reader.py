@@ -40,17 +40,17 @@ def same(run: RunDirectory, process: int = 0) -> int:
     """Assert that records and events are those of the witness; return how many."""
     expected = witness.with_attempts(witness.segments(run.journal, process))
     places = [(one.attempt, one.number) for one in expected]
-    found = list(Reader(run, process).records(Damages()))
-    assert [(part.attempt, part.segment.number) for part in found] == places
-    assert [list(map(tuple, part.entries)) for part in found] == [list(map(tuple, one.records)) for one in expected]
-    assert [list(map(tuple, records.events_of(part.entries))) for part in found] == [
+    parts = list(Reader(run, process).records(Damages()))
+    assert [(part.attempt, part.segment.number) for part in parts] == places
+    assert [list(map(tuple, part.entries)) for part in parts] == [list(map(tuple, one.records)) for one in expected]
+    assert [list(map(tuple, records.events_of(part.entries))) for part in parts] == [
         [witness.as_event(record) for record in one.records if record.kind < witness.NAME] for one in expected
     ]
     return sum(len(one.records) for one in expected)
 
 
-def nameless(found: list[Record]) -> list[Record]:
-    return [one._replace(name="") for one in found]
+def nameless(decoded: list[Record]) -> list[Record]:
+    return [one._replace(name="") for one in decoded]
 
 
 def positions(run: RunDirectory) -> None:
@@ -139,14 +139,14 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     subprocess.run(
         [sys.executable, "-c", code, str(place)], check=True, timeout=120, env={**os.environ, "PYTHONPATH": tests}
     )
-    found = {}
+    files = {}
     for path in sorted((place / "run" / "journal").glob("*.segment")):
         data = path.read_bytes()
         if any(data[: records.HEADER_SIZE]):
-            found[f"journal/{path.name}"] = data[: records.HEADER_SIZE + (records.used(data) + 40) * records.SIZE]
-    (first, *_) = found
-    found[f"{first}.gz"] = gzip.compress(found.pop(first), 1)
-    return found
+            files[f"journal/{path.name}"] = data[: records.HEADER_SIZE + (records.used(data) + 40) * records.SIZE]
+    (first, *_) = files
+    files[f"{first}.gz"] = gzip.compress(files.pop(first), 1)
+    return files
 
 
 def flip(data: bytes, source: random.Random) -> bytes:
@@ -201,7 +201,7 @@ beats = st.one_of(
 
 @st.composite
 def journals(draw: st.DrawFn) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     for attempt in range(draw(st.integers(1, 3))):
         for number in draw(st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True)):
             head = bytearray(records.encode_header(attempt, 0, number, 1))
@@ -212,8 +212,8 @@ def journals(draw: st.DrawFn) -> dict[str, bytes]:
             name = f"journal/a{attempt:04d}-p0000-{number:06d}.segment"
             if draw(st.booleans()):
                 name, data = f"{name}.gz", gzip.compress(data, 1)
-            found[name] = data
-    return found
+            files[name] = data
+    return files
 
 
 @given(files=journals())

@@ -67,14 +67,14 @@ def test_only_what_is_needed_is_unpacked(long: RunDirectory, monkeypatch: pytest
     monkeypatch.setattr(records, "contents", contents)
     index = TimeIndex(long)
     middle = BEGIN + (7 * (STEPS + 1) + 100) * MS
-    found = index.between(middle, middle + 10 * MS - 1)
-    assert len(unpacked) <= 3 and not found.cut and not found.missing and found.until == middle + 10 * MS - 1
-    (part,) = found.parts
+    result = index.between(middle, middle + 10 * MS - 1)
+    assert len(unpacked) <= 3 and not result.cut and not result.missing and result.until == middle + 10 * MS - 1
+    (part,) = result.parts
     numbers = [record.step for record in part.records if record.kind == ev.START]
     assert numbers == list(range(7 * STEPS + 99, 7 * STEPS + 109)) and part.attempt == 0
     begin = BEGIN + 7 * (STEPS + 1) * MS
-    found = index.between(begin - 2 * MS, begin + 2 * MS)
-    names = {record.name for part in found.parts for record in part.records if record.phase == CUSTOM_PHASE}
+    result = index.between(begin - 2 * MS, begin + 2 * MS)
+    names = {record.name for part in result.parts for record in part.records if record.phase == CUSTOM_PHASE}
     assert "evaluation on the whole of the data set" in names
 
 
@@ -101,18 +101,18 @@ def test_steps_of_a_window_whose_shared_end_is_recorded_behind_it(tmp_path: Path
     run.segment_path(0, 0, 0).write_bytes(data.ljust(HEADER_SIZE + CAPACITY * SIZE, b"\0"))
     (part,) = TimeIndex(run).between(BEGIN + 20 * MS, BEGIN + 30 * MS - 1).parts
     assert {record.key for record in part.records if record.kind == ev.DEVICE_END} == {key for key, _ in turns[20:30]}
-    found = {one.key: one.arg - one.time for one in ordered(records.events_of(part.records)) if one.kind == ev.START}
-    assert found == {key: MS // 4 for key, _ in turns[20:30]}
+    lengths = {one.key: one.arg - one.time for one in ordered(records.events_of(part.records)) if one.kind == ev.START}
+    assert lengths == {key: MS // 4 for key, _ in turns[20:30]}
 
 
 def test_it_is_bounded_and_says_so(long: RunDirectory) -> None:
-    found = TimeIndex(long).between(BEGIN, BEGIN + 10 * STEPS * MS, most=1000)
-    assert found.cut and sum(len(part.records) for part in found.parts) <= 1000
-    assert BEGIN < found.until < BEGIN + 2 * STEPS * MS
-    (part,) = found.parts
-    whole = TimeIndex(long).between(BEGIN, found.until).parts[0]
-    assert [one for one in part.records if one.time <= found.until] == [
-        one for one in whole.records if one.time <= found.until
+    result = TimeIndex(long).between(BEGIN, BEGIN + 10 * STEPS * MS, most=1000)
+    assert result.cut and sum(len(part.records) for part in result.parts) <= 1000
+    assert BEGIN < result.until < BEGIN + 2 * STEPS * MS
+    (part,) = result.parts
+    whole = TimeIndex(long).between(BEGIN, result.until).parts[0]
+    assert [one for one in part.records if one.time <= result.until] == [
+        one for one in whole.records if one.time <= result.until
     ]
 
 
@@ -131,13 +131,13 @@ def test_a_live_one_and_its_attempts(record: Callable[..., Recording], base: int
         with goodput.job(start_time=begin):
             with goodput.custom(f"part {attempt}", start_time=begin + 10, end_time=begin + 20):
                 pass
-            found = index.between(base, base + 10**13)
-            assert [part.attempt for part in found.parts] == list(range(attempt + 1))
-            assert f"part {attempt}" in {one.name for one in found.parts[-1].records}
+            result = index.between(base, base + 10**13)
+            assert [part.attempt for part in result.parts] == list(range(attempt + 1))
+            assert f"part {attempt}" in {one.name for one in result.parts[-1].records}
             with goodput.step(5, start_time=begin + 30, end_time=begin + 40):
                 pass
-            found = index.between(begin + 30, begin + 35)
-            assert 5 in {one.step for one in found.parts[-1].records}
+            result = index.between(begin + 30, begin + 35)
+            assert 5 in {one.step for one in result.parts[-1].records}
         goodput.shutdown()
 
 
@@ -148,6 +148,6 @@ def test_a_damaged_segment_is_said(long: RunDirectory, tmp_path: Path) -> None:
         (run.journal / segment.path.name).write_bytes(segment.path.read_bytes())
     path = run.segments()[1].path
     path.write_bytes(path.read_bytes()[:5000])
-    found = TimeIndex(run).between(BEGIN, BEGIN + 3 * STEPS * MS)
-    assert [name for name, _ in found.missing] == [path.name]
-    assert found.parts
+    result = TimeIndex(run).between(BEGIN, BEGIN + 3 * STEPS * MS)
+    assert [name for name, _ in result.missing] == [path.name]
+    assert result.parts

@@ -91,7 +91,7 @@ def segments(folder: Path, process: int = 0) -> list[Segment]:
             continue
         if header[1] == process:
             there[header[0], header[2]] = head, data
-    found: list[Segment] = []
+    result: list[Segment] = []
     names: dict[int, str] = {}
     attempt = -1
     step: Read | None = None  # the latest that is open
@@ -111,16 +111,16 @@ def segments(folder: Path, process: int = 0) -> list[Segment]:
             read.insert(at, Read(END, STEP, 0, "", left, step.step, time))
             read.insert(at + 1, Read(START, LOAD, 0, "", (left + STRIDE) % 2**64, step.step + 1, time))
             step = None
-        found.append(Segment(number, serial, read))
+        result.append(Segment(number, serial, read))
     firsts = {number: head for (number, serial), (head, _) in there.items() if serial == 0}
-    numbers = sorted({one.attempt for one in found})
-    for one in found:
+    numbers = sorted({one.attempt for one in result})
+    for one in result:
         after = [number for number in numbers if number > one.attempt][:1]
         until = _until(firsts.get(after[0], b"")) if after else None
         last = [record.time for record in one.records if record.kind < NAME][-1:]
         if until is not None and last and last[0] > until:  # else it is a time that somebody gave
             one.records[:] = [record for record in one.records if record.kind >= NAME or record.time <= until]
-    return found
+    return result
 
 
 def _end_of(key: int) -> list[tuple[int, int]]:
@@ -136,7 +136,7 @@ def _until(data: bytes) -> int | None:
 
 
 def _records(data: bytes, names: dict[int, str]) -> list[Read]:
-    found: list[Read] = []
+    result: list[Read] = []
     parts: dict[int, bytes] = {}
     for at in range(64, len(data) - 31, 32):
         raw = data[at : at + 32]
@@ -150,35 +150,35 @@ def _records(data: bytes, names: dict[int, str]) -> list[Read]:
         elif kind in (LOADING, STEPPING):
             ended, begun = (STEP, LOAD) if kind == LOADING else (LOAD, STEP)
             after = (key + STRIDE) % 2**64
-            found.append(Read(END, ended, flags, "", key, step - (kind == LOADING), time))
-            found.append(Read(START, begun, phase * EXPORT, "", after, step, time))
+            result.append(Read(END, ended, flags, "", key, step - (kind == LOADING), time))
+            result.append(Read(START, begun, phase * EXPORT, "", after, step, time))
         elif kind == TURN:
             took, number = step % 2**32, step % 2**64 // 2**32
             load, begun = (key + STRIDE) % 2**64, time - took
-            found.append(Read(END, STEP, 0, "", key, number - 1, begun))
-            found.append(Read(START, LOAD, 0, "", load, number, begun))
-            found.append(Read(END, LOAD, 0, "", load, number, time))
-            found.append(Read(START, STEP, 0, "", (load + STRIDE) % 2**64, number, time))
+            result.append(Read(END, STEP, 0, "", key, number - 1, begun))
+            result.append(Read(START, LOAD, 0, "", load, number, begun))
+            result.append(Read(END, LOAD, 0, "", load, number, time))
+            result.append(Read(START, STEP, 0, "", (load + STRIDE) % 2**64, number, time))
         elif kind == DEVICE_ENDS:
             for at in range(phase):
                 left = phase - 1 - at
                 after = (key + 2 * at * STRIDE) % 2**64
                 took, end = (max(0, step), time) if not flags & BUSY else (-1, max(1 - 2**63, time - left * step))
-                found.append(Read(DEVICE_END, STEP, 0, "", after, *((took, end) if left else (-1, time))))
+                result.append(Read(DEVICE_END, STEP, 0, "", after, *((took, end) if left else (-1, time))))
         else:
-            found.append(Read(kind, phase, flags, names.get(name, "") if name else "", key, step, time))
+            result.append(Read(kind, phase, flags, names.get(name, "") if name else "", key, step, time))
     beat = data[28:44]
     if len(beat) == 16 and any(beat) and zlib.crc32(beat[:12]) == struct.unpack_from("<I", beat, 12)[0]:
         time = struct.unpack_from("<q", beat)[0]
         if time:
-            found.append(Read(HEARTBEAT, 0, 0, "", 0, -1, time))
-    return found
+            result.append(Read(HEARTBEAT, 0, 0, "", 0, -1, time))
+    return result
 
 
 def with_attempts(read: list[Segment]) -> list[Segment]:
     """The same, with an ATTEMPT in front of an attempt whose first record is lost."""
     begun: set[int] = set()
-    found: list[Segment] = []
+    result: list[Segment] = []
     for one in read:
         records = list(one.records)
         first = next((record for record in records if record.kind < NAME), None)
@@ -186,8 +186,8 @@ def with_attempts(read: list[Segment]) -> list[Segment]:
             begun.add(one.attempt)
             if first.kind != ATTEMPT:
                 records.insert(0, Read(ATTEMPT, 0, 0, "", 0, one.attempt, first.time))
-        found.append(one._replace(records=records))
-    return found
+        result.append(one._replace(records=records))
+    return result
 
 
 def as_event(one: Read) -> tuple[int, int, int, int, int, int, int, str]:

@@ -98,8 +98,8 @@ def job(
     ) as process:
         assert process.stdout is not None and process.stderr is not None
         try:
-            told = process.stdout.readline().strip()
-            assert told == ("waiting" if ending == "wait" else "over"), process.stderr.read()
+            line = process.stdout.readline().strip()
+            assert line == ("waiting" if ending == "wait" else "over"), process.stderr.read()
             if ending != "wait":
                 assert process.wait(PATIENCE_S) == 0
             yield process

@@ -77,9 +77,9 @@ def chrome(path: Path) -> Trace:
         args = event.get("args", {})
         if kind == "X":
             assert event["dur"] >= 0 and trace.parents[event["tid"]] == event["pid"]
-            found = Slice(event["tid"], name, time, time + round(event["dur"] * 1000), args)
-            trace.slices.append(found)
-            latest[event["tid"], time] = found
+            piece = Slice(event["tid"], name, time, time + round(event["dur"] * 1000), args)
+            trace.slices.append(piece)
+            latest[event["tid"], time] = piece
         elif kind in "sf":
             arrows[kind, event["id"]] += 1
             assert kind == "s" or event["bp"] == "e"

@@ -26,7 +26,7 @@ def test_the_head_says_what_it_is_and_how_it_was_written(place: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "refusal"),
     [
         (("config",), "PLACE"),
         (("config", "cloud"), "'cloud'"),
@@ -59,10 +59,10 @@ def test_the_head_says_what_it_is_and_how_it_was_written(place: str) -> None:
         ((*K8S, "--dir", "goodput"), "path or URL"),
     ],
 )
-def test_wrong_use_is_told_of(arguments: tuple[str, ...], said: str) -> None:
+def test_wrong_use_is_told_of(arguments: tuple[str, ...], refusal: str) -> None:
     done = goodput("collector", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr and "Traceback" not in done.stderr
+    assert refusal in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("what", ["config", "systemd", "k8s"])

@@ -35,37 +35,37 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def compared(runs: Path, a: str, b: str, *arguments: str | Path, status: int = 0) -> dict[str, Any]:
     answer = goodput("compare", a, b, "--dir", runs, "--json", *arguments)
     assert answer.returncode == status, answer.stdout + answer.stderr
-    found: dict[str, Any] = json.loads(answer.stdout)
-    return found
+    comparison: dict[str, Any] = json.loads(answer.stdout)
+    return comparison
 
 
 def test_the_figures_are_those_of_the_reports(runs: Path) -> None:
-    found = compared(runs, "alpha", "beta")
+    comparison = compared(runs, "alpha", "beta")
     for side, run_id in (("a", "alpha"), ("b", "beta")):
         report = json.loads(succeeded(goodput("report", runs, "--run", run_id, "--json")))
-        for name, value in found[side].items():
+        for name, value in comparison[side].items():
             if name in report:
                 assert value == report[name], name
-        shares = sum(source[f"{side}_share"] for source in found["sources"])
+        shares = sum(source[f"{side}_share"] for source in comparison["sources"])
         assert shares == pytest.approx(1)
-        assert found["step_time"]["median"][f"{side}_s"] > 0.0015
-        productive = next(one for one in found["sources"] if one["category"] == "productive")
+        assert comparison["step_time"]["median"][f"{side}_s"] > 0.0015
+        productive = next(one for one in comparison["sources"] if one["category"] == "productive")
         assert productive[f"{side}_s"] == pytest.approx(report["seconds"]["productive"])
         # The mean of the net step times is what a kept step holds of the productive time.
-        assert found["step_time"]["mean"][f"{side}_s"] == pytest.approx(productive[f"{side}_per_step_s"])
-        assert sum(bucket[2 if side == "a" else 3] for bucket in found["histogram"]) == report["steps"]["kept"]
-    assert found["figures"]["disruptions"] == {"kind": "count", "a": 1, "b": 0}
-    assert found["verdict"].endswith(".")
+        assert comparison["step_time"]["mean"][f"{side}_s"] == pytest.approx(productive[f"{side}_per_step_s"])
+        assert sum(bucket[2 if side == "a" else 3] for bucket in comparison["histogram"]) == report["steps"]["kept"]
+    assert comparison["figures"]["disruptions"] == {"kind": "count", "a": 1, "b": 0}
+    assert comparison["verdict"].endswith(".")
 
 
 def test_known_step_times(runs: Path) -> None:
     """By the host's clock a step takes 10 ms; on the device 11 ms, for it works on while the next batch is loaded."""
-    found = compared(runs, "even", "device")
-    median = found["step_time"]["median"]
+    comparison = compared(runs, "even", "device")
+    median = comparison["step_time"]["median"]
     assert (median["a_s"], median["b_s"]) == pytest.approx((0.010, 0.011), rel=0.02)
     assert median["ratio"] == pytest.approx(1.1, rel=0.02) and median["low"] <= median["ratio"] <= median["high"]
-    assert "10.0 % slower per step" in found["verdict"]
-    assert found["figures"]["data_loading_per_step"]["a"] == pytest.approx(0.002)
+    assert "10.0 % slower per step" in comparison["verdict"]
+    assert comparison["figures"]["data_loading_per_step"]["a"] == pytest.approx(0.002)
 
 
 def test_exchanged(runs: Path) -> None:
@@ -85,10 +85,10 @@ def test_exchanged(runs: Path) -> None:
 
 
 def test_a_run_with_itself(runs: Path) -> None:
-    found = compared(runs, "alpha", "alpha", "--fail-if", "goodput < 0 pp", "--fail-if", "step_time > 0 %")
-    assert found["same_run"]
-    assert found["step_time"]["median"]["difference_s"] == 0
-    assert "no significant difference" in found["verdict"]
+    comparison = compared(runs, "alpha", "alpha", "--fail-if", "goodput < 0 pp", "--fail-if", "step_time > 0 %")
+    assert comparison["same_run"]
+    assert comparison["step_time"]["median"]["difference_s"] == 0
+    assert "no significant difference" in comparison["verdict"]
     assert "A and B are the same run" in succeeded(goodput("compare", "alpha", "alpha", "--dir", runs))
 
 
@@ -104,15 +104,15 @@ def test_text_for_people(runs: Path) -> None:
 
 def test_how_runs_are_named(runs: Path, tmp_path: Path) -> None:
     """An id in DIR, a path, a URL, the default folder."""
-    told = compared(runs, "alpha", "beta")["b"]
-    assert compared(runs, str(runs / "alpha"), str(runs / "beta"))["b"] == told
-    assert compared(runs, "alpha", f"file://{runs}/beta")["b"] == told
+    side = compared(runs, "alpha", "beta")["b"]
+    assert compared(runs, str(runs / "alpha"), str(runs / "beta"))["b"] == side
+    assert compared(runs, "alpha", f"file://{runs}/beta")["b"] == side
     ids = goodput("compare", "alpha", "beta", "--json", OTEL_GOODPUT_DIR=runs)
-    assert json.loads(succeeded(ids))["b"] == told
-    assert json.loads(succeeded(goodput("compare", "alpha", "beta", "--json", "--dir", f"file://{runs}")))["b"] == told
+    assert json.loads(succeeded(ids))["b"] == side
+    assert json.loads(succeeded(goodput("compare", "alpha", "beta", "--json", "--dir", f"file://{runs}")))["b"] == side
     assert (
         json.loads(succeeded(goodput("compare", "alpha", "./beta", "--json", cwd=runs, OTEL_GOODPUT_DIR=runs)))["b"]
-        == told
+        == side
     )
     assert "holds no run 'delta'" in failed(goodput("compare", "alpha", "delta", "--dir", runs))
     assert "name one of them" in failed(goodput("compare", "alpha", str(runs), "--dir", runs))
@@ -125,18 +125,18 @@ def test_the_status_tells_what_holds(runs: Path) -> None:
     assert not any(one["holds"] for one in compared(runs, "even", "device", "--fail-if", good)["conditions"])
     answer = goodput("compare", "even", "device", "--dir", runs, "--fail-if", good, "--fail-if", bad)
     assert answer.returncode == 5
-    told = answer.stderr.splitlines()
-    assert len(told) == 2
-    assert told[0].startswith(f"otel-goodput: does not hold: {good}: step_time ")
-    assert told[1].startswith(f"otel-goodput: holds: {bad}: step_time 10 ms in A, 11 ms in B")
+    errors = answer.stderr.splitlines()
+    assert len(errors) == 2
+    assert errors[0].startswith(f"otel-goodput: does not hold: {good}: step_time ")
+    assert errors[1].startswith(f"otel-goodput: holds: {bad}: step_time 10 ms in A, 11 ms in B")
 
 
 def test_what_is_not_known_is_never_taken_for_good(runs: Path) -> None:
     condition = ("--fail-if", "goodput < -50 %")
-    found = compared(runs, "even", "unknown", *condition, status=4)
-    assert found["b"]["goodput"] is None and found["b"]["reason"]
-    assert found["step_time"]["median"]["b_s"] is None and found["conditions"][0]["holds"] is None
-    assert "not known" in found["verdict"]
+    comparison = compared(runs, "even", "unknown", *condition, status=4)
+    assert comparison["b"]["goodput"] is None and comparison["b"]["reason"]
+    assert comparison["step_time"]["median"]["b_s"] is None and comparison["conditions"][0]["holds"] is None
+    assert "not known" in comparison["verdict"]
     assert compared(runs, "even", "unknown")["figures"]["at_risk"]["b"] is None
     # What is known is held against it all the same, and what holds outweighs what is not known.
     compared(runs, "even", "unknown", *condition, "--fail-if", "attempts >= 0", status=5)
@@ -153,8 +153,8 @@ def test_wrong_conditions_are_wrong_use(runs: Path, condition: str) -> None:
 
 def test_a_living_run(runs: Path, tmp_path: Path) -> None:
     with job("live", tmp_path, 0, 60, "wait"):
-        found = compared(runs, "even", str(tmp_path / "live"))
-        assert found["b"]["state"] == "running" and found["step_time"]["median"]["b_s"] > 0
+        comparison = compared(runs, "even", str(tmp_path / "live"))
+        assert comparison["b"]["state"] == "running" and comparison["step_time"]["median"]["b_s"] > 0
 
 
 def test_a_damaged_journal(runs: Path, tmp_path: Path) -> None:
@@ -164,8 +164,8 @@ def test_a_damaged_journal(runs: Path, tmp_path: Path) -> None:
     data = bytearray(segment.read_bytes())
     data[64 + 32 * 100 : 64 + 32 * 110] = b"x" * 320
     segment.write_bytes(data)
-    found = compared(folder, "even", "device", status=3)
-    assert found["a"]["damaged"] and not found["b"]["damaged"]
+    comparison = compared(folder, "even", "device", status=3)
+    assert comparison["a"]["damaged"] and not comparison["b"]["damaged"]
     compared(folder, "even", "device", "--fail-if", "step_time > 5 %", status=5)
     segment.write_bytes(b"rubbish")
     assert "otel-goodput: run 'even'" in goodput("compare", "even", "device", "--dir", folder).stderr

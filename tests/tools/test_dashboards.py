@@ -23,8 +23,10 @@ def files_in(folder: Path) -> dict[str, str]:
 
 
 def test_all_places_together_are_the_files_of_the_checkout(tmp_path: Path) -> None:
-    told = [line for place in PLACES for line in succeeded(goodput("dashboards", place, "views", cwd=tmp_path)).split()]
-    assert sorted(told) == [f"views/{name}" for name in FILES]
+    written = [
+        line for place in PLACES for line in succeeded(goodput("dashboards", place, "views", cwd=tmp_path)).split()
+    ]
+    assert sorted(written) == [f"views/{name}" for name in FILES]
     assert files_in(tmp_path / "views") == {name: (COLLECTOR / name).read_text() for name in FILES}
 
 
@@ -94,7 +96,7 @@ def explained(document: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "refusal"),
     [
         ((), "PLACE, DIR"),
         (("gcp",), "DIR"),
@@ -108,9 +110,9 @@ def explained(document: Any) -> list[str]:
         (("gcp", "d", "--windows", ""), "invalid list of rolling windows"),
     ],
 )
-def test_wrong_options_are_told_of(arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+def test_wrong_options_are_told_of(arguments: tuple[str, ...], refusal: str, tmp_path: Path) -> None:
     done = goodput("dashboards", *arguments, cwd=tmp_path)
-    assert done.returncode == 2 and said in done.stderr
+    assert done.returncode == 2 and refusal in done.stderr
     assert not list(tmp_path.iterdir())
 
 

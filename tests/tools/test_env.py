@@ -23,10 +23,10 @@ def rows(**variables: str) -> dict[str, dict[str, Any]]:
 
 
 def test_every_variable_with_its_default() -> None:
-    found = rows()
-    assert list(found) == [variable.name for variable in (*ENVVARS, *STANDARD)]
+    listed = rows()
+    assert list(listed) == [variable.name for variable in (*ENVVARS, *STANDARD)]
     for variable in (*ENVVARS, *STANDARD):
-        row = found[variable.name]
+        row = listed[variable.name]
         assert (row["type"], row["default"], row["brief"]) == (variable.type, variable.default, variable.brief)
         assert (row["source"], row["ignored"]) == ("default", None)
         assert row["value"] == ("goodput" if variable.name == "OTEL_GOODPUT_DIR" else variable.default)
@@ -81,19 +81,19 @@ WRONG = {
 
 
 def test_values_of_the_environment() -> None:
-    found = rows(**GOOD)
+    listed = rows(**GOOD)
     for name, value in GOOD.items():
-        row = found[name]
+        row = listed[name]
         assert (row["value"], row["source"], row["ignored"]) == (value, "environment", None)
 
 
 def test_wrong_values_are_marked_and_the_default_is_in_force() -> None:
-    found = rows(**{name: value for name, (value, _) in WRONG.items()})
-    for name, (value, said) in WRONG.items():
-        row = found[name]
+    listed = rows(**{name: value for name, (value, _) in WRONG.items()})
+    for name, (value, problem) in WRONG.items():
+        row = listed[name]
         assert (row["value"], row["source"]) == (row["default"], "default")
         assert repr(value) in row["ignored"]
-        assert said in row["ignored"]
+        assert problem in row["ignored"]
 
 
 def test_one_wrong_attribute_does_not_spoil_the_others() -> None:

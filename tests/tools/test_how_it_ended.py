@@ -75,8 +75,8 @@ def disruptions(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_why_each_attempt_ended(run: Path) -> None:
-    told = [(one["reason"], one["error_type"], one["error_message"], one["ended_by"]) for one in disruptions(run)]
-    assert told == [
+    endings = [(one["reason"], one["error_type"], one["error_message"], one["ended_by"]) for one in disruptions(run)]
+    assert endings == [
         ("crash", "RuntimeError", "CUDA out of memory at https://***@host/", "exit status 1"),
         ("signal", None, None, "SIGTERM"),
         ("crash", None, None, "exit status 137"),
@@ -115,9 +115,9 @@ def test_the_text_tells_it(run: Path) -> None:
 def test_a_run_that_an_exception_ended_has_failed(job: str, tmp_path: Path) -> None:
     end(tmp_path, "raise", 1, job=job)
     with goodput.open_run(tmp_path) as opened:
-        told = opened.report().to_json()
-        early = opened.report(at=told["started_at"] + told["elapsed_s"] / 2).to_json()
-    assert (told["state"], told["ended"], told["error_type"]) == ("failed", True, "RuntimeError")
+        report = opened.report().to_json()
+        early = opened.report(at=report["started_at"] + report["elapsed_s"] / 2).to_json()
+    assert (report["state"], report["ended"], report["error_type"]) == ("failed", True, "RuntimeError")
     assert (early["state"], early["error_type"]) == ("running", None)
     lines = succeeded(command("report", tmp_path)).splitlines()
     assert lines[0].endswith(", failed") and lines[1].startswith("  the job failed: RuntimeError: CUDA out of memory")

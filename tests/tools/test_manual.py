@@ -71,9 +71,9 @@ def test_bash_completes(line: str, expected: set[str], tmp_path: Path) -> None:
     script = succeeded(goodput("completion", "bash"))
     words = ["otel-goodput", *re.split(r"(?<!\\) ", line)]
     shown = '((${#COMPREPLY[@]})) && printf "%s\\n" "${COMPREPLY[@]}"; true'
-    asked = f"COMP_WORDS=({' '.join(map(shlex.quote, words))}); COMP_CWORD={len(words) - 1}; _shtab_otel_goodput\n"
+    call = f"COMP_WORDS=({' '.join(map(shlex.quote, words))}); COMP_CWORD={len(words) - 1}; _shtab_otel_goodput\n"
     done = subprocess.run(
-        ["bash", "--norc", "-c", script + asked + shown],
+        ["bash", "--norc", "-c", script + call + shown],
         capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE_S, env={"PATH": "/usr/bin:/bin"}, check=True,
     )  # fmt: skip
     offered = set(done.stdout.splitlines()) - {"-h", "--help"}

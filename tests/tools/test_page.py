@@ -73,11 +73,11 @@ def test_a_live_job_writes_its_page(tmp_path: Path) -> None:
                     pass
             report = recorder.report()
             place = report.html(tmp_path / "live.html")
-        told = document(place.read_text(encoding="utf-8")).head
+        head = document(place.read_text(encoding="utf-8")).head
         figures = {name: figure for name, figure in report.to_json().items() if name != "configurations"}
-        assert told["report"] == figures  # the attempts have what they ran with
-        assert told["steps"]["rows"] == 5
-        assert told["processes"][0]["state"] == told["attempts"][0]["state"] == "running"
+        assert head["report"] == figures  # the attempts have what they ran with
+        assert head["steps"]["rows"] == 5
+        assert head["processes"][0]["state"] == head["attempts"][0]["state"] == "running"
         with pytest.raises(GoodputError, match="is a directory"):
             report.html(tmp_path)
     finally:

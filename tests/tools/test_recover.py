@@ -20,25 +20,25 @@ def test_a_killed_job_is_recovered_once(tmp_path: Path) -> None:
     killed("job", tmp_path)
     first = succeeded(goodput("recover", tmp_path, "--exporters", "file"))
     assert "exported through file" in first
-    found = written(tmp_path / "job")
-    names = Counter(span["name"] for span in found)
+    spans = written(tmp_path / "job")
+    names = Counter(span["name"] for span in spans)
     once = dict.fromkeys(("attempt", "job", "training_prep", "checkpoint_save", "look"), 1)
     assert names == {**once, "data_loading": 11, "step": 11}
-    assert len({span["spanId"] for span in found}) == len(found)
-    interrupted = [span for span in found if attributes(span).get("goodput.interrupted")]
+    assert len({span["spanId"] for span in spans}) == len(spans)
+    interrupted = [span for span in spans if attributes(span).get("goodput.interrupted")]
     assert sorted(span["name"] for span in interrupted) == ["job", "step"]
     assert all(span["status"]["code"] == 2 for span in interrupted)
 
     assert "already recovered" in succeeded(goodput("recover", tmp_path, "--exporters", "file"))
-    assert len(written(tmp_path / "job")) == len(found)
+    assert len(written(tmp_path / "job")) == len(spans)
     assert "exported through file" in succeeded(goodput("recover", tmp_path, "--exporters", "file", "--again"))
-    assert len(written(tmp_path / "job")) == 2 * len(found)
+    assert len(written(tmp_path / "job")) == 2 * len(spans)
 
 
 def test_over_otlp_by_the_environment(tmp_path: Path) -> None:
     killed("job", tmp_path)
     with grpc_backend() as received:
-        said = succeeded(
+        output = succeeded(
             goodput(
                 "recover",
                 OTEL_GOODPUT_DIR=tmp_path,
@@ -46,7 +46,7 @@ def test_over_otlp_by_the_environment(tmp_path: Path) -> None:
                 OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint,
             )
         )
-        assert "exported through otlp" in said
+        assert "exported through otlp" in output
         assert Counter(received.span_names())["job"] == 1
 
 
@@ -71,9 +71,9 @@ def test_a_living_job_is_left_alone(tmp_path: Path) -> None:
 def test_several_runs_and_one_of_them(tmp_path: Path) -> None:
     killed("one", tmp_path)
     killed("two", tmp_path)
-    said = succeeded(goodput("recover", tmp_path, "--run", "two", "--exporters", "file"))
-    assert "'two'" in said
-    assert "'one'" not in said
+    output = succeeded(goodput("recover", tmp_path, "--run", "two", "--exporters", "file"))
+    assert "'two'" in output
+    assert "'one'" not in output
     assert written(tmp_path / "one") == []
     assert "'one'" in succeeded(goodput("recover", tmp_path, "--exporters", "file"))
     assert written(tmp_path / "one")
@@ -81,8 +81,8 @@ def test_several_runs_and_one_of_them(tmp_path: Path) -> None:
 
 def test_a_job_that_ended_by_itself_leaves_only_what_no_exporter_took(tmp_path: Path) -> None:
     finished("job", tmp_path)
-    said = succeeded(goodput("recover", tmp_path, "--exporters", "file"))
-    assert "exported through file" in said
+    output = succeeded(goodput("recover", tmp_path, "--exporters", "file"))
+    assert "exported through file" in output
     assert not [span for span in written(tmp_path / "job") if attributes(span).get("goodput.interrupted")]
 
 
@@ -125,9 +125,9 @@ def test_what_only_one_of_two_exporters_took_goes_to_the_other_next_time(tmp_pat
     spans = written(tmp_path / "job")
     with grpc_backend() as received:
         there = {"OTEL_EXPORTER_OTLP_ENDPOINT": received.endpoint}
-        said = succeeded(goodput("recover", tmp_path, "--exporters", "file,otlp", **there))
-        assert "0 spans exported through file" in said
-        assert f"{len(spans)} spans exported through otlp" in said
+        output = succeeded(goodput("recover", tmp_path, "--exporters", "file,otlp", **there))
+        assert "0 spans exported through file" in output
+        assert f"{len(spans)} spans exported through otlp" in output
         assert len(received.span_names()) == len(spans)
         assert "already recovered" in succeeded(goodput("recover", tmp_path, "--exporters", "file,otlp", **there))
     assert len(written(tmp_path / "job")) == len(spans)

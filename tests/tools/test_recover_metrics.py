@@ -50,13 +50,13 @@ def test_they_are_sent_later(by: str, tmp_path: Path) -> None:
         work(tmp_path, received, 50, 0, "at once")
         assert 50 not in kept(received), "the process was gone before"
         if by == "recover":
-            told = {"OTEL_GOODPUT_EXPORTERS": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": received.endpoint}
-            assert "the last metrics exported through otlp" in succeeded(goodput("recover", tmp_path, **told))
+            variables = {"OTEL_GOODPUT_EXPORTERS": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": received.endpoint}
+            assert "the last metrics exported through otlp" in succeeded(goodput("recover", tmp_path, **variables))
             assert kept(received)[-1] == 50
             assert received.span_names().count("job") == 1
             assert {"goodput.time", "goodput.ratio"} < received.metric_names()
             assert not {"goodput.telemetry.overhead", "goodput.telemetry.dropped"} & received.metric_names()
-            assert "already recovered" in succeeded(goodput("recover", tmp_path, **told))
+            assert "already recovered" in succeeded(goodput("recover", tmp_path, **variables))
         else:
             work(tmp_path, received, 10, 50, "as programs do")
             assert kept(received)[-1] == 60

@@ -29,49 +29,49 @@ def test_sample_timelines(name: str, tmp_path: Path) -> None:
     case, truth = CASES[name], CASES[name]["truth"]
     path = write_timeline(tmp_path / "timeline.jsonl", case["events"])
     windows = case.get("intervals", [])
-    found = answer(path, "--at", str(case["query_at"]), *options("--window", windows))
-    check_times(found, truth)
-    check_slices(found, truth)
-    assert found["max_productive_step"] == truth["max_productive_step"]
-    assert found["disruptions"] == truth["disruptions"]
-    assert len(found["windows"]) == len(windows)
-    for window, wanted in zip(found["windows"], truth.get("intervals", []), strict=True):
+    answered = answer(path, "--at", str(case["query_at"]), *options("--window", windows))
+    check_times(answered, truth)
+    check_slices(answered, truth)
+    assert answered["max_productive_step"] == truth["max_productive_step"]
+    assert answered["disruptions"] == truth["disruptions"]
+    assert len(answered["windows"]) == len(windows)
+    for window, wanted in zip(answered["windows"], truth.get("intervals", []), strict=True):
         check_times(window, wanted)
     # The same as the library says, to the last digit.
-    assert found == json.loads(json.dumps(replay(case["events"], at=case["query_at"], windows=windows)))
+    assert answered == json.loads(json.dumps(replay(case["events"], at=case["query_at"], windows=windows)))
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if "exclusions" in case])
 def test_sample_timelines_with_exclusions(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     path = write_timeline(tmp_path / "timeline.jsonl", case["events"])
-    found = answer(path, "--at", str(case["query_at"]), *options("--exclude", case["exclusions"]))
-    check_times(found, case["truth"]["exclusions"])
-    assert found["excluded_s"] == pytest.approx(case["truth"]["exclusions"]["excluded_s"], abs=1e-6)
+    answered = answer(path, "--at", str(case["query_at"]), *options("--exclude", case["exclusions"]))
+    check_times(answered, case["truth"]["exclusions"])
+    assert answered["excluded_s"] == pytest.approx(case["truth"]["exclusions"]["excluded_s"], abs=1e-6)
 
 
 def test_the_whole_of_a_small_one(tmp_path: Path) -> None:
-    found = answer(write_timeline(tmp_path / "small.jsonl", SMALL))
-    assert found["elapsed_s"] == 20.0
-    assert found["goodput"] == 0.6
-    assert found["seconds"] == {"productive": 12.0, "training_prep": 4.0, "custom": {"eval": 3.0}, "other": 1.0}
-    assert found["ideal_step_time_s"] == 4.0
-    assert found["attempts"] == 1
+    answered = answer(write_timeline(tmp_path / "small.jsonl", SMALL))
+    assert answered["elapsed_s"] == 20.0
+    assert answered["goodput"] == 0.6
+    assert answered["seconds"] == {"productive": 12.0, "training_prep": 4.0, "custom": {"eval": 3.0}, "other": 1.0}
+    assert answered["ideal_step_time_s"] == 4.0
+    assert answered["attempts"] == 1
 
 
 def test_at_asks_for_an_earlier_time(tmp_path: Path) -> None:
-    found = answer(write_timeline(tmp_path / "small.jsonl", SMALL), "--at", "10")
-    assert found["seconds"] == {"productive": 4.0, "training_prep": 4.0, "in_flight": 2.0}
-    assert found["in_flight_step"] == 1
+    answered = answer(write_timeline(tmp_path / "small.jsonl", SMALL), "--at", "10")
+    assert answered["seconds"] == {"productive": 4.0, "training_prep": 4.0, "in_flight": 2.0}
+    assert answered["in_flight_step"] == 1
 
 
 def test_windows_and_exclusions_may_be_repeated(tmp_path: Path) -> None:
     path = write_timeline(tmp_path / "small.jsonl", SMALL)
     more = ["--window", "0", "6", "--window", "10", "30", "--exclude", "13", "14", "--exclude", "18", "19.5"]
-    found = answer(path, *more)
-    assert found["excluded_s"] == 2.5
-    assert total_ns(found["seconds"]) == 17_500_000_000
-    first, second = found["windows"]
+    answered = answer(path, *more)
+    assert answered["excluded_s"] == 2.5
+    assert total_ns(answered["seconds"]) == 17_500_000_000
+    first, second = answered["windows"]
     assert (first["start"], first["end"], first["elapsed_s"]) == (0.0, 6.0, 6.0)
     assert first["seconds"] == {"productive": 2.0, "training_prep": 4.0}
     assert second["elapsed_s"] == 7.5
@@ -114,9 +114,9 @@ def test_standard_input_may_be_a_socket() -> None:
 
 def test_a_run_directory(tmp_path: Path) -> None:
     finished("job", tmp_path / "runs")
-    found = answer(tmp_path / "runs" / "job")
-    assert found["run_id"] == "job"
-    assert found["steps"]["kept"] == 10
+    answered = answer(tmp_path / "runs" / "job")
+    assert answered["run_id"] == "job"
+    assert answered["steps"]["kept"] == 10
 
 
 def test_rows_that_make_no_sense_are_left_out_and_said(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_no_such_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "said"),
+    ("second", "problem"),
     [
         (b'{"kind": "step", "start": 1,\n', "line 2"),
         (b"[1, 2]\n", "line 2"),
@@ -149,11 +149,11 @@ def test_no_such_file(tmp_path: Path) -> None:
     ],
     ids=["cut", "no object", "no JSON", "no UTF-8"],
 )
-def test_a_broken_file(second: bytes, said: str, tmp_path: Path) -> None:
+def test_a_broken_file(second: bytes, problem: str, tmp_path: Path) -> None:
     path = tmp_path / "broken.jsonl"
     path.write_bytes(b'{"kind": "job", "start": 0, "end": 9}\n' + second)
     line = failed(goodput("replay", path))
-    assert said in line
+    assert problem in line
     assert "broken.jsonl" in line
 
 

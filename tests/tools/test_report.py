@@ -36,23 +36,23 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def report(*arguments: str | Path, **more: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(succeeded(goodput("report", *arguments, "--json", **more)))
-    assert total_ns(found["seconds"]) == round(found["elapsed_s"] * NS), "the categories sum to the elapsed time"
-    return found
+    answer: dict[str, Any] = json.loads(succeeded(goodput("report", *arguments, "--json", **more)))
+    assert total_ns(answer["seconds"]) == round(answer["elapsed_s"] * NS), "the categories sum to the elapsed time"
+    return answer
 
 
-def check_alpha(found: dict[str, Any]) -> None:
-    assert (found["run_id"], found["job_name"], found["ended"]) == ("alpha", "alpha", True)
-    assert found["attempts"] == 2
-    assert found["disruption_reasons"] == {"crash": 1}
+def check_alpha(answer: dict[str, Any]) -> None:
+    assert (answer["run_id"], answer["job_name"], answer["ended"]) == ("alpha", "alpha", True)
+    assert answer["attempts"] == 2
+    assert answer["disruption_reasons"] == {"crash": 1}
     # Steps 6..9 were done twice, step 10 died in flight and came again.
-    assert found["steps"] == {"executed": 24, "kept": 20, "lost": 5}
-    assert found["max_productive_step"] == 19
-    [disruption] = found["disruption_list"]
+    assert answer["steps"] == {"executed": 24, "kept": 20, "lost": 5}
+    assert answer["max_productive_step"] == 19
+    [disruption] = answer["disruption_list"]
     assert (disruption["from_step"], disruption["to_step"]) == (10, 6)
     assert disruption["kept_step"] == 9, "step 10 was in flight"
-    assert found["first_step_s"] == disruption["first_step_s"] < disruption["regained_s"] < found["elapsed_s"]
-    assert found["seconds"]["custom"]["look"] >= 0.004
+    assert answer["first_step_s"] == disruption["first_step_s"] < disruption["regained_s"] < answer["elapsed_s"]
+    assert answer["seconds"]["custom"]["look"] >= 0.004
 
 
 def test_the_folder_of_a_run(runs: Path) -> None:
@@ -68,7 +68,7 @@ def ids(*arguments: str | Path) -> list[str]:
     """Of the runs in a report on several, which is one document; the one that began last first."""
     whole = json.loads(succeeded(goodput("report", *arguments, "--json")))
     assert list(whole) == ["runs"]
-    return [found["run_id"] for found in whole["runs"]]
+    return [each["run_id"] for each in whole["runs"]]
 
 
 def test_of_several_runs_the_newest_is_shown_and_which_there_are(runs: Path, tmp_path: Path) -> None:
@@ -145,13 +145,13 @@ def test_an_earlier_time_windows_and_exclusions(runs: Path) -> None:
 
 def test_a_living_job(tmp_path: Path) -> None:
     with job("alive", tmp_path, 0, 10, "wait"):
-        found = report(tmp_path)
-        assert found["ended"] is False
-        assert found["in_flight_step"] == 10
-        assert found["seconds"]["in_flight"] > 0
+        answer = report(tmp_path)
+        assert answer["ended"] is False
+        assert answer["in_flight_step"] == 10
+        assert answer["seconds"]["in_flight"] > 0
         later = report(tmp_path)
-        assert later["seconds"]["in_flight"] > found["seconds"]["in_flight"], "a hang is seen at once"
-        assert found["state"] == "running"
+        assert later["seconds"]["in_flight"] > answer["seconds"]["in_flight"], "a hang is seen at once"
+        assert answer["state"] == "running"
         text = succeeded(goodput("report", tmp_path))
         assert "11 started = 10 kept + 0 lost + 1 pending" in text
         assert re.search(r"step 10 is in flight \(for [\d.]+ m?s so far\)", text)
@@ -165,21 +165,26 @@ def test_a_killed_job(tmp_path: Path) -> None:
         until(lambda: restore(RunDirectory(tmp_path / "dead")).last_sign > entered)
         process.send_signal(signal.SIGKILL)
         assert process.wait(PATIENCE_S) == -signal.SIGKILL
-    found = report(tmp_path)
-    assert found["attempts"] == 1
-    assert (found["steps"]["kept"], found["steps"]["lost"]) == (10, 1)
-    assert (found["state"], found["ended"], found["in_flight_step"], found["last_step"]) == ("died", False, None, 10)
-    assert found["seconds"].get("in_flight", 0) == 0 < found["seconds"]["wasted_progress"]
-    assert found["last_sign_of_life"] == pytest.approx(found["started_at"] + found["elapsed_s"], abs=1e-5)
+    answer = report(tmp_path)
+    assert answer["attempts"] == 1
+    assert (answer["steps"]["kept"], answer["steps"]["lost"]) == (10, 1)
+    assert (answer["state"], answer["ended"], answer["in_flight_step"], answer["last_step"]) == (
+        "died",
+        False,
+        None,
+        10,
+    )
+    assert answer["seconds"].get("in_flight", 0) == 0 < answer["seconds"]["wasted_progress"]
+    assert answer["last_sign_of_life"] == pytest.approx(answer["started_at"] + answer["elapsed_s"], abs=1e-5)
     text = succeeded(goodput("report", tmp_path))
     assert text.splitlines()[0].endswith(", died") and "not ended" not in text and "in flight" not in text
     assert re.search(r"  the process died at 2\d{3}-\d\d-\d\d [\d:]+ UTC, [\d.]+ m?s into step 10\n", text)
     assert "11 started = 10 kept + 1 lost" in text
     # The same from the whole journal, and of a moment long after its death; before it, it was alive.
-    moment = found["last_sign_of_life"]
+    moment = answer["last_sign_of_life"]
     late = report(tmp_path, "--at", repr(moment + 3600))
-    assert {**late, "windows": []} == {**found, "windows": []}
-    early = report(tmp_path, "--at", repr(found["last_sign_of_life"] - found["last_step_open_s"] / 2))
+    assert {**late, "windows": []} == {**answer, "windows": []}
+    early = report(tmp_path, "--at", repr(answer["last_sign_of_life"] - answer["last_step_open_s"] / 2))
     assert (early["state"], early["in_flight_step"]) == ("running", 10)
 
 
@@ -276,8 +281,8 @@ def test_the_slowest_steps(tmp_path: Path) -> None:
         with recorder.step(4, start_time=at, end_time=at + 1_000_000):
             pass
         job.end(at + 1_000_000)
-    found = json.loads(succeeded(goodput("report", tmp_path, "--slowest", "2", "--json")))["slowest_steps"]
-    assert found == [
+    slowest = json.loads(succeeded(goodput("report", tmp_path, "--slowest", "2", "--json")))["slowest_steps"]
+    assert slowest == [
         {"step": 2, "attempt": 1, "start": begin / NS + 0.02, "net_s": 0.5, "fate": "kept"},
         {"step": 4, "attempt": 1, "start": begin / NS + 0.53, "net_s": 0.3, "fate": "lost"},
     ]

@@ -31,15 +31,15 @@ def table(*arguments: str | Path, status: int = 0) -> list[dict[str, Any]]:
     assert answer.returncode == status, answer.stderr
     whole = json.loads(answer.stdout)
     assert list(whole) == ["runs"]
-    found: list[dict[str, Any]] = whole["runs"]
-    return found
+    rows: list[dict[str, Any]] = whole["runs"]
+    return rows
 
 
 def test_the_newest_first_with_its_figures(runs: Path) -> None:
-    found = table(runs)
-    told = [(row["run_id"], row["job_name"], row["state"], row["attempts"]) for row in found]
-    assert told == [("gamma", "gamma", "died", 1), ("beta", "beta", "ended", 1), ("alpha", "alpha", "ended", 2)]
-    for row in found:
+    rows = table(runs)
+    shown = [(row["run_id"], row["job_name"], row["state"], row["attempts"]) for row in rows]
+    assert shown == [("gamma", "gamma", "died", 1), ("beta", "beta", "ended", 1), ("alpha", "alpha", "ended", 2)]
+    for row in rows:
         report = json.loads(succeeded(goodput("report", runs, "--run", row["run_id"], "--json")))
         for name in ("goodput", "at_risk_s", "elapsed_s", "started_at"):
             assert row[name] == report[name]
@@ -80,10 +80,10 @@ def test_what_cannot_be_read_is_a_row_that_says_so(runs: Path, tmp_path: Path) -
         segment.write_bytes(b"rubbish")
     for snapshot in (folder / "beta" / "journal").glob("*.snapshot"):
         snapshot.unlink()
-    found = {row["run_id"]: row for row in table(folder, status=3)}
-    assert found["alpha"]["error"] is None and found["alpha"]["goodput"] > 0
-    assert "left no journal" in found["nothing"]["error"]
-    assert found["beta"]["state"] == "not readable" and found["beta"]["error"]
+    rows = {row["run_id"]: row for row in table(folder, status=3)}
+    assert rows["alpha"]["error"] is None and rows["alpha"]["goodput"] > 0
+    assert "left no journal" in rows["nothing"]["error"]
+    assert rows["beta"]["state"] == "not readable" and rows["beta"]["error"]
     answer = goodput("runs", folder)
     assert answer.returncode == 3 and "not readable" in answer.stdout and "Traceback" not in answer.stderr
 

@@ -57,15 +57,15 @@ recorder.shutdown()
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder of the job's runs, and what it wrote to stderr; a second attempt goes on with the same names."""
-    folder, said = tmp_path_factory.mktemp("runs"), ""
+    folder, errors = tmp_path_factory.mktemp("runs"), ""
     for _ in range(2):
         done = warm.run(
             [sys.executable, "-c", JOB, str(folder)], capture_output=True, text=True, timeout=120,
             env={"WANDB_API_KEY": WANDB, "PATH": "/usr/bin:/bin", "HOME": str(folder)},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        said += done.stderr
-    return folder, said
+        errors += done.stderr
+    return folder, errors
 
 
 def free_of_secrets(text: str) -> str:
@@ -78,8 +78,8 @@ def free_of_secrets(text: str) -> str:
 
 
 def test_in_its_files(run: tuple[Path, str]) -> None:
-    folder, said = run
-    free_of_secrets(said)
+    folder, errors = run
+    free_of_secrets(errors)
     written = [path for path in folder.rglob("*") if path.is_file()]
     assert len(written) > 5
     for path in written:

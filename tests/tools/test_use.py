@@ -81,8 +81,8 @@ def test_whoever_reads_may_have_seen_enough(question: str, tmp_path: Path) -> No
     ) as process:  # fmt: skip
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
-        said = process.stderr.read()
-        assert (process.wait(PATIENCE_S), said) == (0, "")
+        errors = process.stderr.read()
+        assert (process.wait(PATIENCE_S), errors) == (0, "")
 
 
 def test_an_interrupt_is_no_error_of_ours(tmp_path: Path) -> None:
@@ -95,6 +95,6 @@ def test_an_interrupt_is_no_error_of_ours(tmp_path: Path) -> None:
         process.stdin.write('{"kind": "job", "start": 0}\n' * 40_000)
         process.stdin.flush()
         process.send_signal(2)
-        said = process.stderr.read()
+        errors = process.stderr.read()
         assert process.wait(PATIENCE_S) == 130
-        assert said == ""
+        assert errors == ""

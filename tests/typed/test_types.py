@@ -44,20 +44,20 @@ def mypy(site: Path, *programs: Path) -> list[str]:
         env={"PATH": "", "MYPYPATH": ""},
     )  # fmt: skip
     assert done.returncode in (0, 1) and not done.stderr, done.stdout + done.stderr
-    told = [line for line in done.stdout.splitlines() if ": note: " not in line]
-    return [Path(line.partition(":")[0]).name + ":" + line.partition(":")[2] for line in told]
+    errors = [line for line in done.stdout.splitlines() if ": note: " not in line]
+    return [Path(line.partition(":")[0]).name + ":" + line.partition(":")[2] for line in errors]
 
 
 def expected(program: Path) -> list[str]:
     """By the comments below its lines, from that with the first error on."""
-    said, number = [], 0
+    lines, number = [], 0
     for here, line in enumerate(program.read_text(encoding="utf-8").splitlines(), 1):
         comment = re.fullmatch(r" *# (.* \[[a-z-]+\])", line)
         if comment:
-            said.append(f"{program.name}:{number}: error: {comment[1]}")
+            lines.append(f"{program.name}:{number}: error: {comment[1]}")
         else:
             number = here
-    return said
+    return lines
 
 
 def test_correct_use_is_taken_and_wrong_use_refused(site: Path) -> None:
@@ -73,7 +73,7 @@ def test_without_py_typed_nothing_is_known(site: Path, tmp_path: Path) -> None:
     program.write_text("import otel_goodput\n")
     marker.unlink()
     try:
-        (said,) = mypy(site, program)
+        (error,) = mypy(site, program)
     finally:
         marker.touch()
-    assert said.startswith("program.py:1: error: ") and said.endswith("py.typed marker  [import-untyped]")
+    assert error.startswith("program.py:1: error: ") and error.endswith("py.typed marker  [import-untyped]")

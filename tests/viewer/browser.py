@@ -29,7 +29,9 @@ FLAGS = (
 def chromium_path() -> str | None:
     """Where the browser is: beside Python, where `make parts` puts it, or on PATH."""
     places = (str(Path(sys.executable).parent), os.environ.get("PATH", ""))
-    return next((found for place in places for name in NAMES if (found := shutil.which(name, path=place))), None)
+    return next(
+        (executable for place in places for name in NAMES if (executable := shutil.which(name, path=place))), None
+    )
 
 
 @contextmanager
@@ -57,13 +59,13 @@ class Look:
     def __init__(self, page: Any, allowed: str = "") -> None:
         self.page = page
         self.allowed = allowed  # where a served page may ask
-        self.said: list[str] = []
-        self.asked: list[str] = []
-        page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: (self.said.append(f"dialog: {dialog.message}"), dialog.dismiss()))
-        page.on("popup", lambda other: self.said.append(f"popup: {other.url}"))
-        page.on("request", lambda request: self.asked.append(request.url))
+        self.messages: list[str] = []
+        self.requests: list[str] = []
+        page.on("console", lambda message: self.messages.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.messages.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: (self.messages.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on("popup", lambda other: self.messages.append(f"popup: {other.url}"))
+        page.on("request", lambda request: self.requests.append(request.url))
         page.set_default_timeout(PATIENCE_MS)
         page.add_init_script(
             "document.addEventListener('securitypolicyviolation', (event) => console.error('policy', event.blockedURI))"
@@ -79,11 +81,13 @@ class Look:
 
     def check(self) -> None:
         """Nothing was complained of, and nothing was asked for but the page itself."""
-        assert not self.said, self.said
-        elsewhere = [one for one in self.asked if not one.startswith(("file://", "data:", self.allowed or "file://"))]
+        assert not self.messages, self.messages
+        elsewhere = [
+            one for one in self.requests if not one.startswith(("file://", "data:", self.allowed or "file://"))
+        ]
         assert not elsewhere
         if not self.allowed:
-            assert len({one.partition("#")[0] for one in self.asked if one.startswith("file:")}) <= 1, self.asked
+            assert len({one.partition("#")[0] for one in self.requests if one.startswith("file:")}) <= 1, self.requests
 
     def forget(self) -> None:
         """Be as new: an empty page that stores nothing."""
@@ -95,18 +99,18 @@ class Look:
         self.page.goto("about:blank")
         self.page.set_viewport_size(_USUAL["viewport"])
         self.page.mouse.move(0, 0)
-        self.said.clear()
-        self.asked.clear()
+        self.messages.clear()
+        self.requests.clear()
 
     # --- what is there ----------------------------------------------------------------------------------------------
 
-    def js(self, text: str, told: Any = None) -> Any:
-        """The value of an expression; `told` is its `told`."""
-        return self.page.evaluate(f"(told) => ({text})", told)
+    def js(self, text: str, given: Any = None) -> Any:
+        """The value of an expression; `given` may be used in it."""
+        return self.page.evaluate(f"(given) => ({text})", given)
 
-    def until(self, text: str, told: Any = None) -> None:
+    def until(self, text: str, given: Any = None) -> None:
         """Wait until an expression is true. Older Playwrights wait by ``eval``, which the page's policy forbids."""
-        until(lambda: self.js(text, told), lacking=lambda: f"{text} of {told}")
+        until(lambda: self.js(text, given), lacking=lambda: f"{text} of {given}")
 
     def text(self, selector: str) -> str:
         return self.page.locator(selector).first.inner_text()
@@ -116,7 +120,7 @@ class Look:
         return self.page.eval_on_selector_all(selector, "(all) => all.map((one) => ({...one.dataset}))")
 
     def state(self, name: str) -> Any:
-        return self.js("goodput.state[told]", name)
+        return self.js("goodput.state[given]", name)
 
     def view(self) -> list[float]:
         """What the timeline shows, ns."""
@@ -146,12 +150,12 @@ class Look:
 
     def span(self, kind: str, row: int) -> tuple[float, float]:
         """The middle of a span of the timeline, in the window."""
-        found = self.js("goodput.timeline.spanX(told[0], told[1])", [kind, row])
-        assert found, f"{kind} {row} is not in sight"
-        return self.place((found["x0"] + found["x1"]) / 2, (found["y0"] + found["y1"]) / 2)
+        box = self.js("goodput.timeline.spanX(given[0], given[1])", [kind, row])
+        assert box, f"{kind} {row} is not in sight"
+        return self.place((box["x0"] + box["x1"]) / 2, (box["y0"] + box["y1"]) / 2)
 
     def column(self, table: str, name: str) -> list[float]:
-        return self.js("Array.from(goodput.model[told[0]][told[1]])", [table, name])
+        return self.js("Array.from(goodput.model[given[0]][given[1]])", [table, name])
 
 
 @contextmanager
@@ -183,30 +187,30 @@ _idle: WeakKeyDictionary[Any, list[Look]] = WeakKeyDictionary()
 
 def rows(look: Look) -> list[tuple[dict[str, str], str]]:
     """What is known of the selection: the data of each row, and its text."""
-    told = look.page.locator("#selection dd")
-    return list(zip(look.data("#selection dd"), told.all_inner_texts(), strict=True))
+    shown = look.page.locator("#selection dd")
+    return list(zip(look.data("#selection dd"), shown.all_inner_texts(), strict=True))
 
 
-def head_of(told: bytes) -> dict[str, Any]:
+def head_of(content: bytes) -> dict[str, Any]:
     """The JSON of a document."""
-    size = int.from_bytes(told[4:8], "little")
-    return json.loads(told[8 : 8 + size])
+    size = int.from_bytes(content[4:8], "little")
+    return json.loads(content[8 : 8 + size])
 
 
-def with_head(told: bytes, head: dict[str, Any]) -> bytes:
+def with_head(content: bytes, head: dict[str, Any]) -> bytes:
     """A document with another JSON; its columns stay."""
-    size = int.from_bytes(told[4:8], "little")
+    size = int.from_bytes(content[4:8], "little")
     packed = json.dumps(head).encode()
-    return told[:4] + len(packed).to_bytes(4, "little") + packed + told[8 + size :]
+    return content[:4] + len(packed).to_bytes(4, "little") + packed + content[8 + size :]
 
 
 ORIGIN = "http://modules.test/"  # answered by the test: browsers import no modules from a disk
 
 
-def evaluated(browser: Any, module: Path, text: str, told: Any) -> Any:
+def evaluated(browser: Any, module: Path, text: str, given: Any) -> Any:
     """What an expression says in an empty page that has the page's own modules.
 
-    `module` is a module of a test's own, which the expression finds as `shows`; `told` is what it is given.
+    `module` is a module of a test's own, which the expression finds as `shows`; `given` may be used in it.
     """
 
     def answer(route: Any) -> None:
@@ -221,5 +225,5 @@ def evaluated(browser: Any, module: Path, text: str, told: Any) -> Any:
         look.page.route("**/*", answer)
         look.page.goto(ORIGIN)
         return look.page.evaluate(
-            f"async (told) => {{ const shows = await import('/{module.name}'); return {text}; }}", told
+            f"async (given) => {{ const shows = await import('/{module.name}'); return {text}; }}", given
         )

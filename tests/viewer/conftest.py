@@ -29,9 +29,16 @@ Live = Callable[..., None]
 
 def live(directory: Path, name: str, first: int, last: int, *, dies: bool = False, **more: Any) -> None:
     """One attempt of a job, see ``life.py``."""
-    told = json.dumps({"directory": str(directory), "name": name, "first": first, "last": last, "dies": dies, **more})
+    settings = json.dumps(
+        {"directory": str(directory), "name": name, "first": first, "last": last, "dies": dies, **more}
+    )
     done = warm.run(
-        [sys.executable, str(LIFE), told], env=environment(), timeout=60, check=False, capture_output=True, text=True
+        [sys.executable, str(LIFE), settings],
+        env=environment(),
+        timeout=60,
+        check=False,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == (-9 if dies else 0), done.stderr
 

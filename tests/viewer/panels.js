@@ -9,7 +9,7 @@ import { fateCounts } from "./fates.js";
 
 const sum = (values) => values.reduce((total, one) => total + one, 0);
 
-function told(model, range, attempt) {
+function figures(model, range, attempt) {
   const scope = scopeOf(model, { range, attempt });
   const account = partitionOf(model, scope);
   const cut = binned(model, scope, 50);
@@ -41,10 +41,10 @@ export function panels(text, cuts) {
   const model = Model.read(Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)));
   const edges = [0, ...cuts, model.end]; // the last stretch may reach beyond the end of the job
   return {
-    run: told(model, null, null),
-    attempts: model.attempts.map((one) => told(model, null, one.number)),
-    ranges: edges.slice(1).map((end, at) => told(model, [edges[at], end], null)),
-    all: told(model, [0, model.end], null),
+    run: figures(model, null, null),
+    attempts: model.attempts.map((one) => figures(model, null, one.number)),
+    ranges: edges.slice(1).map((end, at) => figures(model, [edges[at], end], null)),
+    all: figures(model, [0, model.end], null),
     fates: Object.fromEntries(fateCounts(model)),
   };
 }

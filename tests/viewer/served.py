@@ -83,10 +83,10 @@ class Server:
                 connection.putheader(name.replace("_", "-"), value)
             connection.endheaders()
             answer = connection.getresponse()
-            told = {name.lower(): value for name, value in answer.getheaders()}
+            received = {name.lower(): value for name, value in answer.getheaders()}
             body = answer.read()
             return Answer(
-                answer.status, told, gzip.decompress(body) if told.get("content-encoding") == "gzip" else body
+                answer.status, received, gzip.decompress(body) if received.get("content-encoding") == "gzip" else body
             )
         finally:
             connection.close()
@@ -159,17 +159,17 @@ class Stream:
 
     def until(self, name: str, condition: Any) -> Any:
         """The first event of this name that fulfils the condition."""
-        found: list[Any] = []
+        received: list[Any] = []
 
         def came() -> bool:
-            told, data = self.next()
-            assert told, "the stream has ended"
-            if told == name and condition(data):
-                found.append(data)
-            return bool(found)
+            event, data = self.next()
+            assert event, "the stream has ended"
+            if event == name and condition(data):
+                received.append(data)
+            return bool(received)
 
         until(came, lacking=lambda: f"an event {name!r}")
-        return found[0]
+        return received[0]
 
     def close(self) -> None:
         self._connection.close()

@@ -77,7 +77,7 @@ class Story:
             if number % 30 == 29:
                 yield from self.phase(rules.CUSTOM_PHASE, 200 * MS, name="eval")
 
-    def told(self) -> Iterator[Event]:
+    def events(self) -> Iterator[Event]:
         yield from self.life(0, 0, 70)
         yield Event(self.now, ev.NOTICE, REASONS.index("preemption"))
         yield from self.phase(rules.DATA_LOADING, 5 * MS)
@@ -95,7 +95,9 @@ def story_run(
     run = RunDirectory(directory / name)
     run.create({"run_id": name, "job_name": name, "created_at": BEGIN / NS, "process_count": 4})
     called = dict(zip(NAMES, names, strict=True))
-    written = write_events(run, (event._replace(name=called[event.name]) for event in Story(observed).told()), 4, names)
+    written = write_events(
+        run, (event._replace(name=called[event.name]) for event in Story(observed).events()), 4, names
+    )
     for attempt, process in ((0, 0), (1, 0), (0, 1)):
         sheet = UsageSheet(attempt, process)
         for at in range(1, 40):

@@ -32,40 +32,40 @@ def test_zooming_into_what_is_summed_up_shows_single_spans(chromium: Any, tmp_pa
         )
         middle = (begin + end) // 2
         low, high = middle - 10**10, middle + 10**10
-        look.js("goodput.timeline.setView(told[0], told[1])", [low, high])
-        look.until("goodput.model.steps.rows > told", before)
+        look.js("goodput.timeline.setView(given[0], given[1])", [low, high])
+        look.until("goodput.model.steps.rows > given", before)
         assert look.view() == [low, high]
-        assert not look.js("goodput.timeline.source.summed.some(([a, b]) => a < told[1] && b > told[0])", [low, high])
+        assert not look.js("goodput.timeline.source.summed.some(([a, b]) => a < given[1] && b > given[0])", [low, high])
         starts = look.column("steps", "start")
         assert starts == sorted(starts)
         assert len(starts) == len(set(starts))
         # Whose each instant is, is known there too: the lane of the partition tells it one by one, and sums are exact.
         lane = "goodput.timeline.source.partitionLane()"
-        assert not look.js(f"{lane}.summed.some(([a, b]) => a < told[1] && b > told[0])", [low, high])
+        assert not look.js(f"{lane}.summed.some(([a, b]) => a < given[1] && b > given[0])", [low, high])
         assert look.js(f"{lane}.summed.length") > 0
-        look.js("goodput.state.set({range: told})", [low, high])
+        look.js("goodput.state.set({range: given})", [low, high])
         look.settle()
         pieces = look.data("#selection [data-category]")
         assert sum(int(one["ns"]) for one in pieces) == high - low
         assert look.data("#selection .fact-card")[-1]["exact"] == "true" and "≈" not in look.text("#selection")
-        owner = look.js("goodput.timeline.source.owners.begin.findIndex((begin) => begin > told)", low)
-        look.js("goodput.timeline.select({kind: 'owner', row: told, process: 0})", owner)
-        assert look.js("goodput.timeline.spanX('owner', told)", owner)
+        owner = look.js("goodput.timeline.source.owners.begin.findIndex((begin) => begin > given)", low)
+        look.js("goodput.timeline.select({kind: 'owner', row: given, process: 0})", owner)
+        assert look.js("goodput.timeline.spanX('owner', given)", owner)
         look.js("goodput.state.set({range: null})")
         row = next(at for at, start in enumerate(starts) if low < start < high)
-        look.js("goodput.timeline.select({kind: 'step', row: told, process: 0})", row)
+        look.js("goodput.timeline.select({kind: 'step', row: given, process: 0})", row)
         assert look.text("#selection h3") == f"step {look.column('steps', 'number')[row]:.0f}"
-        assert look.js("goodput.timeline.spanX('step', told)", row)
+        assert look.js("goodput.timeline.spanX('step', given)", row)
         parents = look.js("Array.from(goodput.model.phases.parent)")
         assert all(parent < len(parents) for parent in parents)
 
         # Rows move when an earlier stretch is fetched: the same step stays selected, and a shared address names it.
         title, shown, fetched = look.text("#selection h3"), look.text("#selection"), look.js("goodput.model.steps.rows")
-        look.js("goodput.timeline.setView(told + 2e9, told + 4e10)", begin)
-        look.until("goodput.model.steps.rows > told", fetched)
+        look.js("goodput.timeline.setView(given + 2e9, given + 4e10)", begin)
+        look.until("goodput.model.steps.rows > given", fetched)
         assert look.state("selected")["row"] > row
         assert look.text("#selection h3") == title
-        look.js("goodput.timeline.setView(told[0], told[1])", [low, high])
+        look.js("goodput.timeline.setView(given[0], given[1])", [low, high])
         with looking(chromium, f"http://127.0.0.1:{server.port}/") as other_page:
             other_page.open(server.address)
             other_page.open(f"http://127.0.0.1:{server.port}/runs/long", look.js("goodput.state.toHash()"))
@@ -75,10 +75,10 @@ def test_zooming_into_what_is_summed_up_shows_single_spans(chromium: Any, tmp_pa
 
         # What the server refuses is told, and not asked for again.
         look.page.route("**/window?*", lambda route: route.fulfill(status=500, body="{}"))
-        asked = len([one for one in look.asked if "/window?" in one])
+        requests_before = len([one for one in look.requests if "/window?" in one])
         other = (begin + middle) // 2
-        look.js("goodput.timeline.setView(told - 1e9, told + 1e9)", other)
+        look.js("goodput.timeline.setView(given - 1e9, given + 1e9)", other)
         look.until("document.getElementById('message').textContent.includes('stays summed up')")
         look.settle()
-        assert len([one for one in look.asked if "/window?" in one]) == asked + 1
-        look.said.clear()  # the browser itself says that it got a 500
+        assert len([one for one in look.requests if "/window?" in one]) == requests_before + 1
+        look.messages.clear()  # the browser itself says that it got a 500

@@ -36,26 +36,26 @@ def report_of(run: RunDirectory) -> dict[str, Any]:
 
 def flat(seconds: dict[str, Any]) -> dict[tuple[str, str], float]:
     """Seconds by category and custom name, without zeros."""
-    found = {(name, ""): held for name, held in seconds.items() if name != "custom" and held}
-    return found | {("custom", name): held for name, held in seconds.get("custom", {}).items() if held}
+    fixed = {(name, ""): held for name, held in seconds.items() if name != "custom" and held}
+    return fixed | {("custom", name): held for name, held in seconds.get("custom", {}).items() if held}
 
 
 def test_the_partition_is_the_report_to_the_last_digit(shown: tuple[Look, RunDirectory]) -> None:
     look, run = shown
-    told = report_of(run)
-    expected = flat(told["seconds"])
+    report = report_of(run)
+    expected = flat(report["seconds"])
     for selector in (PIECES, "#partition-table tr[data-category]"):
         pieces = {(one["category"], one["name"]): int(one["ns"]) for one in look.data(selector)}
         assert {name: ns / NS for name, ns in pieces.items()} == expected
-        assert sum(pieces.values()) == round(told["elapsed_s"] * NS)
+        assert sum(pieces.values()) == round(report["elapsed_s"] * NS)
     rows = look.page.eval_on_selector_all(
         "#partition-table tr[data-category]",
         "(all) => all.map((one) => [one.dataset.category, one.dataset.name, one.cells[3].innerText])",
     )
     assert {(category, name): float(text.removesuffix(" s")) for category, name, text in rows} == expected
-    assert float(look.text("#partition-table tr.sum td:nth-child(4)").removesuffix(" s")) == told["elapsed_s"]
-    assert float(look.data("#goodput .goodput-value")[0]["goodput"]) == told["goodput"]
-    assert look.text("#goodput .goodput-value") == f"{100 * told['goodput']:.1f} %"
+    assert float(look.text("#partition-table tr.sum td:nth-child(4)").removesuffix(" s")) == report["elapsed_s"]
+    assert float(look.data("#goodput .goodput-value")[0]["goodput"]) == report["goodput"]
+    assert look.text("#goodput .goodput-value") == f"{100 * report['goodput']:.1f} %"
 
 
 def test_the_sentence_is_that_of_the_text_report(shown: tuple[Look, RunDirectory]) -> None:
@@ -69,13 +69,13 @@ def test_each_attempt_and_each_stretch_of_time_is_a_partition(shown: tuple[Look,
     attempts = look.js("goodput.model.attempts")
     for one in attempts:
         look.page.click(f"#partition [data-choice='{one['number']}']")
-        look.until("goodput.state.attempt === told", one["number"])
+        look.until("goodput.state.attempt === given", one["number"])
         look.settle()
-        found = {(piece["category"], piece["name"]): int(piece["ns"]) / NS for piece in look.data(PIECES)}
-        assert found == flat(one["seconds"])
+        pieces = {(piece["category"], piece["name"]): int(piece["ns"]) / NS for piece in look.data(PIECES)}
+        assert pieces == flat(one["seconds"])
     look.page.click("#partition [data-choice='run']")
     end = look.js("goodput.model.end")
-    look.js("goodput.state.set({range: told})", [end // 3, 2 * end // 3])
+    look.js("goodput.state.set({range: given})", [end // 3, 2 * end // 3])
     look.settle()
     held = [int(piece["ns"]) for piece in look.data(PIECES)]
     assert sum(held) == 2 * end // 3 - end // 3
@@ -119,7 +119,7 @@ def test_the_top_k_is_a_group_by_over_the_journal(shown: tuple[Look, RunDirector
     count, total = grouped(run)
     look.page.fill("#top-k-count", "50")
     look.press("Enter")
-    look.until("document.querySelectorAll('#top-k tr[data-name]').length === told", len(count))
+    look.until("document.querySelectorAll('#top-k tr[data-name]').length === given", len(count))
     rows = top(look)
     assert {name: (number, ns) for name, number, ns in rows} == {name: (count[name], total[name]) for name in count}
     assert [ns for _, _, ns in rows] == sorted(total.values(), reverse=True)
@@ -149,17 +149,17 @@ def test_the_histogram_counts_executed_steps_and_leads_to_them(shown: tuple[Look
     assert listed.count() == number
     name = listed.first.inner_text()
     listed.first.click()
-    look.until("document.querySelector('#selection h3')?.textContent === told", name)
+    look.until("document.querySelector('#selection h3')?.textContent === given", name)
     begin, end = look.view()
     row = look.state("selected")["row"]
     assert begin < look.column("steps", "start")[row] < end
     look.settle()
-    assert look.js("goodput.timeline.spanX('step', told)", row) is not None
+    assert look.js("goodput.timeline.spanX('step', given)", row) is not None
 
 
 def test_the_cadence_and_the_fates_add_up(shown: tuple[Look, RunDirectory]) -> None:
     look, run = shown
-    told = report_of(run)
+    report = report_of(run)
     assert "100 %" in look.text("#cadence tr.sum")
     shares = look.page.eval_on_selector_all(
         "#cadence tbody tr:not(.sum)",
@@ -167,8 +167,8 @@ def test_the_cadence_and_the_fates_add_up(shown: tuple[Look, RunDirectory]) -> N
     )
     assert sum(shares) == pytest.approx(100, abs=0.01 * len(shares))
     words = look.text("#fates")
-    assert f"{told['started_steps']:,} steps started" in words
-    assert f"{told['steps']['kept']:,} kept, {told['steps']['lost']:,} lost" in words
+    assert f"{report['started_steps']:,} steps started" in words
+    assert f"{report['steps']['kept']:,} kept, {report['steps']['lost']:,} lost" in words
 
 
 def test_disruptions_are_told_with_reason_and_cost(story: RunDirectory, story_page: Path, look: Look) -> None:
@@ -178,7 +178,7 @@ def test_disruptions_are_told_with_reason_and_cost(story: RunDirectory, story_pa
     assert one["reason"] in row
     assert f"step {one['from_step']} → {one['to_step']}" in row
     look.page.click("#disruptions tr[data-disruption] button")
-    look.until("document.querySelector('#selection h3')?.textContent === told", f"disruption: {one['reason']}")
+    look.until("document.querySelector('#selection h3')?.textContent === given", f"disruption: {one['reason']}")
     facts = {fact["fact"]: int(fact["ns"]) for fact in look.data("#selection dd[data-ns]")}
     assert facts["until restarted"] == round(one["recovery_s"] * NS)
     assert facts["steps lost"] == round(one["wasted_s"] * NS)
@@ -200,8 +200,8 @@ def test_which_of_several_processes_ended_first(lived: RunDirectory, tmp_path: P
 def test_who_said_the_reason_of_a_disruption(story: RunDirectory, tmp_path: Path, look: Look) -> None:
     run = RunDirectory(Path(shutil.copytree(story.path, tmp_path / "story")))
     [one] = report_of(run)["disruption_list"]
-    told = ("--by", "alice <b>", "--note", "rack 7")
-    succeeded(goodput("reason", run.path, one["attempt"], "preemption", *told))
+    options = ("--by", "alice <b>", "--note", "rack 7")
+    succeeded(goodput("reason", run.path, one["attempt"], "preemption", *options))
     look.open(page_of(run, tmp_path / "said.html"))
     assert f"preemption (originally {one['reason']})" in look.text("#disruptions tr[data-disruption]")
     look.page.click("#disruptions tr[data-disruption] button")

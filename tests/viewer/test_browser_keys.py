@@ -72,7 +72,7 @@ def test_arrows_go_from_lane_to_lane_and_enter_opens_and_selects(timeline: Look)
     timeline.press("Enter")
     timeline.until("goodput.timeline.tree.rows.length === 1")
     timeline.press(" ")
-    timeline.until("goodput.timeline.tree.rows.length === told", len(names))
+    timeline.until("goodput.timeline.tree.rows.length === given", len(names))
     for _ in range(names.index("steps")):
         timeline.press("ArrowDown")
     timeline.press("Enter")
@@ -97,8 +97,8 @@ def test_brackets_f_r_m_and_escape(timeline: Look) -> None:
     timeline.press("r")
     assert timeline.state("range") == [starts[9], starts[9] + walls[9]]
     timeline.press("m")
-    told = {one["fact"]: one["ns"] for one in timeline.data("#measure dd[data-ns]")}
-    assert int(told["length"]) == walls[9]
+    facts = {one["fact"]: one["ns"] for one in timeline.data("#measure dd[data-ns]")}
+    assert int(facts["length"]) == walls[9]
     shares = timeline.data("#measure [data-category]")
     assert sum(int(one["ns"]) for one in shares) == walls[9]
     timeline.press("Escape")
@@ -118,11 +118,11 @@ def test_m_measures_between_two_clicks(timeline: Look) -> None:
     timeline.until("document.getElementById('measure').textContent.includes('second point')")
     timeline.page.mouse.click(x + 300, y)
     timeline.until("goodput.timeline.measure.done")
-    begin, end = (timeline.js("goodput.timeline.timeAt(told)", at) for at in (200, 500))
-    told = {one["fact"]: int(one["ns"]) for one in timeline.data("#measure dd[data-ns]")}
-    assert told["begin"] == pytest.approx(begin, abs=end / 500)
-    assert told["length"] == pytest.approx(end - begin, rel=0.02)
-    assert sum(int(one["ns"]) for one in timeline.data("#measure [data-category]")) == told["length"]
+    begin, end = (timeline.js("goodput.timeline.timeAt(given)", at) for at in (200, 500))
+    facts = {one["fact"]: int(one["ns"]) for one in timeline.data("#measure dd[data-ns]")}
+    assert facts["begin"] == pytest.approx(begin, abs=end / 500)
+    assert facts["length"] == pytest.approx(end - begin, rel=0.02)
+    assert sum(int(one["ns"]) for one in timeline.data("#measure [data-category]")) == facts["length"]
     assert timeline.state("selected") is None  # the clicks measured, and selected nothing
 
 
@@ -167,7 +167,7 @@ def test_slash_searches_the_whole_run(timeline: Look) -> None:
     assert begin < timeline.column("steps", "start")[row] < end
     for words, least in (("eval", 4), ("preemption", 2), ("forward", 100), ("lost", 10), ("checkpoint", 6)):
         timeline.page.fill("#search", words)
-        timeline.until("goodput.state.query === told", words)
+        timeline.until("goodput.state.query === given", words)
         timeline.settle()
         assert timeline.page.locator("#search-results [role=option]").count() >= least, words
     timeline.press("ArrowDown", "ArrowDown", "ArrowUp", "Enter")
@@ -182,7 +182,7 @@ def test_a_span_is_found_by_its_id(timeline: Look) -> None:
     row, span = timeline.js("[...goodput.model.step_ids][5]")
     timeline.page.fill("#search", span)
     timeline.press("Enter")
-    timeline.until("goodput.state.selected?.row === told", row)
+    timeline.until("goodput.state.selected?.row === given", row)
 
 
 def test_keys_are_for_the_timeline_only_where_it_is_meant(timeline: Look) -> None:
@@ -208,20 +208,20 @@ def test_everything_can_be_reached_by_tab_and_shows_where_the_focus_is(look: Loo
     unseen: list[str] = []
     for _ in range(2 * len(wanted)):
         look.press("Tab")
-        found = look.js(
+        focused = look.js(
             """((one) => [one.dataset.walk ?? "", one.outerHTML.slice(0, 90), one.matches(":focus-visible"),
             getComputedStyle(one).outlineStyle, one.getBoundingClientRect().width])(document.activeElement)"""
         )
-        walk, told, visible, outline, wide = found
+        walk, html, visible, outline, wide = focused
         if not walk or walk in seen:
             if seen.issuperset(wanted):
                 break
             continue
         seen.add(walk)
         if not (visible and outline != "none" and wide > 0):
-            unseen.append(told)
+            unseen.append(html)
     assert not unseen
     missed = set(wanted) - seen
     assert not missed, look.js(
-        "told.map((at) => document.querySelector(`[data-walk='${at}']`)?.outerHTML.slice(0, 120))", sorted(missed)
+        "given.map((at) => document.querySelector(`[data-walk='${at}']`)?.outerHTML.slice(0, 120))", sorted(missed)
     )

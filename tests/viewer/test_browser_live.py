@@ -63,30 +63,30 @@ def test_a_run_appears_goes_on_and_dies(look: Look, place: Path, server: Server)
         assert "running" in look.text("#standing")
         last, elapsed = look.js("[goodput.model.report.last_step, goodput.model.report.elapsed_s]")
         look.until(
-            "goodput.model.report.last_step > told[0] && goodput.model.report.elapsed_s > told[1]", [last, elapsed]
+            "goodput.model.report.last_step > given[0] && goodput.model.report.elapsed_s > given[1]", [last, elapsed]
         )
         # What is selected and shown stays, and the timeline has what is new.
         look.js("goodput.timeline.select({kind: 'step', row: 1, process: 0})")
         look.js("goodput.timeline.fit(0, 1e8)")
         view, rows = look.view(), look.js("goodput.model.steps.rows")
-        look.until("goodput.model.steps.rows > told + 5", rows)
+        look.until("goodput.model.steps.rows > given + 5", rows)
         # More than a second is told of: what ended in the gaps between is not drawn as open, beside all that follows.
         counted = "goodput.timeline.tree.leaderLanes.find((lane) => lane.key === 'steps').tracks[0].length"
         look.until(f"{counted} === goodput.model.steps.wall.filter((wall) => wall !== -2).length")
         look.until("goodput.model.steps.wall.filter((wall) => wall === -2).length > 0")
         for _ in range(3):
             rows = look.js("goodput.model.steps.rows")
-            look.until("goodput.model.steps.rows !== told", rows)
+            look.until("goodput.model.steps.rows !== given", rows)
             assert look.js("goodput.model.steps.wall.filter((wall) => wall === -1).length") <= 1, "steps in flight"
         assert look.view() == view
         assert look.text("#selection h3") == "step 1"
         job.send_signal(signal.SIGKILL)
         look.until("document.getElementById('standing').textContent.includes('died')")
-    told = json.loads(succeeded(goodput("report", place / "third", "--json")))
-    look.until("goodput.model.report.elapsed_s === told", told["elapsed_s"])
+    report = json.loads(succeeded(goodput("report", place / "third", "--json")))
+    look.until("goodput.model.report.elapsed_s === given", report["elapsed_s"])
     look.settle()
     held = [int(one["ns"]) for one in look.data("#partition .piece[data-category]")]
-    assert sum(held) == round(told["elapsed_s"] * 1e9)
+    assert sum(held) == round(report["elapsed_s"] * 1e9)
     look.page.click("a.back")
     look.page.wait_for_selector("tr[data-run='third'][data-state='died']")
 
@@ -111,12 +111,12 @@ SOUND = """(() => {
 def spans_between_documents(look: Look) -> tuple[list[float], float, float]:
     """What stood when it began (rows, unix ms, when the document was made); ms until 20 more steps; age of the newest."""
     before = look.js("[goodput.model.steps.rows, Date.now(), goodput.model.made_at]")
-    look.until("goodput.model.steps.rows > told[0] + 20", before)
-    late = look.js("Date.now() - told[1]", before)
+    look.until("goodput.model.steps.rows > given[0] + 20", before)
+    late = look.js("Date.now() - given[1]", before)
     look.until("goodput.model.steps.wall[goodput.model.steps.rows - 1] < 0")
     began = "goodput.model.origin_ms + goodput.model.steps.start[goodput.model.steps.rows - 1] / 1e6"
     rows = look.js("goodput.model.steps.rows")
-    look.until("goodput.model.steps.rows > told", rows)
+    look.until("goodput.model.steps.rows > given", rows)
     return before, late, look.js(f"Date.now() - ({began})")
 
 
@@ -139,7 +139,7 @@ def test_spans_come_by_themselves(look: Look, place: Path, server: Server) -> No
 
         look.js("goodput.timeline.setView(goodput.model.end - 1e9, goodput.model.end)")
         end = look.js("goodput.model.end")
-        look.until("goodput.model.end > told + 1e9", end)
+        look.until("goodput.model.end > given + 1e9", end)
         view = look.view()
         assert view[1] >= look.js("goodput.timeline.source.stepEnd(goodput.model.steps.rows - 1)")
         assert view[1] - view[0] == pytest.approx(1e9)
@@ -150,7 +150,7 @@ def test_spans_come_by_themselves(look: Look, place: Path, server: Server) -> No
         job = "Array.from(goodput.model.phases.wall).findIndex((wall) => wall < 0)"
         look.js(f"goodput.timeline.select({{kind: 'phase', row: {job}, process: 0}})")
         view, long = look.view(), look.js(f"goodput.timeline.source.phaseEnd({job})")
-        look.until("goodput.model.made_at > told", before[2])
+        look.until("goodput.model.made_at > given", before[2])
         look.until("goodput.model.known > goodput.model.settled")
         assert look.view() == view
         assert look.js(f"goodput.timeline.source.phaseEnd({job})") > long
@@ -158,15 +158,15 @@ def test_spans_come_by_themselves(look: Look, place: Path, server: Server) -> No
         assert look.js(SOUND), "what both the seconds and the document told stands there once"
 
         # A tab that nobody sees asks for nothing, and knows all when it is seen.
-        hide = "(Object.defineProperty(document, 'hidden', {get: () => told, configurable: true}), document.dispatchEvent(new Event('visibilitychange')))"
+        hide = "(Object.defineProperty(document, 'hidden', {get: () => given, configurable: true}), document.dispatchEvent(new Event('visibilitychange')))"
         look.js(hide, True)
         assert "paused" in look.text("#live-state")
         look.settle()
-        asked, rows = len(look.asked), look.js("goodput.model.steps.rows")
+        requests_before, rows = len(look.requests), look.js("goodput.model.steps.rows")
         time.sleep(1.5)
-        assert (len(look.asked), look.js("goodput.model.steps.rows")) == (asked, rows)
+        assert (len(look.requests), look.js("goodput.model.steps.rows")) == (requests_before, rows)
         look.js(hide, False)
-        look.until("goodput.model.steps.rows > told + 20 && goodput.model.known > goodput.model.settled", rows)
+        look.until("goodput.model.steps.rows > given + 20 && goodput.model.known > goodput.model.settled", rows)
         assert look.text("#live-state") == "live"
         assert look.js(SOUND)
 
@@ -175,12 +175,12 @@ def test_spans_come_by_themselves(look: Look, place: Path, server: Server) -> No
         look.until("document.getElementById('live-state').dataset.kind === 'lost'")
         rows = look.js("goodput.model.steps.rows")
         with serving(place, "--port", str(server.port), "--token", server.token) as again:
-            look.until("goodput.model.steps.rows > told + 20 && goodput.model.known > goodput.model.settled", rows)
+            look.until("goodput.model.steps.rows > given + 20 && goodput.model.known > goodput.model.settled", rows)
             assert look.text("#live-state") == "live"
             assert look.js("document.getElementById('message').hidden"), "what was wrong is over"
             assert look.js(SOUND)
             assert again.errors.read_text() == ""
-    look.said[:] = [one for one in look.said if "ERR_CONNECTION" not in one]  # the browser itself says that
+    look.messages[:] = [one for one in look.messages if "ERR_CONNECTION" not in one]  # the browser itself says that
 
 
 def test_runs_are_searched_and_two_are_compared(look: Look, place: Path, server: Server) -> None:
@@ -198,11 +198,11 @@ def test_runs_are_searched_and_two_are_compared(look: Look, place: Path, server:
         look.page.check(f"tr[data-run='{name}'] input")
     look.page.click("#compare-open")
     look.page.wait_for_selector("#compare-verdict")
-    asked = goodput("compare", place / "first", place / "second", "--json")
-    assert look.text("#compare-verdict") == json.loads(asked.stdout)["verdict"]
+    compared = goodput("compare", place / "first", place / "second", "--json")
+    assert look.text("#compare-verdict") == json.loads(compared.stdout)["verdict"]
     assert look.page.locator("#compare-sources tbody tr").count() > 3
-    found = json.loads(asked.stdout)["configuration"]
-    assert look.page.locator("#compare-configuration tbody tr").count() == len(found) > 0
+    configuration = json.loads(compared.stdout)["configuration"]
+    assert look.page.locator("#compare-configuration tbody tr").count() == len(configuration) > 0
 
 
 def test_a_server_that_goes_away_is_told(look: Look, server: Server) -> None:
@@ -212,7 +212,7 @@ def test_a_server_that_goes_away_is_told(look: Look, server: Server) -> None:
     look.until("document.getElementById('live-state').dataset.kind === 'lost'")
     assert "connection lost" in look.text("#live-state")
     assert look.page.locator("#runs-table tr[data-run]").count() == 2
-    look.said.clear()  # the browser itself says that it reaches nobody
+    look.messages.clear()  # the browser itself says that it reaches nobody
 
 
 def test_the_token_leaves_the_address_and_a_new_one_is_asked_for(look: Look, place: Path, server: Server) -> None:
@@ -225,10 +225,10 @@ def test_the_token_leaves_the_address_and_a_new_one_is_asked_for(look: Look, pla
         look.open(again.address)
         look.until("document.getElementById('live-state').dataset.kind === 'live'")
         assert look.page.locator("#runs-table tr[data-run]").count() == 2
-    look.said.clear()  # the browser itself says what was refused
+    look.messages.clear()  # the browser itself says what was refused
 
 
 def test_a_run_that_is_not_there_is_told(look: Look, server: Server) -> None:
     answer = look.page.goto(f"http://127.0.0.1:{server.port}/runs/none")
     assert answer.status == 404
-    look.said.clear()  # the browser itself says so
+    look.messages.clear()  # the browser itself says so

@@ -43,8 +43,8 @@ def panels(look: Look) -> dict[str, bool]:
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """A document in which everything that people name is called so that a careless page would run it."""
     place = tmp_path_factory.mktemp("hostile")
-    told = document(RunView.open(RecordedRun(story_run(place, ("", *MARKUP[:4])))))
-    head = head_of(told)
+    packed = document(RunView.open(RecordedRun(story_run(place, ("", *MARKUP[:4])))))
+    head = head_of(packed)
     evil = MARKUP[1]
     head["report"].update(run_id=evil, job_name=evil, reason=evil, disruption_reasons={evil: 1})
     head["report"]["warnings"] = [{"text": evil, "code": evil}]
@@ -64,7 +64,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         one.update(facts=facts, state=evil, trace_id=evil)
     head["notices"] = [{"time": 10**9, "reason": evil, "withdrawn": False}]
     head["traces"] = {"cloud_trace": "javascript:alert(5)//{trace}{span}", "xprof": evil}
-    return with_head(told, head)
+    return with_head(packed, head)
 
 
 def test_hostile_names_are_shown_and_not_run(hostile: bytes, tmp_path: Path, look: Look) -> None:
@@ -77,7 +77,7 @@ def test_hostile_names_are_shown_and_not_run(hostile: bytes, tmp_path: Path, loo
     assert EVIL in text and MARKUP[2] in text
     for kind, rows in (("step", 1), ("phase", 9), ("save", 1), ("disruption", 1), ("attempt", 2), ("notice", 1)):
         for row in range(rows):
-            look.js("goodput.timeline.select({kind: told[0], row: told[1], process: 0})", [kind, row])
+            look.js("goodput.timeline.select({kind: given[0], row: given[1], process: 0})", [kind, row])
             x, y = look.place(300, 200)
             look.page.mouse.move(x, y)
     assert look.page.locator("#selection a").count() == 0  # an address that is no web page leads nowhere
@@ -115,16 +115,16 @@ def test_a_hostile_link_changes_nothing(story_page: Path, look: Look) -> None:
 def rewritten(path: Path, target: Path, change: Callable[[bytes], bytes]) -> Path:
     """A page whose document was changed."""
     text = path.read_text(encoding="utf-8")
-    found = re.search(r'(<script type="application/octet-stream" id="document">)([^<]*)(</script>)', text)
-    assert found
-    packed = base64.b64encode(change(base64.b64decode(found[2]))).decode()
-    target.write_text(text[: found.start(2)] + packed + text[found.end(2) :], encoding="utf-8")
+    embedded = re.search(r'(<script type="application/octet-stream" id="document">)([^<]*)(</script>)', text)
+    assert embedded
+    packed = base64.b64encode(change(base64.b64decode(embedded[2]))).decode()
+    target.write_text(text[: embedded.start(2)] + packed + text[embedded.end(2) :], encoding="utf-8")
     return target
 
 
 def newer(packed: bytes) -> bytes:
-    told = gzip.decompress(packed)
-    return gzip.compress(with_head(told, head_of(told) | {"format": 2}))
+    content = gzip.decompress(packed)
+    return gzip.compress(with_head(content, head_of(content) | {"format": 2}))
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_killed_run_says_where_it_stood(tmp_path: Path, look: Look) -> None:
     assert "died" in standing and "into step 10" in standing
     open_steps = [row for row, wall in enumerate(look.column("steps", "wall")) if wall < 0]
     assert len(open_steps) == 1
-    look.js("goodput.timeline.select({kind: 'step', row: told, process: 0})", open_steps[0])
+    look.js("goodput.timeline.select({kind: 'step', row: given, process: 0})", open_steps[0])
     assert "open" in look.text("#selection")
 
 
@@ -265,7 +265,7 @@ def test_what_is_summed_up_says_so(tmp_path: Path, look: Look) -> None:
     look.press("Enter")
     look.until("['steps', 'step'].includes(goodput.state.selected?.kind)")
     end = look.js("goodput.model.end")
-    look.js("goodput.state.set({range: told})", [end // 4, end // 2])
+    look.js("goodput.state.set({range: given})", [end // 4, end // 2])
     look.settle()
     assert "≈" in look.text("#partition .card-head")
     held = [int(piece["ns"]) for piece in look.data("#partition .piece[data-category]")]

@@ -25,7 +25,7 @@ def facts(look: Look) -> dict[str, int]:
 
 def show(look: Look, kind: str, row: int) -> tuple[float, float]:
     """Bring a span into sight; its middle, in the window."""
-    look.js("goodput.timeline.centre({kind: told[0], row: told[1], process: 0})", [kind, row])
+    look.js("goodput.timeline.centre({kind: given[0], row: given[1], process: 0})", [kind, row])
     look.js("goodput.timeline.select(null)")
     look.settle()
     return look.span(kind, row)
@@ -50,7 +50,7 @@ def test_the_wheel_zooms_at_the_pointer_and_scrolls_lanes_with_shift(timeline: L
     timeline.page.keyboard.up("Shift")
     assert timeline.view() == after and timeline.js("scrollY") == page
     mouse.wheel(100, 0)
-    timeline.until("goodput.timeline.view()[0] > told", after[0])
+    timeline.until("goodput.timeline.view()[0] > given", after[0])
 
 
 def test_a_drag_moves_the_view_and_shift_drag_selects_a_range(timeline: Look) -> None:
@@ -70,7 +70,7 @@ def test_a_drag_moves_the_view_and_shift_drag_selects_a_range(timeline: Look) ->
         timeline.press("Escape")
         timeline.settle()  # the bar of the range before is gone, and nothing moves any more
         x, y = timeline.place(200, height)
-        edges = [round(timeline.js("goodput.timeline.timeAt(told)", at)) for at in (200, 450)]
+        edges = [round(timeline.js("goodput.timeline.timeAt(given)", at)) for at in (200, 450)]
         if shift:
             timeline.page.keyboard.down("Shift")
         mouse.move(x, y)
@@ -95,15 +95,15 @@ def test_a_click_selects_what_the_journal_has(timeline: Look, story: RunDirector
     attempts = [event.time for event in events if event.kind == ev.ATTEMPT]
     for kind, table, number in (("step", "steps", 42), ("step", "steps", 100), ("phase", "phases", 50)):
         timeline.page.mouse.click(*show(timeline, kind, number))
-        timeline.until("goodput.state.selected?.kind === told", kind)
+        timeline.until("goodput.state.selected?.kind === given", kind)
         row = timeline.state("selected")["row"]
-        told = facts(timeline)
+        shown = facts(timeline)
         start, wall = timeline.column(table, "start")[row], timeline.column(table, "wall")[row]
-        assert (told["begin"], told["end"]) == (start, start + wall)
+        assert (shown["begin"], shown["end"]) == (start, start + wall)
         [begun] = [one for one in events if one.kind == ev.START and one.time == origin + start and is_of(one, kind)]
         life = sum(time <= begun.time for time in attempts)
         ended = [one for one in events if one.kind == ev.END and one.key == begun.key and one.time >= begun.time]
-        assert told["end"] == ended[0].time - origin
+        assert shown["end"] == ended[0].time - origin
         words = {one["fact"]: text for one, text in rows(timeline)}
         assert words["span id"].startswith(f"{begun.key:016x}")
         assert words["trace id"].startswith(f"{attempt_trace_id('story', life - 1):032x}")
@@ -118,7 +118,7 @@ def test_a_double_click_zooms_to_a_span_and_an_empty_place_selects_nothing(timel
     x, y = show(timeline, "step", 60)
     timeline.page.mouse.dblclick(x, y)
     wall = timeline.column("steps", "wall")[60]
-    timeline.until("Math.abs(goodput.timeline.view()[1] - goodput.timeline.view()[0] - told) < 2", 1.5 * wall)
+    timeline.until("Math.abs(goodput.timeline.view()[1] - goodput.timeline.view()[0] - given) < 2", 1.5 * wall)
     timeline.press("0")
     row = next(one for one in timeline.js("goodput.timeline.lanes()") if one["name"] == "all attempts")
     timeline.page.mouse.click(*timeline.place(100, row["y"] + 5))
@@ -142,9 +142,9 @@ def test_the_tree_opens_closes_pins_and_sorts(timeline: Look) -> None:
     count = timeline.js("goodput.timeline.tree.rows.length")
     row = timeline.page.locator(".tree-row", has_text="process 0").first
     row.locator(".tree-caret").click()
-    timeline.until("goodput.timeline.tree.rows.length < told", count)
+    timeline.until("goodput.timeline.tree.rows.length < given", count)
     timeline.page.locator(".tree-row", has_text="process 0").first.dblclick()
-    timeline.until("goodput.timeline.tree.rows.length === told", count)
+    timeline.until("goodput.timeline.tree.rows.length === given", count)
     steps = timeline.page.locator(".tree-row", has_text="steps").first
     steps.hover()
     steps.locator(".tree-pin").click()
@@ -173,7 +173,7 @@ def test_a_click_on_the_heat_map_opens_that_rank(timeline: Look) -> None:
 def test_what_the_lanes_show_is_what_is_hovered(timeline: Look) -> None:
     x, y = show(timeline, "step", 30)
     timeline.page.mouse.move(x, y)
-    timeline.until("document.querySelector('.tl-tip').textContent.includes(`step ${told}`)", 30)
+    timeline.until("document.querySelector('.tl-tip').textContent.includes(`step ${given}`)", 30)
     timeline.page.mouse.move(5, 5)
     timeline.until("document.querySelector('.tl-tip').hidden")
 
@@ -221,13 +221,13 @@ def test_a_shared_link_shows_the_same(timeline: Look, story_page: Path, chromium
 def test_a_shared_link_names_every_kind_of_thing(timeline: Look, story_page: Path, chromium: Any) -> None:
     """By what it is, not by the number of its row."""
     same = "document.getElementById('selection').innerText"
-    found = """(goodput.timeline.select(told), document.querySelector('#selection h3') !== null)"""
+    select = """(goodput.timeline.select(given), document.querySelector('#selection h3') !== null)"""
     kinds = []
     for kind in ("step", "phase", "disruption", "save", "bin", "steps", "owner", "attempt", "notice", "slice"):
-        if not timeline.js(found, {"kind": kind, "row": 0, "process": 0}):
+        if not timeline.js(select, {"kind": kind, "row": 0, "process": 0}):
             continue
-        row = 1 if timeline.js(found, {"kind": kind, "row": 1, "process": 0}) else 0
-        timeline.js("goodput.timeline.select(told)", {"kind": kind, "row": row, "process": 0})
+        row = 1 if timeline.js(select, {"kind": kind, "row": 1, "process": 0}) else 0
+        timeline.js("goodput.timeline.select(given)", {"kind": kind, "row": row, "process": 0})
         hash_ = timeline.js("goodput.state.toHash()")
         assert '"row"' not in unquote(hash_)
         with looking(chromium) as other:
@@ -295,7 +295,7 @@ def test_a_step_shows_the_trace_that_it_was_exported_to(chromium: Any, tmp_path:
     with looking(chromium) as look:
         look.open(page)
         for row in range(3):
-            look.js("goodput.timeline.select({kind: 'step', row: told, process: 0})", row)
+            look.js("goodput.timeline.select({kind: 'step', row: given, process: 0})", row)
             words = {one["fact"]: text for one, text in rows(look)}
             assert words["trace id"].startswith(f"{step_trace_id('own', 0, row):032x}")
         look.js("goodput.timeline.select({kind: 'attempt', row: 0})")

@@ -30,7 +30,7 @@ def test_connections_lead_from_one_to_the_other(timeline: Look) -> None:
     again = timeline.state("selected")["row"]
     assert timeline.column("steps", "attempt")[again] == 2
     follow("the same step in attempt 1")
-    timeline.until("goodput.state.selected.row !== told", again)
+    timeline.until("goodput.state.selected.row !== given", again)
     assert timeline.column("steps", "attempt")[timeline.state("selected")["row"]] == 1
     follow("dispatch → device")
     assert timeline.state("selected")["kind"] == "step"
@@ -55,10 +55,10 @@ def test_a_rollback_within_an_attempt_leads_back(tmp_path: Path, look: Look) -> 
                 if number == 9:
                     with recorder.checkpoint_save(number):
                         pass
-    told = recorder.report().to_json()
+    report = recorder.report().to_json()
     recorder.shutdown()
     look.open(page_of(RunDirectory(tmp_path / "back"), tmp_path / "back.html"))
-    assert told["disruption_reasons"] == {"rollback": 1} and told["steps"]["lost"] == 11
+    assert report["disruption_reasons"] == {"rollback": 1} and report["steps"]["lost"] == 11
     assert "rollback" in look.text("#disruptions")
     numbers, fates = look.column("steps", "number"), look.column("steps", "fate")
     assert [number for number, fate in zip(numbers, fates, strict=True) if fate == 1] == list(range(10, 21))
@@ -79,12 +79,12 @@ def test_a_rollback_within_an_attempt_leads_back(tmp_path: Path, look: Look) -> 
 
 def test_a_step_is_connected_with_the_same_step_on_all_ranks(timeline: Look) -> None:
     row = timeline.column("steps", "number").index(42)
-    timeline.js("goodput.timeline.select({kind: 'step', row: told, process: 0})", row)
+    timeline.js("goodput.timeline.select({kind: 'step', row: given, process: 0})", row)
     net = {one["fact"]: text for one, text in rows(timeline)}["net"]
     links = timeline.page.locator("#connections button", has_text="on process")
     assert links.all_inner_texts() == [f"step 42 on process {process}" for process in (1, 2, 3)]
-    told = timeline.page.locator("#connections li", has_text="on process 2").inner_text()
-    assert net.startswith(told.rpartition("net ")[2])  # they did what the leader did
+    connection = timeline.page.locator("#connections li", has_text="on process 2").inner_text()
+    assert net.startswith(connection.rpartition("net ")[2])  # they did what the leader did
     links.nth(1).click()
     timeline.until("goodput.state.selected.kind === 'bin'")
     selected = timeline.state("selected")
@@ -110,8 +110,8 @@ def test_of_many_ranks_the_slowest_are_told_and_how_many_more_there_are(
     path.write_text(page.html(document(session)), encoding="utf-8")
     look.open(path)
     look.js("goodput.timeline.select({kind: 'step', row: 42, process: 0})")
-    told = [text for text in look.page.locator("#connections li").all_inner_texts() if "process" in text]
-    assert [text.split(" net ")[0] for text in told[:12]] == [
+    texts = [text for text in look.page.locator("#connections li").all_inner_texts() if "process" in text]
+    assert [text.split(" net ")[0] for text in texts[:12]] == [
         f"step 42 on process {process}" for process in range(39, 27, -1)
     ]
-    assert told[12:] == ["and on 27 more processes, none of them slower down to 1.00 ms"]
+    assert texts[12:] == ["and on 27 more processes, none of them slower down to 1.00 ms"]

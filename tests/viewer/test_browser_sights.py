@@ -117,7 +117,7 @@ def test_the_last_words_of_an_axis_are_whole(chromium: Any, lived_page: Path) ->
         for canvas in ("#shares", "#cadence", "#checkpoints"):
             room = look.js(
                 """((chart) => chart.querySelector('canvas').clientWidth - chart.querySelector('.u-over').offsetLeft
-                - chart.querySelector('.u-over').clientWidth)(document.querySelector(told + ' .uplot'))""",
+                - chart.querySelector('.u-over').clientWidth)(document.querySelector(given + ' .uplot'))""",
                 canvas,
             )
             words = look.js(
@@ -187,9 +187,9 @@ def test_the_slowest_steps_are_listed_and_lead_to_the_timeline(story_page: Path,
 def words_of(pdf: bytes) -> int:
     """How many marks of text a PDF's pages show."""
     shown = 0
-    for found in re.finditer(rb"stream\r?\n", pdf):
+    for match in re.finditer(rb"stream\r?\n", pdf):
         try:
-            shown += len(re.findall(rb"T[jJ]\b", zlib.decompressobj().decompress(pdf[found.end() :])))
+            shown += len(re.findall(rb"T[jJ]\b", zlib.decompressobj().decompress(pdf[match.end() :])))
         except zlib.error:
             continue
     return shown
@@ -201,11 +201,11 @@ def test_it_is_printed_to_a_readable_paper(chromium: Any, story_page: Path, tmp_
         dark = look.js("getComputedStyle(document.body).backgroundColor")
         path = tmp_path / "page.pdf"
         look.page.pdf(path=path, prefer_css_page_size=True, print_background=True)
-        told = path.read_bytes()
-        pages = len(re.findall(rb"/Type\s*/Page\b", told))
+        content = path.read_bytes()
+        pages = len(re.findall(rb"/Type\s*/Page\b", content))
         assert 2 <= pages <= 8
-        assert words_of(told) > 200
-        assert len(told) > 50_000  # the charts are on it
+        assert words_of(content) > 200
+        assert len(content) > 50_000  # the charts are on it
         # Afterwards it looks as it did before.
         look.until(
             "document.documentElement.dataset.theme === 'dark' && !document.documentElement.classList.contains('paper')"

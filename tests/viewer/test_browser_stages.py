@@ -52,4 +52,4 @@ def test_stages_of_the_leader_and_the_slowest_rank(page: Path, look: Look) -> No
     assert single == "–" and slowest_other.startswith("0: ")
     kinds = look.js("Array.from(goodput.model.phases.phase, (kind) => goodput.model.phase_names[kind])")
     assert kinds.count("part") == 3 and kinds.count("checkpoint_save") == 2  # they are in the timeline, too
-    assert look.said == []
+    assert look.messages == []

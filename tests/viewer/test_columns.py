@@ -24,12 +24,12 @@ def test_a_container_comes_back(rows: list[tuple[int, int]], raw: bytes, text: s
     columns = Columns()
     ids = [abs(one) % (1 << 64) for one, _ in rows]
     head = {"text": text, "t": columns.table(("a", "b"), rows), "raw": columns.raw(raw), "ids": columns.ids(ids)}
-    found = Container(columns.container(head))
-    assert found.head["text"] == text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-    assert found.head["t"]["rows"] == len(rows)
-    assert list(zip(*found.table(found.head["t"]).values(), strict=True)) == rows
-    assert found.raw(found.head["raw"]) == raw
-    assert found.ids(found.head["ids"]) == ids
+    container = Container(columns.container(head))
+    assert container.head["text"] == text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    assert container.head["t"]["rows"] == len(rows)
+    assert list(zip(*container.table(container.head["t"]).values(), strict=True)) == rows
+    assert container.raw(container.head["raw"]) == raw
+    assert container.ids(container.head["ids"]) == ids
 
 
 def test_successive_times_take_few_bytes() -> None:

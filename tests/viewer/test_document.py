@@ -44,14 +44,14 @@ class Page:
 
     def seconds(self, held: dict[int, int]) -> dict[str, Any]:
         """The form of the report's `seconds`, without zeros."""
-        found: dict[str, Any] = {}
+        by_name: dict[str, Any] = {}
         for number, ns in held.items():
-            told = self.head["categories"][number]
+            category = self.head["categories"][number]
             if number >= rules.FIXED:
-                found.setdefault("custom", {})[told["custom"]] = ns / NS
+                by_name.setdefault("custom", {})[category["custom"]] = ns / NS
             elif ns:
-                found[told["name"]] = ns / NS
-        return found
+                by_name[category["name"]] = ns / NS
+        return by_name
 
 
 @pytest.fixture(scope="module")
@@ -64,20 +64,20 @@ def without_zeros(seconds: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_report_is_the_report(page: Page, lived: RunDirectory) -> None:
-    asked = json.loads(succeeded(goodput("report", lived.path, "--json")))
-    told = asked.pop("configurations")[-1]  # the page has that of each attempt
-    assert page.head["report"] == asked
-    assert page.head["attempts"][-1]["facts"]["hyperparameters"] == told["hyperparameters"]
+    report = json.loads(succeeded(goodput("report", lived.path, "--json")))
+    configuration = report.pop("configurations")[-1]  # the page has that of each attempt
+    assert page.head["report"] == report
+    assert page.head["attempts"][-1]["facts"]["hyperparameters"] == configuration["hyperparameters"]
     assert page.head["verdict"] in succeeded(goodput("report", lived.path))
 
 
 def test_bins_and_owners_sum_to_the_report(page: Page) -> None:
-    told = without_zeros(page.head["report"]["seconds"])
-    assert page.seconds({number: sum(values) for number, values in page.bins().items()}) == told
+    seconds = without_zeros(page.head["report"]["seconds"])
+    assert page.seconds({number: sum(values) for number, values in page.bins().items()}) == seconds
     owned: Counter[int] = Counter()
     for row in page.table("owners"):
         owned[row["category"]] += row["length"]
-    assert page.seconds(owned) == told
+    assert page.seconds(owned) == seconds
     assert page.head["bins"]["count"] == max(len(values) for values in page.bins().values()) <= 1024
 
 
@@ -122,17 +122,17 @@ def test_profiles_in_the_runs_folder_are_named(lived: RunDirectory, tmp_path: Pa
 
 
 def test_the_steps_of_other_ranks_are_those_of_their_journals(page: Page, lived: RunDirectory) -> None:
-    origin, begun, found = int(page.head["origin_ns"]), dict[int, Any](), []
+    origin, begun, listed = int(page.head["origin_ns"]), dict[int, Any](), []
     for event in all_events(lived, 1):
         if event.kind == ev.START and event.phase == rules.STEP:
             begun[event.key] = event
         elif event.kind == ev.END and event.key in begun:
             start = begun.pop(event.key)
-            found.append((1, start.step, start.step, start.time - origin, 1, event.time - start.time))
-    told = [tuple(row.values()) for row in page.table("process_steps")]
-    died = next(row for row in told if row[1] == 24)  # it was killed in this step
-    assert [row[:6] for row in told if row is not died] == found
-    assert all(row[5] == row[6] for row in told)
+            listed.append((1, start.step, start.step, start.time - origin, 1, event.time - start.time))
+    rows = [tuple(row.values()) for row in page.table("process_steps")]
+    died = next(row for row in rows if row[1] == 24)  # it was killed in this step
+    assert [row[:6] for row in rows if row is not died] == listed
+    assert all(row[5] == row[6] for row in rows)
 
 
 def test_steps_of_many_ranks_are_joined_to_so_many_rows(lived: RunDirectory) -> None:
@@ -142,12 +142,12 @@ def test_steps_of_many_ranks_are_joined_to_so_many_rows(lived: RunDirectory) -> 
     one_by_one = process_steps(bins, 10_000)
     assert len(one_by_one) == len(bins) > 60
     for rows in (1, 2, 7, 64, len(bins)):
-        found = process_steps(bins, rows)
-        assert len(found) <= rows
-        assert sum(row.count for row in found) == sum(row.count for row in one_by_one)
-        assert max(row.net_max for row in found) == max(row.net_max for row in one_by_one)
-        assert [row.begin for row in found] == [one.begin for one in one_by_one[:: -(-len(bins) // rows)]]
-        middle = sum(row.count * row.net_median for row in found) / len(one_by_one)
+        merged = process_steps(bins, rows)
+        assert len(merged) <= rows
+        assert sum(row.count for row in merged) == sum(row.count for row in one_by_one)
+        assert max(row.net_max for row in merged) == max(row.net_max for row in one_by_one)
+        assert [row.begin for row in merged] == [one.begin for one in one_by_one[:: -(-len(bins) // rows)]]
+        middle = sum(row.count * row.net_median for row in merged) / len(one_by_one)
         assert middle == pytest.approx(sum(row.net_median for row in one_by_one) / len(one_by_one), rel=1e-6)
 
 
@@ -180,11 +180,11 @@ def test_rows_are_those_of_the_journal(page: Page, lived: RunDirectory) -> None:
             expected.append((attempt, start, event.time - start.time))
     expected += [(of, one, -1) for (of, _), one in begun.items()]
     names = page.head["names"]
-    found = [
+    listed = [
         (row["attempt"], row["phase"], names[row["name"]], row["start"], row["wall"]) for row in page.table("phases")
     ]
-    found += [(row["attempt"], rules.STEP, "", row["start"], row["wall"]) for row in page.table("steps")]
-    assert sorted(found) == sorted((of, one.phase, one.name, one.time - origin, wall) for of, one, wall in expected)
+    listed += [(row["attempt"], rules.STEP, "", row["start"], row["wall"]) for row in page.table("steps")]
+    assert sorted(listed) == sorted((of, one.phase, one.name, one.time - origin, wall) for of, one, wall in expected)
     counted, lengths = Counter[tuple[int, str, bool]](), Counter[tuple[int, str, bool]]()
     for _, one, wall in expected:
         key = one.phase, one.name, bool(one.flags & ev.NONBLOCKING)
@@ -241,9 +241,9 @@ def test_no_secret_gets_in(tmp_path: Path) -> None:
     for where in ("evaluated",):
         live(tmp_path, "secret", 0, 20, **{where: f"eval https://me:{secret}@host/x?token={secret}"})
     page = Page(RunDirectory(tmp_path / "secret"))
-    told = document(page.session)
-    assert secret.encode() not in told
-    assert b"eval https://" in told
+    content = document(page.session)
+    assert secret.encode() not in content
+    assert b"eval https://" in content
 
 
 @pytest.mark.parametrize("steps", [0, 1])
@@ -282,17 +282,17 @@ def test_what_a_snapshot_has_of_a_journal_that_is_gone_is_in_the_sums(lived: Run
     for segment in run.segments(0, 0):
         segment.path.unlink()
     page = Page(run)
-    told = without_zeros(page.head["report"]["seconds"])
+    seconds = without_zeros(page.head["report"]["seconds"])
     assert page.head["report"]["attempts"] == 2
-    assert page.seconds({number: sum(values) for number, values in page.bins().items()}) == told
+    assert page.seconds({number: sum(values) for number, values in page.bins().items()}) == seconds
     assert 2 in {one["attempt"] for one in page.table("steps")} and not page.head["detail"]["complete"]
     assert page.head["attempts"][0]["seconds"]["productive"] > 0
 
 
 def test_reading_can_be_followed_and_stopped(lived: RunDirectory) -> None:
-    heard: list[tuple[int, int, str]] = []
-    RunView.open(RecordedRun(lived), progress=lambda *told: heard.append(told))
-    assert heard and all(0 <= done <= total and what for done, total, what in heard)
+    calls: list[tuple[int, int, str]] = []
+    RunView.open(RecordedRun(lived), progress=lambda *update: calls.append(update))
+    assert calls and all(0 <= done <= total and what for done, total, what in calls)
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

@@ -32,8 +32,8 @@ def elements(text: str, name: str) -> list[tuple[str, str]]:
 
 def policy(text: str) -> dict[str, list[str]]:
     [content] = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
-    told = content.replace("&#x27;", "'").split(";")
-    return {words[0]: words[1:] for one in told if (words := one.split())}
+    directives = content.replace("&#x27;", "'").split(";")
+    return {words[0]: words[1:] for one in directives if (words := one.split())}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def text() -> str:
 
 
 def test_the_document_comes_back(text: str) -> None:
-    [packed] = [content for told, content in elements(text, "script") if 'id="document"' in told]
+    [packed] = [content for attributes, content in elements(text, "script") if 'id="document"' in attributes]
     assert gzip.decompress(base64.b64decode(packed)) == Columns().container({"format": 1})
 
 
@@ -50,7 +50,7 @@ def test_only_what_is_in_the_page_runs_and_nothing_is_fetched(text: str) -> None
     allowed = policy(text)
     assert allowed["default-src"] == allowed["connect-src"] == ["'none'"]
     for name, directive in (("script", "script-src"), ("style", "style-src")):
-        run = [content for told, content in elements(text, name) if "octet-stream" not in told]
+        run = [content for attributes, content in elements(text, name) if "octet-stream" not in attributes]
         hashes = [f"'sha256-{base64.b64encode(sha256(one.encode()).digest()).decode()}'" for one in run]
         assert sorted(allowed[directive]) == sorted(hashes)
     assert not [word for words in allowed.values() for word in words if "unsafe" in word or word == "*"]
@@ -72,21 +72,21 @@ def test_every_placeholder_is_filled(text: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(ASSETS.rglob("*.js")), ids=lambda path: path.name)
 def test_nothing_ends_the_script_early(path: Path) -> None:
-    told = path.read_text(encoding="utf-8")
-    assert "</script" not in told.lower() and "<!--" not in told
+    content = path.read_text(encoding="utf-8")
+    assert "</script" not in content.lower() and "<!--" not in content
 
 
 def test_names_are_unique_over_all_modules() -> None:
     names: Counter[str] = Counter()
-    for told in page.modules().values():
-        names.update({name for _, name in _TOP.findall(told) if name})
+    for source in page.modules().values():
+        names.update({name for _, name in _TOP.findall(source) if name})
     assert not [name for name, count in names.items() if count > 1]
 
 
 def test_modules_stand_behind_those_they_import() -> None:
     seen: set[str] = set()
-    for name, told in page.modules().items():
-        assert set(re.findall(r"""from ["']\./([\w-]+\.js)""", told)) <= seen, name
+    for name, source in page.modules().items():
+        assert set(re.findall(r"""from ["']\./([\w-]+\.js)""", source)) <= seen, name
         seen.add(name)
     assert list(page.modules())[-1] == "main.js"
     assert not re.findall(r"^(?:import|export)\b", page.scripts(), re.MULTILINE)

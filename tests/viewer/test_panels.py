@@ -30,23 +30,23 @@ class Panels:
     """What the panels show of a run that is cut at some moments."""
 
     def __init__(self, browser: Any, run: RunDirectory | RunView, cuts: int = 6, **how: Any) -> None:
-        told = document(run if isinstance(run, RunView) else RunView.open(RecordedRun(run), **how))
-        self.head = Container(told).head
+        content = document(run if isinstance(run, RunView) else RunView.open(RecordedRun(run), **how))
+        self.head = Container(content).head
         chosen = random.Random(7)
         edges = sorted(chosen.sample(range(1, self.head["end"]), cuts))
-        given = [base64.b64encode(told).decode(), edges]
-        self.told = evaluated(browser, SHOWS, "shows.panels(told[0], told[1])", given)
+        given = [base64.b64encode(content).decode(), edges]
+        self.shown = evaluated(browser, SHOWS, "shows.panels(given[0], given[1])", given)
 
     def seconds(self, pieces: dict[str, int]) -> dict[str, Any]:
         """The form of a report's `seconds`, without zeros."""
-        found: dict[str, Any] = {}
+        by_name: dict[str, Any] = {}
         for number, ns in pieces.items():
             category = self.head["categories"][int(number)]
             if category["custom"]:
-                found.setdefault("custom", {})[category["custom"]] = ns / NS
+                by_name.setdefault("custom", {})[category["custom"]] = ns / NS
             else:
-                found[category["name"]] = ns / NS
-        return found
+                by_name[category["name"]] = ns / NS
+        return by_name
 
 
 @pytest.fixture(scope="module")
@@ -59,75 +59,75 @@ def without_zeros(seconds: dict[str, Any]) -> dict[str, Any]:
 
 
 def added(parts: list[dict[str, int]]) -> Counter[str]:
-    found: Counter[str] = Counter()
+    total: Counter[str] = Counter()
     for part in parts:
-        found.update(part)
-    return found
+        total.update(part)
+    return total
 
 
 def test_the_bar_of_the_run_and_of_each_attempt_is_the_report(panels: Panels) -> None:
-    report, run = panels.head["report"], panels.told["run"]
+    report, run = panels.head["report"], panels.shown["run"]
     assert panels.seconds(run["pieces"]) == without_zeros(report["seconds"])
     assert run["elapsed"] / NS == report["elapsed_s"]
-    for attempt, told in zip(panels.head["attempts"], panels.told["attempts"], strict=True):
-        assert panels.seconds(told["pieces"]) == without_zeros(attempt["seconds"])
-        assert told["elapsed"] / NS == attempt["elapsed_s"]
+    for attempt, shown in zip(panels.head["attempts"], panels.shown["attempts"], strict=True):
+        assert panels.seconds(shown["pieces"]) == without_zeros(attempt["seconds"])
+        assert shown["elapsed"] / NS == attempt["elapsed_s"]
 
 
 def test_a_stretch_of_time_is_exact_and_stretches_add_up_to_the_run(panels: Panels) -> None:
-    for told in panels.told["ranges"]:
-        assert told["exact"]
-        assert told["elapsed"] == told["length"]
-        assert told["bins"] == told["pieces"]  # what is drawn over time is what the bar holds
-    assert added([told["pieces"] for told in panels.told["ranges"]]) == Counter(panels.told["run"]["pieces"])
-    assert panels.told["run"]["bins"] == panels.told["run"]["pieces"]
+    for shown in panels.shown["ranges"]:
+        assert shown["exact"]
+        assert shown["elapsed"] == shown["length"]
+        assert shown["bins"] == shown["pieces"]  # what is drawn over time is what the bar holds
+    assert added([shown["pieces"] for shown in panels.shown["ranges"]]) == Counter(panels.shown["run"]["pieces"])
+    assert panels.shown["run"]["bins"] == panels.shown["run"]["pieces"]
 
 
 def test_a_histogram_counts_every_step_once(panels: Panels) -> None:
     steps, started = panels.head["report"]["steps"], panels.head["report"]["started_steps"]
     fates: Counter[int] = Counter()
-    for counts in panels.told["fates"].values():
+    for counts in panels.shown["fates"].values():
         fates.update(dict(enumerate(counts)))
     assert (fates[0], fates[1]) == (steps["kept"], steps["lost"])
-    for name, told in panels.told["run"]["histograms"].items():
-        assert told["exact"] and told["kept"]
-        assert sum(told["counts"]) == told["listed"], name
-        assert sum(told["counts"]) + told["missing"] >= started
+    for name, histogram in panels.shown["run"]["histograms"].items():
+        assert histogram["exact"] and histogram["kept"]
+        assert sum(histogram["counts"]) == histogram["listed"], name
+        assert sum(histogram["counts"]) + histogram["missing"] >= started
         if name.startswith("net"):
-            assert told["counts"][0] == steps["kept"]
-        parts = [one["histograms"][name] for one in panels.told["ranges"]]
-        assert [sum(column) for column in zip(*(part["counts"] for part in parts), strict=True)] == told["counts"]
+            assert histogram["counts"][0] == steps["kept"]
+        parts = [one["histograms"][name] for one in panels.shown["ranges"]]
+        assert [sum(column) for column in zip(*(part["counts"] for part in parts), strict=True)] == histogram["counts"]
 
 
 def test_batches_that_a_loop_skipped_are_no_steps(chromium: Any, tmp_path: Path) -> None:
     run_twice(tmp_path, WALKED.format(start=", start=0"))
-    told = Panels(chromium, RunDirectory(tmp_path / "run")).told
-    assert told["fates"] == {"1": [8, 2, 0, 0], "2": [6, 0, 0, 0]}
-    for name, histogram in told["run"]["histograms"].items():
+    shown = Panels(chromium, RunDirectory(tmp_path / "run")).shown
+    assert shown["fates"] == {"1": [8, 2, 0, 0], "2": [6, 0, 0, 0]}
+    for name, histogram in shown["run"]["histograms"].items():
         if not name.startswith("device"):
             # The step in which the first attempt died has no length.
             assert (histogram["counts"], histogram["missing"], histogram["listed"]) == ([14, 1, 0, 0], 1, 15), name
-    assert told["run"]["cadence"]["steps"] == 14  # from each step to the next one of its attempt
+    assert shown["run"]["cadence"]["steps"] == 14  # from each step to the next one of its attempt
 
 
 def test_the_parts_of_the_cadence_add_up_to_it(panels: Panels) -> None:
-    for told in (panels.told["run"], *panels.told["attempts"], *panels.told["ranges"]):
-        cadence = told["cadence"]
+    for shown in (panels.shown["run"], *panels.shown["attempts"], *panels.shown["ranges"]):
+        cadence = shown["cadence"]
         assert sum(ns for _, ns, _ in cadence["parts"]) == cadence["total"]
-    whole = panels.told["run"]["cadence"]
-    attempts = [told["cadence"] for told in panels.told["attempts"]]
+    whole = panels.shown["run"]["cadence"]
+    attempts = [shown["cadence"] for shown in panels.shown["attempts"]]
     assert whole["steps"] == sum(one["steps"] for one in attempts) > 0
     assert whole["total"] == sum(one["total"] for one in attempts)
 
 
 def test_the_use_of_the_device_adds_up_to_the_time(panels: Panels) -> None:
-    for told in panels.told["ranges"]:
-        if told["device"] is not None:
-            assert sum(ns for _, ns in told["device"]["pieces"]) == told["length"]
+    for shown in panels.shown["ranges"]:
+        if shown["device"] is not None:
+            assert sum(ns for _, ns in shown["device"]["pieces"]) == shown["length"]
 
 
 def test_groups_counted_by_the_page_are_those_of_the_journal(panels: Panels) -> None:
-    def found(groups: list[dict[str, Any]]) -> dict[tuple[int, str, bool], tuple[int, int, int]]:
+    def group_totals(groups: list[dict[str, Any]]) -> dict[tuple[int, str, bool], tuple[int, int, int]]:
         names, job = panels.head["names"], panels.head["phase_names"].index(Phase.JOB)
         return {
             (one["phase"], name if isinstance(name := one["name"], str) else names[name], one["background"]): (
@@ -139,18 +139,18 @@ def test_groups_counted_by_the_page_are_those_of_the_journal(panels: Panels) -> 
             if one["phase"] != job
         }
 
-    told = found(panels.head["groups"])
-    assert found(panels.told["all"]["groups"]) == found(panels.told["run"]["groups"]) == told
+    by_group = group_totals(panels.head["groups"])
+    assert group_totals(panels.shown["all"]["groups"]) == group_totals(panels.shown["run"]["groups"]) == by_group
 
 
 def test_without_owners_a_stretch_is_about_right_and_says_so(chromium: Any, tmp_path: Path) -> None:
     live(tmp_path, "long", 0, 1200)
     panels = Panels(chromium, RunDirectory(tmp_path / "long"), spans=100)
     assert not panels.head["detail"]["complete"]
-    for told in panels.told["ranges"]:
-        assert not told["exact"]
-        assert told["elapsed"] == pytest.approx(told["length"], abs=2 * len(told["pieces"]))
-    run = panels.told["run"]
+    for shown in panels.shown["ranges"]:
+        assert not shown["exact"]
+        assert shown["elapsed"] == pytest.approx(shown["length"], abs=2 * len(shown["pieces"]))
+    run = panels.shown["run"]
     assert panels.seconds(run["pieces"]) == without_zeros(panels.head["report"]["seconds"])
     steps = panels.head["report"]["steps"]
     assert run["histograms"]["net log"]["counts"][:2] == [steps["kept"], steps["lost"]]
@@ -159,9 +159,9 @@ def test_without_owners_a_stretch_is_about_right_and_says_so(chromium: Any, tmp_
 
 def test_steps_that_had_no_time_are_told_beside_the_histogram(chromium: Any, story: RunDirectory) -> None:
     session = RunView.open(RecordedRun(story), spans=60)
-    usual = Panels(chromium, session).told["run"]["histograms"]["net log"]
+    usual = Panels(chromium, session).shown["run"]["histograms"]["net log"]
     held = {**session.overview.histogram, (NET, 1, LOST, 0): 9}  # cut off as soon as they had begun
     session.overview = replace(session.overview, histogram=held)
-    told = Panels(chromium, session).told["run"]["histograms"]["net log"]
-    assert not told["exact"] and usual["missing"] == 1
-    assert told == {**usual, "missing": 9}
+    long = Panels(chromium, session).shown["run"]["histograms"]["net log"]
+    assert not long["exact"] and usual["missing"] == 1
+    assert long == {**usual, "missing": 9}

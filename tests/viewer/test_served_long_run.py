@@ -29,13 +29,13 @@ def _document(server: Server, name: str) -> dict[str, object]:
 def test_the_answer_comes_first_and_the_rest_by_itself(tmp_path: Path) -> None:
     run = write(tmp_path / "runs", 60_000, PROCESSES)
     name = run.path.name
-    told = json.loads(succeeded(goodput("report", run.path, "--json")))
+    report = json.loads(succeeded(goodput("report", run.path, "--json")))
     with serving(tmp_path / "runs") as server:
         first = _document(server, name)
         assert first["partial"]
         # Every figure of the answer is there, and every process.
         for figure in ("elapsed_s", "goodput", "seconds", "started_steps", "disruptions"):
-            assert first["report"][figure] == told[figure]
+            assert first["report"][figure] == report[figure]
         assert len(first["processes"]) == PROCESSES
         assert not any(one["bins"] for one in first["processes"][1:])
         assert not first["detail"]["complete"]
@@ -54,9 +54,9 @@ def test_the_answer_comes_first_and_the_rest_by_itself(tmp_path: Path) -> None:
 def test_a_short_run_comes_at_once(tmp_path: Path) -> None:
     run = write(tmp_path / "runs", 2_000, 3)
     with serving(tmp_path / "runs") as server:
-        told = _document(server, run.path.name)
-        assert not told["partial"]
-        assert all(one["bins"] for one in told["processes"])
+        head = _document(server, run.path.name)
+        assert not head["partial"]
+        assert all(one["bins"] for one in head["processes"])
 
 
 def test_pages_are_compressed_for_those_who_take_it(tmp_path: Path) -> None:

@@ -89,8 +89,8 @@ def test_a_run_is_there_from_its_birth(tmp_path: Path) -> None:
     catalogue = Catalogue(Directory(str(place)), Terms())
     assert catalogue.answer()["runs"] == [] and catalogue.find("run") is None
     (tmp_path / "run").rename(place / "run")
-    found = catalogue.find("run")
-    assert found is not None and found.run.run_id == "run"
+    entry = catalogue.find("run")
+    assert entry is not None and entry.run.run_id == "run"
     assert [row["name"] for row in catalogue.answer()["runs"]] == ["run"]
 
 
@@ -113,10 +113,10 @@ def test_the_document_is_what_report_says(served: Server) -> None:
 def test_the_figures_of_each_second_are_what_report_says(served: Server) -> None:
     for name in ("ended", "killed"):
         stream = Stream(served, f"/api/runs/{name}/events")
-        told = stream.next()[1]
-        assert told["report"] == reported(served.place / name)
+        data = stream.next()[1]
+        assert data["report"] == reported(served.place / name)
         head = Container(served.ask(f"/api/runs/{name}/document").body).head
-        assert {key: told[key] for key in ("headline", "verdict")} == {
+        assert {key: data[key] for key in ("headline", "verdict")} == {
             key: head[key] for key in ("headline", "verdict")
         }
         stream.close()
@@ -130,10 +130,10 @@ def test_a_window_holds_what_the_document_holds_there(served: Server) -> None:
         part = Container(served.ask(f"/api/runs/{name}/window?begin={begin}&end={end}").body)
         assert part.head["origin_ns"] == whole.head["origin_ns"]
         assert (part.head["begin"], part.head["until"]) == (begin, end)
-        found = part.table(part.head["steps"])
-        within = range(found["number"].index(2), found["number"].index(6))
+        columns = part.table(part.head["steps"])
+        within = range(columns["number"].index(2), columns["number"].index(6))
         for column in ("number", "start", "wall", "net", "fate", "attempt"):
-            assert [found[column][at] for at in within] == steps[column][2:6], column
+            assert [columns[column][at] for at in within] == steps[column][2:6], column
         names = {whole.head["names"][at] for at in whole.table(whole.head["phases"])["name"]}
         all_of_it = Container(served.ask(f"/api/runs/{name}/window?begin=0&end={whole.head['end']}").body)
         assert {all_of_it.head["names"][at] for at in all_of_it.table(all_of_it.head["phases"])["name"]} == names
@@ -146,24 +146,24 @@ def test_a_job_is_followed_from_its_first_step_to_its_death_and_restart(place: P
         index = Stream(server, "/api/runs/events")
         with living("job", place) as job:
             began = time.monotonic()
-            listed = index.until("runs", lambda told: any(run["state"] == "running" for run in told["runs"]))
+            listed = index.until("runs", lambda data: any(run["state"] == "running" for run in data["runs"]))
             assert [run["run_id"] for run in listed["runs"]] == ["job"]
             assert time.monotonic() - began < 2 + SLOW_S
             stream = Stream(server, "/api/runs/job/events")
-            first = stream.until("run", lambda told: told["live"])["report"]
-            stream.until("run", lambda told: told["report"]["steps"]["kept"] > first["steps"]["kept"])
+            first = stream.until("run", lambda data: data["live"])["report"]
+            stream.until("run", lambda data: data["report"]["steps"]["kept"] > first["steps"]["kept"])
             assert Container(server.ask("/api/runs/job/document").body).head["live"] is True
             job.send_signal(signal.SIGKILL)
             job.wait(PATIENCE_S)
             killed_at = time.monotonic()
-            died = stream.until("run", lambda told: not told["live"])
+            died = stream.until("run", lambda data: not data["live"])
             assert died["report"]["state"] == "died"
             assert time.monotonic() - killed_at < 2 + SLOW_S, "its lock is free at once"
             until(lambda: server.runs()["job"]["state"] == "died")
         document = Container(server.ask("/api/runs/job/document").body).head
         assert document["report"]["state"] == "died" and document["made_at"] >= died["news"]
         with living("job", place):
-            again = stream.until("run", lambda told: told["live"] and told["report"]["attempts"] == 2)
+            again = stream.until("run", lambda data: data["live"] and data["report"]["attempts"] == 2)
             assert again["report"]["disruptions"] == 1
             head = Container(server.ask("/api/runs/job/document").body).head
             assert [one["number"] for one in head["attempts"]] == [1, 2]
@@ -180,12 +180,12 @@ def test_what_is_said_of_a_disruption_is_shown_when_it_is_said(place: Path) -> N
     finished("job", place, 5, 12)
     with serving(place) as server:
         stream = Stream(server, "/api/runs/job/events")
-        told = stream.next()[1]["report"]["disruption_list"][0]
-        assert (told["reason"], told["said_by"]) == ("crash", None)
+        entry = stream.next()[1]["report"]["disruption_list"][0]
+        assert (entry["reason"], entry["said_by"]) == ("crash", None)
         # The first makes the file, the second is added to it.
         for reason in ("maintenance", "preemption"):
             assert goodput("reason", place, 2, reason, "--by", "alice").returncode == 0
-            stream.until("run", lambda told, to=reason: told["report"]["disruption_reasons"] == {to: 1})
+            stream.until("run", lambda data, to=reason: data["report"]["disruption_reasons"] == {to: 1})
             head = Container(server.ask("/api/runs/job/document").body).head
             assert [(one["reason"], one["said_by"], one["first_reason"]) for one in head["disruptions"]] == [
                 (reason, "alice", "crash")
@@ -252,9 +252,9 @@ def test_hostile_names_are_text(place: Path) -> None:
 
 def test_two_runs_are_compared(served: Server) -> None:
     assert served.ask("/compare?a=ended&b=killed").status == 200
-    told = served.ask("/api/compare?a=ended&b=killed").json()
-    assert [told[side]["run_id"] for side in "ab"] == ["ended", "killed"]
-    assert told["verdict"] and told["sources"]
+    compared = served.ask("/api/compare?a=ended&b=killed").json()
+    assert [compared[side]["run_id"] for side in "ab"] == ["ended", "killed"]
+    assert compared["verdict"] and compared["sources"]
     assert served.ask("/api/compare?a=ended&b=other").status == 404
     assert served.ask("/api/compare").status == 404
 
@@ -408,7 +408,7 @@ def test_fifty_clients_and_some_that_never_read(place: Path) -> None:
         streams = [Stream(server, "/api/runs/job/events") for _ in range(50)]
         silent = [mute(server, "/api/runs/job/events") for _ in range(10)]
         for stream in streams:
-            stream.until("run", lambda told: told["live"])
+            stream.until("run", lambda data: data["live"])
         before = resident(server.process.pid)
         seen = [stream.until("run", lambda _: True)["report"]["started_steps"] for stream in streams * 3]
         assert max(seen) > min(seen) >= 0

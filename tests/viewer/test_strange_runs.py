@@ -36,8 +36,8 @@ NS = 10**9
 class Shown:
     """What ``report --html`` made of a run."""
 
-    def __init__(self, status: int, page: str, said: str) -> None:
-        self.status, self.said = status, said
+    def __init__(self, status: int, page: str, errors: str) -> None:
+        self.status, self.errors = status, errors
         [packed] = re.findall(r'id="document">([^<]*)<', page)
         self.container = Container(gzip.decompress(base64.b64decode(packed)))
         self.head: dict[str, Any] = self.container.head
@@ -57,15 +57,15 @@ def page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Sh
     def ask(place: Path, *more: str) -> Shown:
         made = tmp_path / "page.html"
         status = main(["report", str(place), "--html", str(made), *more])
-        said = capsys.readouterr()
-        assert status in (0, 3), said.err
-        assert "Traceback" not in said.err
-        found = Shown(status, made.read_text(encoding="utf-8"), said.err)
-        seconds = dict(found.report["seconds"])
+        output = capsys.readouterr()
+        assert status in (0, 3), output.err
+        assert "Traceback" not in output.err
+        shown = Shown(status, made.read_text(encoding="utf-8"), output.err)
+        seconds = dict(shown.report["seconds"])
         seconds.update(seconds.pop("custom", {}))
-        bins = found.container.table(found.head["bins"]["values"])
+        bins = shown.container.table(shown.head["bins"]["values"])
         assert sum(map(sum, bins.values())) == sum(round(one * NS) for one in seconds.values())
-        return found
+        return shown
 
     return ask
 
@@ -73,9 +73,9 @@ def page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Sh
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """The message with which a page was refused."""
     assert main(["report", *arguments]) == 1
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1 and said.err.startswith("otel-goodput: ")
-    return said.err
+    output = capsys.readouterr()
+    assert output.out == "" and output.err.count("\n") == 1 and output.err.startswith("otel-goodput: ")
+    return output.err
 
 
 # --- what is asked for -----------------------------------------------------------------------------------------------
@@ -167,17 +167,17 @@ def test_long_work_is_told_on_a_terminal_and_can_be_interrupted(tmp_path: Path) 
 
 
 def test_a_run_without_a_job(tmp_path: Path, page: Callable[..., Shown]) -> None:
-    found = page(Written(tmp_path, "none").close())
-    assert "No job has started" in found.head["verdict"]
-    assert found.head["steps"]["rows"] == found.head["phases"]["rows"] == found.head["bins"]["count"] == 0
+    shown = page(Written(tmp_path, "none").close())
+    assert "No job has started" in shown.head["verdict"]
+    assert shown.head["steps"]["rows"] == shown.head["phases"]["rows"] == shown.head["bins"]["count"] == 0
 
 
 def test_a_run_with_only_a_job(tmp_path: Path, page: Callable[..., Shown]) -> None:
     made = Written(tmp_path, "only")
     made.phase(rules.JOB, 0, 5 * MS)
-    found = page(made.close())
-    assert found.report["elapsed_s"] == 0.005 and found.head["steps"]["rows"] == 0
-    assert [one["state"] for one in found.head["attempts"]] == ["ended"]
+    shown = page(made.close())
+    assert shown.report["elapsed_s"] == 0.005 and shown.head["steps"]["rows"] == 0
+    assert [one["state"] for one in shown.head["attempts"]] == ["ended"]
 
 
 def test_a_run_without_a_step(tmp_path: Path, page: Callable[..., Shown]) -> None:
@@ -185,8 +185,8 @@ def test_a_run_without_a_step(tmp_path: Path, page: Callable[..., Shown]) -> Non
     made.phase(rules.JOB, 0, None)
     made.phase(rules.PHASE_INDEX[Phase.TRAINING_PREP], MS, 3 * MS)
     made.phase(rules.DATA_LOADING, 3 * MS, None)
-    found = page(made.close())
-    assert found.head["steps"]["rows"] == 0 and found.head["phases"]["rows"] == 3
+    shown = page(made.close())
+    assert shown.head["steps"]["rows"] == 0 and shown.head["phases"]["rows"] == 3
 
 
 # --- other versions, and what is missing or damaged ----------------------------------------------------------------
@@ -197,8 +197,8 @@ def test_runs_of_earlier_versions(name: str, tmp_path: Path, page: Callable[...,
     with tarfile.open(GOLDEN / name) as archive:
         archive.extractall(tmp_path / "old", filter="data")
     for journal in (tmp_path / "old").rglob("journal"):
-        found = page(journal.parent)
-        assert found.head["steps"]["rows"] and found.report["elapsed_s"]
+        shown = page(journal.parent)
+        assert shown.head["steps"]["rows"] and shown.report["elapsed_s"]
 
 
 def segments(run: Path) -> list[Path]:
@@ -208,8 +208,8 @@ def segments(run: Path) -> list[Path]:
 def test_without_its_run_json(tmp_path: Path, page: Callable[..., Shown]) -> None:
     run = steady(tmp_path, "one", 5)
     (run / "run.json").unlink()
-    found = page(run)
-    assert found.head["steps"]["rows"] == 5 and found.head["attempts"][0]["trace_id"] is None
+    shown = page(run)
+    assert shown.head["steps"]["rows"] == 5 and shown.head["attempts"][0]["trace_id"] is None
     (run / "run.json").write_text("{broken")
     assert page(run).head["steps"]["rows"] == 5
 
@@ -224,9 +224,9 @@ def test_segments_of_a_newer_version(
         for number, segment in list(enumerate(segments(run)))[first:]:
             data = segment.read_bytes()[records.HEADER_SIZE :]
             segment.write_bytes(records.encode_header(0, 0, number, 1) + data)
-    found = page(run)
-    assert "newer version" in f"{found.warnings} {found.problems}"
-    assert bool(found.head["steps"]["rows"]) is bool(first)
+    shown = page(run)
+    assert "newer version" in f"{shown.warnings} {shown.problems}"
+    assert bool(shown.head["steps"]["rows"]) is bool(first)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -237,9 +237,9 @@ def test_a_damaged_segment(seed: int, tmp_path: Path, page: Callable[..., Shown]
     for _ in range(30):
         data[chosen.randrange(records.HEADER_SIZE, len(data))] ^= 1 << chosen.randrange(8)
     segment.write_bytes(data)
-    found = page(run)
-    assert found.status == 3 and found.report["damage"]
-    assert 300 < found.head["steps"]["rows"] <= 400
+    shown = page(run)
+    assert shown.status == 3 and shown.report["damage"]
+    assert 300 < shown.head["steps"]["rows"] <= 400
 
 
 def test_segments_that_are_cut_empty_or_gone(tmp_path: Path, page: Callable[..., Shown]) -> None:
@@ -250,8 +250,8 @@ def test_segments_that_are_cut_empty_or_gone(tmp_path: Path, page: Callable[...,
         segment.write_bytes(whole[:length])
         page(run)
     segment.unlink()
-    found = page(run)
-    assert found.head["steps"]["rows"] == 0
+    shown = page(run)
+    assert shown.head["steps"]["rows"] == 0
 
 
 def test_ranks_that_are_missing_or_damaged(tmp_path: Path, page: Callable[..., Shown]) -> None:
@@ -263,10 +263,10 @@ def test_ranks_that_are_missing_or_damaged(tmp_path: Path, page: Callable[..., S
     (run / "journal" / "p0001.digest").write_bytes(b"\x1f\x8b what is this")
     [third] = [path for path in segments(run) if "-p0003-" in path.name]
     third.write_bytes(b"nonsense" * 100)
-    found = page(run)
-    assert [one["index"] for one in found.head["processes"]] == [0, 1, 2, 3]
-    assert found.problems[0] == "" and found.head["processes"][1]["bins"] is not None
-    assert found.problems[2] == "it left no journal here" and found.problems[3]
+    shown = page(run)
+    assert [one["index"] for one in shown.head["processes"]] == [0, 1, 2, 3]
+    assert shown.problems[0] == "" and shown.head["processes"][1]["bins"] is not None
+    assert shown.problems[2] == "it left no journal here" and shown.problems[3]
 
 
 # --- strange times ---------------------------------------------------------------------------------------------------
@@ -281,9 +281,9 @@ def test_steps_of_any_length(length: int, tmp_path: Path, page: Callable[..., Sh
     made.phase(rules.JOB, 0, 3 * length)
     for number in range(3):
         made.phase(rules.STEP, number * length, (number + 1) * length, number)
-    found = page(made.close())
-    assert [one["wall"] for one in found.rows("steps")] == [length] * 3
-    assert found.head["end"] == 3 * length
+    shown = page(made.close())
+    assert [one["wall"] for one in shown.rows("steps")] == [length] * 3
+    assert shown.head["end"] == 3 * length
 
 
 def test_a_loop_of_steps_of_a_microsecond(tmp_path: Path, page: Callable[..., Shown]) -> None:
@@ -293,9 +293,9 @@ def test_a_loop_of_steps_of_a_microsecond(tmp_path: Path, page: Callable[..., Sh
         made.phase(rules.STEP, number * 1000, number * 1000 + 900, number)
     run = made.close()
     assert page(run).head["steps"]["rows"] == 5000
-    found = page(run, "--spans", "0")
-    assert found.head["detail"]["left_out"] and "summed up" in found.head["detail"]["text"]
-    assert sum(one["count"] for one in found.rows("histogram") if one["measure"] == 0) == 5000
+    shown = page(run, "--spans", "0")
+    assert shown.head["detail"]["left_out"] and "summed up" in shown.head["detail"]["text"]
+    assert sum(one["count"] for one in shown.rows("histogram") if one["measure"] == 0) == 5000
 
 
 def test_numbers_of_steps_may_be_any(tmp_path: Path, page: Callable[..., Shown]) -> None:
@@ -304,8 +304,8 @@ def test_numbers_of_steps_may_be_any(tmp_path: Path, page: Callable[..., Shown])
     numbers = [-5, 0, 2**62, 2**63 - 1, 3, 3]
     for at, number in enumerate(numbers):
         made.phase(rules.STEP, at * MS, (at + 1) * MS, number)
-    found = page(made.close())
-    assert len(found.rows("steps")) >= 4
+    shown = page(made.close())
+    assert len(shown.rows("steps")) >= 4
     page(tmp_path / "numbers", "--spans", "0")
 
 
@@ -314,8 +314,8 @@ def test_times_that_go_backwards(tmp_path: Path, page: Callable[..., Shown]) -> 
     made.phase(rules.JOB, 0, None)
     for number in range(20):
         made.phase(rules.STEP, (20 - number) * MS, (20 - number) * MS - 5, number)
-    found = page(made.close())
-    assert all(one["wall"] >= -1 for one in found.rows("steps"))
+    shown = page(made.close())
+    assert all(one["wall"] >= -1 for one in shown.rows("steps"))
 
 
 def two_clocks(directory: Path) -> Path:
@@ -336,12 +336,12 @@ def test_windows_of_an_attempt_whose_clock_is_behind(tmp_path: Path, page: Calla
     whole, part = page(run), page(run, "--spans", "1000")
     assert whole.head["detail"]["left_out"] == 0 and part.head["detail"]["left_out"] > 0
     known = {(one["attempt"], one["number"]): one for one in whole.rows("steps")}
-    told = part.rows("steps")
-    assert {1, 2} == {one["attempt"] for one in told}
+    rows = part.rows("steps")
+    assert {1, 2} == {one["attempt"] for one in rows}
     for begin, end in part.head["detail"]["windows"]:
         within = {key for key, one in known.items() if begin <= one["start"] <= end}
-        assert within <= {(one["attempt"], one["number"]) for one in told}
-    for one in told:
+        assert within <= {(one["attempt"], one["number"]) for one in rows}
+    for one in rows:
         assert one == known[one["attempt"], one["number"]]
 
 
@@ -361,12 +361,12 @@ def test_excluded_times_unknown_clocks_and_rollbacks(tmp_path: Path, page: Calla
             now += 50 * MS
     made.add(ev.SLICES, step=3, key=4, time=now)
     made.add(ev.END, rules.JOB, job, time=now)
-    found = page(made.close())
-    assert found.head["excluded"] and found.report["excluded_s"] == pytest.approx(0.1)
-    assert len(found.head["disruptions"]) == found.report["disruptions"]
-    assert len(found.rows("steps")) == 60
+    shown = page(made.close())
+    assert shown.head["excluded"] and shown.report["excluded_s"] == pytest.approx(0.1)
+    assert len(shown.head["disruptions"]) == shown.report["disruptions"]
+    assert len(shown.rows("steps")) == 60
     # None of them is lost: the device never told that it was done with any, so all are in flight.
-    assert found.report["steps"]["lost"] == 0 and {one["fate"] for one in found.rows("steps")} == {2}
+    assert shown.report["steps"]["lost"] == 0 and {one["fate"] for one in shown.rows("steps")} == {2}
 
 
 def test_a_rollback_and_slices_that_change(tmp_path: Path, page: Callable[..., Shown]) -> None:
@@ -392,17 +392,17 @@ def test_a_rollback_and_slices_that_change(tmp_path: Path, page: Callable[..., S
         with recorder.step(50):
             pass
     recorder.shutdown()
-    found = page(tmp_path / "back")
-    steps = found.rows("steps")
+    shown = page(tmp_path / "back")
+    steps = shown.rows("steps")
     assert [one["number"] for one in steps if one["fate"] == 1] == list(range(20, 40))
-    assert found.report["steps"] == {"executed": 71, "kept": 51, "lost": 20}
-    [loss] = found.head["disruptions"]
+    assert shown.report["steps"] == {"executed": 71, "kept": 51, "lost": 20}
+    [loss] = shown.head["disruptions"]
     assert (loss["reason"], loss["died_at"], loss["from_step"], loss["to_step"]) == ("rollback", None, 39, 20)
     assert loss["wasted_ns"] == pytest.approx(sum(one["net"] for one in steps if one["fate"] == 1), rel=0.5)
-    assert [(one["active"], one["total"]) for one in found.head["slices"]] == [(4, 4), (3, 4)]
-    kinds = {found.head["phase_names"][one["phase"]] for one in found.rows("phases")}
+    assert [(one["active"], one["total"]) for one in shown.head["slices"]] == [(4, 4), (3, 4)]
+    kinds = {shown.head["phase_names"][one["phase"]] for one in shown.rows("phases")}
     assert {"elastic_wait", "elastic_reinit", "checkpoint_restore"} <= kinds
-    seconds = found.report["seconds"]
+    seconds = shown.report["seconds"]
     assert seconds["elastic_slice_down"] > 0 and seconds["elastic_reinitialization"] > 0
 
 
@@ -415,6 +415,6 @@ def test_a_thousand_names_of_ones_own(tmp_path: Path, page: Callable[..., Shown]
             with recorder.custom(f"name {number}"):
                 pass
     recorder.shutdown()
-    found = page(tmp_path / "names")
-    assert sum(one["count"] for one in found.head["groups"]) >= 1000
-    assert len(found.rows("phases")) >= 1000
+    shown = page(tmp_path / "names")
+    assert sum(one["count"] for one in shown.head["groups"]) >= 1000
+    assert len(shown.rows("phases")) >= 1000

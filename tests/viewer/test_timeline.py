@@ -12,4 +12,4 @@ from .browser import evaluated
 
 @pytest.mark.parametrize("seed", [1, 20, 300])
 def test_what_is_drawn_is_what_is_there(chromium: Any, seed: int) -> None:
-    assert evaluated(chromium, Path(__file__).with_name("timeline.js"), "shows.drawnAsTold(told)", seed) == 60
+    assert evaluated(chromium, Path(__file__).with_name("timeline.js"), "shows.drawnAsListed(given)", seed) == 60

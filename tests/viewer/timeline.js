@@ -159,7 +159,7 @@ function scales() {
 }
 
 /** All of it, sixty times; the same for the same seed. Returns the number of rounds. */
-export function drawnAsTold(seed) {
+export function drawnAsListed(seed) {
   drawn = Number(seed) + 1;
   let rounds = 0;
   for (; rounds < 60; rounds++) for (const check of [packing, sums, columns, bins, stretches, scales]) check();

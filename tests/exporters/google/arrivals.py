@@ -81,11 +81,11 @@ def check_whole(spans: Iterable[Span], steps: int = 2 * OPTIONS["steps"], proces
     by_attempt: dict[str, list[Span]] = {}
     for span in spans:
         by_attempt.setdefault(span.trace, []).append(span)
-    for found in by_attempt.values():
-        names = Counter(span.name for span in found)
+    for of_attempt in by_attempt.values():
+        names = Counter(span.name for span in of_attempt)
         once = {"job": 1, "accelerator_init": 1, "training_prep": 1, "eval": 2, "data_loading": steps, "step": steps}
         assert names == {"attempt": 1, **{name: count * processes for name, count in once.items()}}
-        numbers = sorted(span.attributes[semconv.GOODPUT_STEP] for span in found if span.name == "step")
+        numbers = sorted(span.attributes[semconv.GOODPUT_STEP] for span in of_attempt if span.name == "step")
         assert numbers == sorted([*range(steps)] * processes)
 
 
@@ -110,9 +110,9 @@ def missed(stored: Values, expected: Iterable[tuple[tuple[str, Labels], float]])
     """Where a stored value is not what it should be; one by one."""
     assert stored, "nothing is stored"
     for key, value in expected:
-        found = stored.get(key)
-        if found is None or not math.isclose(found, value, rel_tol=1e-12):
-            yield f"{key} is {found}, should be {value}"
+        stored_value = stored.get(key)
+        if stored_value is None or not math.isclose(stored_value, value, rel_tol=1e-12):
+            yield f"{key} is {stored_value}, should be {value}"
 
 
 def last(

@@ -39,7 +39,7 @@ class End:
     account: Account
 
     @property
-    def told(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """The lines on stderr, without those of gRPC's core."""
         return [line for line in self.errors.splitlines() if line and not GRPC.match(line)]
 
@@ -90,13 +90,13 @@ class Job:
     def wait_for(self, word: str) -> Any:
         """Until it has told this; what it told with it. Other words are passed over."""
 
-        def told(line: str) -> bool:
-            said = json.loads(line)[0]
-            if said == "trained":
+        def is_answer(line: str) -> bool:
+            kind = json.loads(line)[0]
+            if kind == "trained":
                 self._trained = time.monotonic()
-            return bool(said == word)
+            return bool(kind == word)
 
-        return json.loads(self._lines.until(told, word))[1]
+        return json.loads(self._lines.until(is_answer, word))[1]
 
     def go_on(self) -> None:
         """After a pause."""

@@ -70,14 +70,14 @@ def account(tmp_path: Path) -> Iterator[Account]:
         yield Account(tokens, google, tmp_path)
 
 
-def check_told_once(end: End, *words: str) -> None:
+def check_warned_once(end: End, *words: str) -> None:
     """A line for each service that has these words, one where spans or the last metrics stay behind, and no other."""
-    kept = [line for line in end.told if "have not reached every exporter" in line]
+    kept = [line for line in end.warnings if "have not reached every exporter" in line]
     assert all("otel-goodput recover" in line for line in kept)
-    last = [line for line in end.told if "the last metrics of this attempt have not reached" in line]
-    assert len(kept) <= 1 and len(last) <= 1 and len(end.told) == len(SERVICES) + len(kept) + len(last), end.errors
+    last = [line for line in end.warnings if "the last metrics of this attempt have not reached" in line]
+    assert len(kept) <= 1 and len(last) <= 1 and len(end.warnings) == len(SERVICES) + len(kept) + len(last), end.errors
     for service in SERVICES:
-        (line,) = (line for line in end.told if line.startswith(f"WARNING otel_goodput: {service} "))
+        (line,) = (line for line in end.warnings if line.startswith(f"WARNING otel_goodput: {service} "))
         assert all(word in line for word in words), line
 
 
@@ -129,7 +129,7 @@ def test_a_key_that_is_refused_for_a_while(account: Account) -> None:
         job.go_on()
         end = job.end()
     account.check(end)
-    check_told_once(end, "invalid_grant", "GOOGLE_APPLICATION_CREDENTIALS", "Training goes on")
+    check_warned_once(end, "invalid_grant", "GOOGLE_APPLICATION_CREDENTIALS", "Training goes on")
 
 
 IMPORTED_MEANWHILE = """
@@ -185,7 +185,7 @@ def test_no_credentials_at_all(tmp_path: Path) -> None:
     with ThreadPoolExecutor(len(cases)) as pool:
         ends = dict(zip(cases, pool.map(live, cases), strict=True))
     for end in ends.values():
-        check_told_once(end, "default credentials were not found", "gcloud auth application-default login")
+        check_warned_once(end, "default credentials were not found", "gcloud auth application-default login")
         assert end.status == 0
     assert ends["known"].seconds < 4
     assert ends["looked for"].seconds < 9
@@ -206,7 +206,7 @@ def test_the_wrong_project(
         google.fail("*", code, None)
     with Job(tmp_path, {OTEL_GOODPUT_GCP_PROJECT.name: project}) as job:
         end = job.end()
-    check_told_once(end, *words)
+    check_warned_once(end, *words)
     assert end.status == 0 and end.seconds < 5
     assert len(google.requests) <= 10
 
@@ -241,9 +241,9 @@ def test_a_proxy_that_answers_in_their_place(account: Account, tmp_path: Path) -
 
         with ThreadPoolExecutor(len(cases)) as pool:
             ends = list(pool.map(live, cases))
-        assert any(line.startswith("CONNECT monitoring.googleapis.com:443") for line in proxy.asked)
+        assert any(line.startswith("CONNECT monitoring.googleapis.com:443") for line in proxy.requests)
     for end in ends:
-        check_told_once(end, "UNAVAILABLE", "such as a proxy, answers instead")
+        check_warned_once(end, "UNAVAILABLE", "such as a proxy, answers instead")
         assert "<html" not in end.errors
         assert end.status == 0 and end.stopping <= 3.5
         account.check_secrets(end)

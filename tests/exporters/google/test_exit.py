@@ -35,11 +35,11 @@ def check_delivered(google: GoogleEmulator, end: End) -> None:
     assert end.status == 0
 
 
-def check_told_once(end: End, word: str) -> None:
+def check_warned_once(end: End, word: str) -> None:
     """A line for each service that says what is wrong, and no traceback."""
     assert "Traceback" not in end.errors
     for service in SERVICES:
-        lines = [line for line in end.told if line.startswith(f"WARNING otel_goodput: {service} ")]
+        lines = [line for line in end.warnings if line.startswith(f"WARNING otel_goodput: {service} ")]
         assert len(lines) == 1 and word in lines[0], end.errors
 
 
@@ -93,7 +93,7 @@ def test_the_end_is_not_held_up(google: GoogleEmulator, tmp_path: Path, grace: s
         assert end.status == 0
         assert end.stopping <= most
         assert end.seconds <= most + TEARDOWN_S
-        check_told_once(end, word)
+        check_warned_once(end, word)
 
 
 BUSY = """
@@ -153,9 +153,9 @@ def test_what_is_left_goes_with_the_next_attempt(google: GoogleEmulator, tmp_pat
     with Job(tmp_path, named) as job:
         end = job.end()
     assert not differences(google, end.account, attempt=1)
-    for found in (cloud_spans(google), otlp_spans(google, "llama", 2)):
-        check_whole(found)
-        assert len({span.trace for span in found}) == 2
+    for trace_spans in (cloud_spans(google), otlp_spans(google, "llama", 2)):
+        check_whole(trace_spans)
+        assert len({span.trace for span in trace_spans}) == 2
 
 
 def test_slow_services_are_waited_for(google: GoogleEmulator, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_slow_services_are_waited_for(google: GoogleEmulator, tmp_path: Path) ->
     with Job(tmp_path, warm=True) as job:
         end = job.end()
     check_delivered(google, end)
-    assert not end.told
+    assert not end.warnings
     assert not google.refusals
 
 
@@ -176,7 +176,7 @@ def test_services_that_recover_get_everything(google: GoogleEmulator, tmp_path: 
         job.go_on()
         end = job.end()
     check_delivered(google, end)
-    assert not end.told
+    assert not end.warnings
 
 
 def test_services_that_let_nothing_through_are_asked_seldom(google: GoogleEmulator, tmp_path: Path) -> None:
@@ -190,9 +190,9 @@ def test_services_that_let_nothing_through_are_asked_seldom(google: GoogleEmulat
         refused = [request.method for request in google.requests]
         job.go_on()
         end = job.end()
-    check_told_once(end, "PERMISSION_DENIED")
+    check_warned_once(end, "PERMISSION_DENIED")
     assert "roles/cloudtrace.agent" in end.errors and "roles/monitoring.metricWriter" in end.errors
-    assert len(end.told) == len(SERVICES)
+    assert len(end.warnings) == len(SERVICES)
     assert len(refused) == 6 and set(refused) == {*METHODS, "CreateMetricDescriptor"}, "points of two exporters"
     check_delivered(google, end)
     assert cloud_spans(google) and otlp_spans(google, "llama")

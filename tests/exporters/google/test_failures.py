@@ -59,10 +59,10 @@ def test_a_service_that_is_known_to_be_away_is_not_complained_of_for_being_late(
     connection = Connection(
         {OTEL_GOODPUT_GCP_ENDPOINT.name: google.endpoint, OTEL_GOODPUT_GCP_PROJECT.name: "test-project"}
     )
-    told, stopping = list[str](), ShutdownSignal()
+    logged, stopping = list[str](), ShutdownSignal()
 
     def report(_: str, text: str, *words: object) -> None:
-        told.append(text % words)
+        logged.append(text % words)
 
     metrics, others = (Delivery(MONITORING, "points", connection, stopping, 0.5, report) for _ in range(2))
 
@@ -77,9 +77,9 @@ def test_a_service_that_is_known_to_be_away_is_not_complained_of_for_being_late(
     google.hang("CreateTimeSeries")
     for delivery in (metrics, others):
         assert delivery(send, 0.4).outcome is Outcome.TIMED_OUT
-    [line] = told
+    [line] = logged
     assert line.startswith("Cloud Monitoring cannot be reached: UNAVAILABLE")
     assert metrics(lambda _: None, 0.4).outcome is Outcome.DELIVERED  # it is there again
     assert others(send, 0.4).outcome is Outcome.TIMED_OUT
-    assert told[-1].startswith("Cloud Monitoring does not accept points: DEADLINE_EXCEEDED")
+    assert logged[-1].startswith("Cloud Monitoring does not accept points: DEADLINE_EXCEEDED")
     google.heal()

@@ -55,9 +55,9 @@ def test_everything_can_be_translated(span: ReadableSpan) -> None:
 @settings(deadline=None)
 @given(value=st.floats())
 def test_a_float_keeps_its_digits(value: float) -> None:
-    found = fitting(ReadableSpan("s", attributes={"v": value}, start_time=1, end_time=2), floats=False).attributes
-    assert found is not None and isinstance(found["v"], str)
-    assert float(found["v"]) == value or math.isnan(value)
+    fitted = fitting(ReadableSpan("s", attributes={"v": value}, start_time=1, end_time=2), floats=False).attributes
+    assert fitted is not None and isinstance(fitted["v"], str)
+    assert float(fitted["v"]) == value or math.isnan(value)
 
 
 def test_what_fits_is_not_copied() -> None:
@@ -68,10 +68,10 @@ def test_what_fits_is_not_copied() -> None:
 @given(keys=st.lists(TEXT.filter(bool), min_size=1, max_size=25, unique=True))
 def test_no_two_keys_become_one(keys: list[str]) -> None:
     labels = Labels()
-    found = labels("m", {key: str(number) for number, key in enumerate(keys)})
-    assert sorted(found.values()) == sorted(str(number) for number in range(len(keys)))
-    assert labels("m", {keys[0]: "again"}).keys() <= found.keys(), "the same at all times"
-    for label in found:
+    fitted = labels("m", {key: str(number) for number, key in enumerate(keys)})
+    assert sorted(fitted.values()) == sorted(str(number) for number in range(len(keys)))
+    assert labels("m", {keys[0]: "again"}).keys() <= fitted.keys(), "the same at all times"
+    for label in fitted:
         assert label.isascii() and label.replace("_", "a").isalnum() and label[0].isalpha() and len(label) <= 100
 
 
@@ -93,9 +93,9 @@ def test_a_point_that_starts_after_its_end_is_given_an_end(late: int) -> None:
     (resource,) = data.resource_metrics
     (scope,) = resource.scope_metrics
     changed: Any = replace(metric, data=replace(metric.data, data_points=[early]))
-    found = fitting_metrics(MetricsData([replace(resource, scope_metrics=[replace(scope, metrics=[changed])])]))
-    ((found_metric,),) = [one.metrics for one in found.resource_metrics[0].scope_metrics]
-    (sent,) = found_metric.data.data_points
+    fitted = fitting_metrics(MetricsData([replace(resource, scope_metrics=[replace(scope, metrics=[changed])])]))
+    ((fitted_metric,),) = [one.metrics for one in fitted.resource_metrics[0].scope_metrics]
+    (sent,) = fitted_metric.data.data_points
     assert sent.start_time_unix_nano == point.start_time_unix_nano, "else the next point is a counter begun anew"
     assert sent.start_time_unix_nano < sent.time_unix_nano <= sent.start_time_unix_nano + 10**6
     assert fitting_metrics(data) == data

@@ -34,7 +34,7 @@ def fork_amid_calls(google: GoogleEmulator, folder: Path, middle: str, fork_supp
     check_whole(otlp_spans(google, "llama"))
     assert not differences(google, end.account)
     assert not google.refusals and not google.notes
-    assert end.status == 0 and not end.told
+    assert end.status == 0 and not end.warnings
     return status, end
 
 

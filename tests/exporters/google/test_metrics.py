@@ -207,11 +207,11 @@ def test_a_bad_series_takes_no_other_along(
     with caplog.at_level(logging.WARNING):
         assert metrics.export(many(301)) is MetricExportResult.SUCCESS
     assert len(metrics.series) == 300 and metrics.dropped == 1
-    asked = "CreateMetricDescriptor"
-    until(lambda: len(caplog.records) == 2 and sum(one.method == asked for one in google.requests) == 302)
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 2, "its description, and its points"
-    assert all("g17" in text for text in told)
+    method = "CreateMetricDescriptor"
+    until(lambda: len(caplog.records) == 2 and sum(one.method == method for one in google.requests) == 302)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 2, "its description, and its points"
+    assert all("g17" in text for text in messages)
     before = len(google.requests)
     metrics.close()
     metrics.export(many(301))
@@ -259,9 +259,9 @@ def test_what_is_not_allowed_is_said_once(metrics: Metrics, caplog: pytest.LogCa
     with caplog.at_level(logging.WARNING):
         for number in range(50):
             assert metrics.export(gauge(float(number))) is MetricExportResult.FAILURE
-    (told,) = [record.getMessage() for record in caplog.records]
+    (message,) = [record.getMessage() for record in caplog.records]
     role = {"gcp": "roles/monitoring.metricWriter", "gcp-otlp": "roles/telemetry.writer"}[metrics.name]
-    assert role in told and {"gcp": "refuses points", "gcp-otlp": "refuses OTLP requests"}[metrics.name] in told
+    assert role in message and {"gcp": "refuses points", "gcp-otlp": "refuses OTLP requests"}[metrics.name] in message
     methods = [request.method for request in metrics.google.requests]
     assert methods == [*(["CreateMetricDescriptor"] if metrics.name == "gcp" else []), METHOD[metrics.name]]
 
@@ -282,9 +282,9 @@ def test_a_role_that_may_write_points_but_no_descriptors(
         for second in (-20, -10):
             assert metrics.export(gauge(1.0, at=second)) is MetricExportResult.SUCCESS
     assert metrics.values("g") == {"b": [1.0, 1.0]}
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert told.startswith("Cloud Monitoring refuses descriptions of metrics: PERMISSION_DENIED")
-    assert told.endswith("Points are written without it")
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("Cloud Monitoring refuses descriptions of metrics: PERMISSION_DENIED")
+    assert message.endswith("Points are written without it")
 
 
 def test_descriptions_that_nobody_answers_to(
@@ -356,8 +356,8 @@ def test_two_who_write_the_same(google: GoogleEmulator, opened: Open, caplog: py
         for number in range(20):
             for each, value in ((one, 1.0), (other, 2.0)):
                 assert each.export(gauge(value, at=5 * number - 100)) is MetricExportResult.SUCCESS
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 1 and "two leaders" in told[0]
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 1 and "two leaders" in messages[0]
     assert len(one.values("g")["b"]) >= 10
     assert len(google.requests) < 60
 
@@ -376,13 +376,13 @@ def test_a_whole_job(google: GoogleEmulator, tmp_path: Path) -> None:
     totals = goodput.totals()
     wanted = {name: duration / NS for name, duration in totals.run.categories.items()}
     for series, dots in ((google.series, "_"), (google.otlp_series, ".")):
-        found = {}
+        by_category = {}
         for key, points in series.items():
             labels = dict(key.labels)
             if key.type.rpartition("/")[2] == "goodput.time":
-                found[labels[f"goodput{dots}category"]] = points[-1].value
-        assert found.pop("custom") == totals.run.custom["评估"] / NS
-        assert found == wanted
+                by_category[labels[f"goodput{dots}category"]] = points[-1].value
+        assert by_category.pop("custom") == totals.run.custom["评估"] / NS
+        assert by_category == wanted
         kept = [
             points[-1].value
             for key, points in series.items()
@@ -408,8 +408,10 @@ def test_thousands_of_names(google: GoogleEmulator, tmp_path: Path, names: int) 
                 pass
         while goodput.totals().behind:  # the end does not wait for an account that is far behind
             time.sleep(0.1)
-    told = {dict(key.labels)["goodput_custom_name"] for key in google.series if key.type.endswith("goodput.time")}
-    assert len(told) <= 1003 and "overflow" in told
+    series_names = {
+        dict(key.labels)["goodput_custom_name"] for key in google.series if key.type.endswith("goodput.time")
+    }
+    assert len(series_names) <= 1003 and "overflow" in series_names
     histograms = [key for key in google.series if key.type.endswith("goodput.phase.duration")]
     assert len(histograms) <= 1003
     total = sum(points[-1].value for key, points in google.series.items() if key.type.endswith("goodput.time"))

@@ -41,13 +41,13 @@ GOES_ON = re.compile(
 
 def disruptions(google: GoogleEmulator) -> dict[str, list[Point]]:
     """The points of `goodput.disruptions` in Cloud Monitoring, by reason."""
-    found = {
+    by_reason = {
         dict(key.labels)["goodput_disruption_reason"]: points
         for key, points in google.series.items()
         if key.type.endswith("/goodput.disruptions")
     }
-    assert set(found) == set(semconv.REASONS)
-    return found
+    assert set(by_reason) == set(semconv.REASONS)
+    return by_reason
 
 
 def check_series(google: GoogleEmulator) -> None:
@@ -79,17 +79,17 @@ def live_on(base: Path, seed: int) -> None:
             run.live_and_die(source.uniform(0.6, 1.6), seed=seed * 10 + number, **options)
         google.slow("*", 0.0)
         process = run.live(seed=seed * 10 + 9, steps=20, **options)
-        told = process.errors.read_text()
+        errors = process.errors.read_text()
         attempts = len(run.lives)
         totals = RecordedRun(RunDirectory(run.folder)).report().totals
         run.check(run.report())
         # A machine on which many others run may not get all out within the deadline; what it does not is told.
-        if SPANS_LACK not in told:
+        if SPANS_LACK not in errors:
             check_run(cloud_spans(google), run.run_id, run.lives)
             check_run(otlp_spans(google, run.run_id, attempts), run.run_id, run.lives)
-        if LACKS in told:
+        if LACKS in errors:
             return
-        assert not told or SPANS_LACK in told
+        assert not errors or SPANS_LACK in errors
         before = totals.executed - sum(edge.phase == "step" and edge.begins for edge in run.lives[-1].edges)
         assert not differences(google, account(totals, before), "crash", attempts - 1, run=run.run_id)
         assert disruptions(google)["crash"][-1].value == attempts - 1
@@ -119,8 +119,8 @@ def test_a_restart_follows_within_the_five_seconds_of_a_point(google: GoogleEmul
     assert {refusal.rule for refusal in google.refusals} <= EARLY
     assert not differences(google, end.account, attempt=1)
     assert end.status == 0
-    (told,) = end.errors.splitlines()
-    assert GOES_ON.fullmatch(told), "the run that had not finished is named once, and nothing else is said"
+    (line,) = end.errors.splitlines()
+    assert GOES_ON.fullmatch(line), "the run that had not finished is named once, and nothing else is said"
     check_series(google)
     assert [point.value for point in disruptions(google)["crash"]] == [0, 1]
     assert all(google.series[key][-1].end >= ended + SPACING for key, ended in written.items())
@@ -141,13 +141,13 @@ def test_several_leaders_are_told_of(google: GoogleEmulator, tmp_path: Path) -> 
             for steps in (10, 20, 30)
         ]
         ends = [job.end() for job in jobs]
-    told = [line for end in ends for line in end.told if LACKS not in line]
-    assert 1 <= len(told) <= 3
-    assert all("is also written by another process" in line and "two leaders" in line for line in told), told
+    warnings = [line for end in ends for line in end.warnings if LACKS not in line]
+    assert 1 <= len(warnings) <= 3
+    assert all("is also written by another process" in line and "two leaders" in line for line in warnings), warnings
     for end in ends:
         assert end.status == 0 and end.seconds < 5
-        lacks = sum(LACKS in line for line in end.told)
-        assert lacks <= 1 and len(end.told) - lacks <= 1
+        lacks = sum(LACKS in line for line in end.warnings)
+        assert lacks <= 1 and len(end.warnings) - lacks <= 1
     kept = [
         points
         for key, points in google.series.items()
@@ -157,7 +157,7 @@ def test_several_leaders_are_told_of(google: GoogleEmulator, tmp_path: Path) -> 
     stored = {point.value for point in points}
     assert len(stored & {20, 40, 60}) >= 2
     for last, end in zip((20, 40, 60), ends, strict=True):
-        assert last in stored or end.told, "of three that write at their end one may lose for good: it says so"
+        assert last in stored or end.warnings, "of three that write at their end one may lose for good: it says so"
     assert all(after.end - before.end >= SPACING for before, after in pairwise(points))
     assert {refusal.rule for refusal in google.refusals} <= EARLY
     requests = Counter(request.method for request in google.requests)

@@ -44,7 +44,7 @@ TICKS = st.lists(st.builds(Tick, st.integers(0, 120), st.sampled_from(sorted(FAU
 def requests(client: MetricServiceClient) -> Callable[[Sequence[Series]], Callable[[float], object]]:
     def request(series: Sequence[Series]) -> Callable[[float], object]:
         def send(seconds: float) -> None:
-            asked = CreateTimeSeriesRequest(name=PROJECT)
+            message = CreateTimeSeriesRequest(name=PROJECT)
             for one in series:
                 data = TimeSeries.pb(TimeSeries())
                 data.metric.type = f"custom.googleapis.com/{one.name}"
@@ -55,8 +55,8 @@ def requests(client: MetricServiceClient) -> Callable[[Sequence[Series]], Callab
                 if one.start is not None:
                     data.metric_kind = 3
                     point.interval.start_time.FromNanoseconds(one.start)
-                CreateTimeSeriesRequest.pb(asked).time_series.append(data)
-            client.create_time_series(request=asked, timeout=seconds, retry=None)
+                CreateTimeSeriesRequest.pb(message).time_series.append(data)
+            client.create_time_series(request=message, timeout=seconds, retry=None)
 
         return send
 

@@ -56,14 +56,14 @@ class Traces:
         return [span.name for span in self.google.otlp_spans]
 
     def attributes(self) -> list[dict[str, Any]]:
-        found = []
+        by_span = []
         for one in self.google.spans:
             values = {}
             for key, value in one.attributes.attribute_map.items():
                 kind = value.WhichOneof("value")
                 values[key] = value.string_value.value if kind == "string_value" else getattr(value, kind)
-            found.append(values)
-        return found + [
+            by_span.append(values)
+        return by_span + [
             {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes}
             for span in self.google.otlp_spans
         ]
@@ -81,7 +81,7 @@ def traces(request: pytest.FixtureRequest, google: GoogleEmulator, opened: Open)
 def test_spans_arrive(traces: Traces) -> None:
     assert traces.export(*(span(number, f"step {number}") for number in range(100))) is SpanExportResult.SUCCESS
     assert traces.names() == [f"step {number}" for number in range(100)]
-    assert [found["goodput.step"] for found in traces.attributes()] == list(range(100))
+    assert [attributes["goodput.step"] for attributes in traces.attributes()] == list(range(100))
     assert not traces.google.refusals
     assert len(traces.google.requests) == 1
     assert traces.export() is SpanExportResult.SUCCESS
@@ -90,10 +90,10 @@ def test_spans_arrive(traces: Traces) -> None:
 
 def test_cloud_trace_shows_numbers_and_units(traces: Traces) -> None:
     """A viewer has no room for attributes beside a name. Elsewhere a name is one of a few, and a length an integer."""
-    said = {"goodput.steps.first": 100, "goodput.steps.last": 198, "goodput.steps.duration.p90": 1_250_000_000}
+    summary = {"goodput.steps.first": 100, "goodput.steps.last": 198, "goodput.steps.duration.p90": 1_250_000_000}
     device = {"goodput.phase": "step", "goodput.step": 7, "goodput.step.device_duration": 12_345_678}
     traces.export(
-        span(150), span(3, "steps", attributes=said), span(7, attributes=device), span(8, "mine"),
+        span(150), span(3, "steps", attributes=summary), span(7, attributes=device), span(8, "mine"),
         span(9, "step", attributes={"goodput.phase": "custom"}),
     )  # fmt: skip
     shown = ["step 150", "steps 100 to 198", "step 7", "mine", "step"]
@@ -101,9 +101,9 @@ def test_cloud_trace_shows_numbers_and_units(traces: Traces) -> None:
     if traces.name != "gcp":
         shown, texts = ["step", "steps", "step", "mine", "step"], [{}] * 5
     assert traces.names() == shown
-    found = traces.attributes()
-    assert [{key: one[key] for key in one if key.endswith(".text")} for one in found] == texts
-    assert (found[1]["goodput.steps.duration.p90"], found[2]["goodput.step.device_duration"]) == (
+    exported = traces.attributes()
+    assert [{key: one[key] for key in one if key.endswith(".text")} for one in exported] == texts
+    assert (exported[1]["goodput.steps.duration.p90"], exported[2]["goodput.step.device_duration"]) == (
         1_250_000_000, 12_345_678,
     )  # fmt: skip
 
@@ -134,9 +134,9 @@ def test_the_resource_goes_along(google: GoogleEmulator, opened: Open) -> None:
     traces = Traces("gcp", google, opened, ShutdownSignal())
     resource = RESOURCE.merge(Resource({"k8s.pod.name": "trainer-0", "process.pid": 1}))
     traces.export(ReadableSpan("job", context(1), None, resource, start_time=NOW, end_time=NOW + 1))
-    (found,) = traces.attributes()
-    assert found["service.name"] == "llama" and found["goodput.attempt"] == "0"
-    assert found["k8s.pod.name"] == "trainer-0" and "process.pid" not in found
+    (attributes,) = traces.attributes()
+    assert attributes["service.name"] == "llama" and attributes["goodput.attempt"] == "0"
+    assert attributes["k8s.pod.name"] == "trainer-0" and "process.pid" not in attributes
 
 
 ODD: dict[str, dict[str, Any]] = {
@@ -162,7 +162,7 @@ def test_an_odd_span_takes_no_other_along(traces: Traces, odd: str) -> None:
     good = [span(number) for number in range(100)]
     bad = span(200, **ODD[odd])
     assert traces.export(*good[:50], bad, *good[50:]) is SpanExportResult.SUCCESS
-    numbers = [found["goodput.step"] for found in traces.attributes() if "goodput.step" in found]
+    numbers = [attributes["goodput.step"] for attributes in traces.attributes() if "goodput.step" in attributes]
     assert set(range(100)) <= set(numbers)
     # What is only odd arrives; what cannot be a span is counted.
     lost = odd in ("no times", "no identity") or odd.startswith("times ")
@@ -171,10 +171,10 @@ def test_an_odd_span_takes_no_other_along(traces: Traces, odd: str) -> None:
 
 def test_what_does_not_fit_is_told_in_another_way(traces: Traces) -> None:
     traces.export(span(0, attributes={"flops": 2**63, "rate": 0.000012345, "on": True, "tags": ["a", "b"]}))
-    (found,) = traces.attributes()
-    assert found["flops"] == str(2**63)
-    assert float(found["rate"]) == 0.000012345
-    assert found["on"] is True
+    (exported,) = traces.attributes()
+    assert exported["flops"] == str(2**63)
+    assert float(exported["rate"]) == 0.000012345
+    assert exported["on"] is True
 
 
 def test_spans_that_are_refused_are_left_out_and_counted(traces: Traces, caplog: pytest.LogCaptureFixture) -> None:
@@ -186,8 +186,8 @@ def test_spans_that_are_refused_are_left_out_and_counted(traces: Traces, caplog:
         assert traces.export(*spans) is SpanExportResult.SUCCESS
     assert len(traces.names()) == 194 and "ancient" not in traces.names()
     assert traces.dropped == 6
-    told = [record.getMessage() for record in caplog.records]
-    assert len(told) == 1 and "'ancient'" in told[0]
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == 1 and "'ancient'" in messages[0]
 
 
 def test_a_batch_that_is_bad_as_a_whole_costs_few_requests(traces: Traces) -> None:
@@ -213,9 +213,9 @@ def test_what_is_not_allowed_is_said_once(traces: Traces, caplog: pytest.LogCapt
     with caplog.at_level(logging.WARNING):
         for number in range(50):
             assert traces.export(span(number)) is SpanExportResult.FAILURE
-    (told,) = [record.getMessage() for record in caplog.records]
+    (message,) = [record.getMessage() for record in caplog.records]
     role = {"gcp": "roles/cloudtrace.agent", "gcp-otlp": "roles/telemetry.writer"}[traces.name]
-    assert role in told and "test-project" in told
+    assert role in message and "test-project" in message
     assert len(traces.google.requests) == 1, "it is not asked again and again"
     assert traces.dropped == 0, "they are kept"
     traces.google.heal()
@@ -232,7 +232,7 @@ def test_what_is_kept_is_bounded_and_what_is_above_is_counted(traces: Traces) ->
     traces.google.heal()
     traces.stopping.begin(60.0)
     assert traces.export() is SpanExportResult.SUCCESS
-    assert sorted(found["goodput.step"] for found in traces.attributes()) == list(range(512, 4096 + 512))
+    assert sorted(attributes["goodput.step"] for attributes in traces.attributes()) == list(range(512, 4096 + 512))
 
 
 @pytest.mark.parametrize(
@@ -250,8 +250,8 @@ def test_what_would_help_is_said(
     traces.google.fail("*", code, None, text=text)
     with caplog.at_level(logging.WARNING):
         traces.export(span(0))
-    (told,) = [record.getMessage() for record in caplog.records]
-    assert code in told and cure in told and text in told
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert code in message and cure in message and text in message
 
 
 def test_the_end_cuts_waiting_short(traces: Traces) -> None:

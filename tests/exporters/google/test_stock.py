@@ -249,7 +249,7 @@ def process(program: str, endpoint: str, *attributes: str) -> Iterator[warm.Proc
             started.kill()
 
 
-def said(started: warm.Process) -> str:
+def line_of(started: warm.Process) -> str:
     assert started.stdout is not None
     return started.stdout.readline().strip()
 
@@ -286,7 +286,7 @@ def test_a_child_on_a_machine_is_refused() -> None:
 def test_a_flush_of_spans_does_not_know_its_time(port: int) -> None:
     """Asked for 1 s, it takes 118 s while nobody answers; here it is only seen not to come back."""
     with process(FLUSH, f"127.0.0.1:{port}") as started:
-        assert said(started) == "flushing"
+        assert line_of(started) == "flushing"
         with pytest.raises(subprocess.TimeoutExpired):
             started.wait(timeout=2)
 
@@ -295,6 +295,6 @@ def test_a_service_that_hangs_holds_up_the_end(google: GoogleEmulator) -> None:
     """For 60 s, the measured time; here only until ours must be gone, with a second to spare."""
     google.hang()
     with process(EXIT, google.endpoint) as started:
-        assert said(started) == "leaving"
+        assert line_of(started) == "leaving"
         with pytest.raises(subprocess.TimeoutExpired):
             started.wait(timeout=11)

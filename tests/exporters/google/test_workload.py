@@ -125,12 +125,12 @@ def test_two_runs_of_one_job_write_series_of_their_own(google: GoogleEmulator, t
             for number in range(steps):
                 with goodput.step(number):
                     pass
-    found = {
+    steps_by_run = {
         dict(series.resource_labels)["workload_id"]: points[-1].value
         for series, points in google.series.items()
         if series.type.endswith("/max_productive_steps")
     }
-    assert found == {run_id: steps - 1 for run_id, steps in kept.items()}
+    assert steps_by_run == {run_id: steps - 1 for run_id, steps in kept.items()}
 
 
 def test_slices(google: GoogleEmulator, tmp_path: Path) -> None:
@@ -144,8 +144,8 @@ def test_slices(google: GoogleEmulator, tmp_path: Path) -> None:
     totals = goodput.totals()
     assert 0.5 < totals.run.slice_efficiency["stepping"] < 1.0
     for state in ("stepping", "available"):
-        found = last(google, f"{state}_slice_efficiency")
-        assert found == {
+        efficiency = last(google, f"{state}_slice_efficiency")
+        assert efficiency == {
             "0 CUMULATIVE": totals.run.slice_efficiency[state],
             "600 INTERVAL": totals.rolling[0][1].slice_efficiency[state],
             "3600 INTERVAL": totals.rolling[1][1].slice_efficiency[state],
@@ -172,7 +172,7 @@ def test_nowhere_in_particular(google: GoogleEmulator, tmp_path: Path) -> None:
         pass
     assert {dict(series.resource_labels)["location"] for series in google.series} == {"global"}
     labels = [dict(series.labels) for series in google.series]
-    assert {found["accelerator_type"] for found in labels if "accelerator_type" in found} == {"UNKNOWN"}
+    assert {each["accelerator_type"] for each in labels if "accelerator_type" in each} == {"UNKNOWN"}
     assert not google.refusals
 
 

@@ -31,7 +31,7 @@ JOBSET = {"JOB_INDEX": "1", "REPLICATED_JOB_REPLICAS": "2", "JOB_COMPLETION_INDE
 
 
 @pytest.mark.parametrize(
-    ("variables", "about", "level", "said"),
+    ("variables", "about", "level", "problem"),
     [
         ({"OTEL_SDK_DISABLED": "true"}, "settings", "warning", "nothing is recorded"),
         ({"OTEL_GOODPUT_WINDOWS": "x"}, "settings", "problem", "OTEL_GOODPUT_WINDOWS is ignored; '1h,24h' is used"),
@@ -65,11 +65,11 @@ JOBSET = {"JOB_INDEX": "1", "REPLICATED_JOB_REPLICAS": "2", "JOB_COMPLETION_INDE
         ),
     ],
 )
-def test_settings(variables: dict[str, str], about: str, level: str, said: str) -> None:
-    found = settings.check(variables, rows(variables), settings.in_force(variables)[0])
-    told = [one for one in found if one.about == about]
-    assert any(one.level == level and said in f"{one.what}; {one.do}" for one in told)
-    assert level != "ok" or {one.level for one in told} == {"ok"}
+def test_settings(variables: dict[str, str], about: str, level: str, problem: str) -> None:
+    checked = settings.check(variables, rows(variables), settings.in_force(variables)[0])
+    about_it = [one for one in checked if one.about == about]
+    assert any(one.level == level and problem in f"{one.what}; {one.do}" for one in about_it)
+    assert level != "ok" or {one.level for one in about_it} == {"ok"}
 
 
 def test_a_timeout_that_is_none(place: Path) -> None:
@@ -201,9 +201,9 @@ def test_steps_that_only_dispatch(taken: float, suspected: bool, place: Path, tm
     command = [sys.executable, "-W", "error", "-c", DISPATCH, str(tmp_path / "runs"), str(taken)]
     warm.run(command, env=environment(), check=True, timeout=PATIENCE_S)
     done = doctor(place, OTEL_GOODPUT_DIR=tmp_path / "runs")
-    found = findings(done, "run", "warning")
-    assert ("it is not known when the device was done" in found) == suspected
-    assert ("jax.block_until_ready" in found) == suspected
+    finding = findings(done, "run", "warning")
+    assert ("it is not known when the device was done" in finding) == suspected
+    assert ("jax.block_until_ready" in finding) == suspected
 
 
 # A runtime that nothing is known of but that it works asynchronously.
@@ -234,9 +234,9 @@ def test_the_clock_of_the_latest_attempt(program: str, level: str, words: str, p
     command = [sys.executable, "-W", "error", "-c", program, str(tmp_path / "runs")]
     job = environment(OTEL_GOODPUT_DEVICE_CLOCK="auto")
     warm.run(command, env=job, check=True, timeout=PATIENCE_S)
-    found = findings(doctor(place, OTEL_GOODPUT_DIR=tmp_path / "runs"), "run", level)
-    assert words in found
-    assert ("OTEL_GOODPUT_DEVICE_CLOCK=host" in found) == (program is UNKNOWN)
+    finding = findings(doctor(place, OTEL_GOODPUT_DIR=tmp_path / "runs"), "run", level)
+    assert words in finding
+    assert ("OTEL_GOODPUT_DEVICE_CLOCK=host" in finding) == (program is UNKNOWN)
 
 
 # --- while it waits ---------------------------------------------------------------------------------------------------
@@ -278,8 +278,8 @@ def test_a_directory_in_which_everybody_may_replace_files(place: Path, tmp_path:
     directory.mkdir()
     for mode, level in ((0o777, "warning"), (0o1777, "ok"), (0o755, "ok")):
         directory.chmod(mode)
-        found = findings(doctor(place, OTEL_GOODPUT_DIR=directory), "journal", level)
-        assert str(directory) in found and ("chmod +t" in found) == (level == "warning")
+        finding = findings(doctor(place, OTEL_GOODPUT_DIR=directory), "journal", level)
+        assert str(directory) in finding and ("chmod +t" in finding) == (level == "warning")
 
 
 def test_a_spool_that_others_may_write(place: Path, tmp_path: Path) -> None:
@@ -287,8 +287,8 @@ def test_a_spool_that_others_may_write(place: Path, tmp_path: Path) -> None:
     spool.mkdir()
     spool.chmod(0o777)
     try:
-        found = findings(doctor(place, OTEL_GOODPUT_DIR="memory://doctor"), "journal", "warning")
-        assert "it is writable by other users" in found and str(spool) in found and "TMPDIR" in found
+        finding = findings(doctor(place, OTEL_GOODPUT_DIR="memory://doctor"), "journal", "warning")
+        assert "it is writable by other users" in finding and str(spool) in finding and "TMPDIR" in finding
     finally:
         spool.rmdir()
 

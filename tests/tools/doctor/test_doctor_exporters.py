@@ -171,8 +171,8 @@ def test_credentials_of_a_journal_in_plain_text(url: str, plain: bool, place: Pa
 
 def test_a_dead_port(place: Path) -> None:
     done = doctor(place, OTEL_EXPORTER_OTLP_ENDPOINT=DEAD)
-    found = findings(done, "exporter otlp", "problem")
-    assert "traces and metrics to http://127.0.0.1:9 (grpc): nothing listens at 127.0.0.1:9 -> " in found
+    finding = findings(done, "exporter otlp", "problem")
+    assert "traces and metrics to http://127.0.0.1:9 (grpc): nothing listens at 127.0.0.1:9 -> " in finding
 
 
 @pytest.mark.parametrize("wire", ["grpc", "http/protobuf"])
@@ -195,10 +195,10 @@ def test_a_receiver_of_traces_alone(place: Path) -> None:
     with otlp_server(lambda *_: ExportTraceServiceResponse()) as endpoint:
         done = doctor(place, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint)
     assert findings(done, "exporter otlp", "ok").startswith(f"traces to {endpoint}")
-    found = findings(done, "exporter otlp", "problem")
-    assert found.startswith(f"metrics to {endpoint}")
-    assert "UNIMPLEMENTED" in found
-    assert "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT" in found
+    finding = findings(done, "exporter otlp", "problem")
+    assert finding.startswith(f"metrics to {endpoint}")
+    assert "UNIMPLEMENTED" in finding
+    assert "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT" in finding
 
 
 def test_a_path_that_is_not_there(place: Path) -> None:
@@ -208,9 +208,9 @@ def test_a_path_that_is_not_there(place: Path) -> None:
             OTEL_EXPORTER_OTLP_ENDPOINT=f"{received.endpoint}/v1/traces",
             OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
         )
-    found = findings(done, "exporter otlp", "problem")
-    assert "404" in found
-    assert "is the base URL" in found
+    finding = findings(done, "exporter otlp", "problem")
+    assert "404" in finding
+    assert "is the base URL" in finding
 
 
 @pytest.mark.parametrize("status", [301, 307])
@@ -222,10 +222,12 @@ def test_a_redirect_is_shown_with_where_it_leads(status: int, place: Path) -> No
         variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": server.url, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
         done = doctor(place, **variables)
     assert done.returncode == 1
-    found = findings(done, "exporter otlp", "problem")
+    finding = findings(done, "exporter otlp", "problem")
     for signal in ("traces", "metrics"):
-        said = f"it answers {status}, a redirect to https://there.test/v1/{signal} -> set OTEL_EXPORTER_OTLP_ENDPOINT"
-        assert f"{signal} to {server.url}/v1/{signal} (http/protobuf): {said}" in found
+        problem = (
+            f"it answers {status}, a redirect to https://there.test/v1/{signal} -> set OTEL_EXPORTER_OTLP_ENDPOINT"
+        )
+        assert f"{signal} to {server.url}/v1/{signal} (http/protobuf): {problem}" in finding
 
 
 def test_signals_with_endpoints_of_their_own(place: Path) -> None:
@@ -237,13 +239,13 @@ def test_signals_with_endpoints_of_their_own(place: Path) -> None:
             OTEL_EXPORTER_OTLP_METRICS_PROTOCOL="http/protobuf",
         )
         assert len(over_grpc.traces) == len(over_http.metrics) == 1
-    found = findings(done, "exporter otlp", "ok")
-    assert f"traces to {over_grpc.endpoint} (grpc): works" in found
-    assert f"metrics to {over_http.endpoint}/v1/metrics (http/protobuf): works" in found
+    finding = findings(done, "exporter otlp", "ok")
+    assert f"traces to {over_grpc.endpoint} (grpc): works" in finding
+    assert f"metrics to {over_http.endpoint}/v1/metrics (http/protobuf): works" in finding
 
 
 @pytest.mark.parametrize(
-    ("endpoint", "wire", "said"),
+    ("endpoint", "wire", "problem"),
     [
         ("http://nosuch.invalid:4317", "grpc", "nosuch.invalid cannot be resolved"),
         ("127.0.0.1:9", "grpc", "nothing listens at 127.0.0.1:9 -> without http:// the connection is encrypted"),
@@ -254,7 +256,7 @@ def test_signals_with_endpoints_of_their_own(place: Path) -> None:
         (f"http://{'a' * 64}.example:4317", "grpc", "UnicodeError"),
     ],
 )
-def test_endpoints_that_lead_nowhere(endpoint: str, wire: str, said: str, place: Path) -> None:
+def test_endpoints_that_lead_nowhere(endpoint: str, wire: str, problem: str, place: Path) -> None:
     done = doctor(
         place,
         "--timeout",
@@ -263,8 +265,8 @@ def test_endpoints_that_lead_nowhere(endpoint: str, wire: str, said: str, place:
         OTEL_EXPORTER_OTLP_ENDPOINT=endpoint,
         OTEL_EXPORTER_OTLP_PROTOCOL=wire,
     )
-    found = findings(done, "exporter otlp", "problem")
-    assert said in found, done.stdout
+    finding = findings(done, "exporter otlp", "problem")
+    assert problem in finding, done.stdout
 
 
 def test_the_ports_are_easily_confused() -> None:
@@ -284,9 +286,9 @@ def test_behind_a_proxy_there_is_nothing_to_connect_to(place: Path) -> None:
         OTEL_EXPORTER_OTLP_ENDPOINT="http://collector.invalid:4318", OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
         http_proxy=DEAD, no_proxy="",
     )  # fmt: skip
-    found = findings(done, "exporter otlp", "problem")
-    assert "cannot be resolved" not in found
-    assert "collector.invalid:4318" in found
+    finding = findings(done, "exporter otlp", "problem")
+    assert "cannot be resolved" not in finding
+    assert "collector.invalid:4318" in finding
 
 
 def test_exporters_that_are_not_there(place: Path) -> None:
@@ -297,17 +299,19 @@ def test_exporters_that_are_not_there(place: Path) -> None:
     assert json.loads(nothing.stdout)["exports"] == []
 
 
-@pytest.mark.parametrize("asked", ["otlp", "auto"])
-def test_the_extra_is_not_installed(asked: str, place: Path) -> None:
+@pytest.mark.parametrize("exporters", ["otlp", "auto"])
+def test_the_extra_is_not_installed(exporters: str, place: Path) -> None:
     with grpc_backend() as received:
         done = doctor_without(
             "opentelemetry.exporter.otlp.proto.grpc",
             place,
-            OTEL_GOODPUT_EXPORTERS=asked,
+            OTEL_GOODPUT_EXPORTERS=exporters,
             OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint,
         )
     assert install_command("otlp") in findings(done, "exporter otlp", "problem")
-    assert ("reachable (the port accepts connections)" in findings(done, "exporter otlp", "ok")) == (asked == "otlp")
+    assert ("reachable (the port accepts connections)" in findings(done, "exporter otlp", "ok")) == (
+        exporters == "otlp"
+    )
 
 
 def test_what_exporters_complain_of_is_told_without_the_secret(place: Path) -> None:

@@ -30,12 +30,12 @@ KNOWN = (
 )
 
 
-def paths(told: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def paths(content: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The place of every value in a JSON document."""
-    found = [before] if before else []
-    for key, value in told.items() if isinstance(told, dict) else ():
-        found += paths(value, (*before, key))
-    return found
+    places = [before] if before else []
+    for key, value in content.items() if isinstance(content, dict) else ():
+        places += paths(value, (*before, key))
+    return places
 
 
 @st.composite
@@ -58,12 +58,12 @@ def spoilt(draw: st.DrawFn) -> Any:
 def test_any_entries_are_read_or_left_out(items: list[Any], as_list: bool) -> None:
     data = json.dumps({"kind": "List", "items": items} if as_list else items).encode()
     try:
-        found = read(data, "the file")
+        parsed = read(data, "the file")
     except GoodputError as error:
         assert str(error).startswith("the file ")
         return
-    assert len(found.entries) + found.left_out == sum(isinstance(one, dict) for one in items)
-    for one in found.entries:
+    assert len(parsed.entries) + parsed.left_out == sum(isinstance(one, dict) for one in items)
+    for one in parsed.entries:
         assert one.times and all(isinstance(at, int) and abs(at) < 2**63 for at in one.times)
         assert one.evidence.reason is None or one.evidence.reason in SAYABLE
         assert all(isinstance(key, str) and isinstance(value, str) and value for key, value in one.names.items())
@@ -79,8 +79,8 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 def test_known_entries_are_read() -> None:
     for one in KNOWN:
-        (found,) = read(json.dumps([one]).encode(), "the file").entries
-        assert (found.evidence.reason, found.times) == ("preemption", (AT,))
+        (parsed,) = read(json.dumps([one]).encode(), "the file").entries
+        assert (parsed.evidence.reason, parsed.times) == ("preemption", (AT,))
 
 
 GOOD = statement(2, "maintenance", "crash", "alice@host", person=True, recorded_at=1.0, note="n").to_json() | {
@@ -89,7 +89,7 @@ GOOD = statement(2, "maintenance", "crash", "alice@host", person=True, recorded_
 
 
 @st.composite
-def said(draw: st.DrawFn) -> bytes:
+def statement_lines(draw: st.DrawFn) -> bytes:
     """A line that is a statement but for some of its fields, or anything."""
     if draw(st.booleans()):
         return draw(st.binary(max_size=60)).replace(b"\n", b"")
@@ -97,29 +97,29 @@ def said(draw: st.DrawFn) -> bytes:
     return json.dumps(GOOD | changes).encode()
 
 
-@given(st.lists(said(), max_size=5))
+@given(st.lists(statement_lines(), max_size=5))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_was_said_is_not_trusted(tmp_path: Path, lines: list[bytes]) -> None:
     run = RunDirectory(tmp_path / "run")
     run.make()
     run.reasons_path.write_bytes(b"\n".join(lines))
-    found = read_reasons(run)
+    reasons = read_reasons(run)
     filled = sum(1 for line in lines if line)
-    assert (found.note is None) is (len(found.statements) == filled)
-    for one in found.statements:
+    assert (reasons.note is None) is (len(reasons.statements) == filled)
+    for one in reasons.statements:
         assert one.attempt >= 1 and one.reason in SAYABLE and one.first_reason in REASONS
         assert one.author.isprintable() and len(one.author) <= 200 and one.note.isprintable() and len(one.note) <= 200
     # What is added later is there, behind whatever there was.
     more = statement(7, "signal", "crash", "bob", person=True, recorded_at=2.0)
     append_reasons(run, [more])
-    assert read_reasons(run).statements == (*found.statements, more)
+    assert read_reasons(run).statements == (*reasons.statements, more)
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from(SAYABLE), st.booleans(), st.integers(0, 99)), max_size=12))
-def test_the_latest_person_counts_else_the_latest_log(told: list[tuple[int, str, bool, int]]) -> None:
+def test_the_latest_person_counts_else_the_latest_log(entries: list[tuple[int, str, bool, int]]) -> None:
     statements = [
         statement(attempt, reason, "crash", f"{number}", person=person, recorded_at=float(number))
-        for number, (attempt, reason, person, _) in enumerate(told)
+        for number, (attempt, reason, person, _) in enumerate(entries)
     ]
     expected = {}
     for attempt in {one.attempt for one in statements}:

@@ -25,10 +25,10 @@ MINUTE = 60 * NS
 
 def made(place: Path, resource: str) -> Path:
     """A run of three attempts; the first two, which were killed, ran on what `resource` says."""
-    told = {"OTEL_RESOURCE_ATTRIBUTES": resource} if resource else {}
-    killed("job", place, **told)
-    killed("job", place, 6, 12, **told)
-    finished("job", place, 8, 14, **told)
+    variables = {"OTEL_RESOURCE_ATTRIBUTES": resource} if resource else {}
+    killed("job", place, **variables)
+    killed("job", place, 6, 12, **variables)
+    finished("job", place, 8, 14, **variables)
     return place / "job"
 
 
@@ -54,8 +54,8 @@ def own(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str], Path]
 
 
 def reported(folder: Path) -> dict[int, tuple[str, str | None]]:
-    told = json.loads(succeeded(goodput("report", folder, "--json")))
-    return {one["attempt"]: (one["reason"], one["said_by"]) for one in told["disruption_list"]}
+    report = json.loads(succeeded(goodput("report", folder, "--json")))
+    return {one["attempt"]: (one["reason"], one["said_by"]) for one in report["disruption_list"]}
 
 
 def imported(folder: Path, text: str, *arguments: str) -> str:
@@ -82,12 +82,12 @@ def test_an_audit_log(own: Callable[[str], Path], tmp_path: Path) -> None:
     assert "would be recorded" in would
     assert reported(folder) == {2: ("crash", None), 3: ("crash", None)}
 
-    said = succeeded(goodput("reason", folder, "--import", log))
-    assert said.splitlines()[-1] == (
+    output = succeeded(goodput("reason", folder, "--import", log))
+    assert output.splitlines()[-1] == (
         "Google Cloud audit log: 6 entries, 2 matched, 1 matched no disruption, 2 that give no reason, 1 "
         "unreadable or from another log"
     )
-    assert said.count("matched by name; originally crash") == 2
+    assert output.count("matched by name; originally crash") == 2
     expected = {
         2: ("preemption", "cloud audit log: compute.instances.preempted, system@google.com"),
         3: ("maintenance", "cloud audit log: compute.instances.terminateOnHostMaintenance, system@google.com"),
@@ -111,8 +111,8 @@ def test_events_of_a_cluster(own: Callable[[str], Path]) -> None:
         event("Shutdown", middle(third), "Node", "n-1"),
         event("FailedScheduling", middle(third)),
     )
-    said = imported(folder, text)
-    assert "7 entries, 3 matched, 1 matched no disruption, 3 that give no reason" in said
+    output = imported(folder, text)
+    assert "7 entries, 3 matched, 1 matched no disruption, 3 that give no reason" in output
     assert reported(folder) == {
         2: ("preemption", "kubernetes event: Preempted Pod/team/train-0"),
         3: ("signal", "kubernetes event: Shutdown Node/n-1"),
@@ -136,8 +136,8 @@ def test_events_of_a_cluster(own: Callable[[str], Path]) -> None:
 def test_of_another_machine(own: Callable[[str], Path], instance: str, number: str, counts: bool) -> None:
     folder = own("machine")
     at = middle(losses(folder)[2])
-    said = imported(folder, json.dumps([audit("compute.instances.preempted", at, instance, number)]))
-    assert ("matched by name" in said) is counts
+    output = imported(folder, json.dumps([audit("compute.instances.preempted", at, instance, number)]))
+    assert ("matched by name" in output) is counts
     assert reported(folder)[2][0] == ("preemption" if counts else "crash")
 
 
@@ -181,8 +181,8 @@ def test_a_notice_comes_before_the_end(
 ) -> None:
     folder = own("machine")
     at = losses(folder)[2].died - before_s * NS
-    said = imported(folder, json.dumps([audit("compute.instances.preempted", at)]), *arguments)
-    assert ("1 matched, 0 matched no disruption" in said) is counts
+    output = imported(folder, json.dumps([audit("compute.instances.preempted", at)]), *arguments)
+    assert ("1 matched, 0 matched no disruption" in output) is counts
     # It counts for the first of the outages in whose margin it is.
     assert {at for at, (reason, _) in reported(folder).items() if reason == "preemption"} == ({2} if counts else set())
 
@@ -192,9 +192,9 @@ def test_a_machine_that_is_stopped_after_its_job_has_died(own: Callable[[str], P
     loss = losses(folder)[2]
     margin = f"{(loss.time - loss.died) / 4e6}ms"  # less than there is between the last sign of life and `at`
     at = middle(loss)
-    asked = json.dumps([audit("v1.compute.instances.stop", at)])
-    assert "0 matched, 1 matched no disruption" in imported(folder, asked, "--margin", margin)
-    assert "1 matched" in imported(folder, asked, "--dry-run")
+    log = json.dumps([audit("v1.compute.instances.stop", at)])
+    assert "0 matched, 1 matched no disruption" in imported(folder, log, "--margin", margin)
+    assert "1 matched" in imported(folder, log, "--dry-run")
     assert "1 matched" in imported(folder, json.dumps([audit("compute.instances.hostError", at)]), "--margin", margin)
     assert reported(folder)[2][0] == "crash"
 
@@ -203,11 +203,11 @@ def test_a_person_is_heard_before_a_log(own: Callable[[str], Path]) -> None:
     folder = own("machine")
     at = middle(losses(folder)[2])
     succeeded(goodput("reason", folder, 2, "maintenance", "--by", "alice"))
-    said = imported(folder, json.dumps([audit("compute.instances.preempted", at)]))
-    assert "maintenance still applies, because alice recorded it by hand" in said
+    output = imported(folder, json.dumps([audit("compute.instances.preempted", at)]))
+    assert "maintenance still applies, because alice recorded it by hand" in output
     assert reported(folder)[2] == ("maintenance", "alice")
-    told = json.loads(succeeded(goodput("reason", folder, "--json")))["runs"][0]["statements"]
-    assert [(one["reason"], one["person"], one["in_force"]) for one in told] == [
+    statements = json.loads(succeeded(goodput("reason", folder, "--json")))["runs"][0]["statements"]
+    assert [(one["reason"], one["person"], one["in_force"]) for one in statements] == [
         ("maintenance", True, True),
         ("preemption", False, False),
     ]
@@ -219,9 +219,9 @@ def test_a_person_is_heard_before_a_log(own: Callable[[str], Path]) -> None:
         (lambda at: audit("compute.instances.hostError", at), "crash"),
         (lambda at: audit("compute.instances.guestTerminate", at), "signal"),
         (lambda at: audit("compute.instances.migrateOnHostMaintenance", at), "maintenance"),
-        (lambda at: _asked("v1.compute.instances.stop", at, "alice@example.com"), "restart"),
+        (lambda at: _stop_requested("v1.compute.instances.stop", at, "alice@example.com"), "restart"),
         (
-            lambda at: _asked(
+            lambda at: _stop_requested(
                 "v1.compute.instances.delete", at, "service-1@container-engine-robot.iam.gserviceaccount.com"
             ),
             "maintenance",
@@ -238,11 +238,11 @@ def test_what_each_method_tells(
 ) -> None:
     folder = own("machine")
     imported(folder, json.dumps([entry(middle(losses(folder)[2]))]))
-    said, by = reported(folder)[2]
-    assert (said, by is None) == ((reason or "crash"), reason is None)
+    reason_given, by = reported(folder)[2]
+    assert (reason_given, by is None) == ((reason or "crash"), reason is None)
 
 
-def _asked(method: str, at: int, who: str) -> dict[str, Any]:
+def _stop_requested(method: str, at: int, who: str) -> dict[str, Any]:
     return audit(method, at, authenticationInfo={"principalEmail": who})
 
 

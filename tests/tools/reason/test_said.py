@@ -40,9 +40,9 @@ def disrupted_run(place: Path) -> Path:
 
 
 def entries(place: Path | str) -> dict[int, dict[str, Any]]:
-    told = json.loads(succeeded(goodput("report", place, "--json")))
-    assert sum(told["disruption_reasons"].values()) == told["disruptions"]
-    return {one["attempt"]: one for one in told["disruption_list"]}
+    report = json.loads(succeeded(goodput("report", place, "--json")))
+    assert sum(report["disruption_reasons"].values()) == report["disruptions"]
+    return {one["attempt"]: one for one in report["disruption_list"]}
 
 
 def test_what_is_said_is_in_every_view(tmp_path: Path) -> None:
@@ -53,8 +53,8 @@ def test_what_is_said_is_in_every_view(tmp_path: Path) -> None:
     assert [(one["first_reason"], one["said_by"], one["note"]) for one in before["disruption_list"]] == [
         ("crash", None, None)
     ] * 2
-    said = succeeded(goodput("reason", runs, 2, "maintenance", "--by", "alice@host", "--note", "rack 7 was moved"))
-    assert said == "run 'job': attempt 2: maintenance, recorded by alice@host; originally crash\n"
+    output = succeeded(goodput("reason", runs, 2, "maintenance", "--by", "alice@host", "--note", "rack 7 was moved"))
+    assert output == "run 'job': attempt 2: maintenance, recorded by alice@host; originally crash\n"
 
     text = succeeded(goodput("report", runs))
     assert "disruptions  2: 1 crash, 1 maintenance" in text
@@ -66,8 +66,8 @@ def test_what_is_said_is_in_every_view(tmp_path: Path) -> None:
     assert f"    crash at {second} (attempt 3)\n      cost " in text
     after = json.loads(succeeded(goodput("report", runs, "--json")))
     assert after["disruption_reasons"] == {"crash": 1, "maintenance": 1}
-    told = after["disruption_list"][0]
-    assert (told["reason"], told["first_reason"], told["said_by"]) == (
+    shown = after["disruption_list"][0]
+    assert (shown["reason"], shown["first_reason"], shown["said_by"]) == (
         "maintenance",
         "crash",
         "alice@host",
@@ -76,8 +76,8 @@ def test_what_is_said_is_in_every_view(tmp_path: Path) -> None:
     assert {k: v for k, v in after.items() if k not in others} == {k: v for k, v in before.items() if k not in others}
 
     # The whole journal is read for a question about the past; before attempt 2 there is nothing to correct.
-    asked = json.loads(succeeded(goodput("report", runs, "--json", "--at", "1h", "--window", "0", "1h")))
-    assert asked["disruption_reasons"] == {"crash": 1, "maintenance": 1}
+    windowed = json.loads(succeeded(goodput("report", runs, "--json", "--at", "1h", "--window", "0", "1h")))
+    assert windowed["disruption_reasons"] == {"crash": 1, "maintenance": 1}
     early = json.loads(succeeded(goodput("report", runs, "--json", "--at", "1ms")))
     assert (early["disruption_reasons"], early["disruption_list"]) == ({}, [])
 
@@ -95,8 +95,8 @@ def test_what_is_said_is_in_every_view(tmp_path: Path) -> None:
     compared = json.loads(succeeded(goodput("compare", folder, folder, "--json")))
     assert compared["a"]["disruption_reasons"] == {"crash": 1, "maintenance": 1}
     trace = json.loads(succeeded(goodput("export", runs, "--perfetto", "-")))
-    told = [one["args"] for one in trace["traceEvents"] if one.get("name", "").startswith("disruption: ")]
-    assert [(one["goodput.disruption.reason"], one.get("said_by"), one.get("first_reason")) for one in told] == [
+    shown = [one["args"] for one in trace["traceEvents"] if one.get("name", "").startswith("disruption: ")]
+    assert [(one["goodput.disruption.reason"], one.get("said_by"), one.get("first_reason")) for one in shown] == [
         ("maintenance", "alice@host", "crash"),
         ("crash", None, None),
     ]
@@ -106,17 +106,17 @@ def test_the_latest_counts_and_the_first_stays(tmp_path: Path) -> None:
     folder = disrupted_run(tmp_path)
     for reason in ("maintenance", "preemption", "crash"):
         succeeded(goodput("reason", tmp_path, 3, reason, "--by", f"by {reason}"))
-        said = entries(tmp_path)[3]
-        assert (said["reason"], said["first_reason"], said["said_by"]) == (reason, "crash", f"by {reason}")
+        entry = entries(tmp_path)[3]
+        assert (entry["reason"], entry["first_reason"], entry["said_by"]) == (reason, "crash", f"by {reason}")
     lines = (folder / "journal" / "disruptions.reasons").read_text().splitlines()
     assert [json.loads(line)["reason"] for line in lines] == ["maintenance", "preemption", "crash"]
-    told = json.loads(succeeded(goodput("reason", tmp_path, "--json")))["runs"][0]
-    assert [(one["reason"], one["in_force"]) for one in told["statements"]] == [
+    listed = json.loads(succeeded(goodput("reason", tmp_path, "--json")))["runs"][0]
+    assert [(one["reason"], one["in_force"]) for one in listed["statements"]] == [
         ("maintenance", False),
         ("preemption", False),
         ("crash", True),
     ]
-    assert told["disruptions"] == [{"attempt": 2, "reason": "crash"}, {"attempt": 3, "reason": "crash"}]
+    assert listed["disruptions"] == [{"attempt": 2, "reason": "crash"}, {"attempt": 3, "reason": "crash"}]
     text = succeeded(goodput("reason", folder))
     assert "attempt 2: crash; no reason was recorded afterwards" in text
     assert text.count("(replaced)") == 2
@@ -186,13 +186,13 @@ def test_what_cannot_be_read_is_left_out_and_told(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(b'{"format": 1, "attempt": 3, "reason": "maint')  # its writer died
     succeeded(goodput("reason", tmp_path, 3, "preemption", "--by", "bob"))
-    told = json.loads(succeeded(goodput("report", tmp_path, "--json")))
-    assert told["disruption_reasons"] == {"maintenance": 1, "preemption": 1}
-    assert "1 line cannot be read" in next(one["text"] for one in told["warnings"] if one["kind"] == "reasons")
+    report = json.loads(succeeded(goodput("report", tmp_path, "--json")))
+    assert report["disruption_reasons"] == {"maintenance": 1, "preemption": 1}
+    assert "1 line cannot be read" in next(one["text"] for one in report["warnings"] if one["kind"] == "reasons")
     path.write_bytes(b"x" * (2**20 + 1))
-    told = json.loads(succeeded(goodput("report", tmp_path, "--json")))
-    assert told["disruption_reasons"] == {"crash": 2}
-    assert "holds more than" in next(one["text"] for one in told["warnings"] if one["kind"] == "reasons")
+    report = json.loads(succeeded(goodput("report", tmp_path, "--json")))
+    assert report["disruption_reasons"] == {"crash": 2}
+    assert "holds more than" in next(one["text"] for one in report["warnings"] if one["kind"] == "reasons")
     assert "holds more than" in failed(goodput("reason", tmp_path, 3, "preemption"))
 
 
@@ -243,10 +243,10 @@ def test_a_living_run_is_corrected_in_reports_and_not_in_its_own_counters(tmp_pa
             assert process.stdout is not None and process.stdin is not None and process.stderr is not None
             assert process.stdout.readline() == "waiting\n", process.stderr.read()
             succeeded(goodput("reason", tmp_path, 2, "preemption", "--by", "alice"))
-            told = json.loads(succeeded(goodput("report", tmp_path, "--json")))
-            assert told["state"] == "running"
-            assert told["disruption_reasons"] == {"preemption": 1}
-            assert told["disruption_list"][0]["said_by"] == "alice"
+            report = json.loads(succeeded(goodput("report", tmp_path, "--json")))
+            assert report["state"] == "running"
+            assert report["disruption_reasons"] == {"preemption": 1}
+            assert report["disruption_list"][0]["said_by"] == "alice"
             process.stdin.write("\n")
             process.stdin.flush()
             assert process.stdout.readline() == "{'crash': 1}\n"
@@ -278,8 +278,8 @@ def test_at_a_url(tmp_path: Path) -> None:
         living.terminate()
         living.wait(PATIENCE_S)
     finished("job", url, 20, 25, **more)
-    told = entries(url)
-    assert {at: (one["reason"], one["first_reason"], one["said_by"]) for at, one in told.items()} == {
+    by_attempt = entries(url)
+    assert {at: (one["reason"], one["first_reason"], one["said_by"]) for at, one in by_attempt.items()} == {
         2: ("maintenance", "restart", "alice"),
         3: ("preemption", "restart", "bob"),
         4: ("signal", "signal", None),
@@ -299,9 +299,9 @@ def test_at_an_object_storage(tmp_path: Path) -> None:
         for reason in ("maintenance", "preemption"):
             options = command_parser().parse_args(["reason", url, "2", reason, "--by", "alice"])
             assert run_reason(options) == 0
-        with runs_at(url) as found:
-            assert [one.reason for one in read_reasons(found[0].folder).statements] == ["maintenance", "preemption"]
-            assert found[0].report().totals.disruptions == {"preemption": 1}
+        with runs_at(url) as listed:
+            assert [one.reason for one in read_reasons(listed[0].folder).statements] == ["maintenance", "preemption"]
+            assert listed[0].report().totals.disruptions == {"preemption": 1}
         with open_run(url) as opened:
             run_reason(command_parser().parse_args(["reason", url, "2", "signal"]))
             assert opened.report().totals.disruptions == {"preemption": 1}
@@ -325,9 +325,9 @@ def test_many_who_speak_at_once(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    found = read_reasons(run)
-    assert found.note is None
-    assert sorted(one.author for one in found.statements) == sorted(
+    reasons = read_reasons(run)
+    assert reasons.note is None
+    assert sorted(one.author for one in reasons.statements) == sorted(
         f"speaker {at} {number}" for at in range(4) for number in range(50)
     )
 

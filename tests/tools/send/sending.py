@@ -117,5 +117,5 @@ def send(*arguments: str | Path, to: str, **variables: str) -> subprocess.Comple
 
 
 def answer(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report

@@ -45,11 +45,11 @@ def test_everything_arrives_as_it_was_exported_and_once(wire: str, run: Path) ->
     with BACKENDS[wire]() as received:
         there: dict[str, Any] = {"to": received.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": wire}
         headers = {"OTEL_EXPORTER_OTLP_HEADERS": "x-key=hush-hush", "OTEL_EXPORTER_OTLP_PROTOCOL": wire}
-        said = succeeded(goodput("send", run.parent, OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint, **headers))
+        output = succeeded(goodput("send", run.parent, OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint, **headers))
         assert arrived(received.traces) == lines(run, "traces")
         assert arrived(received.metrics) == lines(run, "metrics")
         assert received.headers[0]["x-key"] == "hush-hush"
-        assert f"({len(received.span_names())} spans) sent to http://127.0.0.1:" in said
+        assert f"({len(received.span_names())} spans) sent to http://127.0.0.1:" in output
         count = len(received.traces) + len(received.metrics)
         assert all("0 requests" in line for line in succeeded(send(run, **there)).splitlines())
         assert len(received.traces) + len(received.metrics) == count
@@ -82,11 +82,11 @@ def test_a_receiver_that_is_down_and_then_up(wire: str, run: Path, port: int) ->
     assert f"; {count} requests are left; run this command again to continue" in down.stderr
     assert "Traceback" not in down.stderr
     with BACKENDS[wire]() as received:
-        said = succeeded(send(run, "--json", to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
-        assert json.loads(said)["done"]
+        output = succeeded(send(run, "--json", to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
+        assert json.loads(output)["done"]
         assert arrived(received.traces) == lines(run, "traces")
         assert arrived(received.metrics) == lines(run, "metrics")
-        assert "twice" not in said
+        assert "twice" not in output
 
 
 def test_it_waits_for_a_receiver_that_comes(traces: Path, port: int) -> None:
@@ -96,10 +96,10 @@ def test_it_waits_for_a_receiver_that_comes(traces: Path, port: int) -> None:
         # It has begun, and found nobody.
         until(traces.with_name(f"{traces.name}.sent").exists)
         with http_receiver(lambda _: TAKE, port) as received:
-            said, _ = process.communicate(timeout=PATIENCE_S)
+            output, _ = process.communicate(timeout=PATIENCE_S)
             assert process.returncode == 0
             assert arrived(received.traces) == lines(traces.parent, "traces")
-    assert json.loads(said)["files"][0]["repeated"] == 0
+    assert json.loads(output)["files"][0]["repeated"] == 0
 
 
 @pytest.mark.parametrize("wire", RECEIVERS)
@@ -153,8 +153,8 @@ def test_a_receiver_that_fails_costs_no_line(wire: str, run: Path, traces: Path)
         done = send(traces, last, "--json", to=received.endpoint, **there)
         assert [account["left"] for account in answer(done)["files"]] == [1, 0]
         assert done.returncode == 1
-        said = succeeded(send(traces, last, to=received.endpoint, **there))
-        assert "twice" not in said
+        output = succeeded(send(traces, last, to=received.endpoint, **there))
+        assert "twice" not in output
         assert arrived(received.traces) == [*expected[:-1], expected[0], expected[-1]]
 
 
@@ -172,8 +172,8 @@ def test_what_went_before_its_turn_is_told_when_cut_off(wire: str, traces: Path)
     there = {"OTEL_EXPORTER_OTLP_PROTOCOL": wire}
     with RECEIVERS[wire](lambda number: script.get(number, TAKE)) as received:
         assert send(traces, to=received.endpoint, **there).returncode == 1
-        said = succeeded(send(traces, to=received.endpoint, **there))
-        assert "one request may arrive twice" in said
+        output = succeeded(send(traces, to=received.endpoint, **there))
+        assert "one request may arrive twice" in output
         assert arrived(received.traces)[4:] == lines(traces.parent, "traces")[3:]
 
 
@@ -184,10 +184,10 @@ def test_a_lost_answer_is_told(wire: str, traces: Path) -> None:
     with RECEIVERS[wire](lambda number: lost if number == 0 else TAKE) as received:
         try:
             short = {"OTEL_EXPORTER_OTLP_TIMEOUT": "0.3", "OTEL_EXPORTER_OTLP_PROTOCOL": wire}
-            said = succeeded(send(traces, to=received.endpoint, **short))
+            output = succeeded(send(traces, to=received.endpoint, **short))
         finally:
             over.set()
-        assert ", 1 possibly duplicated" in said
+        assert ", 1 possibly duplicated" in output
         expected = lines(traces.parent, "traces")
         assert arrived(received.traces) == [expected[0], *expected]
 
@@ -236,8 +236,8 @@ def test_a_wrong_place_or_wrong_credentials_cost_no_line(case: str, traces: Path
         assert "run this command again to continue" in done.stderr
         assert case != "http redirection" or "a redirect to http://127.0.0.1:9/" in done.stderr
         assert len(received.headers) == 4
-        said = succeeded(send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
-        assert "twice" not in said
+        output = succeeded(send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
+        assert "twice" not in output
         assert arrived(received.traces) == lines(traces.parent, "traces")
 
 

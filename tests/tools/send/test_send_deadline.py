@@ -114,9 +114,9 @@ def next_time(files: Path, port: int, wire: str) -> str:
     """What the command says where there is a receiver that takes it all by now."""
     taking = grpc_backend(port) if wire == GRPC else http_receiver(lambda _: TAKE, port)
     with taking as received:
-        said = succeeded(send(files, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
+        output = succeeded(send(files, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
         assert arrived(received.traces) == lines(files.parent, "traces")
-    return said
+    return output
 
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\ncontent-length: 99999\r\n\r\n"
@@ -148,29 +148,29 @@ def test_a_receiver_of_grpc_that_drips(traces: Path, port: int) -> None:
 @pytest.mark.parametrize("wire", BACKENDS)
 def test_nobody_accepts(wire: str, traces: Path, port: int) -> None:
     with full(port):
-        said = late(traces, port, wire)
-    assert "no connection within 1 s" in said or "failed to connect" in said
+        output = late(traces, port, wire)
+    assert "no connection within 1 s" in output or "failed to connect" in output
     assert "twice" not in next_time(traces, port, wire)
 
 
 @pytest.mark.parametrize("wire", BACKENDS)
 def test_nobody_agrees_upon_tls(wire: str, traces: Path, port: int) -> None:
     with listening(silent, port):
-        said = late(traces, port, wire, "https")
+        output = late(traces, port, wire, "https")
     # gRPC gives up the handshake by itself where it is sooner than we are.
-    assert "no connection within 1 s" in said or (wire == GRPC and "failed to connect" in said), said
+    assert "no connection within 1 s" in output or (wire == GRPC and "failed to connect" in output), output
 
 
 @pytest.mark.parametrize("wire", BACKENDS)
 def test_nobody_answers(wire: str, traces: Path, port: int) -> None:
     """Over HTTP what was written may be read yet; over gRPC nothing goes before the receiver has said a word."""
     with listening(silent, port):
-        said = late(traces, port, wire)
+        output = late(traces, port, wire)
     # gRPC gives up the connection by itself where it is sooner than we are.
     expected = (
         ("no answer within",) if wire == HTTP else ("no connection within", "SETTINGS frame", "failed to connect")
     )
-    assert any(words in said for words in expected), said
+    assert any(words in output for words in expected), output
     assert ("one request may arrive twice" in next_time(traces, port, wire)) is (wire == HTTP)
 
 

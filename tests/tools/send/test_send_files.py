@@ -40,14 +40,14 @@ def victim(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("end", [".sent", ".sent.lock"])
 def test_beside_a_file(end: str, disguise: Callable[[Path, Path], None], traces: Path, run: Path, victim: Path) -> None:
     """Refused, with its name; a lock's content is nothing to us."""
-    beside = traces.with_name(traces.name + end)
-    disguise(beside, victim)
+    copy = traces.with_name(traces.name + end)
+    disguise(copy, victim)
     with grpc_backend() as received:
         done = send(traces, to=received.endpoint)
         if end == ".sent.lock" and disguise is as_a_huge_file:
             assert arrived(received.traces) == lines(run, "traces")
         else:
-            assert done.returncode == 1 and beside.name in done.stderr and not received.traces
+            assert done.returncode == 1 and copy.name in done.stderr and not received.traces
     assert victim.read_text() == "precious"
 
 
@@ -76,9 +76,9 @@ def test_what_is_remembered_makes_no_sense(name: str, value: int, traces: Path) 
     with grpc_backend() as received:
         succeeded(send(traces, to=received.endpoint))
         state = traces.with_name(traces.name + ".sent")
-        found = json.loads(state.read_bytes())
-        found["entries"][0][name] = value
-        del found[CHECK]
-        state.write_bytes(checked_json(found))
+        content = json.loads(state.read_bytes())
+        content["entries"][0][name] = value
+        del content[CHECK]
+        state.write_bytes(checked_json(content))
         done = send(traces, to=received.endpoint)
     assert done.returncode == 1 and "cannot be parsed" in done.stderr

@@ -41,11 +41,11 @@ def test_killed_while_a_request_is_under_way(wire: str, taken: bool, traces: Pat
         finally:
             over.set()
         assert len(received.headers) == 6
-        said = succeeded(send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
-        assert "an earlier send was interrupted; one request may arrive twice" in said
-        found = arrived(received.traces)
-        assert found.pop(6 if taken else 5) == lines(traces.parent, "traces")[5]
-        assert found == [line for number, line in enumerate(lines(traces.parent, "traces")) if taken or number != 5]
+        output = succeeded(send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
+        assert "an earlier send was interrupted; one request may arrive twice" in output
+        requests = arrived(received.traces)
+        assert requests.pop(6 if taken else 5) == lines(traces.parent, "traces")[5]
+        assert requests == [line for number, line in enumerate(lines(traces.parent, "traces")) if taken or number != 5]
         again = succeeded(send(traces, to=received.endpoint, OTEL_EXPORTER_OTLP_PROTOCOL=wire))
         assert "twice" not in again
 
@@ -87,12 +87,12 @@ def test_files_that_grow(tmp_path: Path) -> None:
 
 
 def test_sending_again_is_resumed_too(run: Path, traces: Path) -> None:
-    count, beside = len(lines(run, "traces")), traces.with_name("traces-other.jsonl")
-    shutil.copy(traces, beside)
+    count, other = len(lines(run, "traces")), traces.with_name("traces-other.jsonl")
+    shutil.copy(traces, other)
     with grpc_receiver(
         lambda number: Say(grpc.StatusCode.UNIMPLEMENTED) if number == 2 * count + 3 else TAKE
     ) as received:
-        both = (traces, beside)
+        both = (traces, other)
         succeeded(send(*both, to=received.endpoint))
         cut = send(*both, "--again", to=received.endpoint)
         assert (
@@ -164,8 +164,8 @@ def test_what_did_not_arrive_is_not_forgotten(wire: str, traces: Path) -> None:
                 "lost when it was sent before: 1 refused, 1 unreadable, 1 spans or points not accepted" in done.stderr
             )
         traces.write_bytes(b"".join(content))
-        said = succeeded(send(traces, "--again", to=received.endpoint, **there))
-        assert f"{len(content)} requests" in said and "refused" not in said
+        output = succeeded(send(traces, "--again", to=received.endpoint, **there))
+        assert f"{len(content)} requests" in output and "refused" not in output
         succeeded(send(traces, to=received.endpoint, **there))
 
 
@@ -196,8 +196,8 @@ def test_a_collector_s_file_that_was_renamed(traces: Path, tmp_path: Path) -> No
         succeeded(send(first, to=received.endpoint))
         assert len(received.traces) == 5
         # And as a folder.
-        said = succeeded(send(folder, to=received.endpoint))
-        assert [Path(line.partition(": ")[0]).name for line in said.splitlines() if "requests" in line] == [
+        output = succeeded(send(folder, to=received.endpoint))
+        assert [Path(line.partition(": ")[0]).name for line in output.splitlines() if "requests" in line] == [
             first.name, second.name, file.name,
         ]  # fmt: skip
         for files in ((folder,), (file,), (first, second)):

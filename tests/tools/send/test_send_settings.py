@@ -96,8 +96,8 @@ def test_what_grpc_calls_binary_or_its_own_is_no_header(traces: Path) -> None:
 
 def test_a_dry_run_leaves_nothing_behind(run: Path) -> None:
     before = sorted(run.rglob("*"))
-    said = succeeded(send(run, "--dry-run", to="http://user:word@127.0.0.1:9"))
-    assert "would go to http://127.0.0.1:9" in said and "word" not in said
+    output = succeeded(send(run, "--dry-run", to="http://user:word@127.0.0.1:9"))
+    assert "would go to http://127.0.0.1:9" in output and "word" not in output
     assert sorted(run.rglob("*")) == before
 
 

@@ -44,8 +44,8 @@ def examined(place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
                 changed.setenv(name, str(value))
             capsys.readouterr()
             status = examine(timeout_s=timeout_s, as_json=True, gcp=gcp)
-        said = capsys.readouterr()
-        return subprocess.CompletedProcess([], status, said.out, said.err)
+        output = capsys.readouterr()
+        return subprocess.CompletedProcess([], status, output.out, output.err)
 
     return examined
 

@@ -33,15 +33,15 @@ def test_with_a_key(encrypted: Encrypted, place: Path) -> None:
     google, variables = encrypted
     google.fail("CreateTimeSeries", "PERMISSION_DENIED", times=None, text=f"not with ya29.1 nor {MARKER}")
     done = doctor(place, "--gcp", **variables)
-    found = findings(done, "credentials", "ok")
-    assert f"a service account, {ACCOUNT}, " in found
-    assert "a token was issued in " in found and "good for 59 min" in found
+    finding = findings(done, "credentials", "ok")
+    assert f"a service account, {ACCOUNT}, " in finding
+    assert "a token was issued in " in finding and "good for 59 min" in finding
     assert "test-project, from the credentials file" in findings(done, "project", "ok")
     assert "against other-project, where trainer@" in findings(done, "quota project", "ok")
     assert ", TLS " in findings(done, TRACE, "ok")
-    found = findings(done, MONITORING, "problem")
-    assert "PERMISSION_DENIED: not with (hidden) nor (hidden)" in found
-    assert f"test-project --member=serviceAccount:{ACCOUNT} --role=roles/monitoring.metricWriter`" in found
+    finding = findings(done, MONITORING, "problem")
+    assert "PERMISSION_DENIED: not with (hidden) nor (hidden)" in finding
+    assert f"test-project --member=serviceAccount:{ACCOUNT} --role=roles/monitoring.metricWriter`" in finding
     assert {one.metadata["authorization"] for one in google.requests} == {"Bearer ya29.1"}
     assert not [one for one in secrets(variables) if one in done.stdout]
 
@@ -60,9 +60,9 @@ def test_a_key_that_is_no_good_any_more(encrypted: Encrypted, tokens: TokenServe
     google, variables = encrypted
     tokens.fail()
     done = doctor(place, "--gcp", **variables)
-    found = findings(done, "credentials", "problem")
-    assert f"{ACCOUNT}" in found and "invalid_grant: Invalid JWT Signature." in found
-    assert "gcloud iam service-accounts keys create" in found
+    finding = findings(done, "credentials", "problem")
+    assert f"{ACCOUNT}" in finding and "invalid_grant: Invalid JWT Signature." in finding
+    assert "gcloud iam service-accounts keys create" in finding
     for service in SERVICES:
         assert "no request was sent: there are no credentials" in findings(done, service, "ok")
     assert google.requests == []
@@ -71,8 +71,8 @@ def test_a_key_that_is_no_good_any_more(encrypted: Encrypted, tokens: TokenServe
 def test_a_token_server_that_is_none(encrypted: Encrypted, tokens: TokenServer, place: Path) -> None:
     tokens.fail(403, f"<html><body>{MARKER} denied</body></html>")
     done = doctor(place, "--gcp", **encrypted[1])
-    found = findings(done, "credentials", "problem")
-    assert "the answer is an HTML page" in found and "https_proxy and no_proxy" in found
+    finding = findings(done, "credentials", "problem")
+    assert "the answer is an HTML page" in finding and "https_proxy and no_proxy" in finding
     assert MARKER not in done.stdout
 
 
@@ -84,8 +84,10 @@ def test_tokens_that_are_revoked(encrypted: Encrypted, tokens: TokenServer, tmp_
         }
         done = doctor(place, "--gcp", **(encrypted[1] | there))
     for service in SERVICES[:2]:
-        found = findings(done, service, "problem")
-        assert "the credentials are not accepted" in found and "UNAUTHENTICATED" in found and "renew them" in found
+        finding = findings(done, service, "problem")
+        assert (
+            "the credentials are not accepted" in finding and "UNAUTHENTICATED" in finding and "renew them" in finding
+        )
     assert len({one.metadata["authorization"] for one in elsewhere.requests}) > 1, "another token is tried"
     assert "ya29." not in done.stdout
 
@@ -111,24 +113,24 @@ FILES = [
 ]
 
 
-@pytest.mark.parametrize(("content", "said"), FILES)
+@pytest.mark.parametrize(("content", "problem"), FILES)
 @pytest.mark.parametrize("gcp", [False, True])
 def test_a_file_that_holds_no_credentials(
-    gcp: bool, content: str, said: str, google: GoogleEmulator, examined: Examined, tmp_path: Path
+    gcp: bool, content: str, problem: str, google: GoogleEmulator, examined: Examined, tmp_path: Path
 ) -> None:
     path = tmp_path / "key.json"
     path.write_text(content, "latin-1")
     done = examined(
         gcp=gcp, OTEL_GOODPUT_EXPORTERS="gcp", GOOGLE_APPLICATION_CREDENTIALS=path, OTEL_GOODPUT_GCP_ENDPOINT=DEAD
     )
-    found = findings(done, "credentials", "problem")
-    assert f"{path}, from GOOGLE_APPLICATION_CREDENTIALS: holds no credentials: {said}" in found
+    finding = findings(done, "credentials", "problem")
+    assert f"{path}, from GOOGLE_APPLICATION_CREDENTIALS: holds no credentials: {problem}" in finding
     assert MARKER not in done.stdout
 
 
 def test_files_that_cannot_be_read(examined: Examined, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
-    for given, said in (
+    for given, problem in (
         (str(tmp_path / "nowhere"), "cannot be read: No such file"),
         (str(tmp_path / "folder"), "is not a file"),
         (f'{{"private_key": "{MARKER}"}}', "GOOGLE_APPLICATION_CREDENTIALS: holds credentials instead of a path"),
@@ -139,12 +141,12 @@ def test_files_that_cannot_be_read(examined: Examined, tmp_path: Path) -> None:
             gcp=False, OTEL_GOODPUT_EXPORTERS="gcp", GOOGLE_APPLICATION_CREDENTIALS=given,
             OTEL_GOODPUT_GCP_ENDPOINT=DEAD,
         )  # fmt: skip
-        assert said in findings(done, "credentials", "problem")
+        assert problem in findings(done, "credentials", "problem")
         assert MARKER not in done.stdout
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "words"),
     [
         ({"type": "authorized_user", "account": "me@example.com", "refresh_token": MARKER}, "a user's credentials, me"),
         ({"type": "authorized_user", "account": MARKER}, "a user's credentials ("),
@@ -160,21 +162,21 @@ def test_files_that_cannot_be_read(examined: Examined, tmp_path: Path) -> None:
         ({"type": "service_account", "client_email": MARKER, "project_id": f"{MARKER}!"}, "the key of a service"),
     ],
 )  # fmt: skip
-def test_kinds_of_credentials(content: dict[str, Any], said: str, examined: Examined, tmp_path: Path) -> None:
+def test_kinds_of_credentials(content: dict[str, Any], words: str, examined: Examined, tmp_path: Path) -> None:
     path = tmp_path / "home" / ".config" / "gcloud" / "application_default_credentials.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(content))
     done = examined(gcp=False, OTEL_GOODPUT_EXPORTERS="gcp", OTEL_GOODPUT_GCP_ENDPOINT=DEAD)
-    found = findings(done, "credentials", "ok")
-    assert found.startswith(said) and str(path) in found
+    finding = findings(done, "credentials", "ok")
+    assert finding.startswith(words) and str(path) in finding
     assert MARKER not in done.stdout
 
 
 def test_nowhere_any_credentials(place: Path) -> None:
     done = doctor(place, "--gcp", OTEL_GOODPUT_EXPORTERS="gcp", OTEL_GOODPUT_GCP_ENDPOINT=DEAD)
-    found = findings(done, "credentials", "problem")
-    assert "Your default credentials were not found. ->" in found
-    assert "point GOOGLE_APPLICATION_CREDENTIALS to a key" in found
+    finding = findings(done, "credentials", "problem")
+    assert "Your default credentials were not found. ->" in finding
+    assert "point GOOGLE_APPLICATION_CREDENTIALS to a key" in finding
 
 
 def test_credentials_of_the_machine(metadata: MetadataServer, place: Path) -> None:
@@ -199,9 +201,9 @@ def test_credentials_of_the_machine(metadata: MetadataServer, place: Path) -> No
             "GCE_METADATA_HOST": metadata.host, "GCE_METADATA_IP": metadata.host, "NO_GCE_CHECK": "",
         }  # fmt: skip
         done = doctor(place, "--gcp", **variables)
-    found = findings(done, "credentials", "ok")
-    assert f"those of the machine or pod, {ACCOUNT}, from the metadata server: a token was issued" in found
-    assert "good for 29 min" in found
+    finding = findings(done, "credentials", "ok")
+    assert f"those of the machine or pod, {ACCOUNT}, from the metadata server: a token was issued" in finding
+    assert "good for 29 min" in finding
     assert "test-project, from Google's library; but my-project from the" in findings(done, "project", "warning")
     assert "accepts BatchWriteSpans" in findings(done, TRACE, "ok")
     assert MARKER not in done.stdout

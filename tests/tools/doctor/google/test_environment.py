@@ -34,9 +34,9 @@ from .words import DEAD, MONITORING, PROJECT, TRACE, Examined, garbage
 def test_a_machine_of_google_cloud(metadata: MetadataServer, google: GoogleEmulator, examined: Examined) -> None:
     variables = {"OTEL_GOODPUT_GCP_ENDPOINT": google.endpoint, "GCE_METADATA_HOST": metadata.host, **PROJECT}
     done = examined(**variables)
-    found = findings(done, "metadata server", "ok")
-    assert f"{metadata.host} answered in " in found
-    assert "project my-project, zone us-central1-a, machine trainer-1, type a3-highgpu-8g" in found
+    finding = findings(done, "metadata server", "ok")
+    assert f"{metadata.host} answered in " in finding
+    assert "project my-project, zone us-central1-a, machine trainer-1, type a3-highgpu-8g" in finding
     assert "test-project, from OTEL_GOODPUT_GCP_PROJECT; but my-project from the metadata server" in findings(
         done, "project", "warning"
     )
@@ -50,15 +50,15 @@ def test_a_metadata_server_that_is_none(google: GoogleEmulator, examined: Examin
     variables = {"OTEL_GOODPUT_GCP_ENDPOINT": google.endpoint, **PROJECT}
     began = time.monotonic()
     with HtmlProxy() as proxy, silent_backend() as silent:
-        for host, said in (
+        for host, problem in (
             (proxy.endpoint.removeprefix("http://"), "is not Google's: no Metadata-Flavor"),
             (silent.removeprefix("http://"), "did not answer within 0.3 s"),
             (DEAD, "cannot be reached"),
             ("no address", "is not Google's: its address is not valid"),
         ):
             done = examined(timeout_s=0.3, GCE_METADATA_HOST=host, **variables)
-            found = findings(done, "metadata server", "warning")
-            assert said in found and "GCE_METADATA_HOST" in found
+            finding = findings(done, "metadata server", "warning")
+            assert problem in finding and "GCE_METADATA_HOST" in finding
             assert "accepts BatchWriteSpans" in findings(done, TRACE, "ok")
     assert time.monotonic() - began < 10
 
@@ -75,9 +75,9 @@ OFF = [
 ]
 
 
-@pytest.mark.parametrize(("seconds", "level", "said"), OFF)
+@pytest.mark.parametrize(("seconds", "level", "problem"), OFF)
 def test_a_clock_that_is_off(
-    seconds: float, level: str, said: str, metadata: MetadataServer, google: GoogleEmulator, examined: Examined
+    seconds: float, level: str, problem: str, metadata: MetadataServer, google: GoogleEmulator, examined: Examined
 ) -> None:
     """`seconds` are how far Google's is ahead."""
 
@@ -87,7 +87,7 @@ def test_a_clock_that_is_off(
 
     metadata.misbehave = otherwise
     done = examined(OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, GCE_METADATA_HOST=metadata.host, **PROJECT)
-    assert said in findings(done, "clock", level)
+    assert problem in findings(done, "clock", level)
 
 
 def test_the_time_of_the_services(metadata: MetadataServer, examined: Examined, tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ def test_nothing_is_installed(google: GoogleEmulator, place: Path) -> None:
         "opentelemetry.exporter.cloud_monitoring"
     )
     done = without(modules, place, OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **PROJECT)
-    found = findings(done, "google cloud", "problem")
-    assert f"what exporter gcp needs is not installed -> {install_command('gcp')}" in found
+    finding = findings(done, "google cloud", "problem")
+    assert f"what exporter gcp needs is not installed -> {install_command('gcp')}" in finding
     other = "what exporter gcp-otlp needs is not installed; no active exporter needs it"
     assert other in findings(done, "google cloud", "ok")
     assert "no request was sent: the packages for it are missing" in findings(done, TRACE, "ok")
@@ -161,8 +161,8 @@ def test_packages_that_do_not_go_together(
     (tmp_path / "broken" / "grpc" / "__init__.py").write_text("raise TypeError('Descriptors cannot be created')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"))
     done = doctor(place, "--gcp", OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **PROJECT)
-    found = findings(done, "google cloud", "problem")
-    assert "grpc cannot be imported: TypeError: Descriptors cannot be created -> reinstall them" in found
+    finding = findings(done, "google cloud", "problem")
+    assert "grpc cannot be imported: TypeError: Descriptors cannot be created -> reinstall them" in finding
 
 
 def test_no_exporter_goes_there(google: GoogleEmulator, examined: Examined) -> None:

@@ -23,9 +23,9 @@ def test_all_is_well(google: GoogleEmulator, examined: Examined) -> None:
     assert "does not appear to run on Google Cloud" in findings(done, "metadata server", "ok")
     assert "none are needed" in findings(done, "credentials", "ok")
     assert findings(done, "project", "ok").startswith("test-project, from OTEL_GOODPUT_GCP_PROJECT")
-    for service, asked in zip(SERVICES, ("BatchWriteSpans in", "CreateTimeSeries in", "metrics in"), strict=True):
-        found = findings(done, service, "ok")
-        assert " is reached (DNS " in found and asked in found, found
+    for service, method in zip(SERVICES, ("BatchWriteSpans in", "CreateTimeSeries in", "metrics in"), strict=True):
+        finding = findings(done, service, "ok")
+        assert " is reached (DNS " in finding and method in finding, finding
     assert "no server reported a time" in findings(done, "clock", "ok")
     methods = {"BatchWriteSpans", "CreateTimeSeries", "OtlpTraces", "OtlpMetrics"}
     assert {one.method for one in google.requests} == methods
@@ -67,7 +67,7 @@ def test_nothing_is_asked_without_being_told_to(google: GoogleEmulator, examined
 
 
 @pytest.mark.parametrize(
-    ("variables", "level", "said"),
+    ("variables", "level", "problem"),
     [
         ({}, "problem", "no Google Cloud project is known -> set OTEL_GOODPUT_GCP_PROJECT"),
         ({"GCLOUD_PROJECT": "test-project"}, "ok", "test-project, from GCLOUD_PROJECT"),
@@ -77,10 +77,10 @@ def test_nothing_is_asked_without_being_told_to(google: GoogleEmulator, examined
     ],
 )  # fmt: skip
 def test_which_project(
-    variables: dict[str, str], level: str, said: str, google: GoogleEmulator, examined: Examined
+    variables: dict[str, str], level: str, problem: str, google: GoogleEmulator, examined: Examined
 ) -> None:
     done = examined(OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **variables)
-    assert said in findings(done, "project", level)
+    assert problem in findings(done, "project", level)
     if level == "problem":
         assert "no request was sent: no project is known" in findings(done, TRACE, "ok")
         assert google.requests == []
@@ -90,8 +90,8 @@ def test_the_wrong_project(google: GoogleEmulator, examined: Examined) -> None:
     done = examined(OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, OTEL_GOODPUT_GCP_PROJECT="other-project",
                     OTEL_GOODPUT_EXPORTERS="gcp,gcp-otlp")  # fmt: skip
     for service in SERVICES:
-        found = findings(done, service, "problem")
-        assert "PERMISSION_DENIED" in found and "if 'other-project' is the right project" in found
+        finding = findings(done, service, "problem")
+        assert "PERMISSION_DENIED" in finding and "if 'other-project' is the right project" in finding
     assert "traces, metrics: PERMISSION_DENIED" in findings(done, TELEMETRY, "problem"), "told once of both"
 
 
@@ -101,7 +101,7 @@ DISABLED = "Cloud Monitoring API has not been used in project 123 before or it i
 
 
 @pytest.mark.parametrize(
-    ("code", "text", "level", "said", "do"),
+    ("code", "text", "level", "problem", "do"),
     [
         (
             "PERMISSION_DENIED", "", "problem", "the role or the project is missing: CreateTimeSeries: PERM",
@@ -133,12 +133,12 @@ DISABLED = "Cloud Monitoring API has not been used in project 123 before or it i
     ],
 )  # fmt: skip
 def test_a_service_that_refuses(
-    code: str, text: str, level: str, said: str, do: str, google: GoogleEmulator, examined: Examined
+    code: str, text: str, level: str, problem: str, do: str, google: GoogleEmulator, examined: Examined
 ) -> None:
     google.fail("CreateTimeSeries", code, times=None, text=text)
     done = examined(OTEL_GOODPUT_GCP_ENDPOINT=google.endpoint, **PROJECT)
     what, _, help_ = findings(done, MONITORING, level).partition(" -> ")
-    assert said in what and do in help_, done.stdout
+    assert problem in what and do in help_, done.stdout
     assert "accepts BatchWriteSpans" in findings(done, TRACE, "ok")
 
 
@@ -184,16 +184,16 @@ def test_a_proxy_that_answers_in_html(examined: Examined, tmp_path: Path) -> Non
             https_proxy=f"http://me:{MARKER}@{target}", GOOGLE_APPLICATION_CREDENTIALS=garbage(tmp_path),
             OTEL_GOODPUT_EXPORTERS="gcp",
         )  # fmt: skip
-        assert any(one.startswith("CONNECT monitoring.googleapis.com:443 ") for one in proxy.asked)
-    found = findings(there, TRACE, "problem")
-    assert "something other than the service answers: " in found and "check https_proxy and no_proxy" in found
-    found = findings(between, MONITORING, "problem")
-    assert f"the proxy {target} refuses to connect to it (403 Forbidden)" in found and "no_proxy" in found
+        assert any(one.startswith("CONNECT monitoring.googleapis.com:443 ") for one in proxy.requests)
+    finding = findings(there, TRACE, "problem")
+    assert "something other than the service answers: " in finding and "check https_proxy and no_proxy" in finding
+    finding = findings(between, MONITORING, "problem")
+    assert f"the proxy {target} refuses to connect to it (403 Forbidden)" in finding and "no_proxy" in finding
     assert MARKER not in between.stdout
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "problem"),
     [
         ({"OTEL_GOODPUT_GCP_ENDPOINT": DEAD}, f"nothing listens at {DEAD}"),
         ({"OTEL_GOODPUT_GCP_ENDPOINT": "nosuch.invalid"}, "the name of nosuch.invalid:443 cannot be resolved"),
@@ -203,9 +203,11 @@ def test_a_proxy_that_answers_in_html(examined: Examined, tmp_path: Path) -> Non
         ({"OTEL_GOODPUT_GCP_ENDPOINT": DEAD, "https_proxy": f"http://{MARKER}:x"}, "has no valid host and port"),
     ],
 )
-def test_addresses_that_lead_nowhere(variables: dict[str, str], said: str, examined: Examined, tmp_path: Path) -> None:
+def test_addresses_that_lead_nowhere(
+    variables: dict[str, str], problem: str, examined: Examined, tmp_path: Path
+) -> None:
     done = examined(GOOGLE_APPLICATION_CREDENTIALS=garbage(tmp_path), **variables)
-    assert said in findings(done, TRACE, "problem")
+    assert problem in findings(done, TRACE, "problem")
     assert MARKER not in done.stdout
 
 
@@ -218,6 +220,6 @@ def test_tls_that_is_not_as_it_should_be(google: GoogleEmulator, examined: Exami
         unread = examined(
             OTEL_GOODPUT_GCP_ENDPOINT=encrypted.endpoint, GRPC_DEFAULT_SSL_ROOTS_FILE_PATH=tmp_path / "no", **key
         )
-    found = findings(unknown, TRACE, "problem")
-    assert "is not trusted: " in found and "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH" in found
+    finding = findings(unknown, TRACE, "problem")
+    assert "is not trusted: " in finding and "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH" in finding
     assert "the certificates of GRPC_DEFAULT_SSL_ROOTS_FILE_PATH cannot be read" in findings(unread, TRACE, "problem")
